@@ -1,0 +1,116 @@
+"""The command line: a thin skin over the functions a notebook calls. One file a command.
+
+This is the one place that turns a :class:`CollapseError` into a line and an exit code, and that prints.
+"""
+
+import logging
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from collapse.errors import CollapseError, UsageError, near_names
+
+_COMMANDS = ("measure", "collect", "merge", "verify", "info", "analyze", "metrics", "plugins")
+
+
+class _Commands(click.Group):
+    """Commands in the order of use; an unknown one is answered with near names."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            raise click.UsageError(f"no command is called {args[0]!r}; {near_names(args[0], self.commands)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="linguistic-collapse", prog_name="collapse")
+@click.option("-p", "--plugin", multiple=True, metavar="FILE_OR_MODULE", help="Load one more plugin; may be repeated.")
+@click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+def cli(plugin: tuple[str, ...], verbose: bool) -> None:
+    """Measure neural collapse in causal language models.
+
+    \b
+    collapse demo                                   train and measure eight toy models, offline
+    collapse measure MODEL --text train.jsonl       collect (or find) a store, measure it, print a table
+    collapse metrics                                what is measured, and what collapse would be
+    """
+    _start_logging(verbose)
+    if plugin:
+        from collapse.plugin_manager import add_plugins
+
+        add_plugins(plugin)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit: 0 done, 1 could not, 2 wrong usage."""
+    # Set before transformers or datasets are first imported: nothing is counted or looked up outside unasked.
+    os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+    _add_commands()
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
+    verbose = any(word in ("-v", "--verbose") for word in (arguments if arguments is not None else sys.argv))
+    try:
+        outcome: Any = cli.main(args=arguments, prog_name="collapse", standalone_mode=False)
+        return outcome if isinstance(outcome, int) else 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        _complain("interrupted. Finished slices are kept: the same command goes on from there")
+    except BrokenPipeError:
+        # the reader (head, less) is gone: point stdout away, or Python complains while shutting down
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except CollapseError as error:
+        if verbose:
+            logging.getLogger("collapse").exception("the error in full:")
+        _complain(str(error))
+        return 2 if isinstance(error, UsageError) else 1
+    except OSError as error:
+        if verbose:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        _complain(f"{where}{error.strerror or error}")
+    return 1
+
+
+def _add_commands() -> None:
+    from collapse.plugin_manager import command_plugins
+
+    for name in _COMMANDS:
+        if name not in cli.commands:
+            cli.add_command(import_module(f"collapse.cli.{name}").command, name)
+    for problem in command_plugins(cli):
+        _complain(problem)
+
+
+def _complain(text: str) -> None:
+    click.echo(f"collapse: {text}", err=True)
+
+
+class _Plain(logging.Handler):
+    """Log records as plain lines on stderr, whatever stderr is at the time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(self.format(record), err=True)
+
+
+def _start_logging(verbose: bool) -> None:
+    log = logging.getLogger("collapse")
+    if not any(isinstance(handler, _Plain) for handler in log.handlers):
+        log.addHandler(_Plain())
+        log.propagate = False
+    # Where a bar can be drawn it tells the progress; elsewhere a line a slice does.
+    log.setLevel(logging.INFO if verbose or not sys.stderr.isatty() else logging.WARNING)

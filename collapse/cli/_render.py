@@ -1,0 +1,229 @@
+"""What people see: tables, progress, notes. Results go to stdout, everything else to stderr."""
+
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    from collapse.metrics import Limit
+    from collapse.results import Row, Table
+
+Report = Any
+
+_MODELS_A_TABLE = 4
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """A rich console; where the output is no terminal, lines are as long as they need to be."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = 200
+    return made
+
+
+def number(value: float | None) -> str:
+    """A number as a table shows it, – for none.
+
+    >>> number(0.00010683900472940877), number(29233), number(None), number(float("-inf"))
+    ('0.000106839', '29,233', '–', '−∞')
+    """
+    if value is None:
+        return "–"
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    if float(value).is_integer() and abs(value) < 1e12:
+        return f"{int(value):,}"
+    return f"{value:.6g}"
+
+
+def print_table(rows: Sequence["Row"]) -> None:
+    """One table of measurements: property, measurement, a value a model, at full collapse, reachable; then notes."""
+    for start in range(0, len(rows), _MODELS_A_TABLE):
+        _print_some(rows[start : start + _MODELS_A_TABLE])
+
+
+def _print_some(rows: Sequence["Row"]) -> None:
+    from rich.text import Text
+
+    from collapse.metrics import limit_at
+    from collapse.plugin_manager import plugins
+
+    known = plugins().measurements()
+    first = rows[0]
+    one_shape = all((row.classes, row.dim) == (first.classes, first.dim) for row in rows)
+    table = _table("property", "measurement")
+    for row in rows:
+        table.add_column(Text(row.model or "value"), justify="right")
+    table.add_column("at full collapse", justify="right")
+    if one_shape:
+        table.add_column("reachable", justify="right")
+    before = None
+    for name in sorted(first.measurements, key=lambda name: (_rank(known, name), name)):
+        metric, measure = known[name]
+        property_name = metric.property_of(name)
+        towards = limit_at(measure.towards, first.classes, first.dim) if one_shape else measure.towards
+        cells = [property_name if property_name != before else "", name]
+        cells += [number(row.measurements.get(name)) for row in rows]
+        cells.append(_limit(towards))
+        if one_shape:
+            reachable = limit_at(measure.reachable, first.classes, first.dim)
+            cells.append(_limit(reachable) if reachable is not None and reachable != towards else "")
+        table.add_row(*[Text(cell) for cell in cells])
+        before = property_name
+    out = console()
+    for row in rows:
+        out.print(_heading(row))
+    out.print(table)
+    _print_notes(rows)
+
+
+def _heading(row: "Row") -> Any:
+    from rich.text import Text
+
+    corpus = f" on {row.corpus}" if row.corpus else ""
+    kept = f", classes of at least {row.min_count} samples" if row.min_count > 1 else ""
+    shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {row.samples:,} samples{kept}"
+    store = f"; store {row.store[:12]}" if row.store else ""
+    return Text.assemble((row.model or "statistics", "bold"), f"{corpus}: {shape}{store}")
+
+
+def _print_notes(rows: Sequence["Row"]) -> None:
+    """Remarks, those of one text together, an error first."""
+    from rich.text import Text
+
+    out = console()
+    for row in rows:
+        grouped: dict[str, list[str]] = {}
+        for note in sorted(row.notes, key=lambda note: note.kind != "error"):
+            grouped.setdefault(note.text, []).append(note.measurement)
+        excluded: dict[int, list[str]] = {}
+        for name, pairs in row.excluded.items():
+            excluded.setdefault(pairs, []).append(name)
+        for pairs, names in excluded.items():
+            text = f"{pairs:,} {'pair' if pairs == 1 else 'pairs'} of classes left out (equal, zero, or of value 0)"
+            grouped.setdefault(text, []).extend(names)
+        who = f"{row.model}: " if len(rows) > 1 else ""
+        for text, names in grouped.items():
+            out.print(Text(f"  {who}{_several(names)}: {text}", style="dim"))
+
+
+def print_analysis(table: "Table") -> None:
+    """An analysis's table with its remarks."""
+    from rich.text import Text
+
+    made = _table(title=table.title)
+    for index, column in enumerate(table.columns):
+        made.add_column(column, justify="left" if index == 0 else "right")
+    for row in table.rows:
+        made.add_row(*[Text(_cell(value)) for value in row])
+    out = console()
+    out.print(made)
+    for note in table.notes:
+        out.print(Text(f"  {note}", style="dim"))
+
+
+def print_records(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
+    """A plain table of texts and numbers."""
+    from rich.text import Text
+
+    made = _table(*columns, title=title)
+    for row in rows:
+        made.add_row(*[Text(_cell(value)) for value in row])
+    console().print(made)
+
+
+@contextmanager
+def progress() -> Iterator[Report]:
+    """A callable (what, done, total) that draws a bar on a terminal, and a line every ten seconds elsewhere."""
+    if sys.stderr.isatty():
+        with _bar() as report:
+            yield report
+    else:
+        yield _Lines()
+
+
+@contextmanager
+def _bar() -> Iterator[Report]:
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int | None) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done, total=total)
+            if total is not None and done >= total:
+                bar.remove_task(tasks.pop(what))
+
+        yield report
+
+
+class _Lines:
+    """Progress where no bar can be drawn: one line every ten seconds, the first after two."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + 2
+        self._what = ""
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        if what != self._what:
+            self._what, self._next = what, time.monotonic() + 2
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + 10
+            share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
+            click.echo(f"{what}: {share}", err=True)
+
+
+def _table(*columns: str, title: str | None = None) -> "RichTable":
+    from rich import box
+    from rich.table import Table as RichTable
+
+    made = RichTable(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    for column in columns:
+        made.add_column(column)
+    return made
+
+
+def _limit(limit: "Limit") -> str:
+    return "" if limit is None or callable(limit) else number(limit)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)
+
+
+def _rank(known: dict[str, Any], name: str) -> tuple[int, str]:
+    order = ("NC1", "NC2", "GNC2", "NC3", "UNC3", "NC4", "generalization")
+    property_name = known[name][0].property_of(name)
+    return (order.index(property_name) if property_name in order else len(order), property_name)
+
+
+def _several(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"

@@ -1,0 +1,161 @@
+"""``collapse analyze``: a command for every registered analysis, its options taken from the function's signature."""
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import click
+
+if TYPE_CHECKING:
+    from collapse.metrics import Analysis
+
+_SECTION = re.compile(r"^(?:(Args|Returns|Raises|Yields|Examples?|Sources?|Notes?):|>>> ).*", re.MULTILINE)
+_SCALARS = (str, int, float, bool)
+
+
+class Analyses(click.Group):
+    """The analyses of all plugins, which are loaded when this group is used and not before."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names, sorted."""
+        from collapse.plugin_manager import plugins
+
+        return sorted(plugins().analyses)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        """The command of one analysis.
+
+        Raises:
+            UsageError: No plugin has it.
+        """
+        from collapse.errors import PluginError
+        from collapse.plugin_manager import plugins
+
+        analysis = plugins().analysis(cmd_name)
+        try:
+            return analysis_command(analysis)
+        except PluginError as error:  # it costs its own command, not the help of the others
+            return _unusable(cmd_name, error)
+
+
+@click.command("analyze", cls=Analyses)
+def command() -> None:
+    """Analyse a results table: test what goes with what."""
+
+
+def analysis_command(analysis: "Analysis") -> click.Command:
+    """A click command for an analysis: ``f(results, *, options...) -> Table``.
+
+    Annotated keyword-only parameters become options: str, int, float, bool (a pair of flags), a Literal of strings (a
+    choice), a list or Sequence of these (given several times), or any of them or None. Help is the docstring's.
+
+    Raises:
+        PluginError: A parameter has no annotation or another one.
+    """
+    from collapse.errors import PluginError
+
+    function = analysis.function
+    try:
+        hints = get_type_hints(function)
+    except NameError as error:
+        raise PluginError(f"analysis {analysis.name} of {function.__module__}: {error} (in its annotations)") from error
+    about, helps = read_docstring(inspect.getdoc(function) or "")
+    options: list[click.Parameter] = [
+        click.Argument(["results"], type=click.Path(path_type=Path)),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON: title, rows and notes."),
+    ]
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY:
+            kind = _option_type(hints.get(parameter.name))
+            if kind is None:
+                raise PluginError(
+                    f"analysis {analysis.name} of {function.__module__}: parameter {parameter.name} cannot become an "
+                    "option; annotate it as str, int, float, bool, a Literal of strings, a Sequence of these, or None"
+                )
+            options.append(_option(parameter, kind, helps.get(parameter.name, "")))
+    return click.Command(analysis.name, params=options, callback=_runner(analysis), help=about)
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """What a Google-style docstring says before its first section, and what its Args section says of each parameter.
+
+    >>> read_docstring("Does it.\\n\\nArgs:\\n    n: How many\\n        times.\\n    k: What.\\n\\nReturns:\\n    It.")
+    ('Does it.', {'n': 'How many times.', 'k': 'What.'})
+    """
+    sections = list(_SECTION.finditer(text))
+    about = text[: sections[0].start()] if sections else text
+    args: dict[str, str] = {}
+    for section, following in zip(sections, [*sections[1:], None], strict=True):
+        if section[1] != "Args":
+            continue
+        body = text[section.end() : following.start() if following else None]
+        # an entry starts at the section's own indentation; what is indented deeper goes on
+        for entry in re.split(r"\n {4}(?! )", body)[1:]:
+            name, _, said = entry.partition(":")
+            args[name.split("(")[0].strip()] = " ".join(said.split())
+    return about.strip(), args
+
+
+def _option_type(hint: Any) -> tuple[Any, bool] | None:
+    """The click type of an annotation, and whether it takes several; None where it is no option."""
+    if get_origin(hint) in (Union, UnionType):
+        kinds = [each for each in get_args(hint) if each is not NoneType]
+        return _option_type(kinds[0]) if len(kinds) == 1 else None
+    if get_origin(hint) in (list, tuple, Sequence):
+        inner = _option_type(get_args(hint)[0])
+        return (inner[0], True) if inner and not inner[1] and inner[0] is not bool else None
+    if get_origin(hint) is Literal and all(isinstance(each, str) for each in get_args(hint)):
+        return click.Choice(get_args(hint)), False
+    return (hint, False) if hint in _SCALARS else None
+
+
+def _option(parameter: inspect.Parameter, kind: tuple[Any, bool], said: str) -> click.Option:
+    type_, multiple = kind
+    flag = "--" + parameter.name.replace("_", "-")
+    names = [flag, parameter.name]
+    about: dict[str, Any] = {"type": type_, "multiple": multiple, "help": said}
+    if type_ is bool:
+        names[0] = f"{flag}/--no-{flag[2:]}"
+        about.pop("type")
+    elif len(parameter.name) == 1:
+        names.insert(0, f"-{parameter.name}")
+    if parameter.default is parameter.empty:
+        about["required"] = True
+    else:
+        about["default"] = parameter.default
+        about["show_default"] = parameter.default is not None
+    if multiple:
+        about["help"] = f"{said} May be given several times.".strip()
+    return click.Option(names, **about)
+
+
+def _unusable(name: str, error: Exception) -> click.Command:
+    def run(rest: tuple[str, ...]) -> None:
+        raise error
+
+    anything = click.Argument(["rest"], nargs=-1, type=click.UNPROCESSED)
+    settings = {"ignore_unknown_options": True}
+    return click.Command(name, params=[anything], callback=run, help=f"Not usable: {error}", context_settings=settings)
+
+
+def _runner(analysis: "Analysis") -> Callable[..., None]:
+    def run(results: Path, as_json: bool, **options: Any) -> None:
+        from collapse.results import Results
+
+        # click gives an empty tuple for a repeatable option that was not given: leave the function's own default
+        given = {name: value for name, value in options.items() if value != ()}
+        table = analysis(Results.read(results), **given)
+        if as_json:
+            import json
+
+            made = {"title": table.title, "rows": table.records(), "notes": table.notes}
+            click.echo(json.dumps(made, indent=1, ensure_ascii=False))
+        else:
+            from collapse.cli._render import print_analysis
+
+            print_analysis(table)
+
+    return run

@@ -1,0 +1,39 @@
+"""collapse collect: a model's statistics into a store, whole or a part."""
+
+from typing import Any
+
+import click
+
+from collapse.cli._options import collect_arguments, collecting_options, parse_part
+
+
+@click.command()
+@click.argument("model")
+@click.option("--store", required=True, metavar="DIR", help="Folder of the store.")
+@click.option("--part", metavar="k/n", help="Only the k-th of n shares of the work, to be merged later.")
+@collecting_options
+def command(model: str, store: str, part: str | None, **options: Any) -> None:
+    """Collect a model's embedding statistics into a store.
+
+    Interrupted, the same command goes on where it stopped. On a store that is trained but not validated it runs the
+    validation alone.
+
+    \b
+    collapse collect runs/a --text train.jsonl --validation-text validation.jsonl --store stores/a
+    collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
+    """
+    from collapse.cli._render import progress
+    from collapse.collecting import collect
+    from collapse.plugin_manager import plugins
+
+    for problem in plugins().problems:
+        click.echo(f"collapse: {problem}", err=True)
+    with progress() as report:
+        made = collect(model, store=store, part=parse_part(part), progress=report, **collect_arguments(options))
+    if made.state == "part":
+        click.echo(f"{made} holds {made.covered()}; when all parts are there: collapse merge STORE… --store DIR")
+    else:
+        click.echo(
+            f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "
+            f"collapse measure {made}"
+        )

@@ -1,0 +1,81 @@
+"""collapse measure: a store if there is one, else collect; then measure; a table."""
+
+import json
+from typing import Any
+
+import click
+
+from collapse.cli._options import collect_arguments, collecting_options
+
+
+@click.command()
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--store", metavar="DIR", help="Store of the model; of several models, the folder of their stores.")
+@click.option(
+    "--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: all]"
+)
+@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
+@click.option("--json", "as_json", is_flag=True, help="Print rows as JSON.")
+@click.option("--output", metavar="FILE", help="Write rows to a .csv, .json or .parquet file too.")
+@collecting_options
+def command(
+    models: tuple[str, ...],
+    store: str | None,
+    metrics: str | None,
+    min_count: int,
+    as_json: bool,
+    output: str | None,
+    **options: Any,
+) -> None:
+    """Measure models, stores or features files.
+
+    MODEL is a local folder or Hub id of a causal language model, a store, or a features file (.safetensors). A model is
+    collected first, unless its store is there or in the cache.
+
+    \b
+    collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
+    collapse measure roneneldan/TinyStories-33M --max-chunks 200
+    collapse measure stores/a stores/b --metrics nc1,gnc2 --output results.csv
+    """
+    from collapse.cli._render import print_table, progress
+    from collapse.measuring import measure
+    from collapse.plugin_manager import plugins
+    from collapse.results import Results, check_output
+
+    if output:
+        check_output(output)
+    for problem in plugins().problems:
+        click.echo(f"collapse: {problem}", err=True)
+    names = [each.strip() for each in metrics.split(",") if each.strip()] if metrics else None
+    plugins().select(names)  # an unknown name is told before hours of collecting
+    rows = []
+    with progress() as report:
+        for model in models:
+            opened = _open(model, store, len(models), options, report)
+            device = options["device"] if options["device"] != "auto" else None
+            rows.append(measure(opened, metrics=names, min_count=min_count, device=device, progress=report))
+    results = Results(rows)
+    if output:
+        results.write(output)
+    if as_json:
+        click.echo(json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False))
+    else:
+        print_table(rows)
+    for row in rows:
+        for note in row.notes:
+            if note.kind == "error":
+                click.echo(f"collapse: {note.measurement}: {note.text}", err=True)
+
+
+def _open(model: str, store: str | None, models: int, options: dict[str, Any], report: Any) -> Any:
+    """The store behind a name: itself, or collected from the model."""
+    from pathlib import Path
+
+    from collapse.store import Store, is_store
+
+    if is_store(model):
+        return Store.load(model)
+    from collapse.collecting import collect
+
+    folder = Path(store) / Path(model).stem if store and models > 1 else store
+    return collect(model, store=folder, progress=report, **collect_arguments(options))

@@ -1,0 +1,26 @@
+"""collapse merge: parts into one store."""
+
+import click
+
+
+@click.command()
+@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
+@click.option("--store", "target", required=True, metavar="DIR", help="Folder of the merged store.")
+def command(stores: tuple[str, ...], target: str) -> None:
+    """Merge the parts of one collection, given in any order.
+
+    Parts of the training pass give a store that is trained, not validated; copies of one trained store that hold parts
+    of the validation pass give a complete one.
+
+    \b
+    collapse merge parts/* --store stores/a
+    """
+    from collapse.merging import merge
+
+    made = merge(stores, store=target)
+    more = (
+        ""
+        if made.state == "complete"
+        else f"; validate it with: collapse collect MODEL --store {made} --validation-text …"
+    )
+    click.echo(f"{made} is {made.state}: {len(stores)} parts merged, digest {made.digest[:12]}{more}")

@@ -1,0 +1,58 @@
+"""collapse metrics: every measurement, its equation, its limit."""
+
+import json
+
+import click
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option(
+    "--classes", type=click.IntRange(min=2), default=29_233, show_default=True, help="C, for limits that depend on it."
+)
+@click.option("--dim", type=click.IntRange(min=2), default=1024, show_default=True, help="d, likewise.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> None:
+    """List what can be measured.
+
+    NAME is a measurement or a prefix (gnc2). Limits and reachable values are those of C classes in d dimensions;
+    the defaults are TinyStories' next tokens and the width of the paper's largest model.
+    """
+    from collapse.cli._render import print_records
+    from collapse.metrics import limit_at
+    from collapse.plugin_manager import plugins
+
+    installed = plugins()
+    for problem in installed.problems:
+        click.echo(f"collapse: {problem}", err=True)
+    known = installed.measurements()
+    records = []
+    for name in installed.select(names or None):
+        metric, measure = known[name]
+        records.append(
+            {
+                "name": name,
+                "property": metric.property_of(name),
+                "of": metric.summary,
+                "equation": metric.equation,
+                "taken": type(measure).__name__ if metric.kind != "scalar" else "",
+                "at full collapse": limit_at(measure.towards, classes, dim),
+                "reachable": limit_at(measure.reachable, classes, dim),
+                "source": metric.source,
+                "version": metric.version,
+                "plugin": installed.origins[name],
+            }
+        )
+    if as_json:
+        for record in records:
+            for key in ("at full collapse", "reachable"):
+                if record[key] in (float("inf"), float("-inf")):  # JSON has none
+                    record[key] = str(record[key])
+        click.echo(json.dumps(records, indent=1, ensure_ascii=False))
+        return
+    columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
+    rows = []
+    for record in records:
+        taken = f"{record['taken']} of {record['equation']}" if record["taken"] else record["equation"]
+        rows.append([record[c] if c != "equation" else taken for c in columns])
+    print_records(columns, rows, title=f"with C = {classes:,} classes in d = {dim:,} dimensions")

@@ -1,0 +1,23 @@
+"""collapse plugins: what is installed, and what of it cannot be used."""
+
+import json
+from dataclasses import asdict
+
+import click
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def command(as_json: bool) -> None:
+    """List plugins: where each comes from, the hooks it implements, and what is wrong with it."""
+    from collapse.cli._render import print_records
+    from collapse.plugin_manager import plugins
+
+    installed = plugins()
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in installed.found], indent=1, ensure_ascii=False))
+        return
+    rows = [[each.name, each.origin, ", ".join(each.hooks)] for each in installed.found if not each.problem]
+    print_records(["plugin", "from", "hooks"], rows)
+    for problem in installed.problems:
+        click.echo(f"collapse: {problem}", err=True)

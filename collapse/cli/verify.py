@@ -1,0 +1,25 @@
+"""collapse verify: hash every file of a store anew."""
+
+import click
+
+
+@click.command()
+@click.argument("stores", nargs=-1, required=True, metavar="STORE...")
+def command(stores: tuple[str, ...]) -> None:
+    """Check every byte of stores against their manifests."""
+    from collapse.errors import StoreError
+    from collapse.store import Store
+
+    problems = []
+    for path in stores:
+        store = Store.load(path)
+        found = store.verify()
+        for problem in found:
+            click.echo(f"collapse: {problem}", err=True)
+        if not found:
+            click.echo(
+                f"{store}: {len(store.manifest['files'])} files, {store.size / 1e6:,.1f} MB, all as the manifest says"
+            )
+        problems += found
+    if problems:
+        raise StoreError(f"{len(problems)} of the files are not what the manifest says")

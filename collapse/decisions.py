@@ -1,0 +1,210 @@
+"""The validation pass: what the linear and the nearest-class-centre classifiers decide, and the loss.
+
+Linear decisions and the loss are taken in float64 from the embeddings as they came, so that they are exact to
+rounding whatever the head's dtype. The nearest centre is argmax ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄, in float32;
+samples whose margin lies within the error bound are decided again in float64. Ties go to the lowest id.
+
+Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.accumulate import Batch, Side, Statistic, check_finite
+from collapse.statistics import EmbeddingStatistics, ValidationStatistics
+
+_LOGITS = 1 << 24  # logits held at a time (float64: 128 MB)
+_HEAD = 1 << 28  # numbers of a head that is kept in float64 (2 GB); a larger one is converted block by block
+_PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
+
+
+class Decider:
+    """The two classifiers over the classes with a mean, and the loss over the whole vocabulary.
+
+    Args:
+        s: Training statistics: classes and means.
+        weight: The output embedding, every row, shape (V, d).
+        bias: Its bias, shape (V,), or None.
+    """
+
+    def __init__(self, s: EmbeddingStatistics, weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None) -> None:
+        device = weight.device
+        self.weight = weight.double() if weight.numel() <= _HEAD else weight
+        self.bias = None if bias is None else bias.double()
+        self.classes = s.classes.to(device)
+        self.global_mean = s.global_mean.to(device)
+        self.centred_means = s.centred_means.to(device)
+        self.half_sqnorms = torch.linalg.vecdot(self.centred_means, self.centred_means) / 2
+        self.centred_means_32, self.half_sqnorms_32 = self.centred_means.float(), self.half_sqnorms.float()
+        self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
+        self.has_mean[self.classes] = True
+
+    def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> tuple[Tensor, Tensor, Tensor]:
+        """Argmax over the classes with a mean, argmax over the vocabulary, and cross-entropy in nats; each (B,)."""
+        rows = max(1, _LOGITS // len(self.weight))
+        parts = [self._linear_block(h, y) for h, y in zip(h_Bd.split(rows), y_B.split(rows), strict=True)]
+        decided, everywhere, loss = (torch.cat(each) for each in zip(*parts, strict=True))
+        return decided, everywhere, loss
+
+    def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        low = h_Bd.new_full((len(h_Bd),), float("-inf"))
+        best, best_seen, log_sum, own = low, low, low, torch.zeros_like(low)
+        index = index_seen = torch.zeros_like(y_B)
+        step = len(self.weight) if self.weight.dtype == torch.float64 else max(1, _HEAD // 8 // h_Bd.shape[1])
+        for start in range(0, len(self.weight), step):
+            block = slice(start, start + step)
+            logits = h_Bd @ self.weight[block].double().T
+            if self.bias is not None:
+                logits += self.bias[block]
+            log_sum = torch.logaddexp(log_sum, logits.logsumexp(dim=1))
+            here = (y_B >= start) & (y_B < start + logits.shape[1])
+            own[here] = logits[here, y_B[here] - start]
+            # strictly greater: of two equal logits the lower id, met first, stays
+            top, at = logits.max(dim=1)
+            index, best = torch.where(top > best, at + start, index), torch.maximum(top, best)
+            logits.masked_fill_(~self.has_mean[block], float("-inf"))
+            top, at = logits.max(dim=1)
+            index_seen, best_seen = (
+                torch.where(top > best_seen, at + start, index_seen),
+                torch.maximum(top, best_seen),
+            )
+        return index_seen, index, log_sum - own
+
+    def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
+        """The class whose mean is nearest, shape (B,)."""
+        centred_Bd = h_Bd - self.global_mean
+        rows = max(1, _LOGITS // len(self.classes))
+        return torch.cat([self._nearest_block(block) for block in centred_Bd.split(rows)])
+
+    def _nearest_block(self, h_Bd: Tensor) -> Tensor:
+        scores_BC = h_Bd.float() @ self.centred_means_32.T
+        scores_BC -= self.half_sqnorms_32
+        best_B, index_B = scores_BC.max(dim=1)
+        bound_B = self._error_bound(h_Bd, torch.float32)
+        scores_BC.sub_((best_B - 2 * bound_B).unsqueeze(1))
+        # not "count < 2": a nan row (float32 overflow) must be decided again too
+        sure_B = (scores_BC >= 0).sum(dim=1) == 1
+        unsure = (~sure_B).nonzero().squeeze(1)
+        if len(unsure):
+            exact = h_Bd[unsure] @ self.centred_means.T - self.half_sqnorms
+            tied = exact >= (exact.amax(dim=1) - 2 * self._error_bound(h_Bd[unsure], torch.float64)).unsqueeze(1)
+            index_B[unsure] = tied.int().argmax(dim=1)  # the first of them, the lowest id
+        return self.classes[index_B]
+
+    def _error_bound(self, h_Bd: Tensor, dtype: torch.dtype) -> Tensor:
+        """Largest error of a score: a dot product of length d loses at most about d·ε of ‖h‖‖a‖."""
+        longest = (2 * self.half_sqnorms.max()).sqrt()
+        return (h_Bd.shape[1] + 8) * torch.finfo(dtype).eps * (h_Bd.norm(dim=1) * longest + longest.square())
+
+
+class ValidationTally:
+    """Counts, decisions and losses of the validation samples seen so far.
+
+    Args:
+        decider: The classifiers.
+        statistics: Plugin statistics of the validation phase.
+    """
+
+    def __init__(self, decider: Decider, statistics: Sequence[Statistic] = ()) -> None:
+        vocabulary, device = len(decider.weight), decider.weight.device
+        self.decider = decider
+        self.statistics = list(statistics)
+        self._sums = {name: torch.zeros(vocabulary, dtype=torch.int64, device=device) for name in _PER_CLASS}
+        self._sums["linear_predictions"] = torch.zeros(vocabulary, dtype=torch.int64, device=device)
+        self._sums["ncc_predictions"] = torch.zeros(vocabulary, dtype=torch.int64, device=device)
+        self._sums["loss_sum"] = torch.zeros(vocabulary, dtype=torch.float64, device=device)
+        self._chunks: list[Tensor] = []
+        self._argmax_without_mean = 0
+
+    def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"], chunks: int = 1) -> None:
+        """Take in a batch of whole chunks, one after the other, all of one length."""
+        device = self.decider.weight.device
+        h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
+        if not torch.isfinite(h_Bd.sum()):
+            check_finite(h_Bd)
+        linear_B, everywhere_B, loss_B = self.decider.linear(h_Bd, y_B)
+        ncc_B = self.decider.nearest(h_Bd)
+        agree_B, hit_B = linear_B == ncc_B, everywhere_B == y_B
+        ones_B = torch.ones_like(y_B)
+        for name, values in (
+            ("counts", ones_B),
+            ("agreements", agree_B.long()),
+            ("linear_hits", (linear_B == y_B).long()),
+            ("ncc_hits", (ncc_B == y_B).long()),
+            ("vocabulary_hits", hit_B.long()),
+            ("loss_sum", loss_B),
+        ):
+            self._sums[name].index_add_(0, y_B, values)
+        self._sums["linear_predictions"].index_add_(0, linear_B, ones_B)
+        self._sums["ncc_predictions"].index_add_(0, ncc_B, ones_B)
+        self._argmax_without_mean += int((~self.decider.has_mean[everywhere_B]).sum())
+        per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), loss_B], dim=1)
+        self._chunks.append(per_sample.view(chunks, -1, 4).sum(dim=1))
+        if self.statistics:
+            self._update_statistics(h_Bd, y_B, linear_B, ncc_B)
+
+    def _update_statistics(self, h_Bd: Tensor, y_B: Tensor, linear_B: Tensor, ncc_B: Tensor) -> None:
+        classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
+        rows_K = torch.searchsorted(self.decider.classes, classes_K).clamp_(max=len(self.decider.classes) - 1)
+        means_Kd = self.decider.centred_means[rows_K] + self.decider.global_mean
+        means_Kd[self.decider.classes[rows_K] != classes_K] = torch.nan
+        deviations_Bd = h_Bd - means_Kd[inverse_B]
+        batch = Batch(h_Bd, y_B, classes_K, inverse_B, counts_K, means_Kd, deviations_Bd, linear_B, ncc_B)
+        side = Side(classes_K, counts_K.double(), means_Kd)
+        for statistic in self.statistics:
+            part = type(statistic)()
+            part.update(batch)
+            statistic.merge(part, side, side)
+
+    def state(self) -> dict[str, Tensor]:
+        """The whole state as the store has it; :meth:`resume` takes it back to the bit."""
+        seen = torch.stack([self._sums[n] for n in ("counts", "linear_predictions", "ncc_predictions")]).sum(dim=0)
+        classes = seen.nonzero().squeeze(1)
+        chunks = torch.cat(self._chunks) if self._chunks else torch.zeros(0, 4, dtype=torch.float64)
+        state = {"classes": classes, "chunk_totals": chunks}
+        state |= {name: values[classes] for name, values in self._sums.items()}
+        state["argmax_without_mean"] = torch.tensor([self._argmax_without_mean])
+        for statistic in self.statistics:
+            state |= {f"{statistic.name}/{key}": value for key, value in statistic.tensors().items()}
+        return {name: value.cpu().contiguous() for name, value in state.items()}
+
+    def resume(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from what :meth:`state` gave."""
+        device = self.decider.weight.device
+        classes = state["classes"].to(device)
+        for name, values in self._sums.items():
+            values[classes] = state[name].to(device)
+        self._chunks = [state["chunk_totals"].to(device)]
+        self._argmax_without_mean = int(state["argmax_without_mean"])
+        self.statistics = [
+            type(each).from_tensors(
+                {
+                    key.split("/", 1)[1]: value.to(device)
+                    for key, value in state.items()
+                    if key.startswith(f"{each.name}/")
+                }
+            )
+            for each in self.statistics
+        ]
+
+
+def merge_validation(parts: Sequence[ValidationStatistics]) -> ValidationStatistics:
+    """Add the validation counts of parts, whose chunks follow one another in this order."""
+    classes = torch.unique(torch.cat([part.classes for part in parts]))
+
+    def added(name: str) -> Tensor:
+        total = torch.zeros(len(classes), dtype=getattr(parts[0], name).dtype)
+        for part in parts:
+            total.index_add_(0, torch.searchsorted(classes, part.classes), getattr(part, name))
+        return total
+
+    names = (*_PER_CLASS, "linear_predictions", "ncc_predictions", "loss_sum")
+    return ValidationStatistics(
+        classes=classes,
+        chunk_totals=torch.cat([part.chunk_totals for part in parts]),
+        argmax_without_mean=torch.stack([part.argmax_without_mean for part in parts]).sum(dim=0),
+        **{name: added(name) for name in names},
+    )

@@ -1,0 +1,195 @@
+"""Files that are either whole or not there: atomic writes, hashes, canonical JSON, checked tensor files, the lock."""
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import CollapseError, StoreError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# A file changed within this time of being hashed could change again within one tick of the clock: not remembered.
+_SETTLED_SECONDS = 2.0
+_REMEMBER_BYTES = 1 << 20
+_HEADER_LIMIT = 1 << 24
+
+
+def home() -> Path:
+    """The folder of cached stores, packed texts and remembered hashes: ``$COLLAPSE_HOME`` or the user's cache."""
+    from platformdirs import user_cache_path
+
+    given = os.environ.get("COLLAPSE_HOME")
+    return Path(given).expanduser() if given else user_cache_path("collapse")
+
+
+def canonical(value: Any) -> bytes:
+    """JSON with sorted keys and no spaces: equal values give equal bytes.
+
+    >>> canonical({"b": 1, "a": [None, "µ"]})
+    b'{"a":[null,"\\\\u00b5"],"b":1}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def sha256_of(value: Any) -> str:
+    """sha256 of a value's canonical JSON."""
+    return hashlib.sha256(canonical(value)).hexdigest()
+
+
+def sha256_file(path: Path, *, remember: bool = True) -> str:
+    """sha256 of a file's bytes, in full; remembered in the user's cache by size, times and inode.
+
+    The change time is part of what is compared: no program can set it back, so a byte flipped under a restored
+    modification time is still seen.
+    """
+    status = path.stat()
+    stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
+    remember = remember and status.st_size >= _REMEMBER_BYTES and os.name == "posix"
+    memory = home() / "hashes" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()}.json"
+    if remember:
+        with suppress(OSError, ValueError):
+            known = json.loads(memory.read_text())
+            if known["stamp"] == stamp:
+                return str(known["sha256"])
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if remember and time.time() - status.st_ctime > _SETTLED_SECONDS:
+        with suppress(OSError):  # a cache that cannot be written is no reason to stop
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            partial = memory.with_suffix(f".{os.getpid()}")
+            partial.write_text(json.dumps({"stamp": stamp, "sha256": digest}))
+            partial.replace(memory)
+    return digest
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, and durably: a temporary file beside it, fsync, rename.
+
+    Raises:
+        CollapseError: No space, no permission, or another failure of the file system.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise write_error(path, error, len(data)) from error
+
+
+def write_error(path: Path, error: OSError, size: int = 0) -> CollapseError:
+    """The message for a failed write."""
+    need = f" ({size / 1e6:,.1f} MB)" if size else ""
+    return CollapseError(
+        f"cannot write {path}{need}: {error.strerror or error}. Free space or choose another --store, "
+        "then run the same command again: what was finished is kept"
+    )
+
+
+def _sync_folder(folder: Path) -> None:
+    # Makes the rename itself durable, where the system lets a folder be opened.
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def tensor_bytes(tensors: Mapping[str, "Tensor"]) -> bytes:
+    """A safetensors file's bytes. No free metadata: two or more keys would make the bytes differ from run to run."""
+    from safetensors.torch import save
+
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+
+
+def described(data: bytes) -> dict[str, Any]:
+    """The manifest's entry for a tensor file: size, sha256, and each tensor's dtype and shape."""
+    header = _parse_header(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": header}
+
+
+def read_tensors(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> dict[str, "Tensor"]:
+    """Read a tensor file that must be what its manifest entry says: size, header and hash, in this order.
+
+    Raises:
+        StoreError: It is absent, truncated, altered, or its header is not the manifest's.
+    """
+    from safetensors.torch import load_file
+
+    check_file(path, entry, remember=remember)
+    return load_file(path)
+
+
+def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:
+    """Compare a tensor file with its manifest entry without loading it; raises as :func:`read_tensors`."""
+    mend = "fetch or collect it again"
+    if not path.is_file():
+        raise StoreError(f"{path} is missing: the store is not whole; {mend}")
+    size = path.stat().st_size
+    if size != entry["size"]:
+        raise StoreError(f"{path} has {size:,} bytes where the manifest says {entry['size']:,}: truncated; {mend}")
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = file.read(length) if length <= min(size, _HEADER_LIMIT) else b""
+    try:
+        tensors = _parse_header(header)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        tensors = None
+    if tensors != entry["tensors"]:
+        raise StoreError(f"{path} holds other tensors than the manifest says: it was altered; {mend}")
+    digest = sha256_file(path, remember=remember)
+    if digest != entry["sha256"]:
+        raise StoreError(
+            f"{path} was altered: its sha256 is {digest[:12]}… where the manifest says {entry['sha256'][:12]}…; {mend}"
+        )
+
+
+def _parse_header(header: bytes) -> dict[str, Any]:
+    return {
+        name: {"dtype": tensor["dtype"], "shape": tensor["shape"]}
+        for name, tensor in json.loads(header).items()
+        if name != "__metadata__"
+    }
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder's lock: process id, host and start time in ``.lock``, recognized when its holder is gone.
+
+    Raises:
+        CollapseError: Another live process holds it.
+    """
+    from filelock import SoftFileLock, Timeout
+
+    lock = folder / ".lock"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        holder = SoftFileLock(lock)
+        holder.acquire(timeout=0)
+    except Timeout as error:
+        pid, host = "?", "?"
+        with suppress(OSError, ValueError):
+            pid, host = lock.read_text().split("\n")[:2]
+        raise CollapseError(
+            f"{folder} is in use by process {pid} on {host}: wait for it, or use another --store "
+            f"(if that process is surely gone, delete {lock})"
+        ) from error
+    except OSError as error:
+        raise write_error(folder, error) from error
+    try:
+        yield
+    finally:
+        holder.release()

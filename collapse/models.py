@@ -1,0 +1,253 @@
+"""A causal language model: what it is without loading it, then loaded, with its classifier, run without logits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.errors import CollapseError, UsageError, near_names
+
+if TYPE_CHECKING:
+    from collapse.references import ModelReference
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+# How far h·Wᵀ + b may lie from the model's own logits, as a share of the largest: rounding only.
+_HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+_CHECKED_TOKENS = 256
+
+
+class _HeadReached(Exception):
+    """Ends a forward pass at the output embedding: what it would compute is not needed."""
+
+
+@dataclass
+class LanguageModel:
+    """A loaded causal language model.
+
+    Attributes:
+        model: The transformers model, in evaluation mode.
+        weight: The output embedding w, shape (V, d), in the model's dtype.
+        bias: Its bias, shape (V,), or None.
+        input_rows: Token ids that the model can embed.
+    """
+
+    model: Any
+    weight: Float[Tensor, "V d"]
+    bias: Float[Tensor, " V"] | None
+    input_rows: int
+    _captured: list[Tensor] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return self.weight.device
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.weight.shape[1]
+
+    @property
+    def n_params(self) -> int:
+        """Parameters, tied weights counted once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def tied(self) -> bool:
+        """Whether input and output embedding are the same tensor."""
+        inputs = self.model.get_input_embeddings()
+        return inputs is not None and inputs.weight.data_ptr() == self.weight.data_ptr()
+
+    @property
+    def attention(self) -> str:
+        """Name of the attention in use."""
+        return str(getattr(self.model.config, "_attn_implementation", None) or "own")
+
+    @torch.inference_mode()
+    def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
+        """h, what enters the output embedding at each position; no logits are computed."""
+        self._captured.clear()
+        handle = self.model.get_output_embeddings().register_forward_pre_hook(self._capture)
+        try:
+            self.model(input_ids=tokens_BT.to(self.device), use_cache=False)
+        except _HeadReached:
+            return self._captured.pop()
+        finally:
+            handle.remove()
+        raise CollapseError(
+            f"{type(self.model).__name__} does not call its output embedding, so its top-layer embeddings are not known"
+        )
+
+    def _capture(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._captured.append(inputs[0])
+        raise _HeadReached
+
+    @torch.inference_mode()
+    def check_head(self, tokens_BT: Int[Tensor, "B T"]) -> None:
+        """Compare h·Wᵀ + b with the model's own logits on a piece of the first batch.
+
+        Raises:
+            CollapseError: The model does something else between h and its logits, such as scaling or capping them.
+        """
+        tokens = tokens_BT[:1, :_CHECKED_TOKENS]
+        h = self.embeddings(tokens)
+        logits = self.model(input_ids=tokens.to(self.device), use_cache=False).logits.double()
+        ours = F.linear(h, self.weight, self.bias).double()
+        largest = float(logits.abs().max())
+        if ours.shape == logits.shape and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[h.dtype] * largest:
+            return
+        guilty = {
+            name: value
+            for name, value in self.model.config.to_dict().items()
+            if value not in (None, 1, 1.0) and name in _LOGIT_SETTINGS
+        }
+        because = f" (its configuration says {', '.join(f'{k}={v}' for k, v in guilty.items())})" if guilty else ""
+        ratio = float((ours * logits).sum() / (ours * ours).sum()) if ours.shape == logits.shape else float("nan")
+        raise CollapseError(
+            f"{type(self.model).__name__} does not decide by ⟨w, h⟩ + b: its logits are about {ratio:.4g} times "
+            f"the product of its embeddings and its output embedding, and not equal to it{because}. Neural collapse is "
+            "defined for a plain linear head: this model cannot be measured"
+        )
+
+
+_LOGIT_SETTINGS = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+    "mup_width_scale",
+)
+
+
+def load_model(
+    reference: "ModelReference",
+    *,
+    dtype: str = "float32",
+    device: str = "auto",
+    model_args: Mapping[str, Any] | None = None,
+    trust_remote_code: bool = False,
+    deterministic: bool = False,
+) -> LanguageModel:
+    """Load a causal language model for measuring.
+
+    Args:
+        reference: Which one (see :func:`collapse.references.find_model`).
+        dtype: "float32" as in the paper, "bfloat16", "float16" or "float64".
+        device: "auto" (CUDA where there is any, else the CPU), or a torch device.
+        model_args: Passed to ``from_pretrained`` (``gguf_file=…``).
+        trust_remote_code: Whether code from the model's repository may run.
+        deterministic: Ask torch for deterministic algorithms.
+
+    Raises:
+        CollapseError: It cannot be loaded, or has no output embedding.
+    """
+    import transformers
+
+    target = pick_device(device)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    if deterministic:
+        torch.use_deterministic_algorithms(True)
+    with quiet_transformers():
+        try:
+            model = transformers.AutoModelForCausalLM.from_pretrained(
+                reference.location,
+                revision=reference.revision,
+                local_files_only=not reference.online,
+                dtype=getattr(torch, dtype),
+                trust_remote_code=trust_remote_code,
+                **(model_args or {}),
+            )
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
+            raise CollapseError(
+                f"{reference.name} cannot be loaded as a causal language model: {first_line(error)}"
+            ) from error
+    # a checkpoint may carry layers in other dtypes than asked for (dequantized GGUF norms, for one)
+    model = model.to(device=target, dtype=getattr(torch, dtype)).eval()
+    head = model.get_output_embeddings()
+    if head is None or getattr(head, "weight", None) is None or head.weight.dim() != 2:
+        raise CollapseError(
+            f"{type(model).__name__} has no output embedding with a weight matrix: it cannot be measured"
+        )
+    inputs = model.get_input_embeddings()
+    rows = inputs.weight.shape[0] if inputs is not None else head.weight.shape[0]
+    bias = getattr(head, "bias", None)
+    return LanguageModel(model, head.weight.detach(), None if bias is None else bias.detach(), rows)
+
+
+def load_tokenizer(
+    reference: "ModelReference",
+    *,
+    model_args: Mapping[str, Any] | None = None,
+    trust_remote_code: bool = False,
+) -> Any:
+    """The tokenizer of a model, or the one named instead.
+
+    Raises:
+        CollapseError: It cannot be loaded.
+    """
+    import transformers
+
+    with quiet_transformers():
+        try:
+            return transformers.AutoTokenizer.from_pretrained(
+                reference.location,
+                revision=reference.revision,
+                local_files_only=not reference.online,
+                trust_remote_code=trust_remote_code,
+                **(model_args or {}),
+            )
+        except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError) as error:
+            raise CollapseError(
+                f"no tokenizer can be loaded from {reference.name}: {first_line(error)}. Name one with --tokenizer"
+            ) from error
+
+
+def pick_device(device: str) -> torch.device:
+    """The torch device of an option.
+
+    Raises:
+        UsageError: It does not exist here.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        target = torch.device(device)
+        torch.empty(0, device=target)
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(f"no device {device!r} here: {first_line(error)}; use --device cpu or auto") from error
+    return target
+
+
+def check_dtype(dtype: str) -> None:
+    """Refuse an unknown dtype by name."""
+    if dtype not in DTYPES:
+        raise UsageError(f"no dtype is called {dtype!r}; {near_names(dtype, DTYPES)}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its kind."""
+    text = str(error).strip().split("\n")[0]
+    return text or type(error).__name__
+
+
+class quiet_transformers:  # noqa: N801  # used as a function
+    """Keeps transformers' own warnings and bars out of ours while something loads."""
+
+    def __enter__(self) -> None:
+        from transformers.utils import logging
+
+        self._verbosity = logging.get_verbosity()
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+
+    def __exit__(self, *_: object) -> None:
+        from transformers.utils import logging
+
+        logging.set_verbosity(self._verbosity)
+        logging.enable_progress_bar()

@@ -1,0 +1,194 @@
+"""Texts → packed chunks of T token ids, as a pure function of texts, tokenizer, T and the number of shards.
+
+Rows are cut into contiguous shards, these into maps of 1,000 texts; within a map the token ids are laid end to end and
+cut into chunks of T, and what is left over is dropped. That is what grouping with ``datasets.map(…, batched=True,
+num_proc=shards)`` gives, which itself may answer with a cached result of another num_proc.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collapse.errors import CollapseError, UsageError
+from collapse.files import sha256_file, sha256_of, write_error
+from collapse.text import Corpus, Report, load_rows, texts
+
+_MAP = 1000
+_FORMAT = 1
+
+Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Packed text.
+
+    Attributes:
+        tokens: Token ids, shape (S, T), int32, memory-mapped.
+    """
+
+    tokens: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def chunk_length(self) -> int:
+        """T."""
+        return int(self.tokens.shape[1])
+
+
+def maps(rows: int, shards: int) -> Iterator[tuple[int, int]]:
+    """The runs of rows that are grouped together: contiguous shards, each in maps of 1,000.
+
+    >>> list(maps(2500, 2))
+    [(0, 1000), (1000, 1250), (1250, 2250), (2250, 2500)]
+    """
+    share, more = divmod(rows, shards)
+    start = 0
+    for shard in range(shards):
+        stop = start + share + (shard < more)
+        for low in range(start, stop, _MAP):
+            yield low, min(low + _MAP, stop)
+        start = stop
+
+
+def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
+    """Token ids laid end to end and cut into chunks, shape (n, T); the remainder is dropped.
+
+    >>> group([[1, 2, 3], [4, 5]], 2).tolist()
+    [[1, 2], [3, 4]]
+    """
+    flat = np.concatenate([np.asarray(row, dtype=np.int32) for row in token_rows] or [np.empty(0, dtype=np.int32)])
+    n = len(flat) // chunk_length
+    return flat[: n * chunk_length].reshape(n, chunk_length)
+
+
+def pack(
+    corpus: Corpus,
+    tokenizer: Any,
+    *,
+    chunk_length: int,
+    tokenizer_hash: str,
+    cache: Path,
+    shards: int = 2,
+    eos_between: bool = False,
+    max_chunks: int | None = None,
+    progress: Report | None = None,
+) -> Chunks:
+    """The chunks of a corpus, from the cache or packed now.
+
+    Args:
+        corpus: Which text.
+        tokenizer: Called plainly, ``tokenizer(texts)["input_ids"]``, with its default special tokens.
+        chunk_length: T.
+        tokenizer_hash: Identifies the tokenizer in the cache.
+        cache: Folder of the cache.
+        shards: Contiguous shards of the rows.
+        eos_between: Put the tokenizer's end-of-text token after each text.
+        max_chunks: Only the first so many.
+        progress: Called as progress(what, texts done, texts).
+
+    Raises:
+        CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
+        UsageError: An unknown split or column, or ``eos_between`` with a tokenizer that has no such token.
+    """
+    tokenize = _tokenize(tokenizer, eos_between)
+    about = {
+        "format": _FORMAT,
+        "corpus": corpus.identity(),
+        "tokenizer": tokenizer_hash,
+        "chunk_length": chunk_length,
+        "shards": shards,
+        "eos_between": eos_between,
+    }
+    whole = cache / "chunks" / sha256_of(about)[:40]
+    some = cache / "chunks" / sha256_of({**about, "max_chunks": max_chunks})[:40]
+    for folder in (whole, some):
+        tokens = _cached(folder)
+        if tokens is not None:
+            return Chunks(tokens[:max_chunks])
+    folder = some if max_chunks else whole
+    rows = load_rows(corpus, cache)
+    _write(folder, about, _chunks(rows, corpus, tokenize, chunk_length, shards, max_chunks, progress))
+    tokens = _cached(folder)
+    assert tokens is not None  # it was written just now
+    return Chunks(tokens)
+
+
+def _chunks(
+    rows: Any,
+    corpus: Corpus,
+    tokenize: Tokenize,
+    chunk_length: int,
+    shards: int,
+    max_chunks: int | None,
+    progress: Report | None,
+) -> Iterator[np.ndarray]:
+    made, seen = 0, 0
+    for start, stop in maps(len(rows), shards):
+        token_rows = tokenize(texts(rows, corpus, start, stop))
+        seen += sum(len(row) for row in token_rows)
+        grouped = group(token_rows, chunk_length)[: None if max_chunks is None else max_chunks - made]
+        made += len(grouped)
+        yield grouped
+        if progress:
+            progress(f"tokenizing {corpus.name}", stop, len(rows))
+        if max_chunks is not None and made >= max_chunks:
+            return
+    if not made:
+        raise CollapseError(
+            f"{corpus.name} is too short for one chunk of T = {chunk_length:,}: it has {seen:,} tokens in {shards} "
+            f"shards, and what is left of each run of {_MAP:,} texts is dropped; "
+            "give more text, or a shorter --chunk-length"
+        )
+
+
+def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
+    if not eos_between:
+        # verbose=False: a text longer than the model's limit is no fault here, it is cut into chunks
+        return lambda some: tokenizer(some, verbose=False)["input_ids"]
+    eos = getattr(tokenizer, "eos_token_id", None)
+    if eos is None:
+        raise UsageError("--eos-between needs a tokenizer with an end-of-text token, and this one has none")
+    return lambda some: [[*row, eos] for row in tokenizer(some, verbose=False)["input_ids"]]
+
+
+def _write(folder: Path, about: dict[str, Any], chunks: Iterator[np.ndarray]) -> None:
+    """Stream chunks into a folder that appears whole or not at all."""
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    try:
+        partial.mkdir(parents=True, exist_ok=True)
+        shape = [0, about["chunk_length"]]
+        with (partial / "tokens.bin").open("wb") as file:
+            for some in chunks:
+                file.write(some.astype("<i4").tobytes())
+                shape[0] += len(some)
+        digest = sha256_file(partial / "tokens.bin", remember=False)
+        record = {**about, "shape": shape, "sha256": digest}
+        (partial / "chunks.json").write_text(json.dumps(record, indent=1))
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
+    except OSError as error:
+        raise write_error(folder, error) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _cached(folder: Path) -> np.ndarray | None:
+    """The chunks in a folder, or None where there are none, or not what was written."""
+    file = folder / "tokens.bin"
+    try:
+        record = json.loads((folder / "chunks.json").read_text())
+        rows, length = record["shape"]
+        if file.stat().st_size != 4 * rows * length or sha256_file(file) != record["sha256"]:
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return np.memmap(file, dtype="<i4", mode="r", shape=(rows, length))

@@ -1,0 +1,194 @@
+"""What is known about one layer's embeddings: the frozen record that every metric reads.
+
+Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation chunks.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.errors import CollapseError
+
+
+@dataclass(frozen=True)
+class ValidationStatistics:
+    """What one pass over the validation text counted, per class, and per chunk.
+
+    ``linear`` is the model's own classifier and ``ncc`` the nearest-class-centre rule, both over the classes with a
+    mean; ``vocabulary`` is the model's classifier over every token.
+
+    Attributes:
+        classes: Labels and predicted classes, ascending, shape (V,).
+        counts: Samples with this label.
+        agreements: Of these, those on which linear and ncc decide alike.
+        linear_hits: Of these, those that linear gets right.
+        ncc_hits: Of these, those that ncc gets right.
+        vocabulary_hits: Of these, those that the whole vocabulary's argmax gets right.
+        linear_predictions: Samples for which linear predicts this class.
+        ncc_predictions: Samples for which ncc predicts this class.
+        loss_sum: Sum of cross-entropy over the whole vocabulary, in nats.
+        chunk_totals: Samples, agreements, vocabulary hits and loss of each chunk, shape (S, 4).
+        argmax_without_mean: Samples whose argmax over the whole vocabulary is no class with a mean, shape (1,).
+    """
+
+    classes: Int[Tensor, " V"]
+    counts: Int[Tensor, " V"]
+    agreements: Int[Tensor, " V"]
+    linear_hits: Int[Tensor, " V"]
+    ncc_hits: Int[Tensor, " V"]
+    vocabulary_hits: Int[Tensor, " V"]
+    linear_predictions: Int[Tensor, " V"]
+    ncc_predictions: Int[Tensor, " V"]
+    loss_sum: Float[Tensor, " V"]
+    chunk_totals: Float[Tensor, "S 4"]
+    argmax_without_mean: Int[Tensor, " 1"]
+
+    @property
+    def samples(self) -> int:
+        """Number of validation samples."""
+        return int(self.counts.sum())
+
+
+@dataclass(frozen=True)
+class EmbeddingStatistics:
+    """Class statistics of one layer, float64, as metrics read them.
+
+    Attributes:
+        classes: Next-token ids that occur in training, ascending, shape (C,).
+        counts: N_c, samples a class, shape (C,).
+        means: μ_c, shape (C, d), not centred.
+        variances: σ_c², mean squared distance of a class's embeddings to its mean (Eq. 3), shape (C,).
+        classifier: w_c, rows of the output embedding for these classes, shape (C, d), float64.
+        bias: Its bias, shape (C,), or None.
+        validation: What the validation pass counted, or None.
+        extra: Tensors of the plugin statistics by statistic name.
+        n_params: Parameters of the model, or None where unknown.
+        dtype: The dtype in which the embeddings were computed ("float32", "bfloat16", ...).
+        min_count: Only classes with at least this many samples are kept.
+    """
+
+    classes: Int[Tensor, " C"]
+    counts: Int[Tensor, " C"]
+    means: Float[Tensor, "C d"]
+    variances: Float[Tensor, " C"]
+    classifier: Float[Tensor, "C d"] | None = None
+    bias: Float[Tensor, " C"] | None = None
+    validation: ValidationStatistics | None = None
+    extra: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    n_params: int | None = None
+    dtype: str = "float32"
+    min_count: int = 1
+
+    @property
+    def n_classes(self) -> int:
+        """C."""
+        return self.means.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.means.shape[1]
+
+    @cached_property
+    def global_mean(self) -> Float[Tensor, " d"]:
+        """μ̄, the unweighted mean of the class means (Eq. 2)."""
+        return self.means.mean(dim=0)
+
+    @cached_property
+    def centred_means(self) -> Float[Tensor, "C d"]:
+        """μ_c − μ̄."""
+        return self.means - self.global_mean
+
+    @cached_property
+    def norms(self) -> Float[Tensor, " C"]:
+        """‖μ_c − μ̄‖."""
+        return self.centred_means.norm(dim=1)
+
+    @cached_property
+    def has_direction(self) -> Tensor:
+        """Classes whose centred mean is not zero, bool, shape (C,)."""
+        return self.norms > 0
+
+    def statistic(self, name: str) -> Mapping[str, Tensor]:
+        """The tensors of a plugin statistic.
+
+        Raises:
+            CollapseError: The store does not hold it.
+        """
+        if name not in self.extra:
+            raise CollapseError(f"this store holds no statistic {name!r}: collect again with the plugin that fills it")
+        return self.extra[name]
+
+    def has(self, need: str) -> bool:
+        """Whether what a metric needs is there."""
+        if need in ("counts", "means", "variances"):
+            return True
+        if need in ("classifier", "validation", "n_params"):
+            return getattr(self, need) is not None
+        return need in self.extra
+
+    def keep(self, min_count: int) -> "EmbeddingStatistics":
+        """The same with only the classes of at least ``min_count`` samples; validation counts are untouched.
+
+        Raises:
+            CollapseError: Fewer than two classes remain.
+        """
+        kept = self.counts >= min_count
+        if int(kept.sum()) < 2:
+            raise CollapseError(
+                f"{int(kept.sum())} of {self.n_classes} classes have at least {min_count} samples, and neural collapse "
+                f"needs two: lower --min-count (the largest class has {int(self.counts.max())})"
+            )
+        if bool(kept.all()):
+            return replace(self, min_count=min_count)
+        return replace(
+            self,
+            classes=self.classes[kept],
+            counts=self.counts[kept],
+            means=self.means[kept],
+            variances=self.variances[kept],
+            classifier=None if self.classifier is None else self.classifier[kept],
+            bias=None if self.bias is None else self.bias[kept],
+            min_count=min_count,
+        )
+
+    def to(self, device: str | torch.device) -> "EmbeddingStatistics":
+        """The same with the class tensors on another device."""
+
+        def moved(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device)
+
+        return replace(
+            self,
+            classes=self.classes.to(device),
+            counts=self.counts.to(device),
+            means=self.means.to(device),
+            variances=self.variances.to(device),
+            classifier=moved(self.classifier),
+            bias=moved(self.bias),
+            extra={
+                name: {key: value.to(device) for key, value in tensors.items()} for name, tensors in self.extra.items()
+            },
+        )
+
+
+def cosine(a: Float[Tensor, "C d"], b: Float[Tensor, "C d"]) -> Float[Tensor, " C"]:
+    """Cosine of each row of a with the same row of b; nan where either is zero.
+
+    >>> cosine(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]])).tolist()
+    [1.0]
+    """
+    return (a * b).sum(dim=1) / (a.norm(dim=1) * b.norm(dim=1))
+
+
+def cov(values: Float[Tensor, " n"]) -> Tensor:
+    """Coefficient of variation: population standard deviation over the mean, with the mean's sign.
+
+    >>> float(cov(torch.tensor([1.0, 3.0])))
+    0.5
+    """
+    return values.std(correction=0) / values.mean()

@@ -1,0 +1,343 @@
+"""The store: what was collected of one model on one corpus at one chunk length, as safetensors and one manifest.
+
+Format version 1. ``collapse.json`` is written last: where it is missing there is no store. It lists every tensor
+file with its size, sha256, shapes and dtypes; ``digest`` is the hash of all of it but provenance, ``checksum`` of all.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import StoreError
+from collapse.files import (
+    canonical,
+    check_file,
+    described,
+    read_tensors,
+    sha256_of,
+    tensor_bytes,
+    write_atomic,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from collapse.statistics import EmbeddingStatistics
+
+MANIFEST = "collapse.json"
+VERSION = 1
+LAYER = "top"
+_MANIFEST_LIMIT = 1 << 24
+
+Tensors = Mapping[str, "Tensor"]
+
+
+class Store:
+    """A store on disk, or one in memory (``path`` None).
+
+    Attributes:
+        path: Its folder.
+        manifest: What ``collapse.json`` says.
+    """
+
+    def __init__(self, manifest: dict[str, Any], path: Path | None, files: Mapping[str, Tensors] | None = None) -> None:
+        self.manifest = manifest
+        self.path = path
+        self._files = files or {}
+
+    @classmethod
+    def load(cls, path: str | Path) -> "Store":
+        """Open the store in a folder; the manifest is checked now, each tensor file when it is read.
+
+        Raises:
+            StoreError: There is none, or its manifest is altered or of a newer version.
+        """
+        path = Path(path)
+        return cls(read_manifest(path), path)
+
+    @property
+    def digest(self) -> str:
+        """The sha256 that names this content, whatever its provenance."""
+        return str(self.manifest["digest"])
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What was collected, on what: equal for stores that hold the same."""
+        return dict(self.manifest["identity"])
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return str(self.manifest["model"]["name"])
+
+    @property
+    def revision(self) -> str | None:
+        """The model's commit on the Hub, or None."""
+        return self.manifest["model"].get("revision")
+
+    @property
+    def corpus(self) -> str:
+        """The training corpus's name."""
+        return str(self.manifest["corpus"]["name"])
+
+    @property
+    def state(self) -> str:
+        """``part`` (some training slices), ``trained`` (no whole validation) or ``complete``."""
+        coverage = self.manifest["coverage"]
+        if not _whole(coverage["train"]):
+            return "part"
+        return "complete" if _whole(coverage["validation"]) else "trained"
+
+    @property
+    def layers(self) -> list[str]:
+        """Names of the layers collected."""
+        return sorted({name.split("/")[0] for name in self.manifest["files"]})
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tensor files."""
+        return sum(entry["size"] for entry in self.manifest["files"].values())
+
+    def tensors(self, name: str, layer: str = LAYER) -> dict[str, "Tensor"]:
+        """The tensors of ``<layer>/<name>.safetensors``, checked.
+
+        Raises:
+            StoreError: The store has no such file, or it was altered.
+        """
+        file = f"{layer}/{name}.safetensors"
+        if file not in self.manifest["files"]:
+            raise StoreError(f"{self} holds no {file}; it holds {', '.join(sorted(self.manifest['files']))}")
+        if self.path is None:
+            return dict(self._files[file])
+        return read_tensors(self.path / file, self.manifest["files"][file])
+
+    def statistics(self, layer: str = LAYER) -> "EmbeddingStatistics":
+        """Everything known of one layer, as metrics read it.
+
+        Raises:
+            StoreError: The store is a part only, or a file was altered.
+        """
+        if self.state == "part":
+            raise StoreError(f"{self} holds {self.covered()}: merge it with the other parts first: collapse merge")
+        return self._statistics[layer]
+
+    @cached_property
+    def _statistics(self) -> dict[str, "EmbeddingStatistics"]:
+        return {layer: self._read_statistics(layer) for layer in self.layers}
+
+    def _read_statistics(self, layer: str) -> "EmbeddingStatistics":
+        from collapse.statistics import EmbeddingStatistics, ValidationStatistics
+
+        names = [file.split("/")[1].removesuffix(".safetensors") for file in self.manifest["files"]]
+        train = self.tensors("train", layer)
+        head = self.tensors("classifier", layer) if "classifier" in names else {}
+        validation = None
+        if self.state == "complete" and "validation" in names:
+            validation = ValidationStatistics(**self.tensors("validation", layer))
+        extra = {name: self.tensors(name, layer) for name in names if name in self.manifest["statistics"]}
+        return EmbeddingStatistics(
+            classes=train["classes"],
+            counts=train["counts"],
+            means=train["means"],
+            variances=train["variances"],
+            classifier=head["weight"].double() if head else None,
+            bias=head["bias"].double() if "bias" in head else None,
+            validation=validation,
+            extra=extra,
+            n_params=self.manifest["model"].get("n_params"),
+            dtype=str(self.manifest["identity"].get("dtype", "float32")),
+        )
+
+    def covered(self) -> str:
+        """Which training slices are here, in words."""
+        train = self.manifest["coverage"]["train"]
+        return f"training slices {spans(train['done'])} of {train['slices']}"
+
+    def missing(self, need: str) -> str:
+        """Why something a metric needs is not here, and what would add it."""
+        where = self.path if self.path else self.model
+        if need == "validation":
+            validation = self.manifest["coverage"]["validation"]
+            if validation is None and self.manifest["corpus"].get("validation") is None:
+                return "no validation text was given: add one with --validation-text"
+            return f"not validated yet: collapse collect MODEL --store {where}"
+        if need == "n_params":
+            return "a features file does not say how many parameters its model has"
+        if need in ("classifier", "means", "counts", "variances"):
+            return f"no {need} in this store"
+        return f"no {need} in this store: collect again with the plugin that fills it (--recollect)"
+
+    def verify(self) -> list[str]:
+        """Hash every file anew.
+
+        Returns:
+            A line for each that is missing, truncated or altered, or that the manifest does not name.
+        """
+        if self.path is None:
+            return []
+        problems = []
+        for name, entry in sorted(self.manifest["files"].items()):
+            try:
+                check_file(self.path / name, entry, remember=False)
+            except StoreError as error:
+                problems.append(str(error))
+        found = {file.relative_to(self.path).as_posix() for file in self.path.glob("*/*.safetensors")}
+        strange = sorted(name for name in found - set(self.manifest["files"]) if not name.startswith("partial/"))
+        return problems + [
+            f"{self.path / name} is not in the manifest: delete it, or collect again" for name in strange
+        ]
+
+    def check(self) -> "Store":
+        """Check every file now, by remembered hashes where nothing changed; raises StoreError at the first problem."""
+        if self.path is not None:
+            for name, entry in sorted(self.manifest["files"].items()):
+                check_file(self.path / name, entry)
+        return self
+
+    def save(self, path: str | Path) -> "Store":
+        """Write a copy of this store into a folder that holds none."""
+        path = Path(path)
+        if (path / MANIFEST).exists():
+            raise StoreError(f"{path} already holds a store: choose another --store")
+        for name in self.manifest["files"]:
+            layer, file = name.split("/")
+            write_atomic(path / name, tensor_bytes(self.tensors(file.removesuffix(".safetensors"), layer)))
+        write_atomic(path / MANIFEST, render(self.manifest))
+        return Store.load(path)
+
+    def __str__(self) -> str:
+        return str(self.path) if self.path else f"{self.model} (in memory)"
+
+    def __repr__(self) -> str:
+        return f"Store({self}, {self.state}, digest {self.digest[:12]})"
+
+
+def load(path: str | Path) -> Store:
+    """Open a store: ``collapse.load("runs/a")``. Raises as :meth:`Store.load`."""
+    return Store.load(path)
+
+
+def build(
+    path: Path | None,
+    about: Mapping[str, Any],
+    files: Mapping[str, Tensors],
+    *,
+    provenance: Mapping[str, Any],
+    kept: Mapping[str, Any] | None = None,
+) -> Store:
+    """Make a store of tensors: the files first, ``collapse.json`` last.
+
+    Args:
+        path: Its folder, or None for one in memory.
+        about: identity, model, corpus, coverage and statistics of the manifest.
+        files: Tensors by file name, ``top/train.safetensors`` and so on.
+        provenance: Device, batch size, times, command.
+        kept: Manifest entries of files that are there already and stay as they are.
+    """
+    entries = dict(kept or {})
+    for name, tensors in files.items():
+        data = tensor_bytes(tensors)
+        entries[name] = described(data)
+        if path is not None:
+            write_atomic(path / name, data)
+    manifest = sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)
+    if path is not None:
+        write_atomic(path / MANIFEST, render(manifest))
+        for file in path.glob(f"{LAYER}/*.safetensors"):
+            if f"{LAYER}/{file.name}" not in entries:
+                file.unlink()
+    return Store(manifest, path, files)
+
+
+def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest with its digest and checksum."""
+    manifest: dict[str, Any] = {**content, "digest": sha256_of(content), "provenance": dict(provenance)}
+    manifest["checksum"] = sha256_of(manifest)
+    return manifest
+
+
+def render(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest's bytes. A manifest that is read must be these bytes exactly, so that any flipped byte shows."""
+    return (json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def is_store(path: str | Path) -> bool:
+    """Whether a folder holds a store."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read and check ``collapse.json``; raises as :meth:`Store.load`."""
+    file = path / MANIFEST
+    if not file.is_file():
+        if (path / "partial" / "state.json").is_file():
+            raise StoreError(f"{path} is being collected, or was interrupted: run the same collapse collect again")
+        raise StoreError(f"there is no store in {path} (no {MANIFEST})")
+    if file.stat().st_size > _MANIFEST_LIMIT:
+        raise StoreError(f"{file} is too large to be a manifest")
+    data = file.read_bytes()
+    altered = f"{file} was altered or is damaged: fetch or collect the store again"
+    try:
+        manifest = json.loads(data)
+        version = manifest["version"]
+        if manifest["format"] != "collapse" or not isinstance(version, int):
+            raise StoreError(f"{file} is no manifest of a collapse store")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(altered) from error
+    if version > VERSION:
+        raise StoreError(
+            f"{file} is of store format {version}, and this collapse reads up to {VERSION}: "
+            "pip install -U linguistic-collapse"
+        )
+    try:
+        sealed_part = {key: value for key, value in manifest.items() if key != "checksum"}
+        content = {key: value for key, value in sealed_part.items() if key not in ("digest", "provenance")}
+        whole = manifest["checksum"] == sha256_of(sealed_part) and manifest["digest"] == sha256_of(content)
+        if not whole or data != render(manifest):
+            raise StoreError(altered)
+        for name in manifest["files"]:
+            parts = name.split("/")
+            if len(parts) != 2 or not all(part.replace("_", "").replace(".", "").isalnum() for part in parts):
+                raise StoreError(f"{file} names a file outside the store: {name!r}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(altered) from error
+    return dict(manifest)
+
+
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Fields in which two identities differ, each with both values.
+
+    >>> differences({"dtype": "float32", "corpus": {"split": "a"}}, {"dtype": "float32", "corpus": {"split": "b"}})
+    ['corpus.split: a and b']
+    """
+    found = []
+    for key in sorted({*mine, *theirs}):
+        a, b = mine.get(key), theirs.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differences(a, b, f"{prefix}{key}.")
+        elif canonical(a) != canonical(b):
+            found.append(f"{prefix}{key}: {_short(a)} and {_short(b)}")
+    return found
+
+
+def spans(done: list[list[int]]) -> str:
+    """Slices in words, counted from 1: half-open runs [[0, 4], [6, 7]] are ``1–4, 7``."""
+    words = [f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in done]
+    return ", ".join(words) if words else "none"
+
+
+def now() -> str:
+    """The time, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"{text[:12]}…" if len(text) > 60 and " " not in text else text
+
+
+def _whole(coverage: Mapping[str, Any] | None) -> bool:
+    return coverage is not None and coverage["done"] == [[0, coverage["slices"]]]

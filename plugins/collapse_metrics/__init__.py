@@ -1,0 +1,1 @@
+"""The built-in plugins: one small file a property, each registered through an entry point like anybody's."""

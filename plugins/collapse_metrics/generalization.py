@@ -1,0 +1,96 @@
+"""Generalization: how well the model predicts the validation text, from the same pass as NC4, and its size."""
+
+import math
+
+from torch import Tensor
+
+from collapse import EmbeddingStatistics, hookimpl, metric
+from collapse_metrics.nc4 import validation
+
+
+def loss_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
+    """Labels that occur in validation, and each one's mean cross-entropy in nats."""
+    v = validation(s)
+    occurs = v.counts > 0
+    return v.classes[occurs], v.loss_sum[occurs] / v.counts[occurs]
+
+
+@metric(
+    "val_loss",
+    needs=["validation"],
+    vector=loss_by_label,
+    property_name="generalization",
+    better="lower",
+    source="Wu & Papyan 2024, §3.3",
+    equation="mean of −log softmax(Wh + b)_y",
+    translation=False,
+    scale=None,
+)
+def val_loss(s: EmbeddingStatistics) -> float:
+    """Mean cross-entropy over the whole output vocabulary, nats a token.
+
+    >>> import collapse.testing
+    >>> val_loss(collapse.testing.tiny_statistics())
+    1.5
+    """
+    v = validation(s)
+    return float(v.loss_sum.sum()) / v.samples
+
+
+@metric(
+    "val_accuracy",
+    needs=["validation"],
+    property_name="generalization",
+    better="higher",
+    source="Wu & Papyan 2024, §3.3",
+    equation="share of argmax_v ⟨w_v,h⟩+b_v = y",
+    translation=False,
+    scale=None,
+)
+def val_accuracy(s: EmbeddingStatistics) -> float:
+    """Share of validation samples whose label is the argmax over the whole output vocabulary.
+
+    >>> import collapse.testing
+    >>> val_accuracy(collapse.testing.tiny_statistics())
+    0.5
+    """
+    v = validation(s)
+    return int(v.vocabulary_hits.sum()) / v.samples
+
+
+@metric(
+    "perplexity",
+    needs=["validation"],
+    property_name="generalization",
+    better="lower",
+    source="Wu & Papyan 2024, §3.3",
+    equation="exp(val_loss)",
+    translation=False,
+    scale=None,
+)
+def perplexity(s: EmbeddingStatistics) -> float:
+    """exp of the validation loss in nats.
+
+    >>> import collapse.testing
+    >>> round(perplexity(collapse.testing.tiny_statistics()), 6)
+    4.481689
+    """
+    return math.exp(val_loss(s))
+
+
+@metric("n_params", needs=["n_params"], property_name="generalization", source="the model", equation="")
+def n_params(s: EmbeddingStatistics) -> int:
+    """Parameters of the model, tied weights counted once.
+
+    >>> import collapse.testing
+    >>> n_params(collapse.testing.tiny_statistics())
+    100
+    """
+    assert s.n_params is not None  # declared in needs
+    return s.n_params
+
+
+@hookimpl
+def collapse_metrics() -> list[object]:
+    """The metrics of this file."""
+    return [val_loss, val_accuracy, perplexity, n_params]

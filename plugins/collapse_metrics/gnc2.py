@@ -1,0 +1,111 @@
+"""GNC2, hyperspherical uniformity: with more classes than dimensions the means spread evenly over a sphere."""
+
+import math
+
+from jaxtyping import Float
+from scipy.special import polygamma, psi
+from torch import Tensor
+
+from collapse import CoV, LogMeanExp, Mean, Std, hookimpl, pair_metric
+from collapse.pairs import Pair
+
+
+def uniform_log_kernel(classes: int, dim: int) -> float | None:
+    """Mean of log‖u − u′‖⁻¹ for points uniform on the sphere: −ln 2 − ½(ψ(a) − ψ(2a)), a = (d−1)/2.
+
+    There (1 − cos)/2 follows a Beta(a, a) law.
+
+    >>> round(uniform_log_kernel(1000, 3), 6)  # on S², −ln 2 + ½
+    -0.193147
+    """
+    a = (dim - 1) / 2
+    return float(-math.log(2) - (psi(a) - psi(2 * a)) / 2) if dim > 1 else None
+
+
+def uniform_log_kernel_std(classes: int, dim: int) -> float | None:
+    """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)).
+
+    >>> round(uniform_log_kernel_std(1000, 3), 6)
+    0.5
+    """
+    a = (dim - 1) / 2
+    return float(math.sqrt(polygamma(1, a) - polygamma(1, 2 * a)) / 2) if dim > 1 else None
+
+
+def uniform_cov(classes: int, dim: int) -> float | None:
+    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere; a simplex, where C ≤ d+1, has 0."""
+    if classes <= dim + 1:
+        return 0.0
+    mean, std = uniform_log_kernel(classes, dim), uniform_log_kernel_std(classes, dim)
+    return std / mean if mean and std is not None else None
+
+
+@pair_metric(
+    needs=["means"],
+    over="distinct_directions",
+    measures=[
+        CoV("gnc2.hyperspherical_uniformity", towards=0.0, reachable=uniform_cov),
+        Mean("gnc2.log_kernel", reachable=uniform_log_kernel),
+        Std("gnc2.log_kernel_std", towards=0.0, reachable=uniform_log_kernel_std),
+        LogMeanExp("gnc2.log_riesz", exponent=lambda classes, dim: dim - 2.0),
+    ],
+    source="Wu & Papyan 2024, Eq. 7; Liu et al. 2023",
+    equation="log‖u_c − u_c′‖⁻¹",
+)
+def log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
+    """Logarithmic inverse distance of unit centred class means.
+
+    ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, by log-sum-exp.
+
+    >>> import collapse, torch
+    >>> s = collapse.EmbeddingStatistics(
+    ...     torch.arange(2), torch.ones(2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
+    >>> round(collapse.measure(s, metrics=["gnc2.log_kernel"]).measurements["gnc2.log_kernel"], 9)  # opposite: −ln 2
+    -0.693147181
+    """
+    return pair.unit_sqdist.log().mul_(-0.5)
+
+
+@pair_metric(
+    needs=["means"],
+    over="distinct_uncentred_directions",
+    measures=[CoV("gnc2.uncentred_uniformity", towards=0.0, reachable=uniform_cov)],
+    translation=False,
+    source="Wu & Papyan 2024, Table 1 and Figure 1 as published",
+    equation="log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹",
+)
+def uncentred_log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
+    """The logarithmic kernel without centring: what the published Table 1 and Figure 1 used, not Eq. 7.
+
+    >>> import collapse, torch
+    >>> s = collapse.EmbeddingStatistics(torch.arange(3), torch.ones(3), torch.eye(3).double(), torch.zeros(3).double())
+    >>> round(abs(collapse.measure(s, metrics=["gnc2.uncentred_uniformity"])
+    ...     .measurements["gnc2.uncentred_uniformity"]), 9)
+    0.0
+    """
+    return pair.uncentred_unit_sqdist.log().mul_(-0.5)
+
+
+@pair_metric(
+    needs=["means"],
+    over="directions",
+    measures=[Mean("gnc2.distance"), Std("gnc2.distance_std")],
+    source="Liu et al. 2023",
+    equation="‖u_c − u_c′‖",
+)
+def unit_distance(pair: Pair) -> Float[Tensor, "R S"]:
+    """Distance of unit centred class means, no unit.
+
+    >>> import collapse, torch
+    >>> s = collapse.EmbeddingStatistics(
+    ...     torch.arange(2), torch.ones(2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
+    >>> collapse.measure(s, metrics=["gnc2.distance"]).measurements
+    {'gnc2.distance': 2.0}
+    """
+    return pair.unit_sqdist.sqrt()
+
+
+@hookimpl
+def collapse_metrics() -> list[object]:
+    """The metrics of this file."""
+    return [log_kernel, uncentred_log_kernel, unit_distance]

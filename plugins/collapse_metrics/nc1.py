@@ -1,0 +1,111 @@
+"""NC1, variability collapse: the embeddings of a class shrink to their mean."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse import EmbeddingStatistics, Mean, MeanLog, Noted, Std, hookimpl, metric, pair_metric
+from collapse.pairs import Pair
+
+
+def mean_sqnorm(s: EmbeddingStatistics) -> Tensor:
+    """mean‖μ_c − μ̄‖², which is tr Σ_B."""
+    return s.norms.square().mean()
+
+
+@pair_metric(
+    needs=["means", "variances"],
+    over="distinct",
+    measures=[
+        Mean("nc1.cdnv", towards=0.0),
+        Std("nc1.cdnv_std", towards=0.0),
+        MeanLog("nc1.log_cdnv", towards=float("-inf"), scale=None),
+        Mean("nc1.cdnv_scaled", towards=0.0, times=mean_sqnorm, scale=0.0),
+    ],
+    scale=-2.0,
+    source="Wu & Papyan 2024, Eq. 4",
+    equation="(σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴)",
+)
+def cdnv(pair: Pair) -> Float[Tensor, "R S"]:
+    """Class-distance normalized variance with k = 2, one over squared units of h; 0 at full collapse.
+
+    >>> import collapse, torch
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([3, 3]),
+    ...     means=torch.tensor([[0.0], [2.0]]).double(), variances=torch.tensor([1.0, 3.0]).double())
+    >>> collapse.measure(s, metrics=["nc1.cdnv"]).measurements
+    {'nc1.cdnv': 0.125}
+    """
+    return pair.variance_sum / pair.sqdist.square().mul_(2)
+
+
+@pair_metric(
+    needs=["means", "variances"],
+    over="distinct",
+    measures=[Mean("nc1.cdnv_galanti", towards=0.0)],
+    source="Galanti et al. 2021",
+    equation="(σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖²)",
+)
+def cdnv_galanti(pair: Pair) -> Float[Tensor, "R S"]:
+    """Class-distance normalized variance with k = 0, which has no unit; 0 at full collapse.
+
+    >>> import collapse, torch
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([3, 3]),
+    ...     means=torch.tensor([[0.0], [2.0]]).double(), variances=torch.tensor([1.0, 3.0]).double())
+    >>> collapse.measure(s, metrics=["nc1.cdnv_galanti"]).measurements
+    {'nc1.cdnv_galanti': 0.5}
+    """
+    return pair.variance_sum / pair.sqdist / 2
+
+
+@metric(
+    "nc1.trace_ratio",
+    needs=["counts", "means", "variances"],
+    towards=0.0,
+    source="Tirer et al. 2023",
+    equation="tr Σ_W / tr Σ_B",
+)
+def trace_ratio(s: EmbeddingStatistics) -> Tensor:
+    """Within-class over between-class variance: Σ_W pooled over samples, Σ_B over unweighted centred means.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([3, 1]),
+    ...     means=torch.tensor([[0.0], [2.0]]).double(), variances=torch.tensor([2.0, 0.0]).double())
+    >>> float(trace_ratio(s))
+    1.5
+    """
+    return (s.counts * s.variances).sum() / s.counts.sum() / mean_sqnorm(s)
+
+
+@metric(
+    "nc1.covariance_ratio",
+    needs=["means", "covariance"],
+    towards=0.0,
+    source="Papyan, Han & Donoho 2020",
+    equation="tr(Σ_W Σ_B⁺) / C",
+)
+def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
+    """Within-class covariance against the pseudo-inverse of the between-class covariance, no unit; 0 at full collapse.
+
+    Eigenvalues of Σ_B of at most d·ε·λ_max are dropped; the rank kept is noted.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([3, 3]),
+    ...     means=torch.tensor([[0.0], [2.0]]).double(), variances=torch.tensor([2.0, 2.0]).double(),
+    ...     extra={"covariance": {"scatter": torch.tensor([[12.0]]).double(), "samples": torch.tensor([6])}})
+    >>> covariance_ratio(s).value
+    1.0
+    """
+    if s.min_count > 1:
+        return Noted(None, "the pooled covariance was collected over all classes: not available with --min-count")
+    between_dd = s.centred_means.T @ s.centred_means / s.n_classes
+    values, vectors = torch.linalg.eigh(between_dd)
+    kept = values > s.dim * torch.finfo(values.dtype).eps * values[-1]
+    # tr(Σ_W V Λ⁻¹ Vᵀ) needs only the diagonal of Vᵀ Σ_W V
+    pooled = s.statistic("covariance")
+    within = (vectors[:, kept] * (pooled["scatter"] @ vectors[:, kept])).sum(dim=0) / pooled["samples"]
+    ratio = float((within / values[kept]).sum() / s.n_classes)
+    return Noted(ratio, f"the between-class covariance has rank {int(kept.sum())} of d = {s.dim}")
+
+
+@hookimpl
+def collapse_metrics() -> list[object]:
+    """The metrics of this file."""
+    return [cdnv, cdnv_galanti, trace_ratio, covariance_ratio]

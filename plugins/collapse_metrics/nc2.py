@@ -1,0 +1,154 @@
+"""NC2, convergence to a simplex equiangular tight frame: class means of one length, as far apart as can be."""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse import CoV, EmbeddingStatistics, Mean, Std, class_metric, hookimpl, metric, pair_metric
+from collapse.pairs import Pair
+
+
+def simplex_interference(classes: int, dim: int) -> float:
+    """Cosine between any two vertices of a simplex centred on 0: −1/(C−1)."""
+    return -1 / (classes - 1)
+
+
+def welch_std(classes: int, dim: int) -> float | None:
+    """Least std of the cosines at mean −1/(C−1), from Welch's bound on their mean square."""
+    if classes <= dim + 1:
+        return 0.0
+    mean_square = (classes - dim) / (dim * (classes - 1))
+    return math.sqrt(max(0.0, mean_square - 1 / (classes - 1) ** 2))
+
+
+def least_etf_error(classes: int, dim: int) -> float:
+    """√(2 − 2√(d/(C−1))): a Gram matrix of rank d cannot be a simplex of more than d+1 vertices."""
+    return 0.0 if classes <= dim + 1 else math.sqrt(2 - 2 * math.sqrt(dim / (classes - 1)))
+
+
+@class_metric(
+    needs=["means"],
+    over="directions",
+    measures=[
+        CoV("nc2.equinormness", towards=0.0),
+        Mean("nc2.log_norm"),
+        Std("nc2.log_norm_std", towards=0.0, scale=0.0),
+    ],
+    scale=None,
+    source="Wu & Papyan 2024, Eq. 5",
+    equation="log‖μ_c − μ̄‖",
+)
+def log_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+    """Log norms of the centred class means; their CoV depends on the unit of h (the paper's measure, kept).
+
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), torch.tensor([[-1.0], [1.0]]), torch.zeros(2))
+    >>> log_norms(s).tolist()
+    [0.0, 0.0]
+    """
+    return s.norms.log()
+
+
+@class_metric(
+    needs=["means"],
+    measures=[
+        Mean("nc2.norm"),
+        Std("nc2.norm_std", towards=0.0),
+        CoV("nc2.norm_cov", towards=0.0, scale=0.0),
+    ],
+    scale=1.0,
+    source="Papyan, Han & Donoho 2020",
+    equation="‖μ_c − μ̄‖",
+)
+def norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+    """Norms of the centred class means, in units of h.
+
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), torch.tensor([[-3.0], [1.0]]), torch.zeros(2))
+    >>> norms(s).tolist()
+    [2.0, 2.0]
+    """
+    return s.norms
+
+
+@class_metric(
+    needs=["means"],
+    measures=[Mean("nc2.scaled_norm")],
+    scale=2.0,
+    source="Wu & Papyan 2024, Table 4",
+    equation="‖μ_c − μ̄‖² / √d",
+)
+def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+    """The paper's scaled norm a class, squared units of h.
+
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), torch.tensor([[-3.0], [1.0]]), torch.zeros(2))
+    >>> scaled_norms(s).tolist()
+    [4.0, 4.0]
+    """
+    return s.norms.square() / math.sqrt(s.dim)
+
+
+@pair_metric(
+    needs=["means"],
+    over="directions",
+    measures=[
+        CoV("nc2.equiangularity", towards=0.0),
+        Mean("nc2.interference", towards=simplex_interference),
+        Std("nc2.interference_std", towards=0.0, reachable=welch_std),
+    ],
+    source="Wu & Papyan 2024, Eq. 6",
+    equation="⟨u_c, u_c′⟩",
+)
+def interference(pair: Pair) -> Float[Tensor, "R S"]:
+    """Cosine between centred class means; −1/(C−1) for equal norms whatever the angles, std 0 at full collapse.
+
+    >>> import collapse
+    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3), torch.eye(3).double(), torch.zeros(3).double())
+    >>> round(collapse.measure(s, metrics=["nc2.interference"]).measurements["nc2.interference"], 12)
+    -0.5
+    """
+    return pair.cosine
+
+
+@metric(
+    "nc2.etf_error",
+    needs=["means"],
+    towards=0.0,
+    reachable=least_etf_error,
+    source="Zhu et al. 2021; Kothapalli 2023",
+    equation="‖G/‖G‖_F − E/‖E‖_F‖_F",
+)
+def etf_error(s: EmbeddingStatistics) -> float:
+    """Distance of the normalized Gram matrix of the centred means to a simplex ETF's, E = I − 11ᵀ/C; in [0, √2].
+
+    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3), torch.eye(3).double(), torch.zeros(3).double())
+    >>> round(etf_error(s), 7)
+    0.0
+    """
+    return etf_distance(s.centred_means, s.centred_means)
+
+
+def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> float:
+    """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1).
+
+    For C ≤ d+1 the Gram matrix is formed and subtracted, which keeps every digit near an exact ETF. Otherwise
+    d×d products serve, since ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩, and no ETF is within reach.
+    """
+    classes, dim = a_Cd.shape
+    size = math.sqrt(classes - 1)
+    if classes <= dim + 1:
+        gram = a_Cd @ b_Cd.T
+        etf = torch.eye(classes, dtype=gram.dtype, device=gram.device) - 1 / classes
+        return float((gram / gram.norm() - etf / size).norm())
+    gram_norm = math.sqrt(float(((a_Cd.T @ a_Cd) * (b_Cd.T @ b_Cd)).sum()))
+    # ⟨A Bᵀ, E⟩ = Σ_c ⟨a_c, b_c⟩ − ⟨Σ a, Σ b⟩/C
+    inner = float((a_Cd * b_Cd).sum() - a_Cd.sum(dim=0) @ b_Cd.sum(dim=0) / classes)
+    if gram_norm == 0:
+        return math.nan
+    return math.sqrt(max(0.0, 2 - 2 * inner / (gram_norm * size)))
+
+
+@hookimpl
+def collapse_metrics() -> list[object]:
+    """The metrics of this file."""
+    return [log_norms, norms, scaled_norms, interference, etf_error]

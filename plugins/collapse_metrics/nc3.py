@@ -1,0 +1,115 @@
+"""NC3, self-duality: each classifier row aligns with its centred class mean."""
+
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse import EmbeddingStatistics, Mean, Std, class_metric, cosine, hookimpl, metric
+from collapse_metrics.nc2 import etf_distance, least_etf_error
+
+
+@class_metric(
+    needs=["means", "classifier"],
+    over="directions",
+    measures=[Mean("nc3.self_duality", towards=1.0), Std("nc3.self_duality_std", towards=0.0)],
+    source="Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c)",
+    equation="cos(w_c, μ_c − μ̄)",
+)
+def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+    """Cosine of each classifier row with its centred class mean.
+
+    >>> import torch
+    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=3 * means)
+    >>> duality_cosines(s).tolist()
+    [1.0, 1.0]
+    """
+    assert s.classifier is not None  # declared in needs
+    return cosine(s.classifier, s.centred_means)
+
+
+@class_metric(
+    needs=["means", "classifier"],
+    over="directions",
+    measures=[Mean("nc3.self_duality_centred", towards=1.0)],
+    source="Papyan, Han & Donoho 2020",
+    equation="cos(w_c − w̄, μ_c − μ̄)",
+)
+def centred_duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+    """The same with w̄, the mean row over the classes kept, taken off: softmax does not see w̄, the cosine does.
+
+    >>> import torch
+    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=means + 5)
+    >>> centred_duality_cosines(s).tolist()
+    [1.0, 1.0]
+    """
+    assert s.classifier is not None  # declared in needs
+    return cosine(s.classifier - s.classifier.mean(dim=0), s.centred_means)
+
+
+@class_metric(
+    needs=["means", "classifier"],
+    measures=[Mean("nc3.dot"), Std("nc3.dot_std")],
+    scale=1.0,
+    source="Wu & Papyan 2024, §3.5",
+    equation="⟨w_c, μ_c − μ̄⟩",
+)
+def duality_dots(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+    """Inner product of each classifier row with its centred class mean, in logits (nats).
+
+    >>> import torch
+    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=3 * means)
+    >>> duality_dots(s).tolist()
+    [3.0, 3.0]
+    """
+    assert s.classifier is not None  # declared in needs
+    return (s.classifier * s.centred_means).sum(dim=1)
+
+
+@class_metric(
+    needs=["means", "classifier"],
+    over="directions",
+    measures=[Mean("nc3.duality_distance", towards=0.0), Std("nc3.duality_distance_std", towards=0.0)],
+    source="Wu & Papyan 2024, Eq. 11",
+    equation="‖w_c/‖w_c‖ − u_c‖",
+)
+def duality_distances(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+    """Distance between each unit classifier row and its unit centred class mean, in [0, 2].
+
+    >>> import torch
+    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=-means)
+    >>> duality_distances(s).tolist()
+    [2.0, 2.0]
+    """
+    assert s.classifier is not None  # declared in needs
+    rows_Cd = s.classifier / s.classifier.norm(dim=1, keepdim=True)
+    return (rows_Cd - s.centred_means / s.norms.unsqueeze(1)).norm(dim=1)
+
+
+@metric(
+    "nc3.duality_error",
+    needs=["means", "classifier"],
+    towards=0.0,
+    reachable=least_etf_error,
+    source="Zhu et al. 2021; Kothapalli 2023",
+    equation="‖WMᵀ/‖WMᵀ‖_F − E/‖E‖_F‖_F",
+)
+def duality_error(s: EmbeddingStatistics) -> float:
+    """Distance of the normalized W Mᵀ to a simplex ETF's Gram matrix, E = I − 11ᵀ/C.
+
+    >>> import torch
+    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3), torch.eye(3).double(), torch.zeros(3),
+    ...     classifier=torch.eye(3).double() - 1 / 3)
+    >>> round(duality_error(s), 7)
+    0.0
+    """
+    assert s.classifier is not None  # declared in needs
+    return etf_distance(s.classifier, s.centred_means)
+
+
+@hookimpl
+def collapse_metrics() -> list[object]:
+    """The metrics of this file."""
+    return [duality_cosines, centred_duality_cosines, duality_dots, duality_distances, duality_error]

@@ -1,0 +1,308 @@
+"""The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collapse import CollapseError, Results, Table, analysis, hookimpl
+from collapse.columns import Column, choose_rows, read_column, split_columns
+from collapse.errors import UsageError
+from collapse.metrics import Limit, limit_at
+from collapse.plugin_manager import plugins
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = NDArray[np.float64]
+
+# Permutations reproduce an equal |r| only to rounding; centred unit vectors keep that far below this.
+_TIE = 1e-12
+
+
+@dataclass(frozen=True)
+class Shuffled:
+    """Correlations of k columns with one, and what permuting that one gives.
+
+    Attributes:
+        r: (k,) Pearson correlations.
+        p: (k,) permutation p-values of |r|.
+        p_error: (k,) standard errors √(p(1−p)/n) of p; 0 where every order was enumerated.
+        max_t_p: (k,) Westfall–Young single-step max-T p-values.
+        exact: Whether every order was enumerated.
+        permutations: How many were looked at.
+    """
+
+    r: Floats
+    p: Floats
+    p_error: Floats
+    max_t_p: Floats
+    exact: bool
+    permutations: int
+
+
+@analysis("permutation")
+def permutation(
+    results: Results,
+    *,
+    against: str = "val_loss",
+    columns: Sequence[str] | None = None,
+    where: Sequence[str] | None = None,
+    n: int = 99_999,
+    seed: int = 0,
+) -> Table:
+    """Test whether columns of a results table go with generalization.
+
+    For each column: Pearson's r, the sign that collapse predicts, R², the permutation p-value of |r| with its
+    standard error, and a Westfall–Young max-T p-value corrected for all columns tested, from the same permutations.
+    Where there are no more orders of the rows than permutations asked for, all are enumerated and p is exact.
+
+    Args:
+        results: A results table, a row a model.
+        against: The column to permute: a name, expression, or label=expression.
+        columns: Columns to test, separated by commas: names, or arithmetic such as norms_log_std/norms_log_mean; write
+            nc2.equinormness=norms_log_std/norms_log_mean to say which measurement it is. All measurements by default.
+        where: Keep the rows whose column matches a glob, such as model=02x0768_01d*@0. Rows must match every filter.
+        n: Number of random permutations.
+        seed: Seed of the permutations.
+
+    Returns:
+        A row a column: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p.
+
+    Raises:
+        UsageError: An unknown column or filter, or an expression that cannot be read.
+        CollapseError: A column is constant or not finite, or fewer than 3 rows are left.
+
+    Source: Wu & Papyan 2024, §3.8; Westfall & Young 1993 for max-T.
+
+    >>> from collapse import Row
+    >>> def model(loss, cdnv):
+    ...     return Row("m", None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "nc1.cdnv": cdnv})
+    >>> table = permutation(Results([model(1.0, 0.1), model(2.0, 0.2), model(3.0, 0.3)]))
+    >>> [(row["column"], round(row["r"], 9), row["predicted"], round(row["p"], 6)) for row in table.records()]
+    [('nc1.cdnv', 1.0, 'r > 0', 0.333333)]
+    """
+    if n < 1 or seed < 0:
+        raise UsageError(f"--n must be at least 1 and --seed at least 0, not {n} and {seed}")
+    whole = results.frame()
+    frame = choose_rows(whole, where)
+    notes: list[str] = []
+    if where:
+        filters = where if isinstance(where, str) else " and ".join(where)
+        notes.append(f"{len(frame):,} of {len(whole):,} rows, with {filters}")
+
+    goal = read_column(frame, against)
+    if columns is None:
+        tested, left_out = _all_measurements(frame, goal)
+    else:
+        tested, left_out = [read_column(frame, text) for text in split_columns(columns, frame)], {}
+        if not tested:
+            raise UsageError("--columns names no column: name some, or leave the option out to test all measurements")
+    frame, goal, tested, dropped = _complete(frame, goal, tested)
+    notes.extend(dropped)
+    if len(frame) < 3:
+        why = f" ({'; '.join(notes)})" if notes else ""
+        raise CollapseError(f"only {len(frame)} of {len(whole)} rows to correlate{why}: at least 3 are needed")
+    for column in [goal, *tested]:
+        if not _is_constant(column):
+            continue
+        if columns is not None or column is goal:
+            raise CollapseError(
+                f"{column.label} is constant, {column.values[0]:.6g} in all {len(frame)} rows: "
+                "nothing can correlate with it"
+            )
+        left_out[column.label] = "constant"
+    tested = [column for column in tested if column.label not in left_out]
+    if left_out:
+        notes.append("not tested: " + ", ".join(f"{name} ({why})" for name, why in left_out.items()))
+    if not tested:
+        raise CollapseError(
+            f"no column to test against {against}: {notes[-1] if left_out else 'the table has no known measurement'}; "
+            "name columns or expressions with --columns"
+        )
+
+    found = shuffle(goal.values, np.stack([column.values for column in tested], axis=1), n=n, seed=seed)
+    better = _direction(goal, frame)
+    rows = [
+        [
+            column.label,
+            float(found.r[i]),
+            _predicted(_direction(column, frame), better),
+            float(found.r[i] ** 2),
+            float(found.p[i]),
+            float(found.p_error[i]),
+            float(found.max_t_p[i]),
+        ]
+        for i, column in enumerate(tested)
+    ]
+    return Table(
+        title=f"Permutation test against {goal.label}, {len(frame)} rows",
+        columns=["column", "r", "predicted", "R2", "p", "p_error", "max_t_p"],
+        rows=rows,
+        notes=[*notes, *_explain(found, goal, rows, len(frame), seed)],
+    )
+
+
+def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int) -> Shuffled:
+    """Correlate every column of x with y, and with permutations of y shared by all columns.
+
+    Args:
+        y_n: (rows,) finite, not constant.
+        x_nk: (rows, k) finite, no column constant.
+        n: Random permutations; every order is enumerated where there are no more than that.
+        seed: Their seed.
+
+    >>> found = shuffle(np.array([1.0, 2.0, 3.0, 4.0]), np.array([[1.0], [2.0], [3.0], [5.0]]), n=100, seed=0)
+    >>> found.exact, found.permutations, round(found.p[0] * 24)
+    (True, 24, 2)
+    """
+    from scipy.stats import permutation_test  # half a second, which `collapse --help` and `measure` need not pay
+
+    unit_n, unit_nk = _unit(y_n), _unit(x_nk)
+
+    def statistic(y_Bn: Floats, axis: int) -> Floats:
+        return np.abs(y_Bn @ unit_nk)  # the rows are the last axis, as asked for below
+
+    # One sample and "pairings" permute y alone, once for all columns: a joint null distribution (permutations, k).
+    test = permutation_test(
+        (unit_n,),
+        statistic,
+        permutation_type="pairings",
+        alternative="greater",
+        vectorized=True,
+        n_resamples=n,
+        batch=max(1, 2**21 // len(y_n)),  # 16 MiB of permuted rows at a time
+        axis=-1,
+        rng=np.random.default_rng(seed),
+    )
+    null_Pk = test.null_distribution
+    permutations = len(null_Pk)
+    exact = math.factorial(len(y_n)) <= n
+    r = unit_n @ unit_nk
+    observed = 0 if exact else 1  # the observed order is one of all orders, but is not among random ones
+
+    def tail(null: Floats) -> Floats:
+        # scipy's own p takes a tolerance relative to |r|, which loses ties near r = 0; this one serves max-T too
+        counts = [np.count_nonzero(null_P >= abs(each) - _TIE) for each, null_P in zip(r, null.T, strict=True)]
+        return (np.array(counts) + observed) / (permutations + observed)
+
+    p = tail(null_Pk)
+    p_error = np.zeros_like(p) if exact else np.sqrt(p * (1 - p) / permutations)
+    max_t_p = tail(np.broadcast_to(null_Pk.max(axis=1, keepdims=True), null_Pk.shape))
+    return Shuffled(np.clip(r, -1, 1), p, p_error, max_t_p, exact, permutations)
+
+
+def _unit(values: Floats) -> Floats:
+    """Centred along the rows, of unit norm; scaled first so that no square over- or underflows."""
+    values = values / np.abs(values).max(axis=0)
+    values = values - values.mean(axis=0)
+    values = values / np.abs(values).max(axis=0)
+    values = values - values.mean(axis=0)
+    return values / np.linalg.norm(values, axis=0)
+
+
+def _is_constant(column: Column) -> bool:
+    """Equal to rounding: (3·a)/a need not give the same number in each row."""
+    present = column.values[~np.isnan(column.values)]
+    largest = np.abs(present).max(initial=0.0)
+    return bool(largest == 0 or np.ptp(present / largest) <= 8 * np.finfo(np.float64).eps)
+
+
+def _all_measurements(frame: "pd.DataFrame", goal: Column) -> tuple[list[Column], dict[str, str]]:
+    """Every measurement that the table has and that is not generalization itself, and why others are left out."""
+    tested, left_out = [], {}
+    for name, (metric, _) in plugins().measurements().items():
+        if name not in frame or name in goal.names or metric.property_of(name) == "generalization":
+            continue
+        try:
+            column = read_column(frame, name)
+        except CollapseError:
+            left_out[name] = "not finite"
+            continue
+        if np.isnan(column.values).all():
+            left_out[name] = "null"
+        elif _is_constant(column):
+            left_out[name] = "constant"
+        else:
+            tested.append(column)
+    return tested, left_out
+
+
+def _complete(
+    frame: "pd.DataFrame", goal: Column, tested: list[Column]
+) -> tuple["pd.DataFrame", Column, list[Column], list[str]]:
+    """The rows with a value in every column, so that all are tested on the same models; a note on the others."""
+    missing = [(column.label, np.isnan(column.values)) for column in [goal, *tested]]
+    kept = ~np.any([rows for _, rows in missing], axis=0)
+    if kept.all():
+        return frame, goal, tested, []
+    lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing if rows.any())
+    note = f"{int((~kept).sum()):,} rows left out for missing values: {lacking}"
+    goal, *tested = [Column(c.label, c.expression, c.names, c.values[kept]) for c in [goal, *tested]]
+    return frame.loc[kept], goal, tested, [note]
+
+
+def _direction(column: Column, frame: "pd.DataFrame") -> int | None:
+    """1 where lower values are better (nearer to full collapse), −1 where higher ones are, None where unknown."""
+    known = plugins().measurements()
+    if column.label not in known:
+        return None
+    metric, measure = known[column.label]
+    if metric.better is not None:
+        return 1 if metric.better == "lower" else -1
+    limits = _limits(measure.towards, frame)
+    if limits is None:
+        return None
+    above, below = bool((column.values > limits).any()), bool((column.values < limits).any())
+    return None if above == below else 1 if above else -1
+
+
+def _limits(towards: Limit, frame: "pd.DataFrame") -> Floats | float | None:
+    """The limit, one a row where it depends on C and d; None where there is none or the table lacks C and d."""
+    if not callable(towards):
+        return None if towards is None else float(towards)
+    try:
+        pairs = zip(frame["classes"], frame["dim"], strict=True)
+        limits = [limit_at(towards, int(classes), int(dim)) for classes, dim in pairs]
+    except Exception:  # columns that a foreign table lacks, or a plugin's function: then nothing is predicted
+        return None
+    return None if None in limits else np.array(limits, dtype=np.float64)
+
+
+def _predicted(column: int | None, goal: int | None) -> str | None:
+    if column is None or goal is None:
+        return None
+    return "r > 0" if column == goal else "r < 0"
+
+
+def _explain(found: Shuffled, goal: Column, rows: Sequence[Sequence[object]], n_rows: int, seed: int) -> list[str]:
+    """How to read the numbers."""
+    if found.exact:
+        how = (
+            f"p is exact, without a standard error: all {n_rows}! = {found.permutations:,} orders of {goal.label} "
+            "were enumerated"
+        )
+    else:
+        how = (
+            f"p: share of {found.permutations:,} random permutations of {goal.label} (seed {seed}), and of the "
+            "order observed, whose |r| is at least as large; p_error is its standard error"
+        )
+    notes = [
+        how,
+        f"max_t_p: the same of the largest |r| of all {len(rows)} columns (Westfall–Young, single step)",
+        f"predicted: the sign of r if better {goal.label} goes with more collapse",
+    ]
+    if any(row[2] is None for row in rows):
+        notes.append(
+            "no sign is predicted for what is no known measurement with a limit: say which with label=expression"
+        )
+    return notes
+
+
+@hookimpl
+def collapse_analyses() -> list[object]:
+    """The analyses of this file."""
+    return [permutation]

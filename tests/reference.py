@@ -1,0 +1,142 @@
+"""Every measurement once more, directly in float64 NumPy from its definition: all pairs at once, nothing shared."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Values = dict[str, float]
+
+
+def class_statistics(h: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+    """Counts, means and variances of the classes that occur."""
+    h = h.astype(np.float64)
+    classes = np.unique(y)
+    means = np.stack([h[y == c].mean(axis=0) for c in classes])
+    variances = np.array([((h[y == c] - m) ** 2).sum(axis=1).mean() for c, m in zip(classes, means, strict=True)])
+    deviations = h - means[np.searchsorted(classes, y)]
+    return {
+        "classes": classes,
+        "counts": np.array([(y == c).sum() for c in classes]),
+        "means": means,
+        "variances": variances,
+        "within": deviations.T @ deviations / len(h),
+    }
+
+
+def cov(values: np.ndarray) -> float:
+    """std / mean."""
+    return float(values.std() / values.mean())
+
+
+def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
+    """Everything but NC4 and generalization, for distinct means and distinct directions."""
+    means, variances, counts = s["means"], s["variances"], s["counts"]
+    weight = weight.astype(np.float64)
+    C, d = means.shape
+    centred = means - means.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=1)
+    units = centred / norms[:, None]
+    uncentred = means / np.linalg.norm(means, axis=1, keepdims=True)
+    i, j = np.triu_indices(C, 1)
+    sqdist = ((means[i] - means[j]) ** 2).sum(axis=1)
+    spread = variances[i] + variances[j]
+    cdnv = spread / (2 * sqdist**2)
+    cosines = (units[i] * units[j]).sum(axis=1)
+    apart = np.linalg.norm(units[i] - units[j], axis=1)
+    log_kernel = -np.log(apart)
+    uncentred_kernel = -np.log(np.linalg.norm(uncentred[i] - uncentred[j], axis=1))
+    s_riesz = d - 2
+    powers = s_riesz * log_kernel
+    between = centred.T @ centred / C
+    eigenvalues, vectors = np.linalg.eigh(between)
+    kept = eigenvalues > d * np.finfo(float).eps * eigenvalues[-1]
+    inverse = vectors[:, kept] / eigenvalues[kept] @ vectors[:, kept].T
+    etf = (np.eye(C) - 1 / C) / math.sqrt(C - 1)
+    gram, dual = centred @ centred.T, weight @ centred.T
+    unit_rows = weight / np.linalg.norm(weight, axis=1, keepdims=True)
+    duality = (unit_rows * units).sum(axis=1)
+    shifted = weight - weight.mean(axis=0)
+    shifted /= np.linalg.norm(shifted, axis=1, keepdims=True)
+    dots = (weight * centred).sum(axis=1)
+    rows_apart = np.linalg.norm(unit_rows - units, axis=1)
+    return {
+        "nc1.cdnv": float(cdnv.mean()),
+        "nc1.cdnv_std": float(cdnv.std()),
+        "nc1.log_cdnv": float(np.log(cdnv[cdnv > 0]).mean()),
+        "nc1.cdnv_scaled": float(cdnv.mean() * (norms**2).mean()),
+        "nc1.cdnv_galanti": float((spread / (2 * sqdist)).mean()),
+        "nc1.trace_ratio": float((counts * variances).sum() / counts.sum() / np.trace(between)),
+        "nc1.covariance_ratio": float(np.trace(s["within"] @ inverse) / C),
+        "nc2.equinormness": cov(np.log(norms)),
+        "nc2.log_norm": float(np.log(norms).mean()),
+        "nc2.log_norm_std": float(np.log(norms).std()),
+        "nc2.norm": float(norms.mean()),
+        "nc2.norm_std": float(norms.std()),
+        "nc2.norm_cov": cov(norms),
+        "nc2.scaled_norm": float((norms**2).mean() / math.sqrt(d)),
+        "nc2.equiangularity": cov(cosines),
+        "nc2.interference": float(cosines.mean()),
+        "nc2.interference_std": float(cosines.std()),
+        "nc2.etf_error": float(np.linalg.norm(gram / np.linalg.norm(gram) - etf)),
+        "gnc2.hyperspherical_uniformity": cov(log_kernel),
+        "gnc2.log_kernel": float(log_kernel.mean()),
+        "gnc2.log_kernel_std": float(log_kernel.std()),
+        "gnc2.uncentred_uniformity": cov(uncentred_kernel),
+        "gnc2.distance": float(apart.mean()),
+        "gnc2.distance_std": float(apart.std()),
+        "gnc2.log_riesz": float((powers.max() + np.log(np.exp(powers - powers.max()).mean())) / s_riesz),
+        "nc3.self_duality": float(duality.mean()),
+        "nc3.self_duality_std": float(duality.std()),
+        "nc3.self_duality_centred": float((shifted * units).sum(axis=1).mean()),
+        "nc3.dot": float(dots.mean()),
+        "nc3.dot_std": float(dots.std()),
+        "nc3.duality_distance": float(rows_apart.mean()),
+        "nc3.duality_distance_std": float(rows_apart.std()),
+        "nc3.duality_error": float(np.linalg.norm(dual / np.linalg.norm(dual) - etf)),
+        "unc3.uniform_duality": cov(duality),
+    }
+
+
+def decisions(
+    s: dict[str, np.ndarray], weight: np.ndarray, bias: np.ndarray | None, h: np.ndarray, y: np.ndarray
+) -> Values:
+    """NC4 and generalization; ``weight`` holds every row of the output vocabulary."""
+    h, weight = h.astype(np.float64), weight.astype(np.float64)
+    logits = h @ weight.T + (0 if bias is None else bias.astype(np.float64))
+    classes = s["classes"]
+    linear = classes[logits[:, classes].argmax(axis=1)]
+    distances = np.stack([((h - mean) ** 2).sum(axis=1) for mean in s["means"]], axis=1)
+    ncc = classes[distances.argmin(axis=1)]
+    top = logits.max(axis=1, keepdims=True)
+    loss = (top[:, 0] + np.log(np.exp(logits - top).sum(axis=1)) - logits[np.arange(len(y)), y]).mean()
+    agreement = (linear == ncc).mean()
+    chance = sum((linear == c).mean() * (ncc == c).mean() for c in classes)
+    return {
+        "nc4.agreement": float(agreement),
+        "nc4.chance_agreement": float(chance),
+        "nc4.kappa": float((agreement - chance) / (1 - chance)),
+        "nc4.ncc_accuracy": float((ncc == y).mean()),
+        "val_loss": float(loss),
+        "val_accuracy": float((logits.argmax(axis=1) == y).mean()),
+        "perplexity": float(np.exp(loss)),
+    }
+
+
+def everything(features: dict[str, Any]) -> Values:
+    """All measurements of a features set (NumPy arrays by name)."""
+    s = class_statistics(features["train_features"], features["train_labels"])
+    values = geometry(s, features["classifier"][s["classes"]])
+    if "validation_features" in features:
+        values |= decisions(
+            s,
+            features["classifier"],
+            features.get("classifier_bias"),
+            features["validation_features"],
+            features["validation_labels"],
+        )
+    return values
+
+
+Reference = Callable[[dict[str, Any]], Values]

@@ -1,0 +1,95 @@
+"""Class moments: any split, merged in any order, equals the single pass; and keeps its digits."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from collapse_metrics.covariance import WithinClassCovariance
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapse.accumulate import ClassMoments, NotFinite
+
+
+def accumulated(h: torch.Tensor, y: torch.Tensor, batches: list[slice]) -> ClassMoments:
+    moments = ClassMoments(h.shape[1], statistics=[WithinClassCovariance()])
+    for batch in batches:
+        moments.add(h[batch], y[batch])
+    return moments
+
+
+def agree(a: ClassMoments, b: ClassMoments, tolerance: float) -> None:
+    mine, theirs = a.state(), b.state()
+    assert mine.keys() == theirs.keys()
+    for name in mine:
+        scale = float(mine[name].abs().max()) or 1.0
+        assert torch.allclose(mine[name].double(), theirs[name].double(), rtol=0, atol=tolerance * scale), name
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10_000),
+    samples=st.integers(1, 300),
+    classes=st.integers(1, 40),
+    offset=st.sampled_from([0.0, 30.0, 1e4]),
+    data=st.data(),
+)
+def test_any_split_in_any_order_equals_the_single_pass(seed, samples, classes, offset, data):
+    draw = torch.Generator().manual_seed(seed)
+    h = torch.randn(samples, 5, generator=draw, dtype=torch.float64) + offset
+    y = torch.randint(classes, (samples,), generator=draw) * 7
+    whole = accumulated(h, y, [slice(0, samples)])
+    cuts = sorted({0, samples, *data.draw(st.lists(st.integers(0, samples), max_size=6))})
+    runs = [slice(a, b) for a, b in pairwise(cuts)]
+    parts = [accumulated(h, y, [run]) for run in data.draw(st.permutations(runs))]
+    while len(parts) > 1:
+        taken = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
+        parts[data.draw(st.integers(0, len(parts) - 1))].merge(taken)
+    agree(whole, parts[0], 1e-12)
+
+
+def test_equals_a_direct_computation(reference):
+    draw = torch.Generator().manual_seed(3)
+    h, y = torch.randn(2000, 16, generator=draw), torch.randint(60, (2000,), generator=draw)
+    moments = accumulated(h, y, [slice(i, i + 129) for i in range(0, 2000, 129)])
+    s, expected = moments.statistics_so_far(), reference.class_statistics(h.numpy(), y.numpy())
+    for name in ("classes", "counts", "means", "variances"):
+        np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
+    pooled = s.extra["covariance"]
+    np.testing.assert_allclose(
+        (pooled["scatter"] / pooled["samples"]).numpy(), expected["within"], rtol=1e-11, atol=1e-13
+    )
+
+
+def test_keeps_its_digits_where_the_variance_is_a_ten_billionth_of_the_squared_mean():
+    draw = torch.Generator().manual_seed(1)
+    noise = torch.randn(4000, 8, generator=draw, dtype=torch.float64)
+    y = torch.zeros(4000, dtype=torch.int64)
+    near = accumulated(noise, y, [slice(i, i + 100) for i in range(0, 4000, 100)])
+    far = accumulated(noise * 1e-5 + 1.0, y, [slice(i, i + 100) for i in range(0, 4000, 100)])
+    assert float(far.statistics_so_far().variances[0]) == pytest.approx(
+        float(near.statistics_so_far().variances[0]) * 1e-10, rel=1e-9
+    )
+
+
+def test_state_goes_on_to_the_same_bits():
+    draw = torch.Generator().manual_seed(2)
+    h, y = torch.randn(600, 7, generator=draw), torch.randint(300, (600,), generator=draw)
+    runs = [slice(i, i + 50) for i in range(0, 600, 50)]
+    whole = accumulated(h, y, runs)
+    first = accumulated(h, y, runs[:5])
+    resumed = ClassMoments.from_state(first.state(), "cpu", [WithinClassCovariance])
+    for run in runs[5:]:
+        resumed.add(h[run], y[run])
+    mine, theirs = whole.state(), resumed.state()
+    assert all(torch.equal(mine[name], theirs[name]) for name in mine)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_an_embedding_that_is_not_finite_is_named(bad):
+    h = torch.zeros(9, 3)
+    h[5, 1] = bad
+    with pytest.raises(NotFinite) as caught:
+        ClassMoments(3).add(h, torch.zeros(9, dtype=torch.int64))
+    assert caught.value.row == 5

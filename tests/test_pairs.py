@@ -1,0 +1,175 @@
+"""The pair sweep against all pairs at once, its closed forms, exclusions and near pairs."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import collapse
+from collapse import EmbeddingStatistics, Mean, Std, pair_metric
+from collapse.measuring import vectors
+from collapse.metrics import declaration
+from collapse.pairs import sweep
+from collapse.plugin_manager import plugins
+
+
+def statistics(means: torch.Tensor, variances: torch.Tensor | None = None) -> EmbeddingStatistics:
+    C = len(means)
+    return EmbeddingStatistics(
+        classes=torch.arange(C),
+        counts=torch.full((C,), 3),
+        means=means.double(),
+        variances=torch.ones(C).double() if variances is None else variances.double(),
+        classifier=means.double(),
+    )
+
+
+def swept(s: EmbeddingStatistics, *names: str, **options: object) -> dict[str, float]:
+    known = plugins().measurements()
+    wanted = [(known[name][0], [known[name][1]]) for name in names]
+    return {
+        name: result.values[name]
+        for name, result in zip(names, sweep(s, wanted, **options).metrics, strict=True)  # type: ignore[arg-type]
+    }
+
+
+PAIRWISE = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10_000),
+    classes=st.integers(2, 70),
+    dim=st.integers(3, 9),
+    tile=st.integers(1, 80),
+    offset=st.sampled_from([0.0, 5.0]),
+)
+def test_any_tiling_equals_all_pairs_at_once(reference, seed, classes, dim, tile, offset):
+    draw = torch.Generator().manual_seed(seed)
+    means = torch.randn(classes, dim, generator=draw, dtype=torch.float64) + offset
+    s = statistics(means, torch.rand(classes, generator=draw))
+    values = swept(s, *PAIRWISE, tile=tile)
+    raw = {
+        "means": s.means.numpy(),
+        "variances": s.variances.numpy(),
+        "counts": s.counts.numpy(),
+        "within": np.eye(dim),
+    }
+    expected = reference.geometry(raw, s.means.numpy())
+    for name, value in values.items():
+        factor = (
+            float(s.norms.square().mean()) if name == "nc1.cdnv_scaled" else 1.0
+        )  # the sweep leaves `times` to others
+        assert value * factor == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
+
+
+def test_interference_has_closed_forms():
+    draw = torch.Generator().manual_seed(0)
+    s = statistics(torch.randn(333, 17, generator=draw))
+    C, units = 333, s.centred_means / s.norms.unsqueeze(1)
+    row = collapse.measure(s, metrics=["nc2.interference", "nc2.interference_std"]).measurements
+    mean = (float(units.sum(0).square().sum()) - C) / (C * (C - 1))
+    mean_square = (float((units.T @ units).square().sum()) - C) / (C * (C - 1))
+    assert row["nc2.interference"] == pytest.approx(mean, rel=1e-10)
+    assert row["nc2.interference_std"] == pytest.approx(math.sqrt(mean_square - mean**2), rel=1e-10)
+    ids, rows = vectors(s, "nc2.interference")
+    np.testing.assert_allclose(rows, (units @ units.sum(0) - 1) / (C - 1), atol=1e-12)
+    assert float(rows.mean()) == pytest.approx(mean, abs=1e-12)
+    assert torch.equal(ids, s.classes)
+
+
+def test_float32_agrees_with_float64():
+    draw = torch.Generator().manual_seed(5)
+    s = statistics(torch.randn(300, 24, generator=draw) + 20, torch.rand(300, generator=draw))
+    single, double = swept(s, *PAIRWISE, dtype=torch.float32), swept(s, *PAIRWISE)
+    for name in PAIRWISE:
+        rel = 1e-2 if name == "nc2.equiangularity" else 1e-4  # divides by a mean near 0
+        assert single[name] == pytest.approx(double[name], rel=rel, abs=1e-6), name
+
+
+def test_equal_means_are_left_out_and_counted():
+    means = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 3.0]])
+    row = collapse.measure(statistics(means), metrics=["nc1.cdnv", "gnc2.log_kernel", "nc2.interference"])
+    assert row.excluded == {"nc1.cdnv": 1, "gnc2.log_kernel": 1}
+    without = [
+        2 / (2 * float((means[i] - means[j]).square().sum()) ** 2) for i, j in ((0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
+    ]
+    assert row.measurements["nc1.cdnv"] == pytest.approx(np.mean(without), rel=1e-12)
+
+
+def test_a_zero_centred_mean_has_no_direction():
+    means = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [0.0, 0.0]])
+    row = collapse.measure(
+        statistics(means), metrics=["nc2.interference", "nc2.log_norm", "nc2.norm", "nc3.self_duality"]
+    )
+    assert row.measurements["nc2.interference"] == pytest.approx(-1 / 3)
+    assert row.measurements["nc2.log_norm"] == 0
+    assert row.measurements["nc2.norm"] == pytest.approx(0.8)
+    assert row.excluded == {"nc2.interference": 4}
+    assert {note.measurement for note in row.notes if note.kind == "zero_mean"} == {
+        "nc2.interference",
+        "nc2.log_norm",
+        "nc3.self_duality",
+    }
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9, 1e-12])
+def test_near_pairs_keep_their_digits(gap):
+    base = torch.tensor([[3.0, 4.0, 0.0], [-5.0, 1.0, 2.0], [0.5, -2.0, 1.0]], dtype=torch.float64)
+    near = base[0] + torch.tensor([0.0, 0.0, gap])
+    s = statistics(torch.cat([base, near.unsqueeze(0)]))
+    expected = np.mean(
+        [1 / float((s.means[i] - s.means[j]).square().sum()) ** 2 for i in range(4) for j in range(i + 1, 4)]
+    )
+    assert collapse.measure(s, metrics=["nc1.cdnv"]).measurements["nc1.cdnv"] == pytest.approx(
+        expected, rel=1e-3 * 1e-6
+    )
+
+
+def test_pairs_closer_than_the_rounding_are_noted():
+    means = torch.tensor([[1.0, 0.0], [1.0, 1e-9], [0.0, 1.0], [-1.0, 3.0]], dtype=torch.float64)
+    row = collapse.measure(statistics(means), metrics=["nc1.cdnv_galanti"])
+    assert [note.text for note in row.notes if note.kind == "close"] == [
+        "1 pair of means is closer than the rounding of float32 embeddings"
+    ]
+
+
+def test_values_of_zero_are_left_out_of_the_log_and_counted():
+    s = statistics(torch.eye(4), torch.tensor([0.0, 0.0, 1.0, 2.0]))
+    row = collapse.measure(s, metrics=["nc1.log_cdnv", "nc1.cdnv"])
+    assert row.excluded == {"nc1.log_cdnv": 1}
+    assert row.measurements["nc1.cdnv"] == pytest.approx((1 + 2 + 1 + 2 + 3) / 6 / 8)
+    assert row.measurements["nc1.log_cdnv"] == pytest.approx(np.log(np.array([1, 2, 1, 2, 3]) / 8).mean())
+
+
+def test_a_pair_function_that_returns_something_else_costs_only_itself():
+    @pair_metric(needs=["means"], over="all", measures=[Mean("mine.a"), Std("mine.b")])
+    def wrong(pair):
+        return pair.sqdist.sum()
+
+    known = plugins().measurements()["gnc2.distance"]
+    result = sweep(statistics(torch.eye(3)), [(declaration(wrong), []), (known[0], [known[1]])]).metrics
+    assert isinstance(result[0], collapse.CollapseError)
+    assert "shape (3, 3)" in str(result[0])
+    assert result[1].values["gnc2.distance"] == pytest.approx(math.sqrt(3))
+
+
+def test_fields_are_what_they_say():
+    seen = {}
+
+    @pair_metric(needs=["means", "variances", "counts"], over="all", measures=[Mean("mine.c")])
+    def look(pair):
+        seen["norms"], seen["counts"], seen["rows"] = pair.norms, pair.counts, pair.rows("variances")
+        seen["distance"], seen["columns"] = pair.distance, pair.columns("means")
+        return pair.distance
+
+    s = statistics(torch.tensor([[0.0, 3.0], [4.0, 0.0]]))
+    sweep(s, [(declaration(look), [])])
+    assert seen["distance"][0, 1] == 5
+    assert [tuple(each.shape) for each in seen["norms"]] == [(2, 1), (1, 2)]
+    assert seen["counts"][0].flatten().tolist() == [3, 3]
+    assert seen["rows"].tolist() == [1, 1]
+    assert torch.equal(seen["columns"], s.centred_means)
