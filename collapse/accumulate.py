@@ -21,7 +21,7 @@ from collapse.statistics import EmbeddingStatistics
 
 @dataclass(frozen=True)
 class Batch:
-    """What a statistic sees of one batch; everything float64 but h's origin.
+    """What a statistic sees of one batch, embeddings in float64. The tensors are used again: keep copies only.
 
     Attributes:
         h: Embeddings, shape (B, d).
@@ -109,6 +109,9 @@ class ClassMoments:
         self._means = torch.empty(0, dim, dtype=torch.float64, device=device)
         self._squares = torch.empty(0, dtype=torch.float64, device=device)
         self._row_of = torch.full((0,), -1, dtype=torch.int64, device=device)
+        # Fresh memory for every batch would cost more than the arithmetic on it.
+        self._h = torch.empty(0, dim, dtype=torch.float64, device=device)
+        self._deviations = torch.empty(0, dim, dtype=torch.float64, device=device)
 
     @property
     def samples(self) -> int:
@@ -121,16 +124,19 @@ class ClassMoments:
         Raises:
             CollapseError: An embedding is NaN or infinite; its row is in the message and in ``error.row``.
         """
-        h_Bd = h_Bd.to(self.device, torch.float64)
+        if len(h_Bd) > len(self._h):
+            self._h, self._deviations = (self._h.new_empty(len(h_Bd), self.dim) for _ in range(2))
+        h_Bd = self._h[: len(h_Bd)].copy_(h_Bd)
         y_B = y_B.to(self.device)
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
-        means_Kd = torch.zeros(len(classes_K), self.dim, dtype=torch.float64, device=self.device)
+        means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
         if not torch.isfinite(means_Kd.sum()):
             check_finite(h_Bd)
-        deviations_Bd = h_Bd - means_Kd[inverse_B]
-        squares_K = torch.zeros(len(classes_K), dtype=torch.float64, device=self.device)
-        squares_K.index_add_(0, inverse_B, torch.linalg.vecdot(deviations_Bd, deviations_Bd))
+        deviations_Bd = torch.index_select(means_Kd, 0, inverse_B, out=self._deviations[: len(h_Bd)])
+        torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
+        squares_K = h_Bd.new_zeros(len(classes_K))
+        squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
         parts = []
         if self.statistics:
             batch = Batch(h_Bd, y_B, classes_K, inverse_B, counts_K, means_Kd, deviations_Bd)
@@ -148,14 +154,14 @@ class ClassMoments:
     def _merge(self, theirs: Side, squares_K: Tensor, statistics: Sequence[Statistic]) -> None:
         rows_K = self._rows_for(theirs.classes)
         mine_counts_K = self._counts[rows_K].double()
-        mine_means_Kd = self._means[rows_K]
+        mine_means_Kd = self._means.index_select(0, rows_K)
         for mine, part in zip(self.statistics, statistics, strict=True):
             mine.merge(part, Side(theirs.classes, mine_counts_K, mine_means_Kd), theirs)
         total_K = mine_counts_K + theirs.counts
         share_K = theirs.counts / total_K
         delta_Kd = theirs.means - mine_means_Kd
         # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n; a class first seen has na = 0 and takes their mean exactly
-        self._squares[rows_K] += squares_K + torch.linalg.vecdot(delta_Kd, delta_Kd) * (mine_counts_K * share_K)
+        self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (mine_counts_K * share_K)
         self._means[rows_K] = mine_means_Kd.addcmul_(delta_Kd, share_K.unsqueeze(1))
         self._counts[rows_K] = total_K.long()
 
@@ -240,6 +246,11 @@ class NotFinite(CollapseError):
     def __init__(self, row: int) -> None:
         super().__init__(f"the embedding of sample {row} is NaN or infinite")
         self.row = row
+
+
+def _row_squares(rows_nd: Tensor) -> Tensor:
+    """‖row‖², several times as fast as a sum of products."""
+    return torch.linalg.vector_norm(rows_nd, dim=1).square_()
 
 
 def _grown(tensor: Tensor, length: int, fill: int = 0) -> Tensor:

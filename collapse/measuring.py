@@ -236,7 +236,7 @@ class _Found:
             text = f"the mean, {mean:.3g}, is nearly 0 beside the std, {std:.3g}: read the std"
             self.notes.append(Note(measure.name, "near_zero_mean", text))
 
-    def _keep(self, measure: Measure, value: float | None) -> None:
+    def _keep(self, measure: Measure, value: float | int | None) -> None:
         if value is not None and not math.isfinite(value) and value != measure.towards:
             if not any(note.measurement == measure.name for note in self.notes):
                 self.notes.append(Note(measure.name, "not_finite", f"came out as {value}"))

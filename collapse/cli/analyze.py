@@ -4,13 +4,14 @@ import inspect
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import NoneType, UnionType
+from types import NoneType, SimpleNamespace, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import click
 
 if TYPE_CHECKING:
     from collapse.metrics import Analysis
+    from collapse.plugin_manager import Plugins
 
 _SECTION = re.compile(r"^(?:(Args|Returns|Raises|Yields|Examples?|Sources?|Notes?):|>>> ).*", re.MULTILINE)
 _SCALARS = (str, int, float, bool)
@@ -21,9 +22,14 @@ class Analyses(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Their names, sorted."""
-        from collapse.plugin_manager import plugins
+        return sorted(_installed().analyses)
 
-        return sorted(plugins().analyses)
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the arguments begin with, after a line for each plugin that is not used."""
+        _installed()
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """The command of one analysis.
@@ -46,6 +52,14 @@ def command() -> None:
     """Analyse a results table: test what goes with what."""
 
 
+def _installed() -> "Plugins":
+    from collapse.plugin_manager import plugins
+
+    for problem in plugins().problems:
+        click.echo(f"collapse: {problem}", err=True)
+    return plugins()
+
+
 def analysis_command(analysis: "Analysis") -> click.Command:
     """A click command for an analysis: ``f(results, *, options...) -> Table``.
 
@@ -58,24 +72,25 @@ def analysis_command(analysis: "Analysis") -> click.Command:
     from collapse.errors import PluginError
 
     function = analysis.function
+    parameters = inspect.signature(function).parameters.values()
+    wanted = {each.name: each for each in parameters if each.kind is each.KEYWORD_ONLY}
     try:
-        hints = get_type_hints(function)
-    except NameError as error:
+        hints = _resolve({name: each.annotation for name, each in wanted.items()}, function)
+    except Exception as error:  # a plugin's annotations may be anything
         raise PluginError(f"analysis {analysis.name} of {function.__module__}: {error} (in its annotations)") from error
     about, helps = read_docstring(inspect.getdoc(function) or "")
     options: list[click.Parameter] = [
         click.Argument(["results"], type=click.Path(path_type=Path)),
         click.Option(["--json", "as_json"], is_flag=True, help="Print JSON: title, rows and notes."),
     ]
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            kind = _option_type(hints.get(parameter.name))
-            if kind is None:
-                raise PluginError(
-                    f"analysis {analysis.name} of {function.__module__}: parameter {parameter.name} cannot become an "
-                    "option; annotate it as str, int, float, bool, a Literal of strings, a Sequence of these, or None"
-                )
-            options.append(_option(parameter, kind, helps.get(parameter.name, "")))
+    for name, parameter in wanted.items():
+        kind = _option_type(hints[name])
+        if kind is None:
+            raise PluginError(
+                f"analysis {analysis.name} of {function.__module__}: parameter {name} cannot become an option; "
+                "annotate it as str, int, float, bool, a Literal of strings, a Sequence of these, or None"
+            )
+        options.append(_option(parameter, kind, helps.get(name, "")))
     return click.Command(analysis.name, params=options, callback=_runner(analysis), help=about)
 
 
@@ -88,10 +103,11 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     sections = list(_SECTION.finditer(text))
     about = text[: sections[0].start()] if sections else text
     args: dict[str, str] = {}
-    for section, following in zip(sections, [*sections[1:], None], strict=True):
+    ends = [*(section.start() for section in sections[1:]), len(text)]
+    for section, end in zip(sections, ends, strict=False):  # no section, no ends that matter
         if section[1] != "Args":
             continue
-        body = text[section.end() : following.start() if following else None]
+        body = text[section.end() : end]
         # an entry starts at the section's own indentation; what is indented deeper goes on
         for entry in re.split(r"\n {4}(?! )", body)[1:]:
             name, _, said = entry.partition(":")
@@ -99,12 +115,18 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return about.strip(), args
 
 
+def _resolve(annotations: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
+    """Annotations as types, where they were written as text; those of other parameters need not be importable."""
+    holder = SimpleNamespace(__annotations__=annotations)
+    return get_type_hints(holder, globalns=inspect.unwrap(function).__globals__)
+
+
 def _option_type(hint: Any) -> tuple[Any, bool] | None:
     """The click type of an annotation, and whether it takes several; None where it is no option."""
     if get_origin(hint) in (Union, UnionType):
         kinds = [each for each in get_args(hint) if each is not NoneType]
         return _option_type(kinds[0]) if len(kinds) == 1 else None
-    if get_origin(hint) in (list, tuple, Sequence):
+    if get_origin(hint) in (list, tuple, Sequence) and get_args(hint):
         inner = _option_type(get_args(hint)[0])
         return (inner[0], True) if inner and not inner[1] and inner[0] is not bool else None
     if get_origin(hint) is Literal and all(isinstance(each, str) for each in get_args(hint)):

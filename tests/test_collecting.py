@@ -1,0 +1,244 @@
+"""Collection through its public functions: the numbers, the states, parts, merging, and who may go on with what."""
+
+import json
+import os
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import collapse
+from collapse.errors import StoreError, UsageError
+from collapse.planning import largest_batch, part_of, slice_length
+from collapse.store import LAYER, Store
+
+
+@pytest.fixture(scope="module")
+def whole(tiny, tmp_path_factory) -> Store:
+    return collapse.collect(
+        tiny.model, store=tmp_path_factory.mktemp("whole") / "store", batch_size=4, **tiny.options()
+    )
+
+
+@pytest.fixture(scope="module")
+def parts(tiny, tmp_path_factory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("parts")
+    for k in range(1, 17):
+        collapse.collect(tiny.model, store=folder / str(k), batch_size=4, part=(k, 16), **tiny.options())
+    return [folder / str(k) for k in range(1, 17)]
+
+
+def close(mine: Store, theirs: Store, name: str) -> None:
+    a, b = mine.tensors(name), theirs.tensors(name)
+    assert a.keys() == b.keys()
+    for key in a:
+        scale = float(a[key].double().abs().max()) or 1.0
+        assert torch.allclose(a[key].double(), b[key].double(), rtol=0, atol=1e-12 * scale), f"{name}/{key}"
+
+
+def test_every_measurement_is_finite(whole):
+    row = collapse.measure(whole)
+    assert {name for name, value in row.measurements.items() if value is None} == set()
+    assert row.store == whole.digest
+    assert row.samples == whole.manifest["coverage"]["train"]["chunks"] * 31
+
+
+def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, reference):
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny.model)
+    dumped: dict[str, np.ndarray] = {"classifier": model.get_output_embeddings().weight.detach().numpy()}
+    for name, file in (("train", tiny.text), ("validation", tiny.validation)):
+        rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
+        half = -(-len(rows) // 2)
+        tokens = []
+        for shard in (rows[:half], rows[half:]):
+            flat = [each for row in tokenizer(shard)["input_ids"] for each in row]
+            tokens += [flat[i : i + 32] for i in range(0, len(flat) - 31, 32)]
+        chunks = torch.tensor(tokens)
+        with torch.no_grad():
+            h = torch.cat([model.transformer(batch).last_hidden_state for batch in chunks.split(4)])
+        dumped[f"{name}_features"] = h[:, :-1].reshape(-1, h.shape[-1]).numpy()
+        dumped[f"{name}_labels"] = chunks[:, 1:].reshape(-1).numpy()
+    expected = reference.everything(dumped)
+    expected["n_params"] = sum(parameter.numel() for parameter in model.parameters())
+    row = collapse.measure(whole)
+    assert row.measurements.keys() == expected.keys()
+    for name, value in row.measurements.items():
+        assert value == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
+
+
+def test_a_store_is_found_again_by_what_it_holds(tiny, own_home):
+    first = collapse.collect(tiny.model, **tiny.options())
+    assert first.path is not None
+    assert first.path.is_relative_to(own_home / "stores")
+    assert collapse.collect(tiny.model, **tiny.options()).path == first.path
+    assert collapse.collect(tiny.model, max_chunks=3, **tiny.options()).path != first.path
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_sixteen_parts_merged_in_any_order_equal_the_single_run(parts, whole, tmp_path, seed):
+    shuffled = random.Random(seed).sample(parts, 16)
+    merged = collapse.merge(shuffled, store=tmp_path / "merged")
+    assert merged.state == "trained"
+    for name in ("train", "classifier", "covariance"):
+        close(merged, whole, name)
+    assert merged.identity == whole.identity
+
+
+def test_a_merged_store_is_validated_alone(tiny, parts, whole, tmp_path):
+    merged = collapse.merge(parts, store=tmp_path / "merged")
+    before = collapse.measure(merged)
+    assert before.measurements["nc4.agreement"] is None
+    assert before.measurements["nc1.cdnv"] is not None
+    assert any("collapse collect MODEL --store" in note.text for note in before.notes)
+    done = collapse.collect(
+        tiny.model, store=tmp_path / "merged", validation_text=str(tiny.validation), chunk_length=32, batch_size=4
+    )
+    assert done.state == "complete"
+    mine, theirs = collapse.measure(done).measurements, collapse.measure(whole).measurements
+    assert mine == pytest.approx(theirs, rel=1e-10)
+
+
+def test_validation_in_parts_equals_one_pass(tiny, parts, whole, tmp_path):
+    trained = collapse.merge(parts, store=tmp_path / "trained")
+    copies = [trained.save(tmp_path / f"v{k}").path for k in (1, 2, 3)]
+    for k, copy in enumerate(copies, start=1):
+        made = collapse.collect(tiny.model, store=copy, part=(k, 3), batch_size=4, **tiny.options())
+        assert made.state == "trained"
+    with pytest.raises(StoreError, match=r"validation slices .* are in none of the stores"):
+        collapse.merge(copies[:2], store=tmp_path / "gap")
+    merged = collapse.merge([copies[2], copies[0], copies[1]], store=tmp_path / "all")
+    assert merged.state == "complete"
+    one = collapse.collect(tiny.model, store=tmp_path / "trained", batch_size=4, **tiny.options())
+    close(merged, one, "validation")
+    for k in (2, 3):  # on one machine the parts may go into one store, one after the other
+        again = collapse.collect(tiny.model, store=copies[0], part=(k, 3), batch_size=4, **tiny.options())
+    assert again.state == "complete"
+    close(again, one, "validation")
+
+
+def test_a_missing_an_overlapping_and_a_differing_part_are_refused_by_name(tiny, parts, tmp_path):
+    with pytest.raises(StoreError, match=r"train slices 3 of \d+ are in none"):
+        collapse.merge([p for p in parts if p.name != "3"], store=tmp_path / "a")
+    with pytest.raises(StoreError, match=r"/5 and .*/5 overlap: both hold train slices"):
+        collapse.merge([*parts, parts[4]], store=tmp_path / "b")
+    other = collapse.collect(
+        tiny.model, store=tmp_path / "other", batch_size=4, part=(7, 16), eos_between=True, **tiny.options()
+    )
+    with pytest.raises(StoreError, match="eos_between: false and true"):
+        collapse.merge([*parts[:6], other, *parts[7:]], store=tmp_path / "c")
+    assert not any((tmp_path / name).exists() for name in "abc")
+
+
+def test_another_request_on_a_store_is_refused_with_both_values(tiny, whole):
+    options = tiny.options()
+    with pytest.raises(StoreError, match="dtype: float32 and bfloat16"):
+        collapse.collect(tiny.model, store=whole.path, dtype="bfloat16", **options)
+    with pytest.raises(StoreError, match="max_chunks: null and 5"):
+        collapse.collect(tiny.model, store=whole.path, max_chunks=5, **options)
+    with pytest.raises(StoreError, match="chunk_length: 32 and 16"):
+        collapse.collect(tiny.model, store=whole.path, **(options | {"chunk_length": 16}))
+    with pytest.raises(StoreError, match=r"corpus\.sha256"):
+        collapse.collect(tiny.model, store=whole.path, **(options | {"text": str(tiny.validation)}))
+
+
+def test_without_validation_text_nothing_is_measured_on_training_text(tiny, tmp_path):
+    store = collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), chunk_length=32, max_chunks=20)
+    row = collapse.measure(store)
+    nulls = {name for name, value in row.measurements.items() if value is None}
+    assert nulls == {
+        "nc4.agreement", "nc4.chance_agreement", "nc4.kappa", "nc4.ncc_accuracy", "val_loss", "val_accuracy", "perplexity"
+    }  # fmt: skip
+    assert all("--validation-text" in note.text for note in row.notes if note.measurement in nulls)
+
+
+def test_without_covariance_only_what_needs_it_is_null(tiny, tmp_path):
+    store = collapse.collect(tiny.model, store=tmp_path / "s", max_chunks=20, without=["covariance"], **tiny.options())
+    assert f"{LAYER}/covariance.safetensors" not in store.manifest["files"]
+    row = collapse.measure(store)
+    assert [name for name, value in row.measurements.items() if value is None] == ["nc1.covariance_ratio"]
+
+
+def test_min_count_keeps_the_frequent_classes(whole):
+    all_classes, frequent = collapse.measure(whole), collapse.measure(whole, min_count=20)
+    s = whole.statistics()
+    assert frequent.classes == int((s.counts >= 20).sum()) < all_classes.classes
+    assert frequent.measurements["nc4.agreement"] == all_classes.measurements["nc4.agreement"]
+    kept = s.keep(20)
+    assert torch.allclose(kept.global_mean, s.means[s.counts >= 20].mean(dim=0))
+    assert frequent.measurements["nc2.norm"] == pytest.approx(float(kept.norms.mean()))
+
+
+def test_vectors_average_to_their_measurements(whole):
+    row = collapse.measure(whole).measurements
+    for name in ("nc2.norm", "nc2.scaled_norm", "nc2.interference", "nc3.self_duality", "nc1.cdnv"):
+        ids, values = collapse.vectors(whole, name)
+        assert len(ids) == len(values)
+        assert float(values.mean()) == pytest.approx(row[name], rel=1e-9), name
+    ids, losses = collapse.vectors(whole, "val_loss")
+    v = whole.statistics().validation
+    weights = v.counts[torch.isin(v.classes, ids)]
+    assert float((losses * weights).sum() / weights.sum()) == pytest.approx(row["val_loss"], rel=1e-9)
+
+
+def test_slices_and_parts_cover_everything_once():
+    for chunks in (1, 5, 16, 100, 730, 5000, 229_367):
+        for batch in (None, 1, 4, 7):
+            length = slice_length(chunks, batch, 512)
+            assert length % (batch or largest_batch(chunks, 512)) == 0
+            slices = -(-chunks // length)
+            if chunks >= 16 * (batch or 1):
+                assert slices >= 16
+            for n in {1, 2, min(16, slices)}:
+                runs = [part_of(slices, (k, n)) for k in range(1, n + 1)] if n <= slices else [(0, slices)]
+                assert [each for run in runs for each in range(*run)] == list(range(slices))
+    with pytest.raises(UsageError, match="only 3 slices"):
+        part_of(3, (1, 4))
+
+
+FLIPPED = (
+    "top/train.safetensors",
+    "top/classifier.safetensors",
+    "top/covariance.safetensors",
+    "top/validation.safetensors",
+)
+
+
+@pytest.mark.parametrize("name", [*FLIPPED, "collapse.json"])
+def test_a_flipped_byte_is_seen_by_every_command_that_opens_the_store(tiny, whole, tmp_path, capsys, name):
+    from collapse.cli import _add_commands, _run
+
+    _add_commands()
+    store = whole.save(tmp_path / "store").path
+    assert _run(["verify", str(store)]) == 0
+    file = store / name
+    for place in (0.1, 0.5, 0.9):
+        status = file.stat()
+        data = bytearray(file.read_bytes())
+        at = int(len(data) * place)
+        data[at] ^= 0x04
+        file.write_bytes(data)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        for command in (
+            ["verify", store],
+            ["measure", store],
+            ["info", store],
+            ["merge", store, "--store", tmp_path / "merged"],
+            ["collect", *tiny.words("--store", store)],
+        ):
+            capsys.readouterr()
+            assert _run([str(word) for word in command]) == 1, command
+            assert file.name in capsys.readouterr().err, command
+        data[at] ^= 0x04
+        file.write_bytes(data)
+    assert _run(["verify", str(store)]) == 0
+
+
+def test_a_killed_write_leaves_no_store(tmp_path):
+    (tmp_path / "s" / "partial").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"no collapse\.json"):
+        collapse.load(tmp_path / "s")

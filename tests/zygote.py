@@ -1,0 +1,40 @@
+"""A process with everything imported that forks a command line for each request: kills by the dozen, in seconds.
+
+Reads a JSON line {"arguments", "log"}, prints the child's process id, waits, prints its exit status. The child leads a
+process group of its own, so that a kill of the group is a kill of all it started.
+"""
+
+import json
+import os
+import sys
+
+import datasets  # noqa: F401  # imported for the children
+import torch
+import transformers
+
+import collapse.collecting  # noqa: F401  # imported for the children
+from collapse.cli import main
+from collapse.plugin_manager import plugins
+
+torch.set_num_threads(1)
+plugins()
+transformers.AutoModelForCausalLM, transformers.AutoTokenizer  # noqa: B018  # lazily loaded by name
+
+for line in sys.stdin:
+    request = json.loads(line)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        try:
+            main(request["arguments"])
+        except SystemExit as done:
+            os._exit(int(done.code or 0))
+        os._exit(70)
+    sys.stdout.write(f"{child}\n")
+    sys.stdout.flush()
+    _, status = os.waitpid(child, 0)
+    sys.stdout.write(f"{status}\n")
+    sys.stdout.flush()
