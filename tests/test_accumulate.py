@@ -5,11 +5,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from collapse_metrics.covariance import WithinClassCovariance
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapse.accumulate import ClassMoments, NotFinite
+from collapse_metrics.covariance import WithinClassCovariance
 
 
 def accumulated(h: torch.Tensor, y: torch.Tensor, batches: list[slice]) -> ClassMoments:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from collapse_metrics.permutation import Floats, permutation, shuffle
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import permutation_test
 
 from collapse import CollapseError, Results, Row
 from collapse.errors import UsageError
+from collapse_metrics.permutation import Floats, permutation, shuffle
 
 TABLE_1 = [  # column as the data README names it, R², p with 6 million permutations, max-T p, predicted sign
     ("nc1.cdnv=cdnv_mean", 0.192011, 0.0476, 0.202, "r > 0"),

@@ -1,0 +1,101 @@
+"""The docs say what the code does: generated pages are current, nothing is missing, examples run."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+from collapse.plugin_manager import plugins
+from collapse.testing import random_features
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+EXAMPLES = dict(re.findall(r'```python title="(\S+)"\n(.*?)```', (DOCS / "plugins.md").read_text("utf-8"), re.DOTALL))
+SNIPPETS = [
+    pytest.param(code, id=f"{page.stem}-{number}")
+    for page in sorted(DOCS.rglob("*.md"))
+    for number, code in enumerate(re.findall(r"```python[^\n]*\n(.*?)```", page.read_text("utf-8"), re.DOTALL))
+]
+
+
+def generate(docs: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, docs / "generate.py", *words], capture_output=True, text=True, timeout=120)
+
+
+def test_generated_pages_are_current():
+    done = generate(DOCS, "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_generating_mends_what_the_check_names_and_keeps_what_is_written_by_hand(tmp_path):
+    docs = tmp_path / "docs"
+    shutil.copytree(DOCS, docs)
+    (docs / "metrics.md").write_text(
+        (docs / "metrics.md").read_text("utf-8").replace("`nc1.cdnv`", "`nc1.old`"), "utf-8"
+    )
+    stale = generate(docs, "--check")
+    assert stale.returncode == 1
+    assert "docs/metrics.md is out of date: run python docs/generate.py" in stale.stderr
+    assert "cli.md" not in stale.stderr
+    assert generate(docs).returncode == 0
+    for page in ("metrics.md", "cli.md"):
+        assert (docs / page).read_bytes() == (DOCS / page).read_bytes()
+
+
+def test_every_measurement_is_defined_and_in_the_table():
+    known = plugins().measurements()
+    for page in ("definitions.md", "metrics.md"):
+        said = set(re.findall(r"`([a-z0-9_.]+)`", (DOCS / page).read_text("utf-8")))
+        assert sorted(set(known) - said) == [], page
+
+
+def test_no_page_names_a_measurement_that_is_not_there():
+    known = plugins().measurements()
+    for page in DOCS.rglob("*.md"):
+        said = re.findall(r"`((?:nc[1-4]|gnc2|unc3)\.[a-z0-9_]+)`", page.read_text("utf-8"))
+        assert sorted(set(said) - set(known)) == [], page.name
+
+
+@pytest.mark.parametrize("code", SNIPPETS)
+def test_python_snippets_compile(code):
+    compile(code, "snippet", "exec")
+
+
+def test_the_ten_line_plugin_has_ten_lines_and_runs(tmp_path, run):
+    code = EXAMPLES["mean_count.py"]
+    assert len(code.splitlines()) <= 10
+    (tmp_path / "mean_count.py").write_text(code, "utf-8")
+    listed = json.loads(run("-p", tmp_path / "mean_count.py", "metrics", "mine", "--json").stdout)
+    assert [(each["name"], each["of"]) for each in listed] == [("mine.mean_count", "Mean samples a class.")]
+
+
+def test_the_plugin_of_all_kinds_runs(tmp_path, run):
+    (tmp_path / "mine.py").write_text(EXAMPLES["mine.py"], "utf-8")
+    save_file(random_features(12, 5, 200), tmp_path / "features.safetensors")
+    done = run("-p", "mine.py", "measure", "features.safetensors", "--metrics", "mine", "--json", cwd=tmp_path)
+    (row,) = json.loads(done.stdout)
+    names = ["alignment", "alignment_std", "distance", "distance_cov", "mean_count", "rms_norm"]
+    assert sorted(row["measurements"]) == [f"mine.{name}" for name in names]
+    assert all(isinstance(value, float) for value in row["measurements"].values())
+    assert row["measurements"]["mine.mean_count"] == pytest.approx(200 / 12)
+    assert row["notes"] == []
+
+
+def test_the_tests_of_the_example_plugin_pass(tmp_path):
+    for name in ("mine.py", "test_mine.py"):
+        (tmp_path / name).write_text(EXAMPLES[name], "utf-8")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, "test_mine.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_features_example_of_the_front_page_runs(tmp_path):
+    pages = re.findall(r"```python\n(.*?)```", (DOCS / "index.md").read_text("utf-8"), re.DOTALL)
+    (code,) = [each for each in pages if "random_features" in each]
+    code += "\nassert row.classes == 20 and row.measurements['nc4.agreement'] is not None\n"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)

@@ -1,0 +1,52 @@
+"""Training and the demo, at a small size."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+import collapse
+from collapse_zoo.demo import TESTED, demo
+from collapse_zoo.recipes import Recipe
+from collapse_zoo.training import RECORD
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    return demo(folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40), folder
+
+
+def test_the_demo_trains_collects_measures_and_tests(small):
+    made, folder = small
+    assert [row.model for row in made.rows] == ["2x16-s0", "2x16-s1", "2x32-s0", "2x32-s1"]
+    for row in made.rows:
+        assert {name for name, value in row.measurements.items() if value is None} == set()
+    assert len(collapse.Results.read(folder / "results.csv")) == 4
+    assert [row[0] for row in made.analysis.rows] == list(TESTED)
+    losses = json.loads((folder / "models" / "2x32-s0" / RECORD).read_text())["losses"]
+    assert losses[-1]["loss"] < losses[0]["loss"]
+
+
+def test_models_load_with_plain_transformers(small):
+    model = AutoModelForCausalLM.from_pretrained(small[1] / "models" / "2x32-s1")
+    assert model.config.attention_layers == ["global", "local"]
+    assert model.lm_head.weight.data_ptr() == model.transformer.wte.weight.data_ptr()
+    assert torch.isfinite(model.lm_head.weight).all()
+
+
+def test_a_second_run_uses_finished_work_again(small):
+    _, folder = small
+    weights = folder / "models" / "2x16-s0" / "model.safetensors"
+    before, results = weights.stat().st_mtime_ns, (folder / "results.csv").read_bytes()
+    demo(folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40)
+    assert weights.stat().st_mtime_ns == before
+    assert (folder / "results.csv").read_bytes() == results
+
+
+def test_recipes_are_the_papers_form():
+    config = Recipe(depth=3, width=64, vocabulary=100, chunk_length=32).configuration()
+    assert config.attention_layers == ["global", "local", "global"]
+    assert (config.num_heads, config.intermediate_size, config.window_size) == (16, 256, 256)
+    assert config.resid_dropout == config.embed_dropout == config.attention_dropout == 0

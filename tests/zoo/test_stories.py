@@ -1,0 +1,29 @@
+"""The generated stories and their tokenizer."""
+
+from collections import Counter
+
+import numpy as np
+from transformers import AutoTokenizer
+
+from collapse_zoo.stories import stories, write_stories
+from collapse_zoo.tokenizing import train_tokenizer
+
+
+def test_a_seed_fixes_the_stories(tmp_path):
+    assert list(stories(20, seed=5)) == list(stories(20, seed=5))
+    assert list(stories(20, seed=5)) != list(stories(20, seed=6))
+    write_stories(tmp_path / "a.jsonl", 7, seed=5)
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 7
+
+
+def test_tokens_are_many_and_zipf_like(tmp_path):
+    texts = list(stories(2000, seed=1))
+    train_tokenizer(texts, tmp_path, vocabulary=2048)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    counts = np.array(sorted(Counter(t for row in tokenizer(texts)["input_ids"] for t in row).values(), reverse=True))
+    assert len(counts) >= 1000
+    ranks = np.arange(1, len(counts) + 1)
+    slope = np.polyfit(np.log(ranks[:600]), np.log(counts[:600]), 1)[0]
+    assert -2.0 < slope < -0.6
+    assert tokenizer.decode(tokenizer(texts[0])["input_ids"]) == texts[0]
+    assert tokenizer.eos_token_id is not None

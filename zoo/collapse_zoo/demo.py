@@ -1,0 +1,109 @@
+"""The demo: from nothing to NC1–NC4 and a permutation test, offline, in a couple of minutes on a laptop."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import collapse
+from collapse.files import home, sha256_file
+from collapse.packing import pack
+from collapse.plugin_manager import plugins
+from collapse.results import Results, Row, Table
+from collapse.text import find_corpus
+from collapse_zoo.recipes import Recipe
+from collapse_zoo.stories import stories, write_stories
+from collapse_zoo.tokenizing import train_tokenizer
+from collapse_zoo.training import train
+
+Report = Callable[[str, int, int | None], None]
+
+DEPTH, HEADS, CHUNK_LENGTH, VOCABULARY = 2, 4, 128, 2048
+TESTED = (
+    "nc1.cdnv",
+    "nc2.equinormness",
+    "nc2.interference_std",
+    "gnc2.hyperspherical_uniformity",
+    "nc3.self_duality",
+    "unc3.uniform_duality",
+    "nc4.agreement",
+)
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What the demo made.
+
+    Attributes:
+        folder: Where everything lies.
+        rows: Measurements, a row a model.
+        results: The results file.
+        analysis: The permutation test over the models.
+    """
+
+    folder: Path
+    rows: list[Row]
+    results: Path
+    analysis: Table
+
+
+def demo(
+    folder: str | Path,
+    *,
+    widths: Sequence[int] = (32, 64),
+    seeds: Sequence[int] = (0, 1, 2, 3),
+    n_stories: int = 2_000,
+    steps: int = 200,
+    progress: Report | None = None,
+) -> Demo:
+    """Generate stories, train a tokenizer and a model a width and seed, collect, measure and test them.
+
+    What a previous run in the same folder finished is used again.
+
+    Args:
+        folder: Where stories, models, stores and results go.
+        widths: Dimensions of the models.
+        seeds: Each trains one model a width; it sets initialization and order of the text.
+        n_stories: Training stories; an eighth as many for validation.
+        steps: Optimizer steps a model.
+        progress: Called as progress(what, done, total).
+    """
+    folder = Path(folder)
+    (folder / "text").mkdir(parents=True, exist_ok=True)
+    text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
+    write_stories(text, n_stories, seed=1)
+    write_stories(validation, n_stories // 8, seed=2)
+    tokenizer = train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
+    chunks = pack(
+        find_corpus(str(text)),
+        tokenizer,
+        chunk_length=CHUNK_LENGTH,
+        tokenizer_hash=sha256_file(folder / "tokenizer" / "tokenizer.json"),
+        cache=home(),
+        progress=progress,
+    )
+    rows = []
+    for width in widths:
+        for seed in seeds:
+            recipe = Recipe(
+                depth=DEPTH,
+                width=width,
+                heads=HEADS,
+                vocabulary=len(tokenizer),
+                chunk_length=CHUNK_LENGTH,
+                steps=steps,
+                seed=seed,
+                data_seed=seed,
+            )
+            run = train(recipe, chunks, tokenizer, folder / "models" / recipe.name, progress=progress)
+            store = collapse.collect(
+                run,
+                store=folder / "stores" / recipe.name,
+                text=str(text),
+                validation_text=str(validation),
+                progress=progress,
+            )
+            rows.append(collapse.measure(store, progress=progress))
+    results = Results(rows)
+    results.write(folder / "results.csv")
+    analysis = plugins().analysis("permutation")(results, columns=list(TESTED))
+    return Demo(folder, rows, folder / "results.csv", analysis)
