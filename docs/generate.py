@@ -54,6 +54,8 @@ def _up_to_date(page: Path, content: str, *, write: bool) -> bool:
 def commands() -> str:
     """The help of every command, groups before their commands."""
     _add_commands()
+    for name in [name for name, command in cli.commands.items() if not _is_own(command, cli, name)]:
+        del cli.commands[name]  # another distribution's: it is no part of these docs
     return "\n\n".join(_help(cli, "collapse", None))
 
 
@@ -77,9 +79,7 @@ def _is_own(command: click.Command, group: click.Group, name: str) -> bool:
 def measurements() -> str:
     """A table a property: what is taken of what, its limits at the paper's size, its laws, its source."""
     own = [
-        (metric, measure)
-        for metric, measure in plugins().measurements().values()
-        if metric.module.split(".")[0] in OWN
+        (metric, measure) for metric, measure in plugins().measurements().values() if metric.module.split(".")[0] in OWN
     ]
     own.sort(key=lambda each: (_rank(each), each[1].name))
     parts = []
@@ -109,10 +109,11 @@ def _rank(each: tuple[Metric, Measure]) -> int:
 
 def _row(metric: Metric, measure: Measure) -> list[str]:
     towards, reachable = _limit(measure.towards), _limit(measure.reachable)
+    times = (measure.times.__doc__ or "").split("\n")[0].rstrip(".") if measure.times else ""
     return [
         f"`{measure.name}`",
         type(measure).__name__ if metric.kind != "scalar" else "–",
-        _cell(metric.equation) or "–",
+        (_cell(metric.equation) or "–") + (f", times {_cell(times)}" if times else ""),
         towards,
         reachable if reachable != towards else "–",
         _scale(metric.scale_of(measure)),

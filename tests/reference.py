@@ -48,7 +48,7 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
     log_kernel = -np.log(apart)
     uncentred_kernel = -np.log(np.linalg.norm(uncentred[i] - uncentred[j], axis=1))
     s_riesz = d - 2
-    powers = s_riesz * log_kernel
+    powers, squares = s_riesz * log_kernel, 2 * s_riesz * log_kernel
     between = centred.T @ centred / C
     eigenvalues, vectors = np.linalg.eigh(between)
     kept = eigenvalues > d * np.finfo(float).eps * eigenvalues[-1]
@@ -87,6 +87,9 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         "gnc2.distance": float(apart.mean()),
         "gnc2.distance_std": float(apart.std()),
         "gnc2.log_riesz": float((powers.max() + np.log(np.exp(powers - powers.max()).mean())) / s_riesz),
+        "gnc2.log_riesz_square": float(
+            (squares.max() + np.log(np.exp(squares - squares.max()).mean())) / (2 * s_riesz)
+        ),
         "nc3.self_duality": float(duality.mean()),
         "nc3.self_duality_std": float(duality.std()),
         "nc3.self_duality_centred": float((shifted * units).sum(axis=1).mean()),

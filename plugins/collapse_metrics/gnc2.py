@@ -48,6 +48,7 @@ def uniform_cov(classes: int, dim: int) -> float | None:
         Mean("gnc2.log_kernel", reachable=uniform_log_kernel),
         Std("gnc2.log_kernel_std", towards=0.0, reachable=uniform_log_kernel_std),
         LogMeanExp("gnc2.log_riesz", exponent=lambda classes, dim: dim - 2.0),
+        LogMeanExp("gnc2.log_riesz_square", exponent=lambda classes, dim: 2 * (dim - 2.0)),
     ],
     source="Wu & Papyan 2024, Eq. 7; Liu et al. 2023",
     equation="log‖u_c − u_c′‖⁻¹",
@@ -55,7 +56,8 @@ def uniform_cov(classes: int, dim: int) -> float | None:
 def log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
     """Logarithmic inverse distance of unit centred class means.
 
-    ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, by log-sum-exp.
+    ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, by log-sum-exp, and ``gnc2.log_riesz_square``
+    the same with 2s, from which the variance of the Riesz kernel follows.
 
     >>> import collapse, torch
     >>> s = collapse.EmbeddingStatistics(
