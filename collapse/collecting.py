@@ -5,7 +5,6 @@ killed run goes on from there to the same bytes.
 """
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -505,8 +504,16 @@ class _Work:
                 "transformers": transformers.__version__,
                 "python": sys.version.split()[0],
             },
-            "command": " ".join(os.path.basename(word) if os.path.isabs(word) else word for word in sys.argv),
+            "command": _command(),
         }
+
+
+def _command() -> str | None:
+    """The command line without absolute paths, which are nobody else's business; None in a notebook or script."""
+    program = Path(sys.argv[0])
+    if program.name != "collapse" and program.parts[-2:] != ("collapse", "__main__.py"):
+        return None
+    return " ".join(["collapse", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
 
 
 def _tokens(chunks: Chunks, start: int, stop: int) -> Tensor:

@@ -52,15 +52,14 @@ def measure(
     found = _Found(s)
     chosen = _by_metric(names)
     for metric, measures in chosen:
-        missing = [need for need in metric.needs if not s.has(need)]
-        if missing:
-            reason = store.missing(missing[0]) if isinstance(store, Store) else f"no {missing[0]} in these statistics"
+        reason = _lacking(store, s, metric)
+        if reason:
             found.nothing(measures, "missing", reason)
         elif metric.kind == "scalar":
             found.scalar(metric, measures[0])
         elif metric.kind == "class":
             found.classwise(metric, measures)
-    pairwise = [(m, measures) for m, measures in chosen if m.kind == "pair" and all(s.has(need) for need in m.needs)]
+    pairwise = [(m, measures) for m, measures in chosen if m.kind == "pair" and not _lacking(store, s, m)]
     if pairwise:
         found.pairwise(pairwise, progress)
     found.remark_on_singletons(chosen)
@@ -108,9 +107,9 @@ def vectors(store: Store | EmbeddingStatistics, name: str, *, min_count: int = 1
     if name not in known:
         raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *_RAW})}")
     metric, measure = known[name]
-    for need in metric.needs:
-        if not s.has(need):
-            raise CollapseError(f"{name} needs {need}, which this store does not hold")
+    lacking = _lacking(store, s, metric)
+    if lacking:
+        raise CollapseError(f"{name} cannot be had: {lacking}")
     if metric.kind == "class":
         return s.classes, metric.function(s)
     if metric.kind == "pair":
@@ -123,6 +122,20 @@ def vectors(store: Store | EmbeddingStatistics, name: str, *, min_count: int = 1
         raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *_RAW})}")
     ids, values = metric.vector(s)
     return ids, values
+
+
+def _lacking(store: Store | EmbeddingStatistics, s: EmbeddingStatistics, metric: Metric) -> str | None:
+    """Why a metric cannot be computed, or None: what it needs is not there, or of another version."""
+    for need in metric.needs:
+        if not s.has(need):
+            return store.missing(need) if isinstance(store, Store) else f"no {need} in these statistics"
+        kind = plugins().statistics.get(need)
+        if kind is None or not isinstance(store, Store):
+            continue
+        held = store.manifest["statistics"].get(need)
+        if held != kind.version:
+            return f"the store holds {need} version {held}, the plugin is at version {kind.version}: use --recollect"
+    return None
 
 
 class _Found:

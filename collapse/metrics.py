@@ -113,6 +113,14 @@ class Metric:
         """The property a measurement belongs to: NC1 of ``nc1.cdnv``, or as declared."""
         return self.property_name or (name.split(".")[0].upper() if "." in name else "other")
 
+    def equation_of(self, measure: Measure) -> str:
+        """How a measurement comes about, in a line: what is taken of which equation, or of what."""
+        of = self.equation or self.summary.rstrip(".")
+        if self.kind == "scalar":
+            return of
+        factor = (measure.times.__doc__ or "a factor").split("\n")[0].rstrip(".") if measure.times else ""
+        return f"{type(measure).__name__} of {of}" + (f" · {factor}" if factor else "")
+
     def scale_of(self, measure: Measure) -> float | None:
         """The exponent with which a measure follows the scale of h, or None."""
         return self.scale if isinstance(measure.scale, EllipsisType) else measure.scale

@@ -149,7 +149,10 @@ def _text_of_card(reference: ModelReference) -> str:
 def _known_corpus(identity: Mapping[str, Any]) -> Corpus:
     """The validation text of a store that is there, where its name says enough to find it again."""
     if not identity.get("revision"):
-        raise UsageError(f"which text is {identity['name']}? Name the validation text again with --validation-text")
+        raise UsageError(
+            "the validation text was a local file: name it again with --validation-text "
+            f"(its content hash begins {str(identity.get('sha256'))[:12]})"
+        )
     name = f"{identity['name']}@{identity['revision']}"
     return find_corpus(name, split=identity["split"], text_column=identity["column"])
 

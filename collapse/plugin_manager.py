@@ -128,22 +128,21 @@ def plugins() -> Plugins:
     return loaded
 
 
-def command_plugins(cli: Any) -> list[str]:
-    """Let installed plugins add their commands to the command line.
-
-    Returns:
-        A line for each plugin that could not.
-    """
-    problems = []
+def command_plugins(cli: Any) -> list[Plugin]:
+    """Let installed plugins add their commands to the command line; returns them, those that could not with why."""
+    found = []
     for entry in sorted(entry_points(group="collapse.commands"), key=_own_first):
+        origin = _origin(entry)
         try:
             manager = _new_manager()
-            _register(manager, entry.name, entry.load())
+            hooks = _register(manager, entry.name, entry.load())
             for _, implementation in _implementations(manager, "collapse_commands"):
                 implementation(cli)
+            found.append(Plugin(entry.name, origin, hooks))
         except (Exception, SystemExit) as error:
-            problems.append(f"plugin {entry.name} adds no command: {_describe(error)}")
-    return problems
+            problem = f"plugin {entry.name} ({origin}) adds no command: {_describe(error)}"
+            found.append(Plugin(entry.name, origin, problem=problem))
+    return found
 
 
 def _new_manager() -> pluggy.PluginManager:
@@ -154,11 +153,14 @@ def _new_manager() -> pluggy.PluginManager:
 
 def _candidates() -> Iterator[tuple[str, str, Any]]:
     for entry in sorted(entry_points(group="collapse"), key=_own_first):
-        dist = entry.dist
-        yield entry.name, f"{dist.name} {dist.version}" if dist else entry.value, entry.load
+        yield entry.name, _origin(entry), entry.load
     given = [each for each in os.environ.get("COLLAPSE_PLUGINS", "").split(",") if each.strip()]
     for name in dict.fromkeys([*given, *_extra]):
         yield name, "given with -p or COLLAPSE_PLUGINS", partial(_load_given, name.strip())
+
+
+def _origin(entry: Any) -> str:
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else str(entry.value)
 
 
 def _own_first(entry: Any) -> tuple[bool, str, str]:

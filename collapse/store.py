@@ -6,12 +6,13 @@ file with its size, sha256, shapes and dtypes; ``digest`` is the hash of all of 
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import StoreError
+from collapse.errors import CollapseError, StoreError
 from collapse.files import (
     canonical,
     check_file,
@@ -25,9 +26,11 @@ from collapse.files import (
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from collapse.results import Row
     from collapse.statistics import EmbeddingStatistics
 
 MANIFEST = "collapse.json"
+RESULTS = "results.json"
 VERSION = 1
 LAYER = "top"
 _MANIFEST_LIMIT = 1 << 24
@@ -169,6 +172,29 @@ class Store:
         if need in ("classifier", "means", "counts", "variances"):
             return f"no {need} in this store"
         return f"no {need} in this store: collect again with the plugin that fills it (--recollect)"
+
+    def results(self) -> "Row | None":
+        """What was last measured of this content, or None: a file that is altered or of other content is ignored."""
+        from collapse.results import Row
+
+        if self.path is None:
+            return None
+        try:
+            kept = json.loads((self.path / RESULTS).read_text(encoding="utf-8"))
+            if kept["store"] != self.digest or kept["sha256"] != sha256_of(kept["row"]):
+                return None
+            return Row.from_dict(kept["row"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def keep_results(self, row: "Row") -> None:
+        """Write what was measured beside the tensors; a store that cannot be written to stays as it is."""
+        if self.path is None:
+            return
+        measured = row.to_dict()
+        kept = {"store": self.digest, "sha256": sha256_of(measured), "row": measured}
+        with suppress(CollapseError):
+            write_atomic(self.path / RESULTS, canonical(kept))
 
     def verify(self) -> list[str]:
         """Hash every file anew.

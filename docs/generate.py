@@ -60,7 +60,8 @@ def commands() -> str:
 
 
 def _help(command: click.Command, name: str, parent: click.Context | None) -> Iterator[str]:
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
+    settings = {**command.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    context = click.Context(command, info_name=name, parent=parent, **settings)
     lines = [line.rstrip() for line in command.get_help(context).splitlines()]
     yield "\n".join([f"## {context.command_path}", "", "```text", *lines, "```"])
     if isinstance(command, click.Group):

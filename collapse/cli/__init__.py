@@ -7,11 +7,17 @@ import logging
 import os
 import sys
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.errors import CollapseError, UsageError, near_names
+
+if TYPE_CHECKING:
+    from collapse.plugin_manager import Plugin
+
+command_found: list["Plugin"] = []
+"""Plugins that add commands, once :func:`main` has asked them."""
 
 _COMMANDS = ("measure", "collect", "merge", "verify", "info", "analyze", "metrics", "plugins")
 
@@ -89,11 +95,15 @@ def _run(arguments: list[str] | None) -> int:
 def _add_commands() -> None:
     from collapse.plugin_manager import command_plugins
 
+    if command_found:
+        return
     for name in _COMMANDS:
         if name not in cli.commands:
             cli.add_command(import_module(f"collapse.cli.{name}").command, name)
-    for problem in command_plugins(cli):
-        _complain(problem)
+    command_found.extend(command_plugins(cli))
+    for plugin in command_found:
+        if plugin.problem:
+            _complain(plugin.problem)
 
 
 def _complain(text: str) -> None:

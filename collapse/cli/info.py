@@ -9,7 +9,7 @@ import click
 @click.argument("path", metavar="STORE")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 def command(path: str, as_json: bool) -> None:
-    """Show what a store holds: model, corpus, state, files, and how it was made."""
+    """Show what a store holds and how it was made."""
     from collapse.cli._render import print_records
     from collapse.store import Store
 
@@ -25,6 +25,9 @@ def command(path: str, as_json: bool) -> None:
         ["state", store.state if store.state != "part" else f"part: {store.covered()}"],
         ["digest", store.digest],
     ]
+    last = store.results()
+    if last is not None:
+        rows.append(["last measured", f"{len(last.measurements)} measurements, min_count {last.min_count}"])
     phases = [phase for phase in ("train", "validation") if "chunks" in (coverage[phase] or {})]
     rows += [[f"{phase} chunks", coverage[phase]["chunks"]] for phase in phases]
     rows += [[key, _flat(value)] for key, value in identity.items() if key not in ("corpus", "validation")]

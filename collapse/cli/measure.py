@@ -54,6 +54,7 @@ def command(
             opened = _open(model, store, len(models), options, report)
             device = options["device"] if options["device"] != "auto" else None
             rows.append(measure(opened, metrics=names, min_count=min_count, device=device, progress=report))
+            opened.keep_results(rows[-1])
     results = Results(rows)
     if output:
         results.write(output)

@@ -34,8 +34,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
                 "name": name,
                 "property": metric.property_of(name),
                 "of": metric.summary,
-                "equation": metric.equation,
-                "taken": type(measure).__name__ if metric.kind != "scalar" else "",
+                "equation": metric.equation_of(measure),
                 "at full collapse": limit_at(measure.towards, classes, dim),
                 "reachable": limit_at(measure.reachable, classes, dim),
                 "source": metric.source,
@@ -51,8 +50,5 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
         click.echo(json.dumps(records, indent=1, ensure_ascii=False))
         return
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
-    rows = []
-    for record in records:
-        taken = f"{record['taken']} of {record['equation']}" if record["taken"] else record["equation"]
-        rows.append([record[c] if c != "equation" else taken for c in columns])
+    rows = [[record[column] for column in columns] for record in records]
     print_records(columns, rows, title=f"with C = {classes:,} classes in d = {dim:,} dimensions")

@@ -9,15 +9,17 @@ import click
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(as_json: bool) -> None:
-    """List plugins: where each comes from, the hooks it implements, and what is wrong with it."""
+    """List plugins, their hooks, and what is wrong with any."""
+    from collapse.cli import command_found
     from collapse.cli._render import print_records
     from collapse.plugin_manager import plugins
 
     installed = plugins()
+    found = [*installed.found, *command_found]
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in installed.found], indent=1, ensure_ascii=False))
+        click.echo(json.dumps([asdict(each) for each in found], indent=1, ensure_ascii=False))
         return
-    rows = [[each.name, each.origin, ", ".join(each.hooks)] for each in installed.found if not each.problem]
+    rows = [[each.name, each.origin, ", ".join(each.hooks)] for each in found if not each.problem]
     print_records(["plugin", "from", "hooks"], rows)
     for problem in installed.problems:
         click.echo(f"collapse: {problem}", err=True)

@@ -9,7 +9,7 @@ from collapse.pairs import Pair
 
 
 def mean_sqnorm(s: EmbeddingStatistics) -> Tensor:
-    """mean‖μ_c − μ̄‖², which is tr Σ_B."""
+    """mean‖μ_c − μ̄‖²."""
     return s.norms.square().mean()
 
 

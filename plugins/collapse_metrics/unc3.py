@@ -11,7 +11,7 @@ from collapse import CoV, EmbeddingStatistics, class_metric, cosine, hookimpl
     over="directions",
     measures=[CoV("unc3.uniform_duality", towards=0.0)],
     source="Wu & Papyan 2024, §3.5, over the cosines of Eq. 8",
-    equation="CoV of cos(w_c, μ_c − μ̄)",
+    equation="cos(w_c, μ_c − μ̄)",
 )
 def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Cosine of each classifier row with its centred class mean; their CoV is 0 at full collapse.

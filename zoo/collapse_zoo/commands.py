@@ -8,10 +8,11 @@ from collapse import hookimpl
 @click.command()
 @click.option("--output", default="collapse-demo", show_default=True, metavar="DIR", help="Where everything goes.")
 def demo(output: str) -> None:
-    """Train and measure eight toy models, offline, in two or three minutes.
+    """Train and measure eight toy models, offline.
 
     Generates children's stories, trains a tokenizer and small GPT-Neo models of two widths and four seeds, measures
-    neural collapse in each, and tests which properties go with the validation loss. Finished work is used again.
+    neural collapse in each, and tests which properties go with the validation loss. Takes two or three minutes;
+    finished work is used again.
     """
     from collapse.cli._render import print_analysis, print_table, progress
     from collapse_zoo.demo import demo as run_demo

@@ -1,0 +1,87 @@
+"""The store format, version 1: a golden store written once must open, verify, measure and be written the same."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import collapse
+from collapse.errors import StoreError
+from collapse.store import MANIFEST, Store, render, sealed
+
+GOLDEN = Path(__file__).with_name("golden") / "store-v1"
+
+
+@pytest.fixture
+def copy(tmp_path) -> Path:
+    return Path(shutil.copytree(GOLDEN, tmp_path / "store"))
+
+
+def test_the_golden_store_opens_and_measures_the_same():
+    store = collapse.load(GOLDEN)
+    assert store.state == "complete"
+    assert store.verify() == []
+    expected = json.loads((GOLDEN.parent / "measured-v1.json").read_text())
+    row = collapse.measure(store)
+    assert row.store == expected["store"]
+    for name, value in expected["measurements"].items():
+        assert row.measurements[name] == pytest.approx(value, rel=1e-10, abs=1e-13), name
+
+
+def test_the_golden_store_is_written_to_the_same_bytes(tmp_path):
+    again = collapse.load(GOLDEN).save(tmp_path / "again")
+    for file in GOLDEN.rglob("*"):
+        if file.is_file():
+            assert (tmp_path / "again" / file.relative_to(GOLDEN)).read_bytes() == file.read_bytes(), file
+    assert again.digest == collapse.load(GOLDEN).digest
+
+
+def test_provenance_does_not_change_the_digest(copy):
+    manifest = json.loads((copy / MANIFEST).read_text())
+    content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
+    (copy / MANIFEST).write_bytes(render(sealed(content, {"finished": "another day"})))
+    assert collapse.load(copy).digest == collapse.load(GOLDEN).digest
+
+
+def test_a_newer_version_says_how_to_read_it(copy):
+    manifest = json.loads((copy / MANIFEST).read_text())
+    content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
+    (copy / MANIFEST).write_bytes(render(sealed(content | {"version": 2}, {})))
+    with pytest.raises(StoreError, match="format 2, and this collapse reads up to 1: pip install -U"):
+        collapse.load(copy)
+
+
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "top/../../x", "a/b/c", "top\\x"])
+def test_a_manifest_cannot_name_a_file_outside(copy, name):
+    manifest = json.loads((copy / MANIFEST).read_text())
+    content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
+    content["files"] = {**content["files"], name: content["files"]["top/train.safetensors"]}
+    (copy / MANIFEST).write_bytes(render(sealed(content, {})))
+    with pytest.raises(StoreError, match="outside the store"):
+        collapse.load(copy)
+
+
+def test_a_file_that_is_missing_truncated_or_not_named_is_told(copy):
+    (copy / "top" / "strange.safetensors").write_bytes(b"x")
+    (copy / "top" / "covariance.safetensors").unlink()
+    train = copy / "top" / "train.safetensors"
+    train.write_bytes(train.read_bytes()[:-8])
+    problems = Store.load(copy).verify()
+    assert [Path(each.split(" ")[0]).name for each in problems] == [
+        "covariance.safetensors",
+        "train.safetensors",
+        "strange.safetensors",
+    ]
+    assert ["missing" in problems[0], "truncated" in problems[1], "not in the manifest" in problems[2]] == [True] * 3
+
+
+def test_results_are_kept_and_ignored_when_off(copy):
+    store = collapse.load(copy)
+    assert store.results() is None
+    row = collapse.measure(store)
+    store.keep_results(row)
+    assert collapse.load(copy).results() == collapse.Row.from_dict(row.to_dict())
+    file = copy / "results.json"
+    file.write_text(file.read_text().replace('"min_count":1', '"min_count":2'))
+    assert collapse.load(copy).results() is None
