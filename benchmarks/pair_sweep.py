@@ -1,6 +1,6 @@
 """Time and peak memory of the pair sweep against the bare Gram products of the same tiles, in one process.
 
-python benchmarks/pair_sweep.py [--classes 12000] [--dim 768] [--tile 1024] [--output results.json]
+python benchmarks/pair_sweep.py [--classes 12000] [--dim 768] [--tile 512] [--output results.json]
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--classes", type=int, default=12_000)
     parser.add_argument("--dim", type=int, default=768)
-    parser.add_argument("--tile", type=int, default=1024)
+    parser.add_argument("--tile", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--output")
     options = parser.parse_args()
