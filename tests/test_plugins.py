@@ -1,0 +1,288 @@
+"""Plugins: what ten lines add, what a broken one costs, and that built-ins have no other door."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import collapse
+from collapse.metrics import limit_at
+from collapse.plugin_manager import plugins
+from collapse.testing import random_features
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PLUGIN = '''
+from collapse import Mean, Statistic, class_metric, hookimpl, metric, pair_metric
+
+class Largest(Statistic):
+    """The largest norm of an embedding."""
+    name = "largest"
+    def update(self, batch): self.norm = batch.h.norm(dim=1).max()
+    def merge(self, other, mine, theirs): self.norm = max(getattr(self, "norm", other.norm), other.norm)
+
+@metric("mine.mean_count", needs=["counts"])
+def mean_count(s): return s.counts.double().mean()
+
+@class_metric(needs=["means"], measures=[Mean("mine.first")])
+def first(s): return s.centred_means[:, 0]
+
+@pair_metric(needs=["means"], over="all", measures=[Mean("mine.distance")])
+def distance(pair): return pair.distance
+
+@metric("mine.largest", needs=["largest"])
+def largest(s): return s.statistic("largest")["norm"]
+
+@hookimpl
+def collapse_metrics(): return [mean_count, first, distance, largest]
+
+@hookimpl
+def collapse_statistics(): return [Largest]
+'''
+MINE = {"mine.mean_count", "mine.first", "mine.distance", "mine.largest"}
+
+BROKEN = {
+    "import": ("import nothing_of_this_name", "nothing_of_this_name"),
+    "exit": ("import sys; sys.exit(3)", "SystemExit"),
+    "syntax": ("def (", "SyntaxError"),
+    "misspelt_hook": (
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_metric(): return []",
+        "no hook collapse_metric; did you mean collapse_metrics",
+    ),
+    "misspelt_need": (
+        "from collapse import hookimpl, metric\n@metric('x.a', needs=['maens'])\ndef a(s): return 1.0\n"
+        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "needs 'maens', which no store holds; did you mean means",
+    ),
+    "taken_name": (
+        "from collapse import hookimpl, metric\n@metric('nc1.trace_ratio', needs=['means'])\ndef a(s): return 1.0\n"
+        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "nc1.trace_ratio of collapse_plugin_taken_name is already defined in collapse_metrics.nc1",
+    ),
+    "undeclared": (
+        "from collapse import hookimpl\ndef a(s): return 1.0\n@hookimpl\ndef collapse_metrics(): return [a]",
+        "a is not declared",
+    ),
+    "hook_raises": (
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_metrics(): raise RuntimeError('no luck')",
+        "RuntimeError: no luck",
+    ),
+}
+FAILING = """
+import torch
+from collapse import Mean, class_metric, hookimpl, metric, pair_metric
+
+@metric("bad.raises", needs=["means"])
+def raises(s): raise ZeroDivisionError("on purpose")
+
+@metric("bad.nan", needs=["means"])
+def nan(s): return float("nan")
+
+@class_metric(needs=["means"], measures=[Mean("bad.shape")])
+def shape(s): return torch.zeros(2)
+
+@pair_metric(needs=["means"], over="all", measures=[Mean("bad.pair")])
+def pair(pair): return pair.nonsense
+
+@hookimpl
+def collapse_metrics(): return [raises, nan, shape, pair]
+"""
+
+
+@pytest.fixture
+def features(tmp_path) -> Path:
+    save_file(random_features(12, 6, 200), tmp_path / "features.safetensors")
+    return tmp_path / "features.safetensors"
+
+
+def measured(run, *words, **options) -> dict[str, float | None]:
+    (row,) = json.loads(run(*words, "--json", **options).stdout)
+    return row["measurements"]
+
+
+def test_a_plugin_file_adds_metrics_and_a_statistic(run, features, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN)
+    values = measured(run, "-p", tmp_path / "mine.py", "measure", features)
+    assert values.keys() > MINE
+    data = random_features(12, 6, 200)
+    assert values["mine.mean_count"] == pytest.approx(200 / 12)
+    assert values["mine.largest"] == pytest.approx(float(data["train_features"].double().norm(dim=1).max()))
+    assert values["mine.distance"] > 0
+    assert run("-p", tmp_path / "mine.py", "metrics", "mine").stdout.count("mine.") >= 4
+
+
+def test_the_same_code_in_an_installed_package(run, features, tmp_path):
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "collapse_mine.py").write_text(PLUGIN)
+    (package / "pyproject.toml").write_text(
+        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
+        '[project]\nname = "collapse-mine"\nversion = "1.2"\n[project.entry-points.collapse]\nmine = "collapse_mine"\n'
+        '[tool.hatch.build.targets.wheel]\ninclude = ["collapse_mine.py"]\n'
+    )
+    site = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
+    subprocess.run([*install, "--target", site, package], check=True, capture_output=True)
+    environment = os.environ | {"PYTHONPATH": str(site)}
+    values = measured(run, "measure", features, env=environment)
+    assert values.keys() > MINE
+    listed = json.loads(run("plugins", "--json", env=environment).stdout)
+    assert {"name": "mine", "origin": "collapse-mine 1.2"}.items() <= next(
+        p for p in listed if p["name"] == "mine"
+    ).items()
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_plugin_costs_only_its_own_rows(run, features, tmp_path, kind):
+    text, told = BROKEN[kind]
+    (tmp_path / f"{kind}.py").write_text(text)
+    done = run("-p", tmp_path / f"{kind}.py", "measure", features, "--metrics", "nc1.trace_ratio", "--json")
+    assert json.loads(done.stdout)[0]["measurements"]["nc1.trace_ratio"] > 0
+    assert told in done.stderr
+    assert kind in done.stderr
+    assert run("-p", tmp_path / f"{kind}.py", "--help").stdout.startswith("Usage: collapse")
+
+
+def test_a_metric_that_fails_costs_only_its_own_rows(run, features, tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    done = run("-p", tmp_path / "failing.py", "measure", features, "--json")
+    (row,) = json.loads(done.stdout)
+    assert {name for name in row["measurements"] if name.startswith("bad.")} == {
+        "bad.raises",
+        "bad.nan",
+        "bad.shape",
+        "bad.pair",
+    }
+    nulls = {name for name, value in row["measurements"].items() if value is None}
+    assert nulls == {"bad.raises", "bad.nan", "bad.shape", "bad.pair", "n_params"}
+    notes = {note["measurement"]: note["text"] for note in row["notes"]}
+    assert "ZeroDivisionError: on purpose" in notes["bad.raises"]
+    assert "came out as nan" in notes["bad.nan"]
+    assert "must return shape (12,), not (2,)" in notes["bad.shape"]
+    assert "nonsense" in notes["bad.pair"]
+    for name in ("bad.raises", "bad.shape", "bad.pair"):
+        assert name in done.stderr
+
+
+def test_a_broken_command_plugin_costs_only_its_command(run, tmp_path):
+    site = tmp_path / "site"
+    info = site / "broken-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[collapse.commands]\nbroken = broken_commands\n")
+    (site / "broken_commands.py").write_text("raise RuntimeError('at import')")
+    done = run("--help", env=os.environ | {"PYTHONPATH": str(site)})
+    assert done.stdout.startswith("Usage: collapse")
+    assert "plugin broken (broken 1.0) adds no command: RuntimeError: at import" in done.stderr
+
+
+def test_help_and_import_load_nothing_heavy():
+    probe = (
+        "import sys, collapse, collapse.cli, collapse.hookspecs, collapse.metrics\n"
+        "collapse.cli._add_commands(); collapse.cli._run(['--help'])\n"
+        "print([name for name in ('torch', 'transformers', 'datasets', 'pandas', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_entry_points_are_the_files():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    files = {file.stem for file in (ROOT / "plugins" / "collapse_metrics").glob("*.py")} - {"__init__"}
+    assert project["entry-points"]["collapse"] == {name: f"collapse_metrics.{name}" for name in files}
+
+
+def test_the_core_imports_neither_plugins_nor_zoo():
+    for file in (ROOT / "collapse").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.split(".")[0] in ("collapse_metrics", "collapse_zoo") for name in names), file
+
+
+KNOWN = plugins().measurements()
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_every_metric_says_what_it_is(name):
+    metric, _ = KNOWN[name]
+    assert metric.source
+    assert metric.summary.endswith(".")
+    assert ">>>" in (metric.function.__doc__ or "")
+    assert metric.equation or name == "n_params"
+
+
+def simplex(classes: int) -> dict[str, torch.Tensor]:
+    """Features at full collapse: an exact simplex, every sample on its mean, the classifier equal to the means."""
+    means = 10 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
+    y = torch.arange(classes).repeat(4)
+    return {
+        "train_features": means[y],
+        "train_labels": y,
+        "validation_features": means[y],
+        "validation_labels": y,
+        "classifier": means,
+    }
+
+
+def of_features(features: dict[str, torch.Tensor], folder: Path) -> dict[str, float | None]:
+    save_file({name: tensor.clone() for name, tensor in features.items()}, folder / "f.safetensors")
+    return collapse.measure(collapse.collect(folder / "f.safetensors")).measurements
+
+
+def test_a_simplex_gives_every_declared_limit(tmp_path):
+    values = of_features(simplex(7), tmp_path)
+    for name, (_, measure) in KNOWN.items():
+        towards = limit_at(measure.towards, 7, 7)
+        if towards is not None and towards != float("-inf"):
+            assert values[name] == pytest.approx(towards, abs=1e-7), name
+
+
+@pytest.mark.parametrize("change", ["scale", "translation", "rotation", "relabelling"])
+def test_declared_laws_hold(tmp_path, change):
+    features = {
+        name: tensor.double() if tensor.is_floating_point() else tensor
+        for name, tensor in random_features(15, 8, 400, seed=4).items()
+    }
+    before = of_features(features, tmp_path)
+    after = dict(features)
+    for split in ("train", "validation"):
+        h, y = features[f"{split}_features"], features[f"{split}_labels"]
+        if change == "scale":
+            after[f"{split}_features"] = 3 * h
+        elif change == "translation":
+            after[f"{split}_features"] = h + torch.linspace(-4, 5, 8, dtype=torch.float64)
+        elif change == "rotation":
+            turn = torch.linalg.qr(torch.randn(8, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).Q
+            after[f"{split}_features"], after["classifier"] = h @ turn, features["classifier"] @ turn
+        else:
+            order = torch.randperm(15, generator=torch.Generator().manual_seed(2))
+            after[f"{split}_labels"] = order[y]
+            after["classifier"] = torch.empty_like(features["classifier"])
+            after["classifier"][order] = features["classifier"]
+    values = of_features(after, tmp_path)
+    broken = set()
+    for name, (metric, measure) in KNOWN.items():
+        if before[name] is None:
+            continue
+        factor = 1.0
+        if change == "scale":
+            exponent = metric.scale_of(measure)
+            if exponent is None:
+                broken.add(name)
+                continue
+            factor = 3.0**exponent
+        if change == "translation" and not metric.translation:
+            broken.add(name)
+            continue
+        assert values[name] == pytest.approx(before[name] * factor, rel=1e-8, abs=1e-11), name
+    # a law that is not declared is really broken: a declaration cannot be too modest either
+    for name in broken - {"nc4.agreement", "nc4.chance_agreement", "nc4.kappa", "val_accuracy"}:
+        assert values[name] != pytest.approx(before[name], rel=1e-6), name
