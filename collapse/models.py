@@ -1,5 +1,6 @@
 """A causal language model: what it is without loading it, then loaded, with its classifier, run without logits."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -96,9 +97,13 @@ class LanguageModel:
         """
         tokens = tokens_BT[:1, :_CHECKED_TOKENS]
         h = self.embeddings(tokens)
+        if not torch.isfinite(h).all():
+            return  # accumulating will name the chunk and the sample
         logits = self.model(input_ids=tokens.to(self.device), use_cache=False).logits.double()
         ours = F.linear(h, self.weight, self.bias).double()
         largest = float(logits.abs().max())
+        if not math.isfinite(largest):
+            raise CollapseError(f"{type(self.model).__name__} gives logits that are NaN or infinite: check its weights")
         if ours.shape == logits.shape and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[h.dtype] * largest:
             return
         guilty = {

@@ -150,9 +150,9 @@ def _load_hub(datasets: Any, corpus: Corpus) -> Any:
 def _quiet(datasets: Any) -> Iterator[None]:
     shown = datasets.utils.logging.get_verbosity()
     had_bars = datasets.is_progress_bar_enabled()
-    datasets.utils.logging.set_verbosity_error()
+    # what goes wrong comes as an exception, too, which is told in our words
+    datasets.utils.logging.set_verbosity(logging.CRITICAL)
     datasets.disable_progress_bars()
-    logging.getLogger("datasets").setLevel(logging.ERROR)
     try:
         yield
     finally:

@@ -1,0 +1,280 @@
+"""A user's mistakes: each is answered with what is wrong, where, and what to do; never with a traceback."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import collapse
+from collapse.cli import _add_commands, _run
+from collapse.testing import random_features
+
+
+@pytest.fixture
+def told(capsys) -> Callable[..., str]:
+    """Run a command line in this process; returns what it told on stderr."""
+    _add_commands()
+
+    def told(code: int, *words: object) -> str:
+        capsys.readouterr()
+        assert _run([str(word) for word in words]) == code
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        return out.err
+
+    return told
+
+
+@pytest.fixture
+def store(tiny, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("bad") / "store"
+    collapse.collect(tiny.model, store=folder, max_chunks=24, **tiny.options())
+    return folder
+
+
+def features(folder: Path, **changes: torch.Tensor | None) -> Path:
+    tensors = {**random_features(6, 4, 60), **changes}
+    save_file({name: tensor for name, tensor in tensors.items() if tensor is not None}, folder / "f.safetensors")
+    return folder / "f.safetensors"
+
+
+def test_unknown_names_are_answered_with_near_ones(told, tiny, tmp_path):
+    (tmp_path / "storees").mkdir()
+    assert "did you mean nc1.cdnv" in told(2, "measure", features(tmp_path), "--metrics", "nc1.cdvn")
+    assert "did you mean gnc2" in told(2, "metrics", "gncc2")
+    assert "did you mean measure" in told(2, "measur")
+    assert "no model, store or features file is called" in told(2, "measure", tmp_path / "nothing.safetensors")
+    assert "did you mean storees?" in told(2, "measure", tmp_path / "stores")
+    assert "did you mean float32" in told(2, "collect", *tiny.words("--store", tmp_path / "s", "--dtype", "float23"))
+    assert "no device 'tpu'" in told(2, "collect", *tiny.words("--store", tmp_path / "s", "--device", "tpu"))
+    assert "did you mean text" in told(2, "collect", *tiny.words("--store", tmp_path / "s", "--text-column", "txt"))
+    assert "no file matches" in told(2, "measure", tiny.model, "--text", tmp_path / "none.jsonl")
+    assert "did you mean permutation" in told(2, "analyze", "permutatoin", tmp_path / "r.csv")
+
+
+def test_no_corpus_is_exit_2_with_an_example(told, tiny):
+    said = told(2, "measure", tiny.model)
+    assert "the card of model names no data set" in said
+    assert "--text roneneldan/TinyStories" in said
+
+
+def test_a_model_on_the_hub_that_cannot_be_reached(run, tmp_path):
+    offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = run("measure", "user/model", ok=False, env=offline)
+    assert done.returncode == 1
+    assert "HF_HUB_OFFLINE=1 is set" in done.stderr
+    assert "hf download user/model" in done.stderr
+
+
+def test_options_that_make_no_sense(told, tiny, tmp_path):
+    for words, message in (
+        (("--chunk-length", 1), "--chunk-length 1 makes no sense"),
+        (("--max-chunks", 0), "--max-chunks 0 makes no sense"),
+        (("--batch-size", "many"), "--batch-size many makes no sense"),
+        (("--model-arg", "gguf"), "--model-arg gguf makes no sense"),
+        (("--part", "3/2"), "--part 3/2 makes no sense"),
+        (("--part", "1/9999"), "at most"),
+    ):
+        assert message in told(2, "collect", *tiny.words("--store", tmp_path / "s", *words)), words
+    assert "must end in .csv, .json or .parquet" in told(2, "measure", tiny.model, "--output", "results.xls")
+
+
+def test_features_files_that_are_none(told, tmp_path):
+    labels = random_features(6, 4, 60)["train_labels"]
+    cases = (
+        ({"train_labels": labels + 3}, "train_labels run from 3 to 8, but the classifier has rows 0 to 5"),
+        ({"train_labels": labels - 1}, "train_labels run from -1"),
+        ({"classifier": None}, "lacks classifier"),
+        ({"train_labels": labels[:-1]}, "60 rows for 59 labels"),
+        ({"validation_labels": None}, "come together"),
+        ({"classifier": torch.zeros(6, 5)}, "d = 4, the classifier 5"),
+        ({"train_features": torch.zeros(60)}, "not 2 dimensions"),
+    )
+    for changes, message in cases:
+        assert message in told(1, "measure", features(tmp_path, **changes)), message
+    h = random_features(6, 4, 60)["train_features"]
+    for bad in (float("nan"), float("inf")):
+        h[41, 2] = bad
+        assert "train_features row 41 is NaN or infinite" in told(1, "measure", features(tmp_path, train_features=h))
+    (tmp_path / "text.safetensors").write_text("this is no tensor file")
+    assert "cannot be read as safetensors" in told(1, "measure", tmp_path / "text.safetensors")
+
+
+def test_texts_that_cannot_be_used(told, tiny, tmp_path):
+    for name, data, message in (
+        ("empty.jsonl", b"", "is empty"),
+        ("latin.txt", "caf\xe9 ol\xe9 ".encode("latin1"), "not UTF-8 (byte 3)"),
+        ("short.txt", b"one two three", "too short for one chunk of T = 32"),
+        ("broken.jsonl", b'{"text": "a"}\n{"text": \n', "broken.jsonl cannot be read"),
+    ):
+        (tmp_path / name).write_bytes(data)
+        words = ("--text", tmp_path / name, "--chunk-length", 32, "--store", tmp_path / "s")
+        assert message in told(1, "collect", tiny.model, *words), name
+    assert not (tmp_path / "s" / "collapse.json").exists()
+
+
+def copied(tiny, tmp_path, change: Callable[[dict[str, torch.Tensor]], None]) -> Path:
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "changed"))
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+def test_nan_weights_stop_with_chunk_and_sample(told, tiny, tmp_path):
+    def poison(weights):
+        weights["transformer.wpe.weight"][20] = float("nan")
+
+    model = copied(tiny, tmp_path, poison)
+    said = told(1, "collect", model, *tiny.words()[1:], "--store", tmp_path / "s")
+    assert "embedding of sample 0 of train chunk 0 is NaN or infinite" in said  # attention spreads it
+
+
+def test_a_tokenizer_larger_than_the_embedding(told, tiny, tmp_path):
+    from transformers import GPTNeoConfig, GPTNeoForCausalLM
+
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "small"))
+    config = GPTNeoConfig.from_pretrained(folder)
+    config.vocab_size = 300
+    GPTNeoForCausalLM(config).save_pretrained(folder)
+    said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s")
+    assert "but small embeds 300 tokens: its tokenizer (of 500)" in said
+    assert "--tokenizer" in said
+
+
+def test_validation_labels_never_seen_are_counted(tiny, tmp_path):
+    store = collapse.collect(tiny.model, store=tmp_path / "s", max_chunks=3, **tiny.options())
+    s = store.statistics()
+    unseen = int(s.validation.counts[~torch.isin(s.validation.classes, s.classes)].sum())
+    assert unseen > 0
+    row = collapse.measure(store)
+    assert any(f"{unseen:,} have a label that has no mean" in note.text for note in row.notes)
+    assert any(note.kind == "singletons" for note in row.notes)
+
+
+def test_too_few_classes_are_left(told, store):
+    assert "lower --min-count" in told(1, "measure", store, "--min-count", 100_000)
+
+
+def test_a_folder_that_is_no_store(told, tiny, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "holds other things than a store (notes.txt)" in told(1, "collect", *tiny.words("--store", tmp_path))
+    assert "no collapse.json" in told(1, "verify", tmp_path)
+    assert "neither a store" in told(1, "measure", tmp_path)
+    assert "is a file" in told(1, "collect", *tiny.words("--store", tmp_path / "notes.txt"))
+
+
+def test_no_place_to_write(told, tiny, tmp_path):
+    (tmp_path / "file").write_text("")
+    assert "Not a directory" in told(1, "collect", *tiny.words("--store", tmp_path / "file" / "store"))
+    assert "cannot write" in told(1, "measure", features(tmp_path), "--output", tmp_path / "file" / "r.csv")
+
+
+def test_no_space_leaves_finished_slices_and_says_so(tiny, tmp_path):
+    # the limit on a file's size stands in for a full disk: both end a write half-way with an OSError
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "from collapse.cli import main; import collapse.collecting; "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)); main(sys.argv[1:])"
+    )
+    words = tiny.words("--store", tmp_path / "s", "--max-chunks", 30)
+    subprocess.run([sys.executable, "-m", "collapse", "collect", *tiny.words("--store", tmp_path / "x")], check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", limited, "collect", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    assert "cannot write" in done.stderr
+    assert "then run the same command again" in done.stderr
+    assert not (tmp_path / "s" / "collapse.json").exists()
+    subprocess.run([sys.executable, "-m", "collapse", "collect", *words], check=True, capture_output=True)
+    assert collapse.load(tmp_path / "s").state == "complete"
+
+
+def test_a_store_in_use_is_told_by_whom(told, tiny, tmp_path):
+    hold = (
+        "import sys, time; from pathlib import Path; from collapse.files import locked\n"
+        "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path / "s")], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        said = told(1, "collect", *tiny.words("--store", tmp_path / "s", "--max-chunks", 20))
+        assert f"in use by process {holder.pid} on" in said
+    finally:
+        holder.kill()
+        holder.communicate()
+    told(0, "collect", *tiny.words("--store", tmp_path / "s", "--max-chunks", 20))  # a dead holder's lock is stale
+
+
+def test_an_interrupt_says_how_to_go_on(tiny, tmp_path):
+    command = [sys.executable, "-m", "collapse", "collect", *tiny.words("--store", tmp_path / "s", "--batch-size", 1)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    while not (tmp_path / "s" / "partial" / "state.json").exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "interrupted. Finished slices are kept: the same command goes on from there" in said
+    assert "Traceback" not in said
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "going on after slice" in done.stderr
+
+
+def test_another_request_for_the_same_folder_names_field_and_values(told, tiny, store, tmp_path):
+    words = tiny.words("--store", store, "--max-chunks", 24)
+    assert "dtype: float32 and bfloat16" in told(1, "collect", *words, "--dtype", "bfloat16")
+    assert "max_chunks: 24 and 9" in told(1, "collect", *tiny.words("--store", store, "--max-chunks", 9))
+    other = copied(tiny, tmp_path, lambda weights: weights["transformer.wpe.weight"].add_(1))
+    assert "weights: sha256:" in told(1, "collect", other, *words[1:])
+    tokenizer = Path(shutil.copytree(tiny.model, tmp_path / "tokenizer"))
+    config = json.loads((tokenizer / "tokenizer_config.json").read_text())
+    (tokenizer / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 77}))
+    assert "tokenizer: sha256:" in told(1, "collect", *words, "--tokenizer", tokenizer)
+
+
+def test_an_unfinished_collection_of_something_else_is_not_gone_on_with(told, tiny, tmp_path):
+    store = tmp_path / "s"
+    command = [sys.executable, "-m", "collapse", "collect", *tiny.words("--store", store, "--batch-size", 1)]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    while not (store / "partial" / "state.json").exists():
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    said = told(1, "collect", *tiny.words("--store", store, "--batch-size", 1, "--eos-between"))
+    assert "unfinished collection that differs in" in said
+    assert "eos_between: false and true" in said
+    assert "unfinished" not in told(0, "collect", *tiny.words("--store", store, "--batch-size", 1))
+
+
+def test_a_trained_store_asks_for_its_validation_text(told, tiny, tmp_path):
+    collapse.collect(tiny.model, store=tmp_path / "s", batch_size=4, part=(1, 1), **tiny.options())
+    said = told(2, "collect", tiny.model, "--store", tmp_path / "s", "--chunk-length", 32)
+    assert "name it again with --validation-text" in said
+
+
+def test_a_model_that_caps_its_logits_is_refused(told, tiny, tmp_path):
+    from transformers import Gemma2Config, Gemma2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Gemma2Config(
+        vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=16, max_position_embeddings=64, final_logit_softcapping=0.5,
+        query_pre_attn_scalar=16, initializer_range=0.5,
+    )  # fmt: skip
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "gemma"))
+    Gemma2ForCausalLM(config).save_pretrained(folder)
+    said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s")
+    assert "does not decide by ⟨w, h⟩ + b" in said
+    assert "final_logit_softcapping=0.5" in said

@@ -1,0 +1,126 @@
+"""Models of other families: tied or untied, with or without bias, half precision; and no logits while training."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import collapse
+from collapse.models import load_model
+from collapse.references import default_chunk_length, find_model
+
+FAMILIES = {
+    "llama, untied": (
+        "LlamaConfig",
+        {"num_key_value_heads": 2, "tie_word_embeddings": False, "num_attention_heads": 4},
+    ),
+    "phi, biased head": ("PhiConfig", {"num_attention_heads": 4, "tie_word_embeddings": False}),
+    "gpt-neox": ("GPTNeoXConfig", {"num_attention_heads": 4}),
+    "opt": ("OPTConfig", {"num_attention_heads": 4, "ffn_dim": 64, "word_embed_proj_dim": 16, "dropout": 0.0}),
+}
+
+
+def made(tiny, folder: Path, kind: str, **more: object) -> Path:
+    name, options = FAMILIES[kind]
+    config = getattr(transformers, name)(
+        vocab_size=512,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        max_position_embeddings=64,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+        **options | more,
+    )
+    torch.manual_seed(1)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    head = model.get_output_embeddings()
+    if getattr(head, "bias", None) is not None:
+        torch.nn.init.normal_(head.bias)
+    shutil.copytree(tiny.model, folder)
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder)
+    return folder
+
+
+def chunks_of(model: Path, file: Path) -> torch.Tensor:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+    rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
+    flat = [each for row in tokenizer(rows[: -(-len(rows) // 2)])["input_ids"] for each in row]
+    return torch.tensor([flat[i : i + 32] for i in range(0, len(flat) - 31, 32)])[:24]
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_measurements_equal_float64_on_dumped_embeddings(tiny, tmp_path, reference, kind):
+    folder = made(tiny, tmp_path / "model", kind)
+    store = collapse.collect(folder, store=tmp_path / "s", max_chunks=24, batch_size=4, **tiny.options())
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    head = model.get_output_embeddings()
+    seen: list[torch.Tensor] = []
+    head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    dumped: dict[str, np.ndarray] = {"classifier": head.weight.detach().numpy()}
+    if head.bias is not None:
+        dumped["classifier_bias"] = head.bias.detach().numpy()
+    for name, file in (("train", tiny.text), ("validation", tiny.validation)):
+        chunks = chunks_of(folder, file)
+        seen.clear()
+        with torch.no_grad():
+            for batch in chunks.split(4):
+                model(input_ids=batch, use_cache=False)
+        h = torch.cat(seen)
+        dumped[f"{name}_features"] = h[:, :-1].reshape(-1, h.shape[-1]).numpy()
+        dumped[f"{name}_labels"] = chunks[:, 1:].reshape(-1).numpy()
+    expected = reference.everything(dumped)
+    measured = collapse.measure(store).measurements
+    for name, value in expected.items():
+        assert measured[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
+    assert measured["n_params"] == model.num_parameters()
+    assert ("bias" in store.tensors("classifier")) == (head.bias is not None)
+
+
+def test_training_text_is_run_without_logits(tiny):
+    loaded = load_model(find_model(str(tiny.model)))
+    calls = []
+    loaded.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
+    tokens = torch.randint(500, (3, 32))
+    h = loaded.embeddings(tokens)
+    assert h.shape == (3, 32, 48)
+    assert not calls
+    loaded.check_head(tokens)
+    assert calls
+
+
+def test_bfloat16_is_kept_as_it_came(tiny, tmp_path):
+    store = collapse.collect(tiny.model, store=tmp_path / "s", dtype="bfloat16", max_chunks=20, **tiny.options())
+    assert store.tensors("classifier")["weight"].dtype == torch.bfloat16
+    assert store.tensors("train")["means"].dtype == torch.float64
+    row = collapse.measure(store)
+    assert {name for name, value in row.measurements.items() if value is None} == set()
+
+
+def test_the_chunk_length_is_the_models_limit(tiny):
+    assert default_chunk_length(find_model(str(tiny.model))) == 64
+
+
+def test_memory_running_out_halves_the_batch(tiny, tmp_path, monkeypatch, caplog):
+    from collapse.models import LanguageModel
+
+    plain = LanguageModel.embeddings
+
+    def small(self, tokens):
+        if len(tokens) > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory (for this test)")
+        return plain(self, tokens)
+
+    monkeypatch.setattr(LanguageModel, "embeddings", small)
+    store = collapse.collect(tiny.model, store=tmp_path / "s", batch_size=8, max_chunks=20, **tiny.options())
+    assert store.manifest["provenance"]["batch_size"] == 2
+    monkeypatch.setattr(LanguageModel, "embeddings", plain)
+    whole = collapse.collect(tiny.model, store=tmp_path / "w", batch_size=8, max_chunks=20, **tiny.options())
+    mine, theirs = store.tensors("train")["means"], whole.tensors("train")["means"]
+    torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
