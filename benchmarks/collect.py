@@ -56,9 +56,9 @@ def main() -> None:
     clock = _Clock(loaded, batches)
     with tempfile.TemporaryDirectory() as folder:
         # Our run and the bare forward share the machine's mood: the bare forward of a batch runs right after ours.
-        from collapse import collecting
+        from collapse import passes
 
-        collecting.load_model = lambda *_, **__: clock  # type: ignore[assignment]  # the model is loaded already
+        passes.load_model = lambda *_, **__: clock  # type: ignore[assignment]  # the model is loaded already
         start = time.perf_counter()
         collapse.collect(
             options.model,

@@ -12,7 +12,7 @@ import torch
 from _report import report
 
 from collapse.measuring import _by_metric
-from collapse.pairs import _tiles, sweep
+from collapse.pairs import sweep, tiles
 from collapse.plugin_manager import plugins
 from collapse.statistics import EmbeddingStatistics
 
@@ -78,7 +78,7 @@ def main() -> None:
 def products(means: torch.Tensor, tile: int) -> None:
     """The bare products of the same tiles into a preallocated one."""
     gram = torch.empty(tile * tile, dtype=means.dtype)
-    for rows, columns in _tiles(len(means), tile):
+    for rows, columns in tiles(len(means), tile):
         a, b = means[rows], means[columns]
         torch.mm(a, b.T, out=gram[: len(a) * len(b)].view(len(a), len(b)))
 

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collapse.collecting import collect
     from collapse.measuring import measure, vectors
     from collapse.merging import merge
-    from collapse.pairs import Pair
     from collapse.results import Note, Results, Row, Table
     from collapse.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
     from collapse.store import Store, load
+    from collapse.tiles import Pair
 
 __version__ = "0.1.0"
 
@@ -39,7 +39,7 @@ _LAZY = {
     "Batch": "accumulate",
     "EmbeddingStatistics": "statistics",
     "Note": "results",
-    "Pair": "pairs",
+    "Pair": "tiles",
     "Results": "results",
     "Row": "results",
     "Side": "accumulate",

@@ -12,9 +12,10 @@ from collapse.accumulate import ClassMoments, Side, Statistic
 from collapse.decisions import merge_validation
 from collapse.errors import StoreError, UsageError
 from collapse.files import locked
+from collapse.manifest import differences, is_store, now, spans
 from collapse.plugin_manager import plugins
 from collapse.statistics import ValidationStatistics
-from collapse.store import LAYER, Store, build, differences, is_store, now, spans
+from collapse.store import LAYER, Store, build
 
 Run = tuple[int, int]
 NOTHING = Side(torch.zeros(0).long(), torch.zeros(0).double(), torch.zeros(0, 0).double())

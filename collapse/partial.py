@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import StoreError
 from collapse.files import canonical, described, read_tensors, tensor_bytes, write_atomic
-from collapse.store import differences
+from collapse.manifest import differences
 
 if TYPE_CHECKING:
     from torch import Tensor

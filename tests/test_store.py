@@ -8,7 +8,8 @@ import pytest
 
 import collapse
 from collapse.errors import StoreError
-from collapse.store import MANIFEST, Store, render, sealed
+from collapse.manifest import MANIFEST, render, sealed
+from collapse.store import Store
 
 GOLDEN = Path(__file__).with_name("golden") / "store-v1"
 

@@ -72,7 +72,8 @@ def _open(model: str, store: str | None, models: int, options: dict[str, Any], r
     """The store behind a name: itself, or collected from the model."""
     from pathlib import Path
 
-    from collapse.store import Store, is_store
+    from collapse.manifest import is_store
+    from collapse.store import Store
 
     if is_store(model):
         return Store.load(model)

@@ -6,8 +6,7 @@ from jaxtyping import Float
 from scipy.special import polygamma, psi
 from torch import Tensor
 
-from collapse import CoV, LogMeanExp, Mean, Std, hookimpl, pair_metric
-from collapse.pairs import Pair
+from collapse import CoV, LogMeanExp, Mean, Pair, Std, hookimpl, pair_metric
 
 
 def uniform_log_kernel(classes: int, dim: int) -> float | None:

@@ -4,8 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, Mean, MeanLog, Noted, Std, hookimpl, metric, pair_metric
-from collapse.pairs import Pair
+from collapse import EmbeddingStatistics, Mean, MeanLog, Noted, Pair, Std, hookimpl, metric, pair_metric
 
 
 def mean_sqnorm(s: EmbeddingStatistics) -> Tensor:

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import CoV, EmbeddingStatistics, Mean, Std, class_metric, hookimpl, metric, pair_metric
-from collapse.pairs import Pair
+from collapse import CoV, EmbeddingStatistics, Mean, Pair, Std, class_metric, hookimpl, metric, pair_metric
 
 
 def simplex_interference(classes: int, dim: int) -> float:

@@ -1,0 +1,101 @@
+"""The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 1."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import StoreError
+from collapse.files import canonical, sha256_of
+
+MANIFEST = "collapse.json"
+VERSION = 1
+_MANIFEST_LIMIT = 1 << 24
+
+
+def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """A manifest with its digest and checksum."""
+    manifest: dict[str, Any] = {**content, "digest": sha256_of(content), "provenance": dict(provenance)}
+    manifest["checksum"] = sha256_of(manifest)
+    return manifest
+
+
+def render(manifest: Mapping[str, Any]) -> bytes:
+    """The manifest's bytes. A manifest that is read must be these bytes exactly, so that any flipped byte shows."""
+    return (json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def is_store(path: str | Path) -> bool:
+    """Whether a folder holds a store."""
+    return (Path(path) / MANIFEST).is_file()
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read and check ``collapse.json``; raises as :meth:`Store.load`."""
+    file = path / MANIFEST
+    if not file.is_file():
+        if (path / "partial" / "state.json").is_file():
+            raise StoreError(f"{path} is being collected, or was interrupted: run the same collapse collect again")
+        raise StoreError(f"there is no store in {path} (no {MANIFEST})")
+    if file.stat().st_size > _MANIFEST_LIMIT:
+        raise StoreError(f"{file} is too large to be a manifest")
+    data = file.read_bytes()
+    altered = f"{file} was altered or is damaged: fetch or collect the store again"
+    try:
+        manifest = json.loads(data)
+        version = manifest["version"]
+        if manifest["format"] != "collapse" or not isinstance(version, int):
+            raise StoreError(f"{file} is no manifest of a collapse store")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(altered) from error
+    if version > VERSION:
+        raise StoreError(
+            f"{file} is of store format {version}, and this collapse reads up to {VERSION}: "
+            "pip install -U linguistic-collapse"
+        )
+    try:
+        sealed_part = {key: value for key, value in manifest.items() if key != "checksum"}
+        content = {key: value for key, value in sealed_part.items() if key not in ("digest", "provenance")}
+        whole = manifest["checksum"] == sha256_of(sealed_part) and manifest["digest"] == sha256_of(content)
+        if not whole or data != render(manifest):
+            raise StoreError(altered)
+        for name in manifest["files"]:
+            parts = name.split("/")
+            if len(parts) != 2 or not all(part.replace("_", "").replace(".", "").isalnum() for part in parts):
+                raise StoreError(f"{file} names a file outside the store: {name!r}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(altered) from error
+    return dict(manifest)
+
+
+def differences(mine: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Fields in which two identities differ, each with both values.
+
+    >>> differences({"dtype": "float32", "corpus": {"split": "a"}}, {"dtype": "float32", "corpus": {"split": "b"}})
+    ['corpus.split: a and b']
+    """
+    found = []
+    for key in sorted({*mine, *theirs}):
+        a, b = mine.get(key), theirs.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differences(a, b, f"{prefix}{key}.")
+        elif canonical(a) != canonical(b):
+            found.append(f"{prefix}{key}: {_short(a)} and {_short(b)}")
+    return found
+
+
+def spans(done: list[list[int]]) -> str:
+    """Slices in words, counted from 1: half-open runs [[0, 4], [6, 7]] are ``1–4, 7``."""
+    words = [f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in done]
+    return ", ".join(words) if words else "none"
+
+
+def now() -> str:
+    """The time, UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"{text[:12]}…" if len(text) > 60 and " " not in text else text

@@ -1,0 +1,313 @@
+"""The two passes of a collection: training text into class moments, validation text into decisions and loss."""
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collapse.accumulate import ClassMoments, Statistic
+from collapse.decisions import Decider, ValidationTally
+from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.files import home
+from collapse.manifest import differences, is_store, now, spans
+from collapse.merging import NOTHING, add_validation, joined, means_hash, pieces_of
+from collapse.models import load_model, load_tokenizer
+from collapse.packing import Chunks, pack
+from collapse.partial import Partial, Progress
+from collapse.planning import Plan
+from collapse.slices import Slices, run_slices, samples
+from collapse.statistics import ValidationStatistics
+from collapse.store import LAYER, Store, build
+from collapse.text import Corpus, Report
+
+log = logging.getLogger("collapse")
+
+
+@dataclass
+class Collection:
+    """One collection under way, by the process that holds the store's lock.
+
+    Attributes:
+        plan: What to collect.
+        folder: The store's folder.
+        kinds: Plugin statistics to fill.
+        batch_size: Chunks a batch, or "auto".
+        part: (k, n), or None for the whole.
+        report: Called as report(what, done, total).
+    """
+
+    plan: Plan
+    folder: Path
+    kinds: Sequence[type[Statistic]]
+    batch_size: int | str
+    part: tuple[int, int] | None
+    report: Report | None
+
+    def run(self, *, device: str, trust_remote_code: bool, deterministic: bool) -> Store:
+        """Do what is left to do, and give the store."""
+        self.started = now()
+        plan = self.plan
+        tokenizer = load_tokenizer(plan.tokenizer, model_args=plan.model_args, trust_remote_code=trust_remote_code)
+        store = Store.load(self.folder) if is_store(self.folder) else None
+        training = self._pack(plan.corpus, tokenizer) if store is None and plan.corpus else None
+        validation = self._pack_validation(tokenizer) if store is not None or self.part is None else None
+        self.model = load_model(
+            plan.model,
+            dtype=plan.dtype,
+            device=device,
+            model_args=plan.model_args,
+            trust_remote_code=trust_remote_code,
+            deterministic=deterministic,
+        )
+        for chunks in (training, validation):
+            if chunks is not None:
+                self._check_ids(chunks, tokenizer)
+        self.identity = plan.identity | {
+            "attention": self.model.attention,
+            "head": {"tied": self.model.tied, "bias": self.model.bias is not None},
+            "statistics": {kind.name: kind.version for kind in self.kinds},
+        }
+        self.partial = Partial(self.folder)
+        if store is None:
+            assert training is not None  # without a store the plan has a corpus
+            store = self._train(training)
+        if store.state == "trained" and validation is not None:
+            store = self._validate(store, validation)
+        return store
+
+    def _pack(self, corpus: Corpus, tokenizer: Any) -> Chunks:
+        return pack(
+            corpus,
+            tokenizer,
+            chunk_length=self.plan.chunk_length,
+            tokenizer_hash=self.plan.tokenizer.tokenizer,
+            shards=self.plan.shards,
+            eos_between=self.plan.eos_between,
+            max_chunks=self.plan.max_chunks,
+            cache=home(),
+            progress=self.report,
+        )
+
+    def _pack_validation(self, tokenizer: Any) -> Chunks | None:
+        if self.plan.validation is None:
+            return None
+        try:
+            return self._pack(self.plan.validation, tokenizer)
+        except UsageError:
+            if not self.plan.optional_validation:
+                raise
+            log.info(
+                "%s has no split %r: nc4 and val_* will be null",
+                self.plan.validation.name,
+                self.plan.validation.split,
+            )
+            return None
+
+    def _check_ids(self, chunks: Chunks, tokenizer: Any) -> None:
+        rows = min(self.model.input_rows, len(self.model.weight))
+        if len(tokenizer) <= rows:
+            return
+        largest = int(chunks.tokens.max())
+        if largest >= rows:
+            raise CollapseError(
+                f"the text holds token id {largest:,}, but {self.plan.model.name} embeds {rows:,} tokens: "
+                f"its tokenizer (of {len(tokenizer):,}) is larger than that; name the right one with --tokenizer"
+            )
+
+    def _train(self, chunks: Chunks) -> Store:
+        slices = self._cut("train", chunks)
+        kinds = [kind for kind in self.kinds if kind.phase == "train"]
+        place = self._resume(slices, None)
+        if place is None:
+            moments = ClassMoments(self.model.dim, self._home, [kind() for kind in kinds])
+        else:
+            moments = ClassMoments.from_state(self.partial.tensors(place), self._home, kinds)
+
+        def add(h_BTd: Tensor, tokens_BT: Tensor) -> None:
+            moments.add(*samples(h_BTd, tokens_BT))
+
+        batch = self._run(slices, place, add, moments.state)
+        s = moments.statistics_so_far()
+        names = {kind.name: kind.version for kind in kinds}
+        head = {"weight": self.model.weight[s.classes.to(self.model.device)]}
+        if self.model.bias is not None:
+            head["bias"] = self.model.bias[s.classes.to(self.model.device)]
+        files: dict[str, Mapping[str, Tensor]] = {
+            f"{LAYER}/train.safetensors": {
+                "classes": s.classes,
+                "counts": s.counts,
+                "means": s.means,
+                "variances": s.variances,
+            },
+            f"{LAYER}/classifier.safetensors": head,
+        }
+        files |= {f"{LAYER}/{name}.safetensors": tensors for name, tensors in s.extra.items()}
+        assert self.plan.corpus is not None  # it was packed
+        validation = self.plan.validation
+        about = {
+            "identity": self.identity,
+            "model": {
+                "name": self.plan.model.name,
+                "revision": self.plan.model.revision,
+                "n_params": self.model.n_params,
+                "vocabulary": len(self.model.weight),
+            },
+            "corpus": {"name": self.plan.corpus.name, "validation": validation.name if validation else None},
+            "coverage": {"train": slices.coverage([[slices.start, slices.stop]]), "validation": None},
+            "statistics": names,
+        }
+        store = build(self.folder, about, files, provenance=self._provenance(batch))
+        self.partial.clear()
+        return store
+
+    def _validate(self, store: Store, chunks: Chunks) -> Store:
+        differ = differences(store.identity, {**self.identity, "statistics": store.identity["statistics"]})
+        differ = [
+            each for each in differ if not (each.startswith("validation:") and store.identity["validation"] is None)
+        ]
+        if differ:
+            raise StoreError(
+                f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"
+            )
+        slices = self._cut("validation", chunks)
+        start, stop = slices.start, slices.stop
+        means = means_hash(store)
+        covered = store.manifest["coverage"]["validation"]
+        if covered and covered["means"] != means:
+            log.warning("validation results of other class means are discarded")
+            covered = None
+        pieces = pieces_of(store) if covered else []
+        if any(a < stop and start < b for (a, b), _ in pieces):
+            return self._already_validated(store, pieces, start, stop)
+        kinds = [kind for kind in self.kinds if kind.phase == "validation"]
+        if pieces:  # only what all parts hold can be kept
+            kinds = [kind for kind in kinds if store.manifest["statistics"].get(kind.name) == kind.version]
+        tally = ValidationTally(
+            Decider(store.statistics(), self.model.weight, self.model.bias), [kind() for kind in kinds]
+        )
+        place = self._resume(slices, means)
+        if place is not None:
+            tally.resume(self.partial.tensors(place))
+
+        def add(h_BTd: Tensor, tokens_BT: Tensor) -> None:
+            tally.add(*samples(h_BTd, tokens_BT), chunks=len(tokens_BT))
+
+        batch = self._run(slices, place, add, tally.state, means)
+        state = {name: value for name, value in tally.state().items() if "/" not in name}
+        pieces = sorted([*pieces, ((start, stop), ValidationStatistics(**state))], key=lambda piece: piece[0])
+        statistics = {each.name: each for each in tally.statistics}
+        for name, statistic in statistics.items():
+            if covered:
+                before = type(statistic).from_tensors(store.tensors(name))
+                statistic.merge(before, NOTHING, NOTHING)
+        coverage = slices.coverage(joined([run for run, _ in pieces])) | {"means": means}
+        assert self.plan.validation is not None  # it was packed
+        versions = store.manifest["statistics"] | {kind.name: kind.version for kind in kinds}
+        about = {
+            "identity": {**store.identity, "validation": self.identity["validation"], "statistics": versions},
+            "model": store.manifest["model"],
+            "corpus": {**store.manifest["corpus"], "validation": self.plan.validation.name},
+            "coverage": {**store.manifest["coverage"], "validation": coverage},
+            "statistics": versions,
+        }
+        provenance = store.manifest["provenance"] | {"validation": self._provenance(batch)}
+        made = add_validation(store, pieces, statistics, path=self.folder, about=about, provenance=provenance)
+        self.partial.clear()
+        return made
+
+    def _already_validated(
+        self,
+        store: Store,
+        pieces: Sequence[tuple[tuple[int, int], ValidationStatistics]],
+        start: int,
+        stop: int,
+    ) -> Store:
+        if any(a <= start and stop <= b for a, b in joined([run for run, _ in pieces])):
+            return store
+        done = spans(joined([run for run, _ in pieces]))
+        raise StoreError(
+            f"{self.folder} already holds validation slices {done}, which overlap {spans([[start, stop]])}: "
+            "choose a part beside them, or --recollect"
+        )
+
+    @property
+    def _home(self) -> torch.device:
+        """Where statistics accumulate: beside the model, but for devices without float64."""
+        return torch.device("cpu") if self.model.device.type == "mps" else self.model.device
+
+    def _cut(self, phase: str, chunks: Chunks) -> Slices:
+        kind = self.model.device.type
+        return Slices.cut(phase, chunks, batch_size=self.batch_size, part=self.part, device=kind)
+
+    def _run(
+        self,
+        slices: Slices,
+        place: Progress | None,
+        add: Callable[[Tensor, Tensor], None],
+        state: Callable[[], dict[str, Tensor]],
+        means: str | None = None,
+    ) -> int:
+        self.model.check_head(slices.tokens(slices.first_chunk, slices.first_chunk + 1))
+        return run_slices(
+            slices,
+            self.model,
+            place=place,
+            add=add,
+            state=state,
+            partial=self.partial,
+            identity=self.identity,
+            means=means,
+            report=self.report,
+        )
+
+    def _resume(self, slices: Slices, means: str | None) -> Progress | None:
+        place = self.partial.read()
+        if place is None:
+            return None
+        if place.phase != slices.phase:  # its store was finished before the state could be removed
+            self.partial.clear()
+            return None
+        if place.means != means:
+            log.warning("validation results of other class means are discarded")
+            self.partial.clear()
+            return None
+        self.partial.check(place, self.identity, slices.start, slices.stop)
+        log.info("%s: going on after slice %d of %d", slices.phase, place.done, slices.stop)
+        return place
+
+    def _provenance(self, batch: int) -> dict[str, Any]:
+        import transformers
+
+        import collapse
+
+        return {
+            "started": self.started,
+            "finished": now(),
+            "device": _device_name(self.model.device),
+            "batch_size": batch,
+            "threads": torch.get_num_threads(),
+            "versions": {
+                "collapse": collapse.__version__,
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+                "python": sys.version.split()[0],
+            },
+            "command": _command(),
+        }
+
+
+def _command() -> str | None:
+    """The command line without absolute paths, which are nobody else's business; None in a notebook or script."""
+    program = Path(sys.argv[0])
+    if program.name != "collapse" and program.parts[-2:] != ("collapse", "__main__.py"):
+        return None
+    return " ".join(["collapse", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

@@ -1,0 +1,186 @@
+"""One tile of class pairs: what every pair metric sees, each field derived from one Gram product at most once.
+
+Shapes: a tile has R rows and S columns, each a run of classes; d dimensions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from collapse.metrics import Over
+from collapse.statistics import EmbeddingStatistics
+
+# Below this share of ‖a‖² + ‖b‖², a squared distance taken from a Gram product has lost too many digits.
+_REDO = {torch.float64: 1e-6, torch.float32: 1e-2}
+# A distance below this share of the largest ‖μ‖ is rounding of the embeddings themselves.
+_ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat16": 2.0**-7}
+_GATHER = 1 << 21  # numbers gathered at a time when distances are redone
+
+
+@dataclass(frozen=True)
+class Points:
+    """What a sweep knows of each class, in the sweep's dtype, computed once."""
+
+    statistics: EmbeddingStatistics
+    means: Float[Tensor, "C d"]
+    sqnorms: Float[Tensor, " C"]
+    inverse_norms: Float[Tensor, " C"]
+    variances: Float[Tensor, " C"]
+    projections: Float[Tensor, " C"]
+    uncentred_inverse_norms: Float[Tensor, " C"]
+    global_sqnorm: float
+    rounding: float
+
+    @classmethod
+    def of(cls, s: EmbeddingStatistics, dtype: torch.dtype) -> "Points":
+        """Prepare the centred means of a store for a sweep."""
+        means_Cd = s.centred_means
+        projections_C = means_Cd @ s.global_mean  # ⟨μ_c − μ̄, μ̄⟩: turns centred products into uncentred ones
+        uncentred_norms_C = s.means.norm(dim=1)
+        rounding = _ROUNDING.get(s.dtype, _ROUNDING["float32"]) * float(uncentred_norms_C.max())
+        return cls(
+            statistics=s,
+            means=means_Cd.to(dtype),
+            sqnorms=torch.linalg.vecdot(means_Cd, means_Cd).to(dtype),
+            inverse_norms=_inverse(s.norms).to(dtype),
+            variances=s.variances.to(dtype),
+            projections=projections_C.to(dtype),
+            uncentred_inverse_norms=_inverse(uncentred_norms_C).to(dtype),
+            global_sqnorm=float(s.global_mean @ s.global_mean),
+            rounding=rounding**2,
+        )
+
+
+class Pair:
+    """One tile of class pairs as a pair metric sees it. Fields are shared: never write to one.
+
+    Attributes:
+        gram: ⟨μ_c − μ̄, μ_c′ − μ̄⟩, shape (R, S).
+        diagonal: Whether rows and columns are the same classes.
+        close_pairs: Once ``sqdist`` is known, pairs closer than the rounding of the embeddings, but not equal.
+    """
+
+    def __init__(self, points: Points, rows: slice, columns: slice, gram: Tensor) -> None:
+        self._points = points
+        self._rows, self._columns = rows, columns
+        self.gram = gram
+        self.diagonal = rows.start == columns.start
+        self.close_pairs = 0
+
+    def rows(self, name: str) -> Tensor:
+        """The raw block of a per-class tensor for this tile's rows: means (centred), variances, counts, ..."""
+        return self._block(name, self._rows)
+
+    def columns(self, name: str) -> Tensor:
+        """The raw block of a per-class tensor for this tile's columns."""
+        return self._block(name, self._columns)
+
+    def _block(self, name: str, run: slice) -> Tensor:
+        if name == "means":
+            return self._points.means[run]
+        if name == "norms":
+            return self._points.statistics.norms[run].to(self.gram.dtype)
+        value = getattr(self._points.statistics, name)[run]
+        return value.to(self.gram.dtype) if value.is_floating_point() else value
+
+    @property
+    def norms(self) -> tuple[Tensor, Tensor]:
+        """‖μ_c − μ̄‖ of rows (R, 1) and columns (1, S)."""
+        return self.rows("norms").unsqueeze(1), self.columns("norms").unsqueeze(0)
+
+    @property
+    def counts(self) -> tuple[Tensor, Tensor]:
+        """N_c of rows (R, 1) and columns (1, S)."""
+        return self.rows("counts").unsqueeze(1), self.columns("counts").unsqueeze(0)
+
+    @cached_property
+    def variance_sum(self) -> Tensor:
+        """σ_c² + σ_c′²."""
+        variances = self._points.variances
+        return variances[self._rows].unsqueeze(1) + variances[self._columns]
+
+    @cached_property
+    def sqdist(self) -> Tensor:
+        """‖μ_c − μ_c′‖², exactly 0 where the two means are equal."""
+        sqnorms, means = self._points.sqnorms, self._points.statistics.means
+        rows, columns = sqnorms[self._rows].unsqueeze(1), sqnorms[self._columns]
+        sqdist = (rows + columns).sub_(self.gram, alpha=2)
+        redo = _REDO[sqdist.dtype]
+        least = sqdist.amin()
+        if least < redo * (rows.amax() + columns.amax()):
+            self._redo(sqdist, sqdist < redo * (rows + columns), lambda index: means[index])  # uncentred: no digit lost
+        if least < 2 * self._points.rounding:
+            close = int(((sqdist > 0) & (sqdist < self._points.rounding)).sum())
+            self.close_pairs = close // 2 if self.diagonal else close
+        return sqdist
+
+    @cached_property
+    def distance(self) -> Tensor:
+        """‖μ_c − μ_c′‖."""
+        return self.sqdist.sqrt()
+
+    @cached_property
+    def cosine(self) -> Tensor:
+        """⟨u_c, u_c′⟩; 0 where a centred mean is zero."""
+        inverse = self._points.inverse_norms
+        return (self.gram * inverse[self._rows].unsqueeze(1)).mul_(inverse[self._columns])
+
+    @cached_property
+    def unit_sqdist(self) -> Tensor:
+        """‖u_c − u_c′‖² of unit centred means, exactly 0 where the directions are equal."""
+        points = self._points
+        return self._unit(self.cosine, lambda i: points.means[i] * points.inverse_norms[i].unsqueeze(1))
+
+    @cached_property
+    def uncentred_unit_sqdist(self) -> Tensor:
+        """The same for μ_c/‖μ_c‖, not centred. No second product: ⟨μ, μ′⟩ follows from the centred one."""
+        points = self._points
+        inverse = points.uncentred_inverse_norms
+        rows = (points.projections[self._rows] + points.global_sqnorm).unsqueeze(1)
+        product = (rows + points.projections[self._columns]).add_(self.gram)
+        cosine = product.mul_(inverse[self._rows].unsqueeze(1)).mul_(inverse[self._columns])
+        return self._unit(cosine, lambda i: (points.statistics.means[i] * inverse[i].unsqueeze(1)).to(cosine.dtype))
+
+    def _unit(self, cosine: Tensor, unit: Callable[[Tensor], Tensor]) -> Tensor:
+        sqdist = torch.rsub(cosine, 2, alpha=2)
+        redo = 2 * _REDO[sqdist.dtype]
+        if sqdist.amin() < redo:
+            self._redo(sqdist, sqdist < redo, unit)
+        return sqdist
+
+    def _redo(self, sqdist: Tensor, close: Tensor, points: Callable[[Tensor], Tensor]) -> None:
+        """Replace the marked squared distances by those of direct differences."""
+        if self.diagonal:
+            close.fill_diagonal_(False)
+            sqdist.fill_diagonal_(0)
+        pairs = close.nonzero()
+        for some in pairs.split(max(1, _GATHER // self._points.means.shape[1])):
+            delta = points(some[:, 0] + self._rows.start) - points(some[:, 1] + self._columns.start)
+            sqdist[some[:, 0], some[:, 1]] = torch.linalg.vecdot(delta, delta).to(sqdist.dtype)
+
+    def left_out(self, over: Over) -> Bool[Tensor, "R S"] | None:
+        """The pairs that a metric declared over ``over`` leaves out, or None where there are none."""
+        equal = zero = None
+        points = self._points
+        if over == "distinct":
+            equal = self.sqdist
+        elif over == "distinct_directions":
+            equal, zero = self.unit_sqdist, points.inverse_norms
+        elif over == "distinct_uncentred_directions":
+            equal, zero = self.uncentred_unit_sqdist, points.uncentred_inverse_norms
+        elif over == "directions":
+            zero = points.inverse_norms
+        masks = []
+        if equal is not None and equal.amin() <= 0:
+            masks.append(equal <= 0)
+        if zero is not None and (zero[self._rows].amin() == 0 or zero[self._columns].amin() == 0):
+            masks.append((zero[self._rows] == 0).unsqueeze(1) | (zero[self._columns] == 0))
+        return torch.stack(masks).any(dim=0) if masks else None
+
+
+def _inverse(norms: Tensor) -> Tensor:
+    return torch.where(norms > 0, 1 / norms, torch.zeros_like(norms))
