@@ -158,7 +158,7 @@ def _finished(folder: Path, plan: Plan, part: tuple[int, int] | None) -> Store |
         return None
     store = Store.load(folder).check()
     known_later = {"attention", "head", "statistics"}
-    adopts = {"validation"} if store.identity["validation"] is None else set()
+    adopts = {"validation"} if store.identity.get("validation") is None else set()
     differ = [
         each
         for each in differences(store.identity, plan.identity)

@@ -1,6 +1,7 @@
 """A causal language model: what it is without loading it, then loaded, with its classifier, run without logits."""
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -157,6 +158,7 @@ def load_model(
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses determinism
         torch.use_deterministic_algorithms(True)
     with quiet_transformers():
         try:

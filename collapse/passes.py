@@ -52,9 +52,13 @@ class Collection:
         """Do what is left to do, and give the store."""
         self.started = now()
         plan = self.plan
-        tokenizer = load_tokenizer(plan.tokenizer, model_args=plan.model_args, trust_remote_code=trust_remote_code)
+        own = plan.tokenizer is plan.model
+        tokenizer = load_tokenizer(
+            plan.tokenizer, model_args=plan.model_args if own else None, trust_remote_code=trust_remote_code
+        )
         store = Store.load(self.folder) if is_store(self.folder) else None
         training = self._pack(plan.corpus, tokenizer) if store is None and plan.corpus else None
+        self.validation_name = plan.validation.name if plan.validation else None
         validation = self._pack_validation(tokenizer) if store is not None or self.part is None else None
         self.model = load_model(
             plan.model,
@@ -106,6 +110,7 @@ class Collection:
                 self.plan.validation.name,
                 self.plan.validation.split,
             )
+            self.validation_name = None
             return None
 
     def _check_ids(self, chunks: Chunks, tokenizer: Any) -> None:
@@ -148,7 +153,6 @@ class Collection:
         }
         files |= {f"{LAYER}/{name}.safetensors": tensors for name, tensors in s.extra.items()}
         assert self.plan.corpus is not None  # it was packed
-        validation = self.plan.validation
         about = {
             "identity": self.identity,
             "model": {
@@ -157,7 +161,7 @@ class Collection:
                 "n_params": self.model.n_params,
                 "vocabulary": len(self.model.weight),
             },
-            "corpus": {"name": self.plan.corpus.name, "validation": validation.name if validation else None},
+            "corpus": {"name": self.plan.corpus.name, "validation": self.validation_name},
             "coverage": {"train": slices.coverage([[slices.start, slices.stop]]), "validation": None},
             "statistics": names,
         }

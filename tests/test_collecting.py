@@ -241,3 +241,23 @@ def test_a_killed_write_leaves_no_store(tmp_path):
     (tmp_path / "s" / "partial").mkdir(parents=True)
     with pytest.raises(StoreError, match=r"no collapse\.json"):
         collapse.load(tmp_path / "s")
+
+
+def test_a_tokenizer_of_its_own_and_a_features_store_under_the_same_name(tiny, tmp_path):
+    from safetensors.torch import save_file
+
+    from collapse.testing import random_features
+
+    store = collapse.collect(
+        tiny.model, store=tmp_path / "s", tokenizer=str(tiny.model), max_chunks=20, **tiny.options()
+    )
+    assert store.state == "complete"
+    save_file(random_features(9, 5, 80), tmp_path / "f.safetensors")
+    made = collapse.collect(tmp_path / "f.safetensors", store=tmp_path / "features")
+    assert collapse.collect(tmp_path / "f.safetensors", store=tmp_path / "features").digest == made.digest
+    assert (
+        collapse.measure(made).measurements
+        == collapse.measure(collapse.collect(tmp_path / "f.safetensors")).measurements
+    )
+    with pytest.raises(StoreError, match="holds another store, which differs in"):
+        collapse.collect(tiny.model, store=tmp_path / "features", **tiny.options())

@@ -31,7 +31,7 @@ def console(*, stderr: bool = False) -> "Console":
     return made
 
 
-def number(value: float | None) -> str:
+def number(value: float | int | None) -> str:
     """A number as a table shows it, – for none.
 
     >>> number(0.00010683900472940877), number(29233), number(None), number(float("-inf"))

@@ -60,7 +60,8 @@ def log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
 
     >>> import collapse, torch
     >>> s = collapse.EmbeddingStatistics(
-    ...     torch.arange(2), torch.ones(2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
+    ...     torch.arange(2), torch.ones(2).long(),
+    ...     torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
     >>> round(collapse.measure(s, metrics=["gnc2.log_kernel"]).measurements["gnc2.log_kernel"], 9)  # opposite: −ln 2
     -0.693147181
     """
@@ -79,7 +80,8 @@ def uncentred_log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
     """The logarithmic kernel without centring: what the published Table 1 and Figure 1 used, not Eq. 7.
 
     >>> import collapse, torch
-    >>> s = collapse.EmbeddingStatistics(torch.arange(3), torch.ones(3), torch.eye(3).double(), torch.zeros(3).double())
+    >>> s = collapse.EmbeddingStatistics(torch.arange(3), torch.ones(3).long(),
+    ...     torch.eye(3).double(), torch.zeros(3).double())
     >>> round(abs(collapse.measure(s, metrics=["gnc2.uncentred_uniformity"])
     ...     .measurements["gnc2.uncentred_uniformity"]), 9)
     0.0
@@ -99,7 +101,8 @@ def unit_distance(pair: Pair) -> Float[Tensor, "R S"]:
 
     >>> import collapse, torch
     >>> s = collapse.EmbeddingStatistics(
-    ...     torch.arange(2), torch.ones(2), torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
+    ...     torch.arange(2), torch.ones(2).long(),
+    ...     torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
     >>> collapse.measure(s, metrics=["gnc2.distance"]).measurements
     {'gnc2.distance': 2.0}
     """

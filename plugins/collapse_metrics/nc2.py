@@ -42,7 +42,7 @@ def least_etf_error(classes: int, dim: int) -> float:
 def log_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Log norms of the centred class means; their CoV depends on the unit of h (the paper's measure, kept).
 
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), torch.tensor([[-1.0], [1.0]]), torch.zeros(2))
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), torch.tensor([[-1.0], [1.0]]), torch.zeros(2))
     >>> log_norms(s).tolist()
     [0.0, 0.0]
     """
@@ -63,7 +63,7 @@ def log_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 def norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Norms of the centred class means, in units of h.
 
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), torch.tensor([[-3.0], [1.0]]), torch.zeros(2))
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), torch.tensor([[-3.0], [1.0]]), torch.zeros(2))
     >>> norms(s).tolist()
     [2.0, 2.0]
     """
@@ -80,7 +80,7 @@ def norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """The paper's scaled norm a class, squared units of h.
 
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), torch.tensor([[-3.0], [1.0]]), torch.zeros(2))
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), torch.tensor([[-3.0], [1.0]]), torch.zeros(2))
     >>> scaled_norms(s).tolist()
     [4.0, 4.0]
     """
@@ -102,7 +102,7 @@ def interference(pair: Pair) -> Float[Tensor, "R S"]:
     """Cosine between centred class means; −1/(C−1) for equal norms whatever the angles, std 0 at full collapse.
 
     >>> import collapse
-    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3), torch.eye(3).double(), torch.zeros(3).double())
+    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3).long(), torch.eye(3).double(), torch.zeros(3).double())
     >>> round(collapse.measure(s, metrics=["nc2.interference"]).measurements["nc2.interference"], 12)
     -0.5
     """
@@ -120,7 +120,7 @@ def interference(pair: Pair) -> Float[Tensor, "R S"]:
 def etf_error(s: EmbeddingStatistics) -> float:
     """Distance of the normalized Gram matrix of the centred means to a simplex ETF's, E = I − 11ᵀ/C; in [0, √2].
 
-    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3), torch.eye(3).double(), torch.zeros(3).double())
+    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3).long(), torch.eye(3).double(), torch.zeros(3).double())
     >>> round(etf_error(s), 7)
     0.0
     """

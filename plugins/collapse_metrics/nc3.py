@@ -19,7 +19,7 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 
     >>> import torch
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=3 * means)
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=3 * means)
     >>> duality_cosines(s).tolist()
     [1.0, 1.0]
     """
@@ -39,7 +39,7 @@ def centred_duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 
     >>> import torch
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=means + 5)
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=means + 5)
     >>> centred_duality_cosines(s).tolist()
     [1.0, 1.0]
     """
@@ -59,7 +59,7 @@ def duality_dots(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 
     >>> import torch
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=3 * means)
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=3 * means)
     >>> duality_dots(s).tolist()
     [3.0, 3.0]
     """
@@ -79,7 +79,7 @@ def duality_distances(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 
     >>> import torch
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=-means)
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=-means)
     >>> duality_distances(s).tolist()
     [2.0, 2.0]
     """
@@ -100,7 +100,7 @@ def duality_error(s: EmbeddingStatistics) -> float:
     """Distance of the normalized W Mᵀ to a simplex ETF's Gram matrix, E = I − 11ᵀ/C.
 
     >>> import torch
-    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3), torch.eye(3).double(), torch.zeros(3),
+    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3).long(), torch.eye(3).double(), torch.zeros(3),
     ...     classifier=torch.eye(3).double() - 1 / 3)
     >>> round(duality_error(s), 7)
     0.0

@@ -18,7 +18,7 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 
     >>> import torch
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2), means, torch.zeros(2), classifier=2 * means)
+    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=2 * means)
     >>> duality_cosines(s).tolist()
     [1.0, 1.0]
     """
