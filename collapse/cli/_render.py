@@ -154,29 +154,25 @@ def progress() -> Iterator[Report]:
 
 @contextmanager
 def _bar() -> Iterator[Report]:
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         tasks: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int | None) -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total)
-            bar.update(tasks[what], completed=done, total=total)
+                tasks[what] = bar.add_task(what, total=total, rate="")
+            task = bar.tasks[bar.task_ids.index(tasks[what])]
+            rate = f"{task.speed:,.1f}/s" if task.speed else ""
+            bar.update(tasks[what], completed=done, total=total, rate=rate)
             if total is not None and done >= total:
                 bar.remove_task(tasks.pop(what))
 

@@ -1,0 +1,116 @@
+"""The command line: what people see, what programs read, and where each goes."""
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+import collapse
+from collapse.cli import _add_commands, _run
+from collapse.testing import random_features
+
+
+@pytest.fixture
+def out(capsys):
+    """Run a command line in this process; gives what it wrote to stdout."""
+    _add_commands()
+
+    def out(*words: object) -> str:
+        capsys.readouterr()
+        assert _run([str(word) for word in words]) == 0
+        return capsys.readouterr().out
+
+    return out
+
+
+@pytest.fixture
+def two(tmp_path) -> list[Path]:
+    paths = [tmp_path / "first.safetensors", tmp_path / "second.safetensors"]
+    for seed, path in enumerate(paths):
+        save_file(random_features(10, 8, 120, seed=seed), path)
+    return paths
+
+
+def test_the_table_has_a_column_a_model_limits_and_notes(out, two):
+    text = out("measure", *two)
+    heading = next(line for line in text.splitlines() if "measurement" in line)
+    assert heading.split() == ["property", "measurement", "first", "second", "at", "full", "collapse", "reachable"]
+    assert "first on first.safetensors: C = 10 classes, d = 8, N = 120 samples" in text
+    line = next(line for line in text.splitlines() if " nc2.interference " in line)
+    assert line.split()[-1] == "-0.111111"
+    etf = next(line for line in text.splitlines() if " nc2.etf_error " in line)
+    assert float(etf.split()[-1]) == pytest.approx((2 - 2 * (8 / 9) ** 0.5) ** 0.5, rel=1e-5)
+    assert "first: nc1.covariance_ratio: the between-class covariance has rank 8 of d = 8" in text
+
+
+def test_metrics_can_be_chosen_and_rows_read_by_programs(out, two):
+    rows = json.loads(out("measure", *two, "--metrics", "nc4,nc2.norm", "--json"))
+    assert [row["model"] for row in rows] == ["first", "second"]
+    nc4 = {"nc4.agreement", "nc4.chance_agreement", "nc4.kappa", "nc4.ncc_accuracy"}
+    assert rows[0]["measurements"].keys() == {"nc2.norm", *nc4}
+    assert rows[0]["versions"] == dict.fromkeys(rows[0]["measurements"], 1)
+    assert rows[0]["store"] == collapse.collect(two[0]).digest
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_results_are_written_and_read_again(out, two, tmp_path, suffix):
+    results = tmp_path / f"results.{suffix}"
+    out("measure", *two, "--output", results)
+    frame = collapse.Results.read(results).frame()
+    expected = [collapse.measure(collapse.collect(path)).measurements for path in two]
+    for name, value in expected[0].items():
+        if value is not None:
+            assert list(frame[name]) == [value, expected[1][name]], name
+    assert list(frame["model"]) == ["first", "second"]
+
+
+def test_a_store_is_collected_verified_shown_and_measured(out, two, tmp_path):
+    store = tmp_path / "store"
+    said = out("collect", two[0], "--store", store)
+    assert f"{store} is complete" in said
+    assert "4 files" in out("verify", store)
+    assert "top/train.safetensors" in out("info", store)
+    assert json.loads(out("info", store, "--json"))["digest"] == collapse.load(store).digest
+    row = json.loads(out("measure", store, "--json"))[0]
+    assert row["measurements"] == json.loads(out("measure", two[0], "--json"))[0]["measurements"]
+    assert collapse.load(store).results() is not None
+    assert "last measured" in out("info", store)
+
+
+def test_metrics_lists_limits_at_any_size(out):
+    listed = {row["name"]: row for row in json.loads(out("metrics", "--classes", 101, "--dim", 10, "--json"))}
+    assert listed["nc2.interference"]["at full collapse"] == -0.01
+    assert listed["nc2.etf_error"]["reachable"] == pytest.approx((2 - 2 * 0.1**0.5) ** 0.5)
+    assert listed["nc1.log_cdnv"]["at full collapse"] == "-inf"
+    assert listed["unc3.uniform_duality"]["equation"] == "CoV of cos(w_c, μ_c − μ̄)"
+    assert "nc1.cdnv_scaled" in out("metrics", "nc1")
+
+
+def test_plugins_lists_commands_too(out):
+    listed = {row["name"]: row for row in json.loads(out("plugins", "--json"))}
+    assert listed["zoo"]["hooks"] == ["collapse_commands"]
+    assert listed["permutation"]["hooks"] == ["collapse_analyses"]
+
+
+def test_results_go_to_stdout_and_everything_else_to_stderr(run, tiny, tmp_path):
+    words = tiny.words("--store", tmp_path / "s", "--max-chunks", 20)
+    first = run("measure", *words, "--json")
+    assert len(json.loads(first.stdout)) == 1
+    assert "train: slice 1 of" in first.stderr
+    again = run("measure", *words, "--json")
+    assert again.stdout == first.stdout
+    assert "slice" not in again.stderr
+
+
+def test_a_second_run_does_not_load_transformers(tiny, tmp_path):
+    import subprocess
+    import sys
+
+    words = tiny.words("--store", str(tmp_path / "s"), "--max-chunks", "20")
+    subprocess.run([sys.executable, "-m", "collapse", "measure", *words], check=True, capture_output=True)
+    probe = (
+        "import sys; from collapse.cli import _add_commands, _run; _add_commands(); assert _run(sys.argv[1:]) == 0; "
+        "sys.exit('transformers' in sys.modules or 'datasets' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", probe, "measure", *words], check=True, capture_output=True)
