@@ -17,7 +17,7 @@ def test_a_seed_fixes_the_stories(tmp_path):
 
 
 def test_tokens_are_many_and_zipf_like(tmp_path):
-    texts = list(stories(2000, seed=1))
+    texts = list(stories(1600, seed=1))
     train_tokenizer(texts, tmp_path, vocabulary=2048)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     counts = np.array(sorted(Counter(t for row in tokenizer(texts)["input_ids"] for t in row).values(), reverse=True))

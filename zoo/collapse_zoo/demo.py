@@ -51,8 +51,8 @@ def demo(
     *,
     widths: Sequence[int] = (32, 64),
     seeds: Sequence[int] = (0, 1, 2, 3),
-    n_stories: int = 2_000,
-    steps: int = 200,
+    n_stories: int = 1_600,
+    steps: int = 150,
     progress: Report | None = None,
 ) -> Demo:
     """Generate stories, train a tokenizer and a model a width and seed, collect, measure and test them.
