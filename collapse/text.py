@@ -7,6 +7,7 @@ import codecs
 import glob
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -137,13 +138,16 @@ def _load_hub(datasets: Any, corpus: Corpus) -> Any:
     try:
         return datasets.load_dataset(corpus.name, revision=corpus.revision, split=corpus.split)
     except ValueError as error:
-        if "split" not in str(error).lower():
-            raise
-        known = datasets.get_dataset_split_names(corpus.name, revision=corpus.revision)
-        raise UsageError(
-            f"{corpus.name} has no split {corpus.split!r}; {near_names(str(corpus.split), known)} "
-            "(--split, --validation-split)"
-        ) from error
+        if "split" in str(error).lower():
+            raise unknown_split(corpus, error) from error
+        raise
+
+
+def unknown_split(corpus: Corpus, error: ValueError) -> UsageError:
+    """The message for a split that a data set does not have; ``datasets`` names those it has in quotes."""
+    known = re.findall(r"'([^']+)'", str(error).partition("one of")[2])
+    hint = near_names(str(corpus.split), known)
+    return UsageError(f"{corpus.name} has no split {corpus.split!r}; {hint} (--split, --validation-split)")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 
 from collapse.errors import CollapseError, UsageError
 from collapse.packing import group, maps, pack
-from collapse.text import find_corpus
+from collapse.text import Corpus, find_corpus, unknown_split
 from collapse_zoo.stories import stories
 
 
@@ -163,6 +163,24 @@ def test_wrong_texts_are_refused_with_advice(tmp_path):
     corpus = find_corpus(str(tmp_path / "train.jsonl"), text_column="txt")
     with pytest.raises(UsageError, match=r"no column 'txt'; did you mean text\?"):
         pack(corpus, words, chunk_length=2, tokenizer_hash="w", cache=tmp_path)
+
+
+def test_an_unknown_split_is_answered_with_near_ones(tmp_path):
+    import datasets
+
+    path = write(tmp_path / "a.jsonl", ["one two"])
+    with pytest.raises(ValueError, match="split") as caught:
+        datasets.load_dataset("json", data_files=str(path), split="trian", cache_dir=str(tmp_path / "c"))
+    corpus = Corpus("owner/data", "hub", split="trian")
+    assert "owner/data has no split 'trian'; did you mean train?" in str(unknown_split(corpus, caught.value))
+
+
+def test_an_unknown_data_set_says_how_to_get_it(monkeypatch):
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(CollapseError, match=r"hf download owner/nothing --repo-type dataset; or give local files"):
+        find_corpus("owner/nothing")
 
 
 def test_real_text_and_tokenizer(shared, tmp_path):
