@@ -60,7 +60,7 @@ def main() -> None:
 
         passes.load_model = lambda *_, **__: clock  # type: ignore[assignment]  # the model is loaded already
         start = time.perf_counter()
-        collapse.collect(
+        store = collapse.collect(
             options.model,
             store=Path(folder) / "store",
             text=options.text,
@@ -70,8 +70,11 @@ def main() -> None:
             model_args=model_args,
         )
         ours = time.perf_counter() - start - clock.bare
+        classes = len(store.tensors("train")["classes"])
     figures = {
         "model": plan.model.name,
+        "attention": loaded.attention,
+        "classes": classes,
         "chunk_length": options.chunk_length,
         "chunks": len(chunks),
         "batch_size": options.batch_size,
@@ -86,7 +89,7 @@ class _Clock(LanguageModel):
     """The loaded model, which runs each batch once more through the bare decoder and takes its time."""
 
     def __init__(self, loaded: LanguageModel, batches: tuple[torch.Tensor, ...]) -> None:
-        super().__init__(loaded.model, loaded.weight, loaded.bias, loaded.input_rows)
+        super().__init__(loaded.model, loaded.weight, loaded.bias, loaded.input_rows, loaded.attention)
         self.bare = 0.0
 
     @torch.inference_mode()

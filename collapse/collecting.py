@@ -41,6 +41,7 @@ def collect(
     without: Sequence[str] = (),
     part: tuple[int, int] | None = None,
     deterministic: bool = False,
+    fast_attention: bool = True,
     recollect: bool = False,
     progress: Report | None = None,
 ) -> Store:
@@ -67,6 +68,8 @@ def collect(
         without: Names of plugin statistics not to fill, such as "covariance".
         part: (k, n): only the k-th of n shares of the slices; merge them with :func:`collapse.merge`.
         deterministic: Ask torch for deterministic algorithms (on CUDA, for byte-identical reruns).
+        fast_attention: Let plugins swap in an equal, faster attention, as the zoo does for GPT-Neo; its name stands in
+            the manifest.
         recollect: Collect anew even where a store is there.
         progress: Called as progress(what, done, total).
 
@@ -105,6 +108,7 @@ def collect(
         max_chunks=max_chunks,
         dtype=dtype,
         model_args=model_args,
+        fast_attention=fast_attention,
     )
     folder = Path(store) if store else plan.cached
     done = None if recollect else _finished(folder, plan, part)

@@ -34,5 +34,14 @@ def collapse_analyses() -> Sequence[Callable[..., Any]]:  # type: ignore[empty-b
 
 
 @hookspec
+def collapse_prepare_model(model: Any) -> str | None:
+    """Swap modules of a loaded transformers model, in place, for equal and faster ones; returns what to call them.
+
+    The name is recorded as the store's ``attention``; None says that the model was left as it is. What is swapped must
+    give the same numbers up to rounding: measurements of prepared and unprepared models are compared as equals.
+    """
+
+
+@hookspec
 def collapse_commands(cli: "click.Group") -> None:
     """Add click commands to ``collapse`` (entry-point group ``collapse.commands`` only)."""

@@ -12,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError, near_names
+from collapse.plugin_manager import plugins
 
 if TYPE_CHECKING:
     from collapse.references import ModelReference
@@ -36,12 +37,14 @@ class LanguageModel:
         weight: The output embedding w, shape (V, d), in the model's dtype.
         bias: Its bias, shape (V,), or None.
         input_rows: Token ids that the model can embed.
+        attention: Name of the attention in use: transformers' own, or the one that a plugin put in.
     """
 
     model: Any
     weight: Float[Tensor, "V d"]
     bias: Float[Tensor, " V"] | None
     input_rows: int
+    attention: str
     _captured: list[Tensor] = field(default_factory=list)
 
     @property
@@ -64,11 +67,6 @@ class LanguageModel:
         """Whether input and output embedding are the same tensor."""
         inputs = self.model.get_input_embeddings()
         return inputs is not None and inputs.weight.data_ptr() == self.weight.data_ptr()
-
-    @property
-    def attention(self) -> str:
-        """Name of the attention in use."""
-        return str(getattr(self.model.config, "_attn_implementation", None) or "own")
 
     @torch.inference_mode()
     def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
@@ -138,6 +136,7 @@ def load_model(
     model_args: Mapping[str, Any] | None = None,
     trust_remote_code: bool = False,
     deterministic: bool = False,
+    fast_attention: bool = True,
 ) -> LanguageModel:
     """Load a causal language model for measuring.
 
@@ -148,6 +147,7 @@ def load_model(
         model_args: Passed to ``from_pretrained`` (``gguf_file=…``).
         trust_remote_code: Whether code from the model's repository may run.
         deterministic: Ask torch for deterministic algorithms.
+        fast_attention: Let plugins swap in an equal, faster attention (``collapse_prepare_model``).
 
     Raises:
         CollapseError: It cannot be loaded, or has no output embedding.
@@ -184,7 +184,8 @@ def load_model(
     inputs = model.get_input_embeddings()
     rows = inputs.weight.shape[0] if inputs is not None else head.weight.shape[0]
     bias = getattr(head, "bias", None)
-    return LanguageModel(model, head.weight.detach(), None if bias is None else bias.detach(), rows)
+    attention = (plugins().prepare(model) if fast_attention else None) or model.config._attn_implementation or "own"
+    return LanguageModel(model, head.weight.detach(), None if bias is None else bias.detach(), rows, attention)
 
 
 def load_tokenizer(

@@ -67,6 +67,7 @@ class Collection:
             model_args=plan.model_args,
             trust_remote_code=trust_remote_code,
             deterministic=deterministic,
+            fast_attention=plan.fast_attention,
         )
         for chunks in (training, validation):
             if chunks is not None:

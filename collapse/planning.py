@@ -34,6 +34,7 @@ class Plan:
         corpus: The training text; None where a trained store only wants its validation.
         validation: The validation text, or None.
         chunk_length: T.
+        fast_attention: Whether plugins may swap in an equal, faster attention.
         optional_validation: The validation split was not asked for by name: it may be absent.
         trained_on: Identity of the training text where ``corpus`` is None.
     """
@@ -48,13 +49,15 @@ class Plan:
     max_chunks: int | None
     dtype: str
     model_args: Mapping[str, Any] = field(default_factory=dict)
+    fast_attention: bool = True
     optional_validation: bool = False
     trained_on: Mapping[str, Any] | None = None
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that changes a stored number and is known without loading the model."""
-        return {
+        own = {} if self.fast_attention else {"fast_attention": False}
+        return own | {
             "weights": self.model.weights,
             "tokenizer": self.tokenizer.tokenizer,
             "model_args": dict(self.model_args),
@@ -91,6 +94,7 @@ def plan_collection(
     max_chunks: int | None = None,
     dtype: str = "float32",
     model_args: Mapping[str, Any] | None = None,
+    fast_attention: bool = True,
 ) -> Plan:
     """Find out what is to be collected; arguments as of :func:`collapse.collect`.
 
@@ -130,6 +134,7 @@ def plan_collection(
         max_chunks=max_chunks or there.get("max_chunks"),
         dtype=dtype,
         model_args=model_args or {},
+        fast_attention=fast_attention,
         trained_on=trained_on,
         optional_validation=optional,
     )

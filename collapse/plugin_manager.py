@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import entry_points
@@ -43,13 +43,14 @@ class Plugin:
 
 @dataclass
 class Plugins:
-    """What is installed: metrics, statistics and analyses by name, and what could not be used, and why."""
+    """What is installed: metrics, statistics, analyses and preparers by name; what could not be used, and why."""
 
     found: list[Plugin] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
     statistics: dict[str, type["Statistic"]] = field(default_factory=dict)
     analyses: dict[str, Analysis] = field(default_factory=dict)
+    preparers: list[tuple[str, Callable[[Any], str | None]]] = field(default_factory=list)
     origins: dict[str, str] = field(default_factory=dict)
 
     def measurements(self) -> dict[str, tuple[Metric, Measure]]:
@@ -88,6 +89,24 @@ class Plugins:
             raise UsageError(f"no analysis is called {name!r}; {near_names(name, self.analyses)}")
         return self.analyses[name]
 
+    def prepare(self, model: Any) -> str | None:
+        """Let the first plugin that knows a model make it faster; returns what it calls the result, or None.
+
+        Raises:
+            PluginError: A plugin failed, and may have left the model half changed.
+        """
+        for plugin, preparer in self.preparers:
+            try:
+                name = preparer(model)
+            except Exception as error:
+                raise PluginError(
+                    f"plugin {plugin}: collapse_prepare_model() raised {_describe(error)}; "
+                    "go on without it: --no-fast-attention"
+                ) from error
+            if name is not None:
+                return name
+        return None
+
 
 _extra: list[str] = []
 
@@ -125,6 +144,7 @@ def plugins() -> Plugins:
                     _take(loaded, hook, name, each)
                 except PluginError as error:
                     loaded.problems.append(f"plugin {name}: {error}")
+    loaded.preparers = _implementations(manager, "collapse_prepare_model")
     return loaded
 
 

@@ -45,7 +45,7 @@ def test_every_measurement_is_finite(whole):
     assert row.samples == whole.manifest["coverage"]["train"]["chunks"] * 31
 
 
-def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, reference):
+def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, reference, tmp_path):
     import transformers
 
     model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model, dtype=torch.float32).eval()
@@ -65,10 +65,13 @@ def test_numbers_equal_float64_on_embeddings_of_plain_transformers(tiny, whole, 
         dumped[f"{name}_labels"] = chunks[:, 1:].reshape(-1).numpy()
     expected = reference.everything(dumped)
     expected["n_params"] = sum(parameter.numel() for parameter in model.parameters())
-    row = collapse.measure(whole)
-    assert row.measurements.keys() == expected.keys()
-    for name, value in row.measurements.items():
-        assert value == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
+    own = collapse.collect(tiny.model, store=tmp_path / "own", fast_attention=False, batch_size=4, **tiny.options())
+    # the fast attention rounds otherwise: its embeddings differ by some 5e-7
+    for store, tolerance in ((own, 1e-9), (whole, 1e-4)):
+        row = collapse.measure(store)
+        assert row.measurements.keys() == expected.keys()
+        for name, value in row.measurements.items():
+            assert value == pytest.approx(expected[name], rel=tolerance, abs=1e-12), name
 
 
 def test_a_store_is_found_again_by_what_it_holds(tiny, own_home):

@@ -36,6 +36,7 @@ _COLLECTING: tuple[Callable[[Any], Any], ...] = (
     click.option("--model-arg", "model_args", multiple=True, metavar="KEY=VALUE", help="Passed on to from_pretrained."),
     click.option("--trust-remote-code", is_flag=True, help="Let code of the model's repository run."),
     click.option("--no-covariance", is_flag=True, help="Do not collect the within-class covariance."),
+    click.option("--no-fast-attention", is_flag=True, help="Keep the model's own attention, however slow."),
     click.option("--deterministic", is_flag=True, help="Byte-identical reruns on CUDA too."),
     click.option("--recollect", is_flag=True, help="Collect anew even where a store is there."),
 )
@@ -55,6 +56,7 @@ def collect_arguments(options: dict[str, Any]) -> dict[str, Any]:
     arguments["validation_text"] = list(options["validation_text"]) or None
     arguments["batch_size"] = _batch_size(options["batch_size"])
     arguments["model_args"] = dict(_model_arg(each) for each in options["model_args"])
+    arguments["fast_attention"] = not arguments.pop("no_fast_attention")
     arguments["without"] = ["covariance"] if arguments.pop("no_covariance") else []
     return arguments
 

@@ -1,0 +1,173 @@
+"""The fast attention is GPT-Neo's own, and reaches every command through the plugin contract."""
+
+import copy
+import json
+
+import pytest
+import torch
+import transformers
+from transformers import GPTNeoConfig
+
+import collapse
+from collapse.errors import CollapseError
+from collapse.plugin_manager import add_plugins, plugins
+from collapse_zoo import fast_gpt_neo
+from collapse_zoo.fast_gpt_neo import NAME, FastSelfAttention, banded_attention, prepare
+
+
+def gpt_neo(layers=("global", "local"), window=256, positions=2048, width=32, heads=4, dropout=0.0):
+    torch.manual_seed(0)
+    config = GPTNeoConfig(
+        vocab_size=97,
+        hidden_size=width,
+        num_layers=len(layers),
+        num_heads=heads,
+        intermediate_size=2 * width,
+        attention_types=[[[kind], 1] for kind in layers],
+        max_position_embeddings=positions,
+        window_size=window,
+        attention_dropout=dropout,
+        initializer_range=0.3,  # scores far from zero, so that the softmax is far from flat
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    return transformers.GPTNeoForCausalLM(config).eval()
+
+
+def fast(model):
+    made = copy.deepcopy(model)
+    assert prepare(made) == NAME
+    return made
+
+
+def padded(length, side):
+    mask_BT = torch.ones(3, length, dtype=torch.long)
+    if side == "left":
+        mask_BT[1, : length // 3], mask_BT[2, :-1] = 0, 0
+    if side == "right":
+        mask_BT[1, length - length // 3 :], mask_BT[2, 1:] = 0, 0
+    return mask_BT
+
+
+KINDS = (("global",), ("local",), ("global", "local"))
+SHORT = [
+    (kinds, side, length) for kinds in KINDS for side in ("none", "left", "right") for length in (1, 255, 256, 257)
+]
+LONG = [(KINDS[2], side, 2048) for side in ("none", "left", "right")]
+
+
+@pytest.mark.parametrize(("layers", "side", "length"), SHORT + LONG)
+def test_logits_and_gradients_are_the_eager_ones(layers, side, length):
+    own = gpt_neo(layers)
+    ours = fast(own)
+    tokens_BT = torch.randint(97, (3, length), generator=torch.Generator().manual_seed(1))
+    mask_BT = padded(length, side)
+    kept = mask_BT.bool()
+    direction = torch.randn(int(kept.sum()), 97, generator=torch.Generator().manual_seed(2))
+    results = []
+    for model in (own, ours):
+        logits = model(tokens_BT, attention_mask=mask_BT).logits[kept]
+        (logits * direction).sum().backward()
+        results.append((logits.detach(), {name: p.grad for name, p in model.named_parameters()}))
+    (own_logits, own_grads), (our_logits, our_grads) = results
+    assert (own_logits - our_logits).abs().max() <= 1e-5 * own_logits.abs().max()
+    for name, grad in own_grads.items():
+        assert torch.isfinite(our_grads[name]).all(), name
+        assert (grad - our_grads[name]).abs().max() <= 1e-4 * max(float(grad.abs().max()), 1e-3), name
+
+
+@pytest.mark.parametrize("window", [3, 16])
+def test_generation_with_a_cache_is_the_eager_one(window):
+    own = gpt_neo(window=window, positions=64)
+    ours = fast(own)
+    prompt = torch.randint(97, (2, 20), generator=torch.Generator().manual_seed(3))
+    options = {"max_new_tokens": 30, "do_sample": False, "pad_token_id": 0}
+    assert torch.equal(own.generate(prompt, **options), ours.generate(prompt, **options))
+
+
+def test_an_added_mask_and_embeddings_in_place_of_tokens_work_too():
+    own = gpt_neo(window=8, positions=64)
+    ours = fast(own)
+    tokens_BT = torch.randint(97, (2, 40), generator=torch.Generator().manual_seed(4))
+    added = torch.zeros(2, 1, 40, 40).masked_fill(~torch.ones(40, 40, dtype=torch.bool).tril(), -1e9)
+    for arguments in (
+        {"input_ids": tokens_BT, "attention_mask": added},
+        {"inputs_embeds": own.transformer.wte(tokens_BT)},
+    ):
+        torch.testing.assert_close(own(**arguments).logits, ours(**arguments).logits, rtol=1e-5, atol=1e-5)
+
+
+def test_other_dtypes():
+    own = gpt_neo(window=16, positions=64)
+    tokens_BT = torch.randint(97, (2, 50), generator=torch.Generator().manual_seed(5))
+    double = own.double()(tokens_BT).logits  # with scores in float32, even of a float64 model
+    torch.testing.assert_close(fast(own)(tokens_BT).logits, double, rtol=1e-4, atol=1e-4)
+    theirs = (own.bfloat16()(tokens_BT).logits - double).abs().mean()
+    ours = (fast(own)(tokens_BT).logits - double).abs().mean()
+    assert ours <= 1.5 * theirs
+
+
+def test_flex_attention_sees_the_same_band():
+    from torch.nn.attention.flex_attention import flex_attention
+
+    query, key, value = torch.randn(3, 2, 4, 40, 16, generator=torch.Generator().manual_seed(6))
+    with pytest.warns(UserWarning, match="without torch.compile"):
+        flexed = flex_attention(query, key, value, block_mask=fast_gpt_neo._band(40, 7, query.device), scale=1.0)
+    torch.testing.assert_close(banded_attention(query, key, value, 7), flexed, rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_is_kept_in_training():
+    model = fast(gpt_neo(dropout=0.5, window=8, positions=64)).train()
+    tokens_BT = torch.randint(97, (2, 40))
+    assert not torch.equal(model(tokens_BT).logits, model(tokens_BT).logits)
+    model.eval()
+    assert torch.equal(model(tokens_BT).logits, model(tokens_BT).logits)
+
+
+def test_weights_and_configuration_stay(tmp_path):
+    own = gpt_neo()
+    ours = fast(own)
+    assert all(torch.equal(a, b) for a, b in zip(own.parameters(), ours.parameters(), strict=True))
+    ours.save_pretrained(tmp_path / "ours")
+    own.save_pretrained(tmp_path / "own")
+    assert (tmp_path / "ours" / "config.json").read_text() == (tmp_path / "own" / "config.json").read_text()
+    assert type(ours)(ours.config).config.hidden_size == 32  # the configuration still builds transformers' own model
+    assert prepare(transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2))) is None
+
+
+def test_collection_uses_it_and_says_so(tiny, tmp_path, run):
+    words = ["collect", *tiny.words("--max-chunks", 40)]
+    run(*words, "--store", tmp_path / "fast")
+    run(*words, "--store", tmp_path / "own", "--no-fast-attention")
+    fast_store, own_store = (collapse.load(tmp_path / name) for name in ("fast", "own"))
+    assert (fast_store.identity["attention"], own_store.identity["attention"]) == (NAME, "eager")
+    ours, theirs = (collapse.measure(store).measurements for store in (fast_store, own_store))
+    assert ours == pytest.approx(theirs, rel=1e-4)
+    refused = run(*words, "--store", tmp_path / "fast", "--no-fast-attention", ok=False)
+    assert refused.returncode == 1
+    assert "fast_attention" in refused.stderr
+
+
+def test_a_plugin_prepares_a_model(tiny, tmp_path, monkeypatch):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_prepare_model(model):\n"
+        "    model.config.seen_by = 'mine'\n    raise RuntimeError('it went wrong')\n"
+    )
+    monkeypatch.setattr("collapse.plugin_manager._extra", [])
+    add_plugins([str(plugin)])
+    try:
+        # the zoo, asked first, knows a GPT-Neo; another model reaches the second plugin
+        assert plugins().prepare(gpt_neo(positions=64)) == NAME
+        other = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2))
+        with pytest.raises(CollapseError, match=r"mine.py: .*RuntimeError: it went wrong.*--no-fast-attention"):
+            plugins().prepare(other)
+    finally:
+        add_plugins([])
+    assert json.loads(json.dumps(other.config.to_dict()))["seen_by"] == "mine"
+
+
+def test_layers_of_another_kind_are_left_alone():
+    model = fast(gpt_neo())
+    assert {type(block.attn.attention) for block in model.transformer.h} == {FastSelfAttention}
+    assert prepare(model) is None

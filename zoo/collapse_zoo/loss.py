@@ -1,0 +1,83 @@
+"""Cross-entropy of ⟨w_c, h⟩ in pieces: no more than a piece of the (tokens × vocabulary) logits is ever there.
+
+Logits are taken in the dtype of h, as the linear head would, and everything after them in float32. torch 2.13 has
+``linear_cross_entropy`` for this, which in bfloat16 also *sums* the loss in bfloat16: 4,094 tokens over 50,257 classes
+gave 9.2 where the loss is 10.9. So it is used where h is float32, and the pieces here everywhere else.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+IGNORED = -100
+"""The label of a position that has no next token to predict."""
+
+_PIECE_BYTES = {"cpu": 1 << 27, "cuda": 1 << 30}  # of float32 logits
+
+
+def cross_entropy(
+    h_Nd: Float[Tensor, "N d"], weight_Vd: Float[Tensor, "V d"], labels_N: Int[Tensor, " N"]
+) -> Float[Tensor, ""]:
+    """Sum over samples of −log softmax(W h)_y in nats, differentiable in h and W; label −100 is left out."""
+    if h_Nd.dtype == torch.float32 and hasattr(F, "linear_cross_entropy"):
+        options = torch.nn.LinearCrossEntropyOptions(batch_chunk_size=_piece(h_Nd, weight_Vd))
+        loss: Tensor = F.linear_cross_entropy(
+            h_Nd, weight_Vd, labels_N, reduction="sum", ignore_index=IGNORED, options=options
+        )
+        return loss
+    summed: Tensor = _InPieces.apply(h_Nd, weight_Vd, labels_N)
+    return summed
+
+
+@torch.no_grad()
+def losses_and_hits(
+    h_Nd: Float[Tensor, "N d"], weight_Vd: Float[Tensor, "V d"], labels_N: Int[Tensor, " N"]
+) -> tuple[Float[Tensor, " N"], Bool[Tensor, " N"]]:
+    """Each sample's loss in nats, and whether its label has the largest logit; 0 and False where it is left out."""
+    size = _piece(h_Nd, weight_Vd)
+    losses, hits = [], []
+    for h, labels in zip(h_Nd.split(size), labels_N.split(size), strict=True):
+        logits = (h @ weight_Vd.T).float()
+        losses.append(F.cross_entropy(logits, labels, reduction="none", ignore_index=IGNORED))
+        hits.append(logits.argmax(1) == labels)
+    return torch.cat(losses), torch.cat(hits)
+
+
+class _InPieces(torch.autograd.Function):
+    """Gradients are computed with the loss, piece by piece, so that no logits are kept for the way back."""
+
+    @staticmethod
+    def forward(ctx: Any, h_Nd: Tensor, weight_Vd: Tensor, labels_N: Tensor) -> Tensor:
+        size = _piece(h_Nd, weight_Vd)
+        total = torch.zeros((), dtype=torch.float32, device=h_Nd.device)
+        grad_h = torch.empty_like(h_Nd)
+        grad_weight = torch.zeros_like(weight_Vd, dtype=torch.float32)
+        for start in range(0, len(h_Nd), size):
+            h, labels = h_Nd[start : start + size], labels_N[start : start + size]
+            kept = labels != IGNORED
+            index = labels.where(kept, 0)[:, None]
+            logits = (h @ weight_Vd.T).float()
+            log_sum = logits.logsumexp(1, keepdim=True)
+            total += ((log_sum - logits.gather(1, index))[:, 0] * kept).sum()
+            # softmax − one-hot, in the place of the logits
+            error = logits.sub_(log_sum).exp_()
+            error.scatter_add_(1, index, torch.full_like(log_sum, -1.0))
+            error.mul_(kept[:, None])
+            error = error.to(h.dtype)
+            grad_h[start : start + size] = error @ weight_Vd
+            grad_weight += error.T @ h
+        ctx.save_for_backward(grad_h, grad_weight.to(weight_Vd.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        grad_h, grad_weight = ctx.saved_tensors
+        return grad_h * grads[0].to(grad_h.dtype), grad_weight * grads[0].to(grad_weight.dtype), None
+
+
+def _piece(h_Nd: Tensor, weight_Vd: Tensor) -> int:
+    """Samples a piece."""
+    return max(1, _PIECE_BYTES.get(h_Nd.device.type, 1 << 27) // (4 * len(weight_Vd)))

@@ -1,0 +1,61 @@
+"""The model that the zoo trains: transformers' GPT-Neo with a fast attention, and a loss that makes no logits."""
+
+from typing import Any
+
+import torch
+import transformers
+from jaxtyping import Int
+from torch import Tensor
+from transformers.modeling_outputs import CausalLMOutput
+
+from collapse_zoo.fast_gpt_neo import prepare
+from collapse_zoo.loss import cross_entropy, losses_and_hits
+from collapse_zoo.recipes import Recipe
+
+
+def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM":
+    """A recipe's model with its initial weights, which ``recipe.seed`` fixes."""
+    transformers.set_seed(recipe.seed)
+    model = GPTNeoForCausalLM(recipe.configuration())
+    if fast_attention:
+        prepare(model)
+    return model
+
+
+class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
+    """As in transformers, whose name it saves under, but called with labels it gives losses and no logits."""
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "B T"] | None = None,
+        labels: Int[Tensor, "B T"] | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """The mean loss over the tokens that have a predecessor; in evaluation also (B, 3) sums a chunk.
+
+        Args:
+            input_ids: Tokens, shape (B, T).
+            labels: The same tokens, unshifted; −100 where there is nothing to predict. None gives logits.
+            num_items_in_batch: Tokens of the global batch, where this is a share of it.
+            kwargs: As in transformers.
+
+        Returns:
+            With labels, a loss, and in evaluation as its ``logits`` the tokens, hits and summed loss of each chunk.
+        """
+        if labels is None:
+            return super().forward(input_ids, **kwargs)
+        h_BTd = self.transformer(input_ids, use_cache=False, **kwargs).last_hidden_state
+        weight = self.lm_head.weight
+        if torch.is_autocast_enabled(h_BTd.device.type):  # as the linear head does
+            dtype = torch.get_autocast_dtype(h_BTd.device.type)
+            h_BTd, weight = h_BTd.to(dtype), weight.to(dtype)
+        h_Nd, labels_N = h_BTd[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
+        with torch.autocast(h_BTd.device.type, enabled=False):
+            items = (labels_N != -100).sum() if num_items_in_batch is None else num_items_in_batch
+            if self.training:
+                return CausalLMOutput(loss=cross_entropy(h_Nd, weight, labels_N) / items)
+            losses, hits = losses_and_hits(h_Nd, weight, labels_N)
+        each = torch.stack([labels_N != -100, hits, losses.double()], dim=-1)
+        sums_B3 = each.unflatten(0, (len(labels), -1)).sum(1)
+        return CausalLMOutput(loss=sums_B3[:, 2].sum() / items, logits=sums_B3)
