@@ -164,7 +164,8 @@ def _weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Pa
             there = [each.name for each in folder.glob("*.gguf")]
             raise UsageError(f"{folder} holds no {gguf_file}; {near_names(str(gguf_file), there)}")
         return [file]
-    files = [file for pattern in _WEIGHTS for file in folder.glob(pattern)]
+    # a training run leaves .bin and .pt files beside its weights, which are no part of them
+    files = list(folder.glob(_WEIGHTS[0])) or [file for pattern in _WEIGHTS[1:] for file in folder.glob(pattern)]
     if (folder / "config.json").is_file() and files:
         return sorted([*files, folder / "config.json"])
     quantized = sorted(file.name for file in folder.glob("*.gguf"))

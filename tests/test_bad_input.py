@@ -226,7 +226,7 @@ def test_an_interrupt_says_how_to_go_on(tiny, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "interrupted. Finished slices are kept: the same command goes on from there" in said
+    assert "interrupted. What was finished is kept: the same command goes on from there" in said
     assert "Traceback" not in said
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "going on after slice" in done.stderr

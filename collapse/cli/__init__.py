@@ -75,7 +75,7 @@ def _run(arguments: list[str] | None) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted. Finished slices are kept: the same command goes on from there")
+        _complain("interrupted. What was finished is kept: the same command goes on from there")
     except BrokenPipeError:
         # the reader (head, less) is gone: point stdout away, or Python complains while shutting down
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -144,7 +144,10 @@ def print_records(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, titl
 
 @contextmanager
 def progress() -> Iterator[Report]:
-    """A callable (what, done, total) that draws a bar on a terminal, and a line every ten seconds elsewhere."""
+    """A callable (what, done, total) that draws a bar on a terminal, and a line every ten seconds elsewhere.
+
+    A fourth argument stands in the place of the rate.
+    """
     if sys.stderr.isatty():
         with _bar() as report:
             yield report
@@ -167,11 +170,11 @@ def _bar() -> Iterator[Report]:
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         tasks: dict[str, Any] = {}
 
-        def report(what: str, done: int, total: int | None) -> None:
+        def report(what: str, done: int, total: int | None, note: str = "") -> None:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=total, rate="")
             task = bar.tasks[bar.task_ids.index(tasks[what])]
-            rate = f"{task.speed:,.1f}/s" if task.speed else ""
+            rate = note or (f"{task.speed:,.1f}/s" if task.speed else "")
             bar.update(tasks[what], completed=done, total=total, rate=rate)
             if total is not None and done >= total:
                 bar.remove_task(tasks.pop(what))
@@ -186,13 +189,13 @@ class _Lines:
         self._next = time.monotonic() + 2
         self._what = ""
 
-    def __call__(self, what: str, done: int, total: int | None) -> None:
+    def __call__(self, what: str, done: int, total: int | None, note: str = "") -> None:
         if what != self._what:
             self._what, self._next = what, time.monotonic() + 2
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + 10
             share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
-            click.echo(f"{what}: {share}", err=True)
+            click.echo(f"{what}: {share}{note and f', {note}'}", err=True)
 
 
 def _table(*columns: str, title: str | None = None) -> "RichTable":

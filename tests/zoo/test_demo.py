@@ -1,7 +1,5 @@
 """Training and the demo, at a small size."""
 
-import json
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -9,7 +7,7 @@ from transformers import AutoModelForCausalLM
 import collapse
 from collapse_zoo.demo import TESTED, demo
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.training import RECORD
+from collapse_zoo.runs import Run
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +23,8 @@ def test_the_demo_trains_collects_measures_and_tests(small):
         assert {name for name, value in row.measurements.items() if value is None} == set()
     assert len(collapse.Results.read(folder / "results.csv")) == 4
     assert [row[0] for row in made.analysis.rows] == list(TESTED)
-    losses = json.loads((folder / "models" / "2x32-s0" / RECORD).read_text())["losses"]
-    assert losses[-1]["loss"] < losses[0]["loss"]
+    losses = [line["loss"] for line in Run(folder / "models" / "2x32-s0").curve()]
+    assert losses[-1] < losses[0]
 
 
 def test_models_load_with_plain_transformers(small):
@@ -46,7 +44,7 @@ def test_a_second_run_uses_finished_work_again(small):
 
 
 def test_recipes_are_the_papers_form():
-    config = Recipe(depth=3, width=64, vocabulary=100, chunk_length=32).configuration()
+    config = Recipe(depth=3, width=64).configuration()
     assert config.attention_layers == ["global", "local", "global"]
     assert (config.num_heads, config.intermediate_size, config.window_size) == (16, 256, 256)
     assert config.resid_dropout == config.embed_dropout == config.attention_dropout == 0

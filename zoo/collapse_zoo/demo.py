@@ -5,17 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import collapse
-from collapse.files import home, sha256_file
-from collapse.packing import pack
 from collapse.plugin_manager import plugins
 from collapse.results import Results, Row, Table
-from collapse.text import find_corpus
 from collapse_zoo.recipes import Recipe
+from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
 from collapse_zoo.training import train
 
-Report = Callable[[str, int, int | None], None]
+Report = Callable[..., None]
 
 DEPTH, HEADS, CHUNK_LENGTH, VOCABULARY = 2, 4, 128, 2048
 TESTED = (
@@ -65,22 +63,15 @@ def demo(
         seeds: Each trains one model a width; it sets initialization and order of the text.
         n_stories: Training stories; an eighth as many for validation.
         steps: Optimizer steps a model.
-        progress: Called as progress(what, done, total).
+        progress: Called as progress(what, done, total[, tokens/s and loss]).
     """
     folder = Path(folder)
     (folder / "text").mkdir(parents=True, exist_ok=True)
     text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
     write_stories(text, n_stories, seed=1)
     write_stories(validation, n_stories // 8, seed=2)
-    tokenizer = train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
-    chunks = pack(
-        find_corpus(str(text)),
-        tokenizer,
-        chunk_length=CHUNK_LENGTH,
-        tokenizer_hash=sha256_file(folder / "tokenizer" / "tokenizer.json"),
-        cache=home(),
-        progress=progress,
-    )
+    train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
+    source = find_source(text=str(text), tokenizer=str(folder / "tokenizer"))
     rows = []
     for width in widths:
         for seed in seeds:
@@ -88,16 +79,20 @@ def demo(
                 depth=DEPTH,
                 width=width,
                 heads=HEADS,
-                vocabulary=len(tokenizer),
+                vocabulary=len(source.tokenizer),
                 chunk_length=CHUNK_LENGTH,
-                steps=steps,
+                max_steps=steps,
+                batch_size=16,
+                learning_rate=2e-3,
+                precision="float32",
                 seed=seed,
                 data_seed=seed,
             )
-            run = train(recipe, chunks, tokenizer, folder / "models" / recipe.name, progress=progress)
+            name = f"{DEPTH}x{width}-s{seed}"
+            run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=progress)
             store = collapse.collect(
-                run,
-                store=folder / "stores" / recipe.name,
+                run.path,
+                store=folder / "stores" / name,
                 text=str(text),
                 validation_text=str(validation),
                 progress=progress,

@@ -1,68 +1,180 @@
-"""Recipes: a depth and a width become a GPT-Neo configuration of the paper's form."""
+"""Recipes: a depth and a width become a GPT-Neo of the paper's form, and how it is trained (Wu & Papyan 2024, §3.1)."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
+
+from collapse.errors import UsageError
+
+HEADS = 16
+VOCABULARY = 50_257
+CHUNK_LENGTH = 2048
+SEED = 42
+"""The Trainer's default, of initialization and order alike where a name says nothing else."""
+
+_DEEPEST, _WIDEST = 256, 65_536
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is built and trained; two runs of equal recipes give the same model.
+    """How a model is built and trained; two runs of equal recipes on equal text give the same model.
 
     Attributes:
         depth: Layers L; attention alternates global, local.
         width: Dimension d; the feed-forward layer has 4d.
         vocabulary: Rows of the tied embedding.
         chunk_length: T, also the longest sequence.
-        heads: Attention heads, which divide the width (the paper: 16).
-        steps: Optimizer steps.
-        batch_size: Chunks a step.
-        learning_rate: At the start; it decays linearly to zero.
+        heads: Attention heads, which divide the width.
+        window: Keys that a local layer sees.
+        epochs: Passes over the training text.
+        max_steps: Optimizer steps at most, or None; the learning rate decays to zero over the steps that there are.
+        batch_size: Chunks a step, over all processes; 0 for the paper's (Table 3).
+        learning_rate: At the start; it decays linearly to zero, without a warm-up.
         weight_decay: Of all but biases and layer norms.
+        adam_beta1, adam_beta2, adam_epsilon: Of AdamW.
+        max_grad_norm: The gradient's norm is clipped to it.
+        precision: "bf16" (autocast), or "float32".
         seed: Of the initialization.
         data_seed: Of the order of the chunks.
     """
 
     depth: int
     width: int
-    vocabulary: int
-    chunk_length: int
-    heads: int = 16
-    steps: int = 200
-    batch_size: int = 16
-    learning_rate: float = 2e-3
+    vocabulary: int = VOCABULARY
+    chunk_length: int = CHUNK_LENGTH
+    heads: int = HEADS
+    window: int = 256
+    epochs: int = 1
+    max_steps: int | None = None
+    batch_size: int = 0
+    learning_rate: float = 5e-5
     weight_decay: float = 0.0005
-    seed: int = 0
-    data_seed: int = 0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    max_grad_norm: float = 1.0
+    precision: str = "bf16"
+    seed: int = SEED
+    data_seed: int = SEED
 
-    @property
-    def name(self) -> str:
-        """``2x64-s1``: depth, width and seed."""
-        return f"{self.depth}x{self.width}-s{self.seed}"
+    def __post_init__(self) -> None:
+        if self.batch_size == 0:
+            object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
+        _check(self)
 
     def as_dict(self) -> dict[str, Any]:
         """For a run's record."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, recorded: dict[str, Any]) -> "Recipe":
+        """The recipe of a run's record; what this version does not know is left out."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in recorded.items() if name in known})
+
+    def with_(self, **changes: Any) -> "Recipe":
+        """The recipe with other values; a batch size that follows the table goes on following it."""
+        if "batch_size" not in changes and self.batch_size == paper_batch_size(self.depth, self.width):
+            changes["batch_size"] = 0
+        return replace(self, **changes)
+
+    def differences(self, other: "Recipe") -> list[str]:
+        """What differs, as ``width 64 and 128``: mine, then the other's."""
+        mine, theirs = self.as_dict(), other.as_dict()
+        return [f"{name} {mine[name]} and {theirs[name]}" for name in mine if mine[name] != theirs[name]]
+
     def configuration(self) -> Any:
         """The transformers configuration."""
         from transformers import GPTNeoConfig
 
-        kinds = ["global", "local"] * ((self.depth + 1) // 2)
         return GPTNeoConfig(
             vocab_size=self.vocabulary,
             hidden_size=self.width,
             num_layers=self.depth,
             num_heads=self.heads,
             intermediate_size=4 * self.width,
-            attention_types=[[[kind], 1] for kind in kinds[: self.depth]],
+            attention_types=[[[("global", "local")[layer % 2]], 1] for layer in range(self.depth)],
             max_position_embeddings=self.chunk_length,
-            window_size=256,
+            window_size=self.window,
             activation_function="gelu_new",
             layer_norm_epsilon=1e-5,
             initializer_range=0.02,
             attention_dropout=0.0,
             embed_dropout=0.0,
             resid_dropout=0.0,
-            bos_token_id=0,
-            eos_token_id=0,
+            tie_word_embeddings=True,
+            bos_token_id=self.vocabulary - 1,
+            eos_token_id=self.vocabulary - 1,
         )
+
+    @property
+    def n_params(self) -> int:
+        """Parameters, the tied embedding counted once.
+
+        >>> Recipe(12, 1024).n_params, Recipe(2, 768).n_params, Recipe(1, 64).n_params
+        (204680192, 54342912, 3397440)
+        """
+        d = self.width
+        block = 12 * d * d + 10 * d  # four d×d and two 4d×d matrices; out, two layers' biases, two layer norms
+        return (self.vocabulary + self.chunk_length + 2) * d + self.depth * block
+
+    def flops_per_token(self) -> float:
+        """Floating-point operations of training on one token: forward, and backward at twice its price.
+
+        6·(parameters of blocks and head) + 12·d·Σ over layers of the mean number of attended keys.
+        """
+        t, w = self.chunk_length, min(self.window, self.chunk_length)
+        keys = {0: (t + 1) / 2, 1: (w * (w + 1) / 2 + (t - w) * w) / t}
+        attended = sum(keys[layer % 2] for layer in range(self.depth))
+        return 6 * (self.n_params - self.chunk_length * self.width) + 12 * self.width * attended
+
+
+def paper_batch_size(depth: int, width: int) -> int:
+    """Chunks a step, over all processes (Table 3); of the row and column that a size lies in.
+
+    >>> [paper_batch_size(depth, 1024) for depth in (1, 2, 4, 8, 12)]
+    [16, 8, 8, 4, 4]
+    """
+    if depth <= 1:
+        return 16
+    if depth <= 2:
+        return 16 if width < 1024 else 8
+    if depth <= 4:
+        return 8
+    return 8 if depth <= 8 and width <= 256 else 4
+
+
+def _check(recipe: Recipe) -> None:
+    size = f"{recipe.depth}x{recipe.width}"
+    if not 1 <= recipe.depth <= _DEEPEST or not 1 <= recipe.width <= _WIDEST:
+        raise UsageError(
+            f"{size} makes no sense: depth is 1 to {_DEEPEST} layers, width {HEADS} to {_WIDEST:,} "
+            "(the paper: 1x64 to 12x1024)"
+        )
+    if recipe.heads < 1 or recipe.width % recipe.heads:
+        raise UsageError(f"{size}: {recipe.heads} heads do not divide the width {recipe.width}; {_near_widths(recipe)}")
+    for option, value, least in (
+        ("--vocabulary", recipe.vocabulary, 2),
+        ("--chunk-length", recipe.chunk_length, 2),
+        ("--epochs", recipe.epochs, 1),
+        ("--batch-size", recipe.batch_size, 1),
+        ("--max-steps", recipe.max_steps, 1),
+        ("--window", recipe.window, 1),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"{option} {value} makes no sense: give at least {least}")
+    if not 0 < recipe.learning_rate < 10 or not 0 <= recipe.weight_decay < 10:
+        raise UsageError(
+            f"a learning rate of {recipe.learning_rate} with decay {recipe.weight_decay} makes no sense: "
+            "the paper's are 5e-5 with 0.0005 or 0.1"
+        )
+    if recipe.precision not in ("bf16", "float32"):
+        raise UsageError(f"no precision is called {recipe.precision!r}: use bf16 or float32")
+
+
+def _near_widths(recipe: Recipe) -> str:
+    heads = recipe.heads
+    if heads < 1:
+        return "give at least one head"
+    below = recipe.width // heads * heads
+    near = ", ".join(str(each) for each in (below, below + heads) if each)
+    return f"multiples of {heads} do, such as {near} (the paper: 64, 128, 256, 512, 768, 1024)"

@@ -1,133 +1,339 @@
-"""Training a recipe on packed chunks with the Hugging Face Trainer, into a directory that anybody's tools load."""
+"""Training a recipe on a source into a run directory that anybody's tools load; killed, it goes on where it was."""
 
-import json
 import logging
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
+import transformers
 
-from collapse.errors import CollapseError
+from collapse.errors import CollapseError, UsageError
+from collapse.files import locked
+from collapse.models import first_line
 from collapse.packing import Chunks
+from collapse_zoo.model import build
+from collapse_zoo.names import name_of
 from collapse_zoo.recipes import Recipe
+from collapse_zoo.runs import CHECKPOINTS, RECORD, Run
+from collapse_zoo.sources import Source
+from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, ZooTrainer, quiet
 
-Report = Callable[[str, int, int | None], None]
-RECORD = "training.json"
+log = logging.getLogger("collapse")
+
+Report = Callable[..., None]
+"""Called as progress(what, done, total[, note])."""
+
+_DAY = 24 * 3600
 
 
-def train(recipe: Recipe, chunks: Chunks, tokenizer: Any, run: Path, *, progress: Report | None = None) -> Path:
-    """Train a model, unless the run directory already holds this recipe's.
+def train(
+    recipe: Recipe,
+    source: Source,
+    folder: str | Path,
+    *,
+    name: str | None = None,
+    measure: bool = False,
+    save_every: int | None = None,
+    device: str = "auto",
+    compile_model: bool = False,
+    fast_attention: bool = True,
+    report_to: Sequence[str] = (),
+    progress: Report | None = None,
+) -> Run:
+    """Train a model, unless the run directory already holds this recipe's; go on with what a kill left.
+
+    Under torchrun or ``accelerate launch`` every process calls this; the batch is divided among them.
 
     Args:
         recipe: What to build, and how to train it.
-        chunks: Packed training text, of the recipe's chunk length.
-        tokenizer: Saved beside the model.
-        run: The run directory; ``training.json`` is written last.
-        progress: Called as progress(what, steps done, steps).
-
-    Returns:
-        The run directory, which ``AutoModelForCausalLM.from_pretrained`` loads.
+        source: What to train it on.
+        folder: The run directory.
+        name: The run's name; None for the recipe's.
+        measure: Collect and measure each epoch's checkpoint as it comes.
+        save_every: A checkpoint to resume from every so many steps, besides one an epoch.
+        device: "auto" (CUDA where there is any, else the CPU), "cpu" or "cuda".
+        compile_model: Use ``torch.compile``.
+        fast_attention: Use the fast attention.
+        report_to: Trainer's integrations: "tensorboard", "wandb", "trackio".
+        progress: Called as progress(what, steps done, steps, tokens/s and loss).
 
     Raises:
-        CollapseError: There are fewer chunks than a batch takes.
+        UsageError: The directory holds another recipe's run (what differs is named), or an option makes no sense.
+        CollapseError: There is too little text for one batch, or memory ran out; the last checkpoint is kept.
     """
-    if _recorded(run) == recipe.as_dict():
-        return run
-    if len(chunks) < recipe.batch_size:
-        raise CollapseError(
-            f"{len(chunks)} chunks are too few for a batch of {recipe.batch_size}: "
-            "give more text, or lower the batch size"
-        )
-    import transformers
-
-    partial = run.with_name(f".{run.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    transformers.set_seed(recipe.seed)
-    model = transformers.GPTNeoForCausalLM(recipe.configuration())
-    arguments = transformers.TrainingArguments(
-        output_dir=str(partial),
-        max_steps=recipe.steps,
-        per_device_train_batch_size=recipe.batch_size,
-        learning_rate=recipe.learning_rate,
-        weight_decay=recipe.weight_decay,
-        lr_scheduler_type="linear",
-        seed=recipe.seed,
-        data_seed=recipe.data_seed,
-        save_strategy="no",
-        logging_strategy="steps",
-        logging_steps=max(1, recipe.steps // 10),
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=torch.cuda.is_available(),
-    )
-    trainer = transformers.Trainer(
-        model=model,
-        args=arguments,
-        train_dataset=_Samples(chunks),
-        processing_class=tokenizer,
-        data_collator=transformers.default_data_collator,  # chunks have one length: nothing to pad
-    )
-    # Trainer prints each log entry on stdout, which belongs to the results
-    trainer.remove_callback(transformers.trainer_callback.PrinterCallback)
-    if progress:
-        trainer.add_callback(_teller(recipe, progress))
-    with _quiet():
-        trainer.train()
-        trainer.save_model(str(partial))
-    losses = [{"step": each["step"], "loss": each["loss"]} for each in trainer.state.log_history if "loss" in each]
-    (partial / RECORD).write_text(json.dumps({"recipe": recipe.as_dict(), "losses": losses}, indent=1) + "\n")
-    shutil.rmtree(run, ignore_errors=True)
-    partial.replace(run)
+    run = Run(Path(folder))
+    name = name or str(name_of(recipe, source.label))
+    _check_vocabulary(recipe, source)
+    _check_same(run, recipe, source)
+    arguments = _arguments(recipe, run, device, compile_model, save_every, source, report_to)
+    with _alone(run, arguments):
+        if not run.finished:
+            _train(recipe, source, run, name, arguments, measure, fast_attention, progress)
+        elif measure and arguments.process_index == 0:
+            _measure_missing(run, source, device, progress)
     return run
 
 
-class _Samples(torch.utils.data.Dataset[dict[str, Tensor]]):
-    """Chunks as the Trainer wants them: each token is predicted from those before it."""
-
-    def __init__(self, chunks: Chunks) -> None:
-        self.chunks = chunks
-
-    def __len__(self) -> int:
-        return len(self.chunks)
-
-    def __getitem__(self, index: int) -> dict[str, Tensor]:
-        tokens_T = torch.from_numpy(np.asarray(self.chunks.tokens[index], dtype=np.int64))
-        return {"input_ids": tokens_T, "labels": tokens_T}
-
-
-def _teller(recipe: Recipe, progress: Report) -> Any:
-    from transformers import TrainerCallback
-
-    class Teller(TrainerCallback):
-        def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            progress(f"training {recipe.name}", state.global_step, recipe.steps)
-
-    return Teller()
+def _train(
+    recipe: Recipe,
+    source: Source,
+    run: Run,
+    name: str,
+    arguments: transformers.TrainingArguments,
+    measure: bool,
+    fast_attention: bool,
+    progress: Report | None,
+) -> None:
+    first = arguments.process_index == 0
+    report = progress if first else None
+    with arguments.main_process_first(local=False):
+        chunks = source.chunks(recipe.chunk_length, report)
+        validation = _validation(source, recipe, report)
+    if len(chunks) < recipe.batch_size:
+        raise CollapseError(
+            f"too little text for one batch: {len(chunks)} chunks of {recipe.chunk_length:,} tokens, and a batch takes "
+            f"{recipe.batch_size}. Give more text, or lower --batch-size or --chunk-length"
+        )
+    steps_an_epoch = -(-len(chunks) // recipe.batch_size)
+    if validation is None:
+        arguments.eval_strategy = transformers.IntervalStrategy.NO
+    if first:
+        _begin(run, recipe, source, name, arguments, fast_attention)
+        run.drop_unfinished()
+    arguments.distributed_state.wait_for_everyone()
+    model = build(recipe, fast_attention=fast_attention)
+    _name_end_of_text(model, source.tokenizer)
+    trainer = ZooTrainer(
+        run,
+        recipe.data_seed,
+        steps_an_epoch,
+        model=model,
+        args=arguments,
+        train_dataset=Samples(chunks),
+        eval_dataset=None if validation is None else Samples(validation),
+        processing_class=source.tokenizer,
+        data_collator=transformers.default_data_collator,  # chunks have one length: nothing to pad
+    )
+    trainer.add_callback(EveryEpoch(steps_an_epoch))
+    if measure and first:
+        missing = partial(_measure_missing, run, source, str(arguments.device), report)
+        missing()
+        trainer.add_callback(AfterCheckpoint(missing))
+    last = run.checkpoints()[-1] if run.checkpoints() else None
+    if last is not None and first:
+        log.info("going on after step %s", f"{last.step:,}")
+    with quiet(), _told(run, recipe, first), _watched(trainer, recipe, run, name, first, report):
+        trainer.train(resume_from_checkpoint=str(last.path) if last else None)
+    if first:
+        run.finish()
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Saving draws a bar for a single file."""
-    from transformers.utils import logging as transformers_logging
+def _watched(
+    trainer: ZooTrainer, recipe: Recipe, run: Run, name: str, first: bool, progress: Report | None
+) -> Iterator[None]:
+    """Curve and progress, by the first process."""
+    if not first:
+        yield
+        return
+    tokens = recipe.batch_size * recipe.chunk_length
+    with closing(Watcher(run, name, tokens, trainer.steps_an_epoch, progress)) as watcher:
+        trainer.add_callback(watcher)
+        yield
+        run.update(tokens_per_second=round(watcher.tokens_per_second, 1), ended=_now())
 
-    log = logging.getLogger("transformers")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    transformers_logging.disable_progress_bar()
+
+def _arguments(
+    recipe: Recipe,
+    run: Run,
+    device: str,
+    compile_model: bool,
+    save_every: int | None,
+    source: Source,
+    report_to: Sequence[str],
+) -> transformers.TrainingArguments:
+    """The Trainer's arguments: its defaults but for what is said here."""
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UsageError("no device 'cuda' here: use --device cpu or auto")
+    cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    with quiet():
+        arguments = transformers.TrainingArguments(
+            output_dir=str(run.path / CHECKPOINTS),
+            num_train_epochs=recipe.epochs,
+            max_steps=recipe.max_steps or -1,
+            learning_rate=recipe.learning_rate,
+            weight_decay=recipe.weight_decay,
+            adam_beta1=recipe.adam_beta1,
+            adam_beta2=recipe.adam_beta2,
+            adam_epsilon=recipe.adam_epsilon,
+            max_grad_norm=recipe.max_grad_norm,
+            lr_scheduler_type="linear",
+            bf16=recipe.precision == "bf16",
+            seed=recipe.seed,
+            data_seed=recipe.data_seed,
+            save_strategy="steps" if save_every else "epoch",
+            save_steps=save_every or 500,
+            eval_strategy="epoch",
+            logging_strategy="steps",
+            logging_steps=1,
+            report_to=list(report_to) or "none",
+            run_name=run.path.name,
+            logging_nan_inf_filter=False,
+            disable_tqdm=True,
+            remove_unused_columns=False,
+            use_cpu=cpu,
+            ddp_backend="gloo" if cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
+            ddp_find_unused_parameters=False,
+            ddp_broadcast_buffers=False,
+            ddp_timeout=_DAY,  # the others wait while one packs or measures
+            dataloader_pin_memory=not cpu,
+            torch_compile=compile_model,
+        )
+        processes = arguments.world_size
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs are for torchrun: DataParallel would multiply batches
+    if recipe.batch_size % processes:
+        fitting = ", ".join(str(n) for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0)
+        raise UsageError(
+            f"a batch of {recipe.batch_size} chunks cannot be divided among {processes} processes: "
+            f"use {fitting} of them, or another --batch-size (it is global)"
+        )
+    arguments.per_device_train_batch_size = arguments.per_device_eval_batch_size = recipe.batch_size // processes
+    return arguments
+
+
+def _begin(
+    run: Run, recipe: Recipe, source: Source, name: str, arguments: transformers.TrainingArguments, fast: bool
+) -> None:
+    there = run.record or {"format": 1, "started": _now(), "epochs": []}
+    run.update(
+        **there
+        | {
+            "name": name,
+            "recipe": recipe.as_dict(),
+            "text": source.identity(),
+            "corpus": {
+                "name": source.corpus.name,
+                "validation": source.validation.name if source.validation else None,
+                "tokenizer": source.reference.name,
+                "tokenizer_revision": source.reference.revision,
+            },
+            "n_params": recipe.n_params,
+            "state": "running",
+            "problem": None,
+            "device": str(arguments.device),
+            "processes": arguments.world_size,
+            "fast_attention": fast,
+            "command": " ".join(sys.argv),
+            "versions": {
+                "python": platform.python_version(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+            },
+            "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
+        }
+    )
+
+
+@contextmanager
+def _told(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
+    """Put what went wrong in the record, and memory that ran out in words."""
     try:
         yield
-    finally:
-        log.setLevel(level)
-        transformers_logging.enable_progress_bar()
+    except (RuntimeError, MemoryError) as error:
+        if not _is_out_of_memory(error):
+            if first:
+                run.update(state="failed", problem=f"{type(error).__name__}: {first_line(error)}")
+            raise
+        kept = run.checkpoints()
+        where = f"the checkpoint after step {kept[-1].step:,} is kept" if kept else "no checkpoint had been written"
+        told = CollapseError(
+            f"out of memory: {recipe.depth}x{recipe.width} with batches of {recipe.batch_size} x "
+            f"{recipe.chunk_length:,} tokens does not fit. Use more GPUs (torchrun divides the batch), or lower "
+            f"--batch-size or --chunk-length in a new run; {where}"
+        )
+        if first:
+            run.update(state="failed", problem=str(told))
+        raise told from error
+    except Exception as error:
+        if first:
+            run.update(state="failed", problem=f"{type(error).__name__}: {first_line(error)}")
+        raise
 
 
-def _recorded(run: Path) -> dict[str, Any] | None:
+def _is_out_of_memory(error: BaseException) -> bool:
+    said = str(error).lower()
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        "out of memory" in said or "not enough memory" in said or "can't allocate memory" in said
+    )
+
+
+def _measure_missing(run: Run, source: Source, device: str, progress: Report | None) -> None:
+    from collapse_zoo.measuring import measure_run
+
+    measure_run(run, source, device=device, progress=progress)
+
+
+def _validation(source: Source, recipe: Recipe, report: Report | None) -> Chunks | None:
     try:
-        return dict(json.loads((run / RECORD).read_text())["recipe"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return source.validation_chunks(recipe.chunk_length, report)
+    except UsageError:
+        if not source.optional_validation:
+            raise
+        log.info("%s has no validation split: no validation loss", source.corpus.name)
         return None
+
+
+def _check_same(run: Run, recipe: Recipe, source: Source) -> None:
+    """Refuse a directory that holds anything but this recipe's run on this text."""
+    record = run.record
+    if record is None:
+        if run.path.is_file() or (run.path.is_dir() and any(each.name != ".lock" for each in run.path.iterdir())):
+            raise UsageError(f"{run.path} holds other things than a run (no {RECORD}): choose another --output")
+        return
+    differ = Recipe.from_dict(record["recipe"]).differences(recipe)
+    now = source.identity()
+    differ += [
+        f"{key} {_brief(record['text'].get(key))} and {_brief(now[key])}"
+        for key in now
+        if record["text"].get(key) != now[key]
+    ]
+    if differ:
+        raise UsageError(
+            f"{run.path} holds another run, which differs in {'; '.join(differ)} (there and now): "
+            "choose another --output, or give the same options"
+        )
+
+
+def _check_vocabulary(recipe: Recipe, source: Source) -> None:
+    tokens = len(source.tokenizer)
+    if tokens > recipe.vocabulary:
+        raise UsageError(
+            f"a vocabulary of {recipe.vocabulary:,} is too small for the tokenizer of {source.reference.name}, "
+            f"which has {tokens:,} tokens: give --vocabulary {tokens}, or leave it out"
+        )
+
+
+def _name_end_of_text(model: Any, tokenizer: Any) -> None:
+    for config in (model.config, model.generation_config):
+        config.bos_token_id = tokenizer.bos_token_id
+        config.eos_token_id = tokenizer.eos_token_id
+
+
+def _brief(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _alone(run: Run, arguments: transformers.TrainingArguments) -> Any:
+    return locked(run.path) if arguments.process_index == 0 else nullcontext()
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,13 +1,11 @@
-"""The zoo's commands. Loaded at every start of ``collapse``: imports nothing heavy."""
+"""collapse demo: eight toy models, offline."""
 
 import click
-
-from collapse import hookimpl
 
 
 @click.command()
 @click.option("--output", default="collapse-demo", show_default=True, metavar="DIR", help="Where everything goes.")
-def demo(output: str) -> None:
+def command(output: str) -> None:
     """Train and measure eight toy models, offline.
 
     Generates children's stories, trains a tokenizer and small GPT-Neo models of two widths and four seeds, measures
@@ -15,13 +13,13 @@ def demo(output: str) -> None:
     finished work is used again.
     """
     from collapse.cli._render import print_analysis, print_table, progress
-    from collapse_zoo.demo import demo as run_demo
+    from collapse_zoo.demo import demo
 
     click.echo(
         f"Stories, a tokenizer and eight toy models go to {output}/ (about two minutes on two cores) …", err=True
     )
     with progress() as report:
-        made = run_demo(output, progress=report)
+        made = demo(output, progress=report)
     best = min(made.rows, key=lambda row: row.measurements["val_loss"] or 0)
     print_table([best])
     print_analysis(made.analysis)
@@ -39,9 +37,3 @@ Next:
   collapse measure YOUR_MODEL --text train.jsonl --validation-text validation.jsonl
   collapse metrics""",
     )
-
-
-@hookimpl
-def collapse_commands(cli: click.Group) -> None:
-    """Add ``collapse demo``."""
-    cli.add_command(demo)

@@ -1,0 +1,158 @@
+"""Recipes, names, grids, and the paper's table."""
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapse.errors import UsageError
+from collapse_zoo.grids import DEPTHS, WIDTHS, grid
+from collapse_zoo.names import DECAYS, Name, name_of, parse
+from collapse_zoo.published import convert, published
+from collapse_zoo.recipes import Recipe
+
+
+@pytest.mark.parametrize(
+    ("depth", "width", "parameters"), [(12, 1024, 204_680_192), (2, 768, 54_342_912), (1, 64, 3_397_440)]
+)
+def test_parameters_are_the_papers(depth, width, parameters):
+    recipe = parse(f"{depth}x{width}").recipe()
+    with torch.device("meta"):
+        model = transformers.GPTNeoForCausalLM(recipe.configuration())
+        model.tie_weights()
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters == recipe.n_params
+
+
+def test_the_configuration_is_the_papers():
+    config = Recipe(3, 64).configuration()
+    assert config.attention_layers == ["global", "local", "global"]
+    assert (config.num_heads, config.intermediate_size, config.window_size) == (16, 256, 256)
+    assert (config.vocab_size, config.max_position_embeddings) == (50_257, 2048)
+    assert (config.activation_function, config.layer_norm_epsilon, config.initializer_range) == ("gelu_new", 1e-5, 0.02)
+    assert config.resid_dropout == config.embed_dropout == config.attention_dropout == 0
+    assert config.tie_word_embeddings
+
+
+def test_batch_sizes_are_those_of_table_3():
+    table = {1: [16] * 6, 2: [16] * 5 + [8], 4: [8] * 6, 8: [8, 8, 8, 4, 4, 4], 12: [4] * 6}
+    for depth, sizes in table.items():
+        assert [Recipe(depth, width).batch_size for width in WIDTHS] == sizes
+
+
+def test_operations_a_token_count_what_is_attended():
+    recipe = Recipe(2, 64)
+    local = sum(min(t + 1, 256) for t in range(2048)) / 2048
+    matrices = recipe.n_params - 2048 * 64
+    assert recipe.flops_per_token() == pytest.approx(6 * matrices + 12 * 64 * (2049 / 2 + local))
+
+
+names = st.builds(
+    Name,
+    depth=st.integers(1, 40),
+    width=st.integers(1, 200).map(lambda n: 16 * n),
+    epochs=st.just(12),
+    decay=st.sampled_from(sorted(DECAYS)),
+    data_seed=st.none() | st.integers(0, 400),
+    seed=st.none() | st.integers(0, 400),
+    checkpoint=st.none() | st.integers(0, 11),
+    corpus=st.sampled_from(["TinyStories", "stories", "my.corpus-2"]),
+)
+
+
+@given(names)
+def test_names_are_read_as_they_are_written(name):
+    assert parse(str(name)) == name
+    assert parse(f"owner/{name}") == name
+
+
+@given(names)
+def test_a_recipe_has_its_names_name(name):
+    if 42 not in (name.seed, name.data_seed):  # the seed that a name leaves out
+        assert name_of(name.recipe(), name.corpus) == name.of_run()
+
+
+def test_names_as_published():
+    assert parse("TinyStories-12x1024_10L") == Name(12, 1024, 10, "L")
+    assert parse("02x0768_01d07@0") == Name(2, 768, 1, "d", 7, checkpoint=0)
+    assert str(parse("2x768_01d07")) == "TinyStories-02x0768_01d07"
+    assert parse("12x1024_10L").recipe().weight_decay == 0.1
+    assert parse("2x768_01d07").recipe().data_seed == 7
+    assert parse("2x768_01d07").recipe().seed == parse("2x768").recipe().seed
+    assert {parse(model).short for model in published().index} == set(published().index)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("12by1024", "write depth x width, such as 12x1024"),
+        ("0x64", "0x64 makes no sense"),
+        ("1x0", "makes no sense"),
+        ("9999x64", "makes no sense"),
+        ("2x999999999", "makes no sense"),
+        ("2x100", "16 heads do not divide the width 100; multiples of 16 do, such as 96, 112"),
+        ("2x64_10z", "no weight decay is called 'z'; there are d (0.0005), L (0.1), n (0.0)"),
+        ("2x64_10L@10", "a run of 10 epochs has the checkpoints @0 to @9"),
+        ("2x64_01d@1", "has the checkpoint @0 alone"),
+        ("2x64_00d", "--epochs 0 makes no sense"),
+        ("", "is no model of the zoo"),
+    ],
+)
+def test_what_is_no_name(text, said):
+    with pytest.raises(UsageError) as error:
+        parse(text)
+    assert said in str(error.value)
+
+
+def test_the_papers_grid():
+    members = grid("paper")
+    assert len({str(member.name) for member in members}) == 150
+    measured = {f"{member.name.short}@{k}" for member in members for k in member.checkpoints}
+    repeats = {member.name.short + "@0" for member in grid("seeds")}
+    assert len(measured) == 210
+    assert measured | repeats == set(published().index)
+    assert {(member.name.depth, member.name.width) for member in members} == {(d, w) for d in DEPTHS for w in WIDTHS}
+
+
+def test_repeats_vary_what_is_asked():
+    recipes = {vary: [member.name.recipe() for member in grid("seeds", vary=vary)] for vary in ("data", "init", "both")}
+    seeds = {vary: [(each.seed, each.data_seed) for each in made] for vary, made in recipes.items()}
+    assert seeds["data"] == [(42, 42), *((42, n) for n in range(20))]
+    assert seeds["init"] == [(42, 42), *((n, 42) for n in range(20))]
+    assert seeds["both"] == [(42, 42), *((n, n) for n in range(20))]
+
+
+def test_a_product_of_sizes_and_seeds():
+    members = grid("1,2x32,64_01d,03L", seeds=[1, 2])
+    assert len(members) == 16
+    assert str(members[0].name) == "TinyStories-01x0032_01di01"
+    assert {member.checkpoints for member in members} == {(0,), (2,)}
+    with pytest.raises(UsageError, match="no grid is called 'papers'; did you mean paper"):
+        grid("papers")
+    with pytest.raises(UsageError, match="--vary weights makes no sense"):
+        grid("seeds", vary="weights")
+
+
+def test_the_shipped_table_is_the_published_one(shared):
+    folder = shared / "data" / "published"
+    made = convert(folder / "lc-2024_05_18.csv", folder / "lc-2024_10_24.csv")
+    assert made.index.equals(published().index)
+    for column in made:
+        assert published()[column].to_numpy() == pytest.approx(made[column].to_numpy(), rel=1e-8), column
+
+
+def test_table_1_follows_from_the_shipped_table():
+    table = published()
+    repeats = table[table.index.str.match(r"02x0768_01d\d*@0")]
+    squared = {
+        "nc1.cdnv": 0.192011,
+        "nc2.equinormness": 0.026174,
+        "nc2.equiangularity": 0.218574,
+        "gnc2.uncentred_uniformity": 0.487935,
+        "nc3.self_duality": 0.322210,
+        "unc3.uniform_duality": 0.000036,
+        "nc4.agreement": 0.490278,
+    }
+    assert len(repeats) == 21
+    for name, expected in squared.items():
+        assert repeats["val_loss"].corr(repeats[name]) ** 2 == pytest.approx(expected, abs=2e-6), name

@@ -1,0 +1,109 @@
+"""What there is in the zoo: the paper's measurements of its 230 models, and the runs of this machine."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collapse_zoo.names import Name, parse
+from collapse_zoo.published import published
+from collapse_zoo.recipes import Recipe
+from collapse_zoo.runs import Run
+
+SHOWN = (
+    "val_loss",
+    "nc1.cdnv",
+    "nc2.equinormness",
+    "nc2.interference_std",
+    "gnc2.hyperspherical_uniformity",
+    "nc3.self_duality",
+    "unc3.uniform_duality",
+    "nc4.agreement",
+)
+"""The measurements that a listing shows unless it is asked for others."""
+
+PUBLISHED = "published"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model at a checkpoint, and what was measured of it.
+
+    Attributes:
+        name: As published, such as TinyStories-12x1024_10L@9; a run's name with its checkpoint.
+        where: "published", or the run directory.
+        recipe: How it was trained.
+        k: The checkpoint; None for a run that has none yet.
+        measurements: A number a measurement.
+    """
+
+    name: str
+    where: str
+    recipe: Recipe
+    k: int | None
+    measurements: dict[str, float | None] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """For JSON and tables."""
+        keys = ("depth", "width", "epochs", "weight_decay", "seed", "data_seed")
+        recipe = {key: getattr(self.recipe, key) for key in keys}
+        about = {"model": self.name, "where": self.where, **recipe, "checkpoint": self.k}
+        return about | {"n_params": self.recipe.n_params} | self.measurements
+
+
+def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> list[Entry]:
+    """Everything published, then every run under a folder.
+
+    Args:
+        runs: Folder of run directories; it need not be there.
+        where: "published", "local", or both.
+    """
+    found = list(_published()) if "published" in where else []
+    return found + (list(_local(Path(runs))) if "local" in where else [])
+
+
+def find(model: str, runs: str | Path = "runs") -> list[Entry]:
+    """The entries of one model: a published name, a run's name, or a run directory; each checkpoint is one.
+
+    Raises:
+        UsageError: The text is no name of a model.
+    """
+    if Run(Path(model)).record is not None:
+        return list(_of_run(Run(Path(model))))
+    wanted = parse(model)
+    return [entry for entry in catalogue(runs) if _is(entry, wanted)]
+
+
+def local_runs(folder: Path) -> list[Run]:
+    """The run directories in a folder, by name."""
+    return [Run(each) for each in sorted(folder.glob("*")) if Run(each).record is not None] if folder.is_dir() else []
+
+
+def _is(entry: Entry, wanted: Name) -> bool:
+    have = entry.name.partition("@")[0]
+    same = have in (str(wanted.of_run()), f"{entry.name.split('-')[0]}-{wanted.of_run().short}")
+    return same and wanted.checkpoint in (None, entry.k)
+
+
+def _published() -> Iterator[Entry]:
+    for model, row in published().iterrows():
+        name = parse(str(model))
+        numbers: dict[str, float | None] = {key: float(value) for key, value in row.items() if key != "n_params"}
+        yield Entry(str(name), PUBLISHED, name.recipe(), name.checkpoint, numbers)
+
+
+def _local(folder: Path) -> Iterator[Entry]:
+    for run in local_runs(folder):
+        yield from _of_run(run)
+
+
+def _of_run(run: Run) -> Iterator[Entry]:
+    record = run.record
+    assert record is not None  # the callers saw it
+    recipe, measured = run.recipe, {row.model: row.measurements for row in run.results()}
+    for epoch in record["epochs"]:
+        name = f"{record['name']}@{epoch['k']}"
+        curve = {"val_loss": epoch.get("validation_loss"), "val_accuracy": epoch.get("accuracy")}
+        yield Entry(name, str(run.path), recipe, epoch["k"], curve | measured.get(name, {}))
+    if not record["epochs"]:
+        yield Entry(record["name"], str(run.path), recipe, None)

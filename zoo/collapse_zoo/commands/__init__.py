@@ -1,0 +1,36 @@
+"""The zoo's commands. Loaded at every start of ``collapse``: imports nothing heavy."""
+
+import click
+
+from collapse import hookimpl
+from collapse_zoo.commands import catalogue, demo, train
+
+
+class _InOrder(click.Group):
+    """Commands in the order of use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
+
+
+@click.group(cls=_InOrder)
+def zoo() -> None:
+    """Train, list and sweep the TinyStories models.
+
+    \b
+    collapse zoo list --width 768 --decay 0.1       the paper's measurements, and what was trained here
+    collapse zoo info 12x1024_10L                   one model: its recipe, and what was measured
+    collapse zoo train 2x64 --generated             train one, offline
+    """
+
+
+zoo.add_command(catalogue.list_command, "list")
+zoo.add_command(catalogue.info_command, "info")
+zoo.add_command(train.command, "train")
+
+
+@hookimpl
+def collapse_commands(cli: click.Group) -> None:
+    """Add ``collapse demo`` and ``collapse zoo``."""
+    cli.add_command(demo.command, "demo")
+    cli.add_command(zoo)

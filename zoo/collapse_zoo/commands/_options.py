@@ -1,0 +1,115 @@
+"""Options that training and sweeping share, and what turns them into a source and a recipe's values."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from collapse_zoo.sources import Source
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SOURCE: tuple[Callable[[Any], Any], ...] = (
+    click.option(
+        "--text",
+        multiple=True,
+        metavar="FILES|DATASET",
+        help="Training text: files, globs or a Hub data set.  [default: roneneldan/TinyStories]",
+    ),
+    click.option("--validation-text", multiple=True, metavar="FILES|DATASET", help="The same for validation."),
+    click.option("--split", default="train", show_default=True, help="Training split of a data set."),
+    click.option("--validation-split", default="validation", show_default=True, help="Its validation split."),
+    click.option("--text-column", default="text", show_default=True, help="Column that holds the text."),
+    click.option("--tokenizer", metavar="MODEL", help="Folder or Hub id.  [default: EleutherAI/gpt-neo-125M]"),
+    click.option("--generated", is_flag=True, help="Train on generated stories and their own tokenizer, offline."),
+    click.option("--stories", type=click.IntRange(min=1), metavar="N", help="So many of them.  [default: 10,000]"),
+    click.option("--max-chunks", type=click.IntRange(min=1), metavar="N", help="At most this many chunks of each."),
+    click.option("--shards", type=click.IntRange(min=1), default=2, show_default=True, help="Shards of the text."),
+    click.option("--eos-between", is_flag=True, help="Put the end-of-text token after each text."),
+)
+_RECIPE: tuple[Callable[[Any], Any], ...] = (
+    click.option("--epochs", type=int, help="Passes over the text.  [default: as the name says, else 1]"),
+    click.option("--weight-decay", type=float, help="[default: as the name says, else 0.0005]"),
+    click.option("--max-steps", type=int, metavar="N", help="Exactly so many steps, however many epochs that is."),
+    click.option(
+        "--batch-size", type=click.IntRange(min=1), help="Chunks a step over all processes.  [default: the paper's]"
+    ),
+    click.option("--learning-rate", type=float, help="At the start; decays linearly to zero.  [default: 5e-5]"),
+    click.option(
+        "--chunk-length", type=int, metavar="T", help="Tokens a chunk; the longest sequence.  [default: 2048]"
+    ),
+    click.option("--vocabulary", type=int, help="Rows of the embedding.  [default: the tokenizer's]"),
+    click.option("--heads", type=int, help="Attention heads.  [default: 16]"),
+    click.option("--window", type=int, help="Keys that a local layer sees.  [default: 256]"),
+    click.option("--adam-beta1", type=float, help="[default: 0.9]"),
+    click.option("--adam-beta2", type=float, help="[default: 0.999]"),
+    click.option("--adam-epsilon", type=float, help="[default: 1e-8]"),
+    click.option("--max-grad-norm", type=float, help="Clips the gradient.  [default: 1.0]"),
+    click.option(
+        "--precision",
+        type=click.Choice(["auto", "bf16", "float32"]),
+        default="auto",
+        show_default=True,
+        help="auto: bf16 as in the paper, but float32 without a GPU.",
+    ),
+)
+_TRAINING: tuple[Callable[[Any], Any], ...] = (
+    click.option("--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Resume points inside an epoch."),
+    click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
+    click.option("--compile", "compile_model", is_flag=True, help="Use torch.compile."),
+    click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention."),
+    click.option(
+        "--report-to",
+        multiple=True,
+        type=click.Choice(["tensorboard", "wandb", "trackio"]),
+        help="Log there too; may be repeated.",
+    ),
+)
+_SOURCE_NAMES = (
+    "text validation_text split validation_split text_column tokenizer max_chunks shards eos_between".split()
+)
+_RECIPE_NAMES = (
+    "epochs weight_decay max_steps batch_size learning_rate chunk_length vocabulary heads window adam_beta1 adam_beta2 "
+    "adam_epsilon max_grad_norm"
+).split()
+_TRAINING_NAMES = "save_every device compile_model report_to".split()
+
+
+def training_options(command: Command) -> Command:
+    """Give a command the options of text, recipe and training."""
+    for option in reversed((*_SOURCE, *_RECIPE, *_TRAINING)):
+        command = option(command)
+    return command
+
+
+def source_of(options: dict[str, Any]) -> "Source":
+    """The text and tokenizer that the options name."""
+    from collapse.errors import UsageError
+    from collapse_zoo.sources import STORIES, find_source
+
+    generated = options["generated"] or options["stories"] is not None
+    if generated and options["text"]:
+        raise UsageError("--generated takes the place of --text: give one of them")
+    arguments = {name: options[name] for name in _SOURCE_NAMES}
+    for name in ("text", "validation_text"):
+        arguments[name] = list(arguments[name]) or None
+    return find_source(**arguments, generated=(options["stories"] or STORIES) if generated else None)
+
+
+def recipe_values(options: dict[str, Any], source: "Source") -> dict[str, Any]:
+    """The recipe's values that the options and the tokenizer give."""
+    values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
+    values.setdefault("vocabulary", len(source.tokenizer))
+    precision = options["precision"]
+    if precision == "auto":
+        import torch
+
+        cuda = options["device"] != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        precision = "bf16" if cuda else "float32"
+    return values | {"precision": precision}
+
+
+def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Keyword arguments of :func:`collapse_zoo.training.train`."""
+    return {name: options[name] for name in _TRAINING_NAMES} | {"fast_attention": not options["no_fast_attention"]}

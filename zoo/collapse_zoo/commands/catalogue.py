@@ -1,0 +1,144 @@
+"""collapse zoo list and info: what was published, and what was trained here."""
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collapse_zoo.catalogue import Entry
+
+
+@click.command()
+@click.option("--depth", type=int, multiple=True, help="Only these; may be repeated, as all of the next.")
+@click.option("--width", type=int, multiple=True)
+@click.option("--epochs", type=int, multiple=True)
+@click.option("--decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, ...")
+@click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The state after epoch K + 1.")
+@click.option("--published", "only_published", is_flag=True, help="Only the paper's.")
+@click.option("--local", "only_local", is_flag=True, help="Only the runs here.")
+@click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
+@click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas.  [default: eight of them]")
+@click.option("--sort", metavar="NAME", help="By a measurement, smallest first.")
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--output", metavar="FILE", help="Write everything to a .csv file too.")
+def list_command(
+    only_published: bool,
+    only_local: bool,
+    runs: str,
+    metrics: str | None,
+    sort: str | None,
+    as_json: bool,
+    output: str | None,
+    **filters: tuple[Any, ...],
+) -> None:
+    """List the paper's 230 models and the runs here, with their measurements.
+
+    The paper's numbers are its authors' own (rhubarbwu/linguistic-collapse); docs/tinystories.md says how they map to
+    the names here.
+
+    \b
+    collapse zoo list --width 768 --decay 0.1
+    collapse zoo list --published --metrics val_loss,nc1 --sort val_loss
+    """
+    from collapse.cli._render import print_records
+    from collapse_zoo.catalogue import SHOWN, catalogue
+
+    where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
+    entries = [entry for entry in catalogue(runs, where=where) if _kept(entry, filters)]
+    known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
+    columns = _columns(metrics, known) if metrics else [name for name in SHOWN if name in known]
+    if sort:
+        (by,) = _columns(sort, known)[:1]
+        entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
+    if output:
+        _write(entries, output)
+    if as_json:
+        click.echo(json.dumps([entry.record() for entry in entries], indent=1))
+        return
+    if not entries:
+        click.echo("no model is like that; leave out a filter, or train one: collapse zoo train LxD")
+        return
+    rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
+    print_records(["model", "where", *columns], rows)
+    click.echo(f"{len(entries)} models; more about one with: collapse zoo info {entries[0].name}")
+
+
+@click.command()
+@click.argument("model")
+@click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def info_command(model: str, runs: str, as_json: bool) -> None:
+    """Show one model: its recipe, and what was measured.
+
+    MODEL is a name (12x1024_10L, TinyStories-02x0768_01d07@0) or a run directory.
+    """
+    from collapse.cli._render import print_records
+    from collapse_zoo.catalogue import find
+    from collapse_zoo.names import parse
+
+    entries = find(model, runs)
+    recipe = entries[0].recipe if entries else parse(model).recipe()
+    title = entries[0].name.partition("@")[0] if entries else str(parse(model).of_run())
+    about = recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": recipe.flops_per_token()}
+    if as_json:
+        record = {"model": title, "recipe": about, "checkpoints": [entry.record() for entry in entries]}
+        click.echo(json.dumps(record, indent=1))
+        return
+    print_records(
+        ["recipe", ""], [[name.replace("_", " "), _text(value)] for name, value in about.items()], title=title
+    )
+    known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
+    if not known:
+        click.echo(f"Nothing was measured of it, here or in the paper; train it with: collapse zoo train {model}")
+        return
+    columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
+    rows = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
+    print_records(["measurement", *columns], rows)
+
+
+def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
+    recipe = entry.recipe
+    have = {
+        "depth": recipe.depth,
+        "width": recipe.width,
+        "epochs": recipe.epochs,
+        "decay": recipe.weight_decay,
+        "checkpoint": entry.k,
+    }
+    return all(not wanted or have[name] in wanted for name, wanted in filters.items())
+
+
+def _columns(text: str, known: list[str]) -> list[str]:
+    from collapse.errors import UsageError, near_names
+
+    chosen = []
+    for name in (each.strip() for each in text.split(",") if each.strip()):
+        matching = [each for each in known if each == name or each.startswith(f"{name}.")]
+        if not matching:
+            raise UsageError(f"no model listed has a measurement {name!r}; {near_names(name, known)}")
+        chosen += matching
+    return chosen
+
+
+def _order(value: float | None) -> float:
+    return float("inf") if value is None else value
+
+
+def _write(entries: list["Entry"], output: str) -> None:
+    import pandas as pd
+
+    from collapse.errors import CollapseError, UsageError
+
+    if not output.endswith(".csv"):
+        raise UsageError(f"{output} must end in .csv")
+    try:
+        pd.DataFrame([entry.record() for entry in entries]).to_csv(output, index=False)
+    except OSError as error:
+        raise CollapseError(f"cannot write {output}: {error.strerror or error}") from error
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)

@@ -1,0 +1,72 @@
+"""collapse zoo train: one model, from one line."""
+
+import os
+from typing import Any
+
+import click
+
+from collapse_zoo.commands._options import recipe_values, source_of, training_arguments, training_options
+
+
+@click.command()
+@click.argument("model")
+@click.option("--output", metavar="DIR", help="The run directory.  [default: runs/NAME]")
+@click.option("--seed", type=int, help="Of the initialization.  [default: as the name says, else 42]")
+@click.option("--data-seed", type=int, help="Of the order of the chunks.  [default: as the name says, else 42]")
+@click.option("--measure", is_flag=True, help="Measure neural collapse after every epoch.")
+@training_options
+def command(
+    model: str, output: str | None, seed: int | None, data_seed: int | None, measure: bool, **options: Any
+) -> None:
+    """Train a model of the paper's form.
+
+    MODEL is depth x width, or a whole name: 12x1024, 2x768_10L (10 epochs, decay 0.1), TinyStories-02x0768_01d07. What
+    it leaves open is the paper's, but for what the options say. Interrupted, the same command goes on where it stopped.
+    Several GPUs: torchrun --nproc-per-node 8 -m collapse zoo train MODEL divides the batch among them.
+
+    \b
+    collapse zoo train 12x1024
+    collapse zoo train 2x64 --generated --chunk-length 256 --learning-rate 1e-3 --measure
+    collapse zoo train 2x128_03d --text train.jsonl --validation-text validation.jsonl --tokenizer DIR
+    """
+    from collapse_zoo.names import parse
+
+    name = parse(model)  # a slip is told before anything is loaded
+    if name.checkpoint is not None:
+        raise click.UsageError(f"{model}: a run is trained whole; leave out @{name.checkpoint}")
+    from collapse.cli._render import progress
+    from collapse_zoo.names import name_of
+    from collapse_zoo.training import train
+
+    first = int(os.environ.get("RANK", "0")) == 0
+    source = source_of(options)
+    recipe = name.recipe(seed=seed, data_seed=data_seed, **recipe_values(options, source))
+    named = name_of(recipe, source.label)
+    folder = output or f"runs/{named}"
+    if first:
+        click.echo(
+            f"{named}: {recipe.n_params:,} parameters, learning rate {recipe.learning_rate:g}, weight decay "
+            f"{recipe.weight_decay:g}, {recipe.precision}, batches of {recipe.batch_size} x {recipe.chunk_length:,} "
+            f"tokens of {source.corpus.name}; into {folder}/",
+            err=True,
+        )
+    with progress() as report:
+        run = train(recipe, source, folder, measure=measure, progress=report, **training_arguments(options))
+    if first:
+        _tell(run, source)
+
+
+def _tell(run: Any, source: Any) -> None:
+    from collapse.cli._render import print_records
+
+    record = run.record
+    columns = ["checkpoint", "step", "validation loss", "accuracy", "perplexity"]
+    keys = ("validation_loss", "accuracy", "perplexity")
+    rows = [[f"@{each['k']}", each["step"], *(each.get(key) for key in keys)] for each in record["epochs"]]
+    print_records(columns, rows, title=record["name"])
+    texts = "".join(f" --text {file}" for file in source.corpus.files)
+    texts += "".join(f" --validation-text {file}" for file in (source.validation.files if source.validation else ()))
+    click.echo(
+        f"{run.path} is trained ({record.get('tokens_per_second') or 0:,.0f} tokens/s); measure it with: "
+        f"collapse measure {run.path}{texts or f' --text {source.corpus.name}'}"
+    )

@@ -1,0 +1,95 @@
+"""Grids of models: the paper's, its repeats, or any product of depths, widths, recipes and seeds."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from collapse.errors import UsageError, near_names
+from collapse_zoo.names import Name, parse
+
+DEPTHS = (1, 2, 4, 8, 12)
+WIDTHS = (64, 128, 256, 512, 768, 1024)
+NAMED = ("paper", "seeds")
+VARY = ("data", "init", "both")
+
+# The runs of each architecture, and the checkpoints that the paper measured. There is no 3-epoch L set; @5 is in the
+# middle of a schedule, not a finished run.
+_RUNS = {"01d": (0,), "01L": (0,), "03d": (2,), "10d": (5, 9), "10L": (5, 9)}
+_REPEATS = 20
+_PRODUCT = re.compile(r"(?P<depths>[\d,]+)x(?P<widths>[\d,]+)(?:_(?P<runs>[0-9A-Za-z,]+))?")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A run of a grid.
+
+    Attributes:
+        name: Its name.
+        checkpoints: Which k are measured.
+    """
+
+    name: Name
+    checkpoints: tuple[int, ...]
+
+
+def grid(text: str, *, vary: str = "data", seeds: Sequence[int] = (), data_seeds: Sequence[int] = ()) -> list[Member]:
+    """The members of a grid, in order.
+
+    Args:
+        text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or a
+            product, such as ``1,2x64,128`` or ``2x768_01d,10L``, of which the last checkpoints are measured.
+        vary: What a repeat varies: "data" (the order, as §3.8 of the paper says), "init" (the initialization, which
+            §1.3 adds) or "both".
+        seeds, data_seeds: Each member once with each.
+
+    Raises:
+        UsageError: There is no such grid, or a member makes no sense.
+
+    >>> len(grid("paper")), sum(len(member.checkpoints) for member in grid("paper")), len(grid("seeds"))
+    (150, 210, 21)
+    >>> [member.name.short for member in grid("1,2x64", data_seeds=[0, 1])]
+    ['01x0064_01d00', '01x0064_01d01', '02x0064_01d00', '02x0064_01d01']
+    """
+    if vary not in VARY:
+        raise UsageError(f"--vary {vary} makes no sense; {near_names(vary, VARY)}")
+    if text == "paper":
+        members = [Member(parse(f"{d}x{w}_{run}"), ks) for d, w, (run, ks) in product(DEPTHS, WIDTHS, _RUNS.items())]
+    elif text == "seeds":
+        members = [Member(_repeat(None, vary), (0,)), *(Member(_repeat(n, vary), (0,)) for n in range(_REPEATS))]
+    else:
+        members = _product(text)
+    initial: list[int | None] = [*seeds] or [None]
+    order: list[int | None] = [*data_seeds] or [None]
+    return [
+        Member(_seeded(member.name, seed, data_seed), member.checkpoints)
+        for member, seed, data_seed in product(members, initial, order)
+    ]
+
+
+def _product(text: str) -> list[Member]:
+    match = _PRODUCT.fullmatch(text)
+    if not match:
+        raise UsageError(
+            f"no grid is called {text!r}; {near_names(text, NAMED)}, or a product such as 1,2x64,128 or 2x768_01d,10L"
+        )
+    depths, widths = (match[name].strip(",").split(",") for name in ("depths", "widths"))
+    runs = (match["runs"] or "01d").split(",")
+    names = [parse(f"{depth}x{width}_{run}") for depth, width, run in product(depths, widths, runs)]
+    return [Member(name, (name.epochs - 1,)) for name in names]
+
+
+def _repeat(n: int | None, vary: str) -> Name:
+    return Name(2, 768, data_seed=n if vary in ("data", "both") else None, seed=n if vary in ("init", "both") else None)
+
+
+def _seeded(name: Name, seed: int | None, data_seed: int | None) -> Name:
+    return Name(
+        name.depth,
+        name.width,
+        name.epochs,
+        name.decay,
+        name.data_seed if data_seed is None else data_seed,
+        name.seed if seed is None else seed,
+        corpus=name.corpus,
+    )

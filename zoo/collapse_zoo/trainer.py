@@ -1,0 +1,185 @@
+"""The Hugging Face Trainer, as the zoo needs it: an order that a seed fixes, whole checkpoints, a curve, progress."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from collapse.files import canonical
+from collapse.packing import Chunks
+from collapse_zoo.loss import IGNORED
+from collapse_zoo.runs import CURVE, Run
+
+Report = Callable[..., None]
+
+
+class Samples(Dataset[dict[str, Tensor]]):
+    """Chunks as the Trainer wants them; a negative index is a blank, in which nothing is to be predicted."""
+
+    def __init__(self, chunks: Chunks) -> None:
+        self.chunks = chunks
+
+    def __len__(self) -> int:
+        return len(self.chunks)
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        tokens_T = torch.from_numpy(np.asarray(self.chunks.tokens[max(index, 0)], dtype=np.int64))
+        return {"input_ids": tokens_T, "labels": torch.full_like(tokens_T, IGNORED) if index < 0 else tokens_T}
+
+
+class Order(Sampler[int]):
+    """The chunks in an order that depends on the seed and the epoch alone, filled up with blanks.
+
+    Filled up to whole global batches, so that each of several processes has its share of the last one; blanks add
+    nothing to a loss or a gradient.
+    """
+
+    def __init__(self, chunks: int, seed: int, multiple: int = 1) -> None:
+        self.chunks, self.seed, self.blanks, self.epoch = chunks, seed, -chunks % multiple, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the Trainer's loader before each epoch."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.chunks + self.blanks
+
+    def __iter__(self) -> Iterator[int]:
+        yield from np.random.default_rng([self.seed, self.epoch]).permutation(self.chunks).tolist()
+        yield from [-1] * self.blanks
+
+
+class ZooTrainer(transformers.Trainer):
+    """A Trainer whose checkpoints are whole or are not there, and which keeps validation and curve in the run."""
+
+    def __init__(self, run: Run, data_seed: int, steps_an_epoch: int, **options: Any) -> None:
+        super().__init__(compute_metrics=validation_metrics, **options)
+        self.run, self.data_seed, self.steps_an_epoch = run, data_seed, steps_an_epoch
+        self.validation: dict[str, float] = {}
+        # Trainer prints each log entry on stdout, which belongs to the results
+        self.remove_callback(transformers.trainer_callback.PrinterCallback)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> Order:
+        processes = self.args.world_size
+        multiple = self.args.per_device_train_batch_size * processes if processes > 1 else 1
+        return Order(len(self.train_dataset), self.data_seed, multiple)
+
+    def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
+        """As in the Trainer; the loss is the mean over tokens."""
+        metrics: dict[str, float] = super().evaluate(*arguments, **options)
+        self.validation = {name: metrics[f"eval_{name}"] for name in ("validation_loss", "accuracy", "perplexity")}
+        return metrics
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        self.accelerator.wait_for_everyone()  # each process writes its own random state
+        if self.args.should_save:
+            step, each = self.state.global_step, self.steps_an_epoch
+            ends = step % each == 0 or step == self.state.max_steps
+            folder = Path(self.args.output_dir) / f"checkpoint-{step}"
+            self.run.complete(folder, step, -(-step // each) - 1 if ends else None, self.validation if ends else {})
+
+
+@np.errstate(over="ignore")
+def validation_metrics(evaluated: Any) -> dict[str, float]:
+    """Mean loss over tokens, accuracy and perplexity, from each chunk's tokens, hits and summed loss."""
+    tokens, hits, loss = np.asarray(evaluated.predictions, dtype=np.float64).sum(0)
+    mean = float(loss / tokens)
+    return {"validation_loss": mean, "accuracy": float(hits / tokens), "perplexity": float(np.exp(mean))}
+
+
+class Watcher(transformers.TrainerCallback):
+    """Writes the curve and tells the progress; in one process of several."""
+
+    def __init__(self, run: Run, name: str, tokens_a_step: int, steps_an_epoch: int, progress: Report | None) -> None:
+        self.file = (run.path / CURVE).open("ab")
+        self.name, self.tokens_a_step, self.steps_an_epoch = name, tokens_a_step, steps_an_epoch
+        self.progress = progress
+        self.loss, self.seconds, self.steps, self.began = float("nan"), 0.0, 0, 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Over all steps so far, but not over validation and saving."""
+        return self.steps * self.tokens_a_step / self.seconds if self.seconds else 0.0
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.began = time.perf_counter()
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
+        line: dict[str, float] = {"step": state.global_step, "epoch": state.global_step / self.steps_an_epoch}
+        logs = logs or {}
+        if "loss" in logs:
+            self.seconds += time.perf_counter() - self.began
+            self.steps += 1
+            self.loss = logs["loss"]
+            self._write(line | {name: logs[name] for name in ("loss", "learning_rate", "grad_norm") if name in logs})
+            if self.progress:
+                note = f"{self.tokens_per_second:,.0f} tokens/s, loss {self.loss:.3f}"
+                self.progress(f"training {self.name}", state.global_step, state.max_steps, note)
+        elif "eval_validation_loss" in logs:
+            metrics = {name: logs[f"eval_{name}"] for name in ("validation_loss", "accuracy", "perplexity")}
+            self._write(line | metrics)
+        state.log_history.clear()  # the curve has it; a state that grows with it would be written at every checkpoint
+
+    def _write(self, line: dict[str, float]) -> None:
+        self.file.write(canonical({name: _plain(value) for name, value in line.items()}) + b"\n")
+        self.file.flush()
+
+    def close(self) -> None:
+        """Nothing is to come."""
+        self.file.close()
+
+
+class EveryEpoch(transformers.TrainerCallback):
+    """Checkpoints at the end of each epoch, after its validation, whatever else there are."""
+
+    def __init__(self, steps_an_epoch: int) -> None:
+        self.steps_an_epoch = steps_an_epoch
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step % self.steps_an_epoch == 0 or state.global_step == state.max_steps:
+            control.should_save = False  # the end of the epoch, which comes next, does
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_save = True
+
+
+class AfterCheckpoint(transformers.TrainerCallback):
+    """Calls a function after each whole checkpoint, while other processes wait at the next step."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.function()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps the Trainer's own lines and bars out of ours."""
+    from transformers.utils import logging as transformers_logging
+
+    logs = [logging.getLogger(name) for name in ("transformers", "accelerate")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.ERROR)
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)
+        transformers_logging.enable_progress_bar()
+
+
+def _plain(value: float) -> float | str:
+    """JSON has no NaN."""
+    return value if np.isfinite(value) else str(value)
