@@ -21,7 +21,7 @@ _PRODUCT = re.compile(r"(?P<depths>[\d,]+)x(?P<widths>[\d,]+)(?:_(?P<runs>[0-9A-
 
 
 @dataclass(frozen=True)
-class Member:
+class GridMember:
     """A run of a grid.
 
     Attributes:
@@ -33,7 +33,9 @@ class Member:
     checkpoints: tuple[int, ...]
 
 
-def grid(text: str, *, vary: str = "data", seeds: Sequence[int] = (), data_seeds: Sequence[int] = ()) -> list[Member]:
+def grid(
+    text: str, *, vary: str = "data", seeds: Sequence[int] = (), data_seeds: Sequence[int] = ()
+) -> list[GridMember]:
     """The members of a grid, in order.
 
     Args:
@@ -54,20 +56,25 @@ def grid(text: str, *, vary: str = "data", seeds: Sequence[int] = (), data_seeds
     if vary not in VARY:
         raise UsageError(f"--vary {vary} makes no sense; {near_names(vary, VARY)}")
     if text == "paper":
-        members = [Member(parse(f"{d}x{w}_{run}"), ks) for d, w, (run, ks) in product(DEPTHS, WIDTHS, _RUNS.items())]
+        members = [
+            GridMember(parse(f"{d}x{w}_{run}"), ks) for d, w, (run, ks) in product(DEPTHS, WIDTHS, _RUNS.items())
+        ]
     elif text == "seeds":
-        members = [Member(_repeat(None, vary), (0,)), *(Member(_repeat(n, vary), (0,)) for n in range(_REPEATS))]
+        members = [
+            GridMember(_repeat(None, vary), (0,)),
+            *(GridMember(_repeat(n, vary), (0,)) for n in range(_REPEATS)),
+        ]
     else:
         members = _product(text)
     initial: list[int | None] = [*seeds] or [None]
     order: list[int | None] = [*data_seeds] or [None]
     return [
-        Member(_seeded(member.name, seed, data_seed), member.checkpoints)
+        GridMember(_seeded(member.name, seed, data_seed), member.checkpoints)
         for member, seed, data_seed in product(members, initial, order)
     ]
 
 
-def _product(text: str) -> list[Member]:
+def _product(text: str) -> list[GridMember]:
     match = _PRODUCT.fullmatch(text)
     if not match:
         raise UsageError(
@@ -76,7 +83,7 @@ def _product(text: str) -> list[Member]:
     depths, widths = (match[name].strip(",").split(",") for name in ("depths", "widths"))
     runs = (match["runs"] or "01d").split(",")
     names = [parse(f"{depth}x{width}_{run}") for depth, width, run in product(depths, widths, runs)]
-    return [Member(name, (name.epochs - 1,)) for name in names]
+    return [GridMember(name, (name.epochs - 1,)) for name in names]
 
 
 def _repeat(n: int | None, vary: str) -> Name:

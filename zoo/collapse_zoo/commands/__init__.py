@@ -3,7 +3,7 @@
 import click
 
 from collapse import hookimpl
-from collapse_zoo.commands import catalogue, demo, train
+from collapse_zoo.commands import catalogue, demo, sweep, train
 
 
 class _InOrder(click.Group):
@@ -21,12 +21,15 @@ def zoo() -> None:
     collapse zoo list --width 768 --decay 0.1       the paper's measurements, and what was trained here
     collapse zoo info 12x1024_10L                   one model: its recipe, and what was measured
     collapse zoo train 2x64 --generated             train one, offline
+    collapse zoo sweep 1,2x64,128 --generated       train and measure many
     """
 
 
 zoo.add_command(catalogue.list_command, "list")
 zoo.add_command(catalogue.info_command, "info")
 zoo.add_command(train.command, "train")
+zoo.add_command(sweep.sweep_command, "sweep")
+zoo.add_command(sweep.status_command, "status")
 
 
 @hookimpl

@@ -83,10 +83,10 @@ def training_options(command: Command) -> Command:
     return command
 
 
-def source_of(options: dict[str, Any]) -> "Source":
-    """The text and tokenizer that the options name."""
+def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of :func:`collapse_zoo.sources.find_source`."""
     from collapse.errors import UsageError
-    from collapse_zoo.sources import STORIES, find_source
+    from collapse_zoo.sources import STORIES
 
     generated = options["generated"] or options["stories"] is not None
     if generated and options["text"]:
@@ -94,18 +94,19 @@ def source_of(options: dict[str, Any]) -> "Source":
     arguments = {name: options[name] for name in _SOURCE_NAMES}
     for name in ("text", "validation_text"):
         arguments[name] = list(arguments[name]) or None
-    return find_source(**arguments, generated=(options["stories"] or STORIES) if generated else None)
+    return arguments | {"generated": (options["stories"] or STORIES) if generated else None}
 
 
-def recipe_values(options: dict[str, Any], source: "Source") -> dict[str, Any]:
-    """The recipe's values that the options and the tokenizer give."""
+def recipe_values(options: dict[str, Any], source: "Source", cuda: bool | None = None) -> dict[str, Any]:
+    """The recipe's values that the options and the tokenizer give; ``cuda`` where it will run elsewhere."""
     values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
     values.setdefault("vocabulary", len(source.tokenizer))
     precision = options["precision"]
     if precision == "auto":
         import torch
 
-        cuda = options["device"] != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+        if cuda is None:
+            cuda = options["device"] != "cpu" and torch.cuda.is_available() and torch.cuda.is_bf16_supported()
         precision = "bf16" if cuda else "float32"
     return values | {"precision": precision}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from collapse_zoo.commands._options import recipe_values, source_of, training_arguments, training_options
+from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
 
 
 @click.command()
@@ -36,10 +36,11 @@ def command(
         raise click.UsageError(f"{model}: a run is trained whole; leave out @{name.checkpoint}")
     from collapse.cli._render import progress
     from collapse_zoo.names import name_of
+    from collapse_zoo.sources import find_source
     from collapse_zoo.training import train
 
     first = int(os.environ.get("RANK", "0")) == 0
-    source = source_of(options)
+    source = find_source(**source_arguments(options))
     recipe = name.recipe(seed=seed, data_seed=data_seed, **recipe_values(options, source))
     named = name_of(recipe, source.label)
     folder = output or f"runs/{named}"

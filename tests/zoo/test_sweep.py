@@ -1,0 +1,265 @@
+"""Sweeps: killed and run again, as jobs of submitit, and through SLURM's files."""
+
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+
+import pytest
+
+import collapse
+from collapse_zoo.catalogue import local_runs
+from collapse_zoo.runs import Run
+from collapse_zoo.sources import find_source
+from collapse_zoo.stories import stories, write_stories
+from collapse_zoo.sweeping import status
+from collapse_zoo.tokenizing import train_tokenizer
+
+GRID = ["1,2x16,32", "--data-seeds", "0,1"]
+MEMBERS = [f"texts-0{d}x00{w}_01d0{s}" for d in (1, 2) for w in (16, 32) for s in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("some") / "texts"
+    folder.mkdir()
+    write_stories(folder / "train.jsonl", 60, seed=1)
+    write_stories(folder / "validation.jsonl", 20, seed=2)
+    train_tokenizer(stories(200, seed=1), folder / "tokenizer", vocabulary=400)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def one_thread(monkeypatch):
+    """Several processes that each use every core get in each other's way."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+
+def words(texts, *more):
+    given = ["--text", texts / "train.jsonl", "--validation-text", texts / "validation.jsonl"]
+    sizes = ["--tokenizer", texts / "tokenizer", "--chunk-length", 64, "--batch-size", 8, "--max-steps", 6]
+    return [str(word) for word in (*given, *sizes, "--learning-rate", "1e-3", "--device", "cpu", *more)]
+
+
+def stamps(folder):
+    """When each finished model was written."""
+    runs = [run for run in local_runs(folder) if run.finished]
+    return {run.name: (run.path / "model.safetensors").stat().st_mtime_ns for run in runs}
+
+
+def kill_after(command, ready):
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+    while process.poll() is None and not ready():
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_killed_sweep_goes_on_into_one_table(texts, tmp_path, run):
+    output = tmp_path / "runs"
+    command = ["zoo", "sweep", *GRID, *words(texts), "--output", str(output)]
+    kill_after([sys.executable, "-m", "collapse", *command], lambda: len(stamps(output)) >= 3)
+    before = stamps(output)
+    listed = {each["member"]: each for each in status(output)}
+    assert list(listed) == MEMBERS
+    assert listed[MEMBERS[0]]["state"] == "done"
+    assert listed[MEMBERS[-1]]["state"] == "waiting"
+    done = run(*command)
+    assert "8 measurements of 8 members" in done.stdout
+    assert stamps(output).items() >= before.items()
+    table = collapse.Results.read(output / "results.csv").frame()
+    assert list(table["model"]) == [f"{member}@0" for member in MEMBERS]
+    assert table["val_loss"].notna().all()
+    assert len(collapse.Results.read(output / "results.json").rows) == 8
+    shown = run("zoo", "status", output).stdout
+    assert shown.count("done") == 8
+    assert "1 of 1" in shown
+
+
+def test_one_failure_does_not_stop_the_others(texts, tmp_path, run):
+    output = tmp_path / "runs"
+    (output / "texts-01x0016_01d").mkdir(parents=True)
+    (output / "texts-01x0016_01d" / "thesis.tex").write_text("mine")
+    failed = run("zoo", "sweep", "1x16,32", *words(texts), "--output", output, ok=False)
+    assert failed.returncode == 1
+    assert "1 of 2 members failed" in failed.stderr
+    assert "1 measurements of 2 members" in failed.stdout
+    states = {each["member"]: each["state"] for each in status(output)}
+    assert "holds other things than a run" in states["texts-01x0016_01d"]
+    assert states["texts-01x0032_01d"] == "done"
+
+
+def test_submitits_local_jobs_give_the_same_table(texts, tmp_path, run):
+    here, jobs = tmp_path / "here", tmp_path / "jobs"
+    run("zoo", "sweep", "1,2x16", *words(texts), "--output", here)
+    run(
+        "zoo", "sweep", "1,2x16", *words(texts), "--output", jobs, "--launcher", "local", "--parallel", 2, "--poll", 0.2
+    )
+    mine, theirs = (collapse.Results.read(folder / "results.json").rows for folder in (jobs, here))
+    assert [row.model for row in mine] == [row.model for row in theirs]
+    for row, other in zip(mine, theirs, strict=True):
+        assert row.measurements == pytest.approx(other.measurements, rel=1e-6)
+
+
+def test_a_local_job_that_was_killed_is_sent_again(texts, tmp_path, run):
+    output = tmp_path / "runs"
+    command = [sys.executable, "-m", "collapse", "zoo", "sweep", "2x16", *words(texts), "--output", str(output)]
+    command += ["--launcher", "local", "--poll", "0.2", "--max-steps", "40"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    member = Run(output / "texts-02x0016_01d")
+    while process.poll() is None and not member.checkpoints():
+        time.sleep(0.01)
+    os.kill(int((member.path / ".lock").read_text().split("\n")[0]), signal.SIGKILL)
+    out, said = process.communicate(timeout=200)
+    assert process.returncode == 0, said
+    assert "it is sent again and goes on from its last checkpoint" in said
+    assert "1 measurements of 1 members" in out
+    assert [line["step"] for line in member.curve() if "loss" in line] == list(range(1, 41))
+
+
+FAKE_SBATCH = """#!/bin/bash
+# Keeps the batch file, then runs each task of its array as SLURM would.
+n=$(($(cat {folder}/count 2>/dev/null || echo 100) + 1)); echo $n > {folder}/count
+file="${{@: -1}}"
+cp "$file" {folder}/batch-$n.sh
+tasks=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$file")
+for task in $(seq 0 ${{tasks:-0}}); do
+    if [ -n "$tasks" ]; then id=${{n}}_$task; else id=$n; fi
+    (
+        export SLURM_JOB_ID=$n SLURM_JOBID=$n SLURM_NTASKS=1 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0
+        export SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here SLURM_NNODES=1
+        [ -n "$tasks" ] && export SLURM_ARRAY_JOB_ID=$n SLURM_ARRAY_TASK_ID=$task
+        echo "$id|RUNNING" > {folder}/state-$id
+        bash "$file" > {folder}/out-$id 2>&1
+        if grep -q RUNNING {folder}/state-$id; then echo "$id|COMPLETED" > {folder}/state-$id; fi
+    ) > /dev/null 2>&1 &
+done
+echo "Submitted batch job $n"
+"""
+FAKE_SACCT = """#!/bin/bash
+echo "JobID|State"
+cat {folder}/state-* 2>/dev/null
+exit 0
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A folder with sbatch and sacct on PATH, and what they were given."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    for name, text in (("sbatch", FAKE_SBATCH), ("sacct", FAKE_SACCT)):
+        file = folder / name
+        file.write_text(text.format(folder=folder))
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return folder
+
+
+def flags(batch):
+    lines = [line.removeprefix("#SBATCH --") for line in batch.read_text().splitlines() if line.startswith("#SBATCH")]
+    return dict(line.split("=", 1) if "=" in line else (line, "") for line in lines)
+
+
+def test_slurm_gets_what_was_asked_for_and_what_was_preempted_again(texts, tmp_path, slurm):
+    output = tmp_path / "runs"
+    command = [sys.executable, "-m", "collapse", "zoo", "sweep", "1,2x16", *words(texts, "--max-steps", 60)]
+    command += ["--output", str(output), "--launcher", "slurm", "--partition", "gpu", "--account", "mine"]
+    command += ["--gpus", "1", "--cpus", "3", "--memory", "20", "--hours", "1.5", "--parallel", "7", "--poll", "0.3"]
+    command += ["--qos", "low", "--constraint", "h200", "--precision", "float32"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    victim = Run(output / "texts-02x0016_01d")
+    while process.poll() is None and not victim.checkpoints():
+        time.sleep(0.01)
+    assert process.poll() is None, process.communicate()
+    (slurm / "state-101_1").write_text("101_1|PREEMPTED\n")
+    os.kill(int((victim.path / ".lock").read_text().split("\n")[0]), signal.SIGKILL)
+    out, said = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert "2 measurements of 2 members" in out
+
+    batches = sorted(slurm.glob("batch-*.sh"))
+    assert len(batches) == 2  # the array, and the one that was lost, once
+    first, again = map(flags, batches)
+    asked = {
+        "partition": "gpu",
+        "account": "mine",
+        "qos": "low",
+        "constraint": "h200",
+        "gpus-per-node": "1",
+        "cpus-per-task": "3",
+        "mem": "20GB",
+        "time": "90",
+        "nodes": "1",
+        "ntasks-per-node": "1",
+        "job-name": "collapse-zoo",
+    }
+    for made in (first, again):
+        assert {key: made[key] for key in asked} == asked
+        assert made.keys() - asked.keys() <= {"array", "output", "error", "open-mode", "signal", "wckey"}
+    assert re.fullmatch(r"0-1%\d+", first["array"])
+    assert "array" not in again
+    for batch in batches:
+        subprocess.run(["bash", "-n", batch], check=True)
+    assert said.count("it is sent again") == 1
+    # it went on where it was: no step was logged twice, and the loss is that of a run left in peace
+    assert [line["step"] for line in victim.curve() if "loss" in line] == list(range(1, 61))
+    assert "going on after step" in (slurm / "out-102").read_text()
+    assert len(collapse.Results.read(output / "results.csv")) == 2
+
+
+def test_a_failed_job_says_why(texts, tmp_path, slurm, run):
+    output = tmp_path / "runs"
+    (output / "texts-01x0016_01d").mkdir(parents=True)
+    (output / "texts-01x0016_01d" / "thesis.tex").write_text("mine")
+    options = ["--launcher", "slurm", "--gpus", 0, "--poll", 0.2]
+    failed = run("zoo", "sweep", "1x16", *words(texts), "--output", output, *options, ok=False)
+    assert failed.returncode == 1
+    assert "holds other things than a run" in failed.stderr
+    assert len(list(slurm.glob("batch-*.sh"))) == 1  # its own fault: not sent again
+
+
+def test_a_machine_without_sbatch(texts, tmp_path, run, monkeypatch):
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable))
+    refused = run("zoo", "sweep", "1x16", *words(texts), "--output", tmp_path, "--launcher", "slurm", ok=False)
+    assert refused.returncode == 2
+    assert "there is no sbatch here" in refused.stderr
+    assert "--launcher local" in refused.stderr
+
+
+def test_what_is_no_grid(run, tmp_path):
+    for grid, said in (("papr", "did you mean paper"), ("1,2x63", "heads do not divide"), ("1x64_01q", "weight decay")):
+        refused = run("zoo", "sweep", grid, "--generated", ok=False, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+    refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", ok=False, cwd=tmp_path)
+    assert "--seeds 1,x makes no sense" in refused.stderr
+    refused = run("zoo", "status", tmp_path / "none", ok=False)
+    assert refused.returncode == 2
+    listed = run("zoo", "sweep", "paper", "--dry-run")
+    assert len(listed.stdout.splitlines()) == 150
+    assert "150 runs, 210 measurements" in listed.stderr
+
+
+def test_a_member_on_two_processes(texts, tmp_path):
+    from collapse_zoo.grids import grid
+    from collapse_zoo.sweeping import plan, sweep
+
+    source = {
+        "text": str(texts / "train.jsonl"),
+        "validation_text": str(texts / "validation.jsonl"),
+        "tokenizer": str(texts / "tokenizer"),
+    }
+    values = {"chunk_length": 64, "batch_size": 8, "max_steps": 4, "precision": "float32"}
+    planned, found = plan(
+        grid("1x16"), tmp_path / "runs", source=source, values=values, training={"device": "cpu"}, processes=2
+    )
+    made = sweep(planned, found, tmp_path / "runs")
+    assert not made.problems
+    record = Run(tmp_path / "runs" / "texts-01x0016_01d").record
+    assert record["processes"] == 2
+    assert len(made.rows) == 1
+    assert find_source(**source).identity() == record["text"]

@@ -1,0 +1,122 @@
+"""collapse zoo sweep and status: many models, and how far they are."""
+
+import json
+from typing import Any
+
+import click
+
+from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
+
+
+@click.command()
+@click.argument("grid")
+@click.option("--output", default="runs", show_default=True, metavar="DIR", help="Where the run directories go.")
+@click.option("--vary", default="data", show_default=True, help="What repeats vary: data, init or both.")
+@click.option("--seeds", metavar="N,N", help="Each member once with each seed of the initialization.")
+@click.option("--data-seeds", metavar="N,N", help="Each member once with each seed of the order.")
+@click.option("--launcher", type=click.Choice(["local", "slurm"]), help="As jobs: processes here, or SLURM's.")
+@click.option("--parallel", type=click.IntRange(min=1), help="Jobs at a time.  [default: 1 local, 16 on SLURM]")
+@click.option("--partition", help="SLURM partition.")
+@click.option("--account", help="SLURM account.")
+@click.option("--qos", help="SLURM quality of service.")
+@click.option("--constraint", help="SLURM constraint, such as a kind of GPU.")
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs a job.  [default: 1 on SLURM]")
+@click.option("--cpus", type=click.IntRange(min=1), default=4, show_default=True, help="CPU cores a job.")
+@click.option("--memory", type=click.IntRange(min=1), metavar="GB", help="Memory a job.")
+@click.option("--hours", type=click.FloatRange(min=0.02), default=24.0, show_default=True, help="Wall time a job.")
+@click.option("--resubmissions", type=click.IntRange(min=0), default=5, show_default=True, help="Of a job pre-empted.")
+@click.option("--poll", default=30.0, show_default=True, metavar="SECONDS", help="Between two looks at the jobs.")
+@click.option("--dry-run", is_flag=True, help="Only list the members.")
+@training_options
+def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None:
+    """Train, collect and measure many models, into one results table.
+
+    GRID is `paper` (30 architectures, 150 runs, 210 measurements), `seeds` (02x0768_01d and 20 repeats; the paper says
+    that they vary the order of the data, in one place also the initialization: --vary), or a product of depths, widths
+    and recipes such as 1,2x64,128 or 2x768_01d,10L. Run it again and finished work is not done again.
+
+    \b
+    collapse zoo sweep 1,2x64,128 --data-seeds 0,1 --generated --chunk-length 256
+    collapse zoo sweep paper --launcher slurm --partition gpu --account mine --gpus 1 --hours 48
+    """
+    from collapse_zoo.grids import grid as members_of
+
+    members = members_of(
+        grid, vary=options["vary"], seeds=_numbers(options, "seeds"), data_seeds=_numbers(options, "data_seeds")
+    )
+    if dry_run:
+        for member in members:
+            click.echo(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))
+        click.echo(f"{len(members)} runs, {sum(len(member.checkpoints) for member in members)} measurements", err=True)
+        return
+    from collapse.cli._render import progress
+    from collapse.errors import CollapseError
+    from collapse_zoo.launching import Resources
+    from collapse_zoo.sources import find_source
+    from collapse_zoo.sweeping import plan, sweep
+
+    launcher, slurm = options["launcher"], options["launcher"] == "slurm"
+    gpus = options["gpus"] if options["gpus"] is not None else int(slurm)
+    source = source_arguments(options)
+    values = recipe_values(options, find_source(**source), cuda=gpus > 0 if slurm else None)
+    training = training_arguments(options)
+    planned, found = plan(members, output, source=source, values=values, training=training, processes=max(1, gpus))
+    resources = Resources(
+        **{name: options[name] for name in ("partition", "account", "qos", "constraint", "hours", "cpus")},
+        gpus=gpus,
+        memory_gb=options["memory"],
+        parallel=options["parallel"] or (16 if slurm else 1),
+    )
+    done = sum(member.done for member in planned)
+    already = f", {done} of them done already" if done else ""
+    click.echo(f"{len(planned)} members into {output}/{already}", err=True)
+    with progress() as report:
+        made = sweep(
+            planned,
+            found,
+            output,
+            launcher=launcher,
+            resources=resources,
+            resubmissions=options["resubmissions"],
+            poll_seconds=options["poll"],
+            progress=report,
+        )
+    click.echo(
+        f"{len(made.rows)} measurements of {len(planned)} members in {made.results}; next: "
+        f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
+    )
+    if made.problems:
+        lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
+        raise CollapseError(
+            f"{len(made.problems)} of {len(planned)} members failed; mend this, and run the same command again:\n"
+            f"{lines}"
+        )
+
+
+@click.command()
+@click.argument("folder", default="runs", metavar="[DIR]")
+@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
+def status_command(folder: str, as_json: bool) -> None:
+    """Show how far each member of a sweep is, or why it failed."""
+    from collapse.cli._render import print_records
+    from collapse.errors import UsageError
+    from collapse_zoo.sweeping import status
+
+    members = status(folder)
+    if as_json:
+        click.echo(json.dumps(members, indent=1))
+        return
+    if not members:
+        raise UsageError(f"no run is in {folder}: name the folder of --output, or begin: collapse zoo sweep GRID")
+    columns = ["member", "epochs", "chunks collected", "measured", "published", "state"]
+    print_records(columns, [list(member.values()) for member in members])
+
+
+def _numbers(options: dict[str, Any], name: str) -> list[int]:
+    from collapse.errors import UsageError
+
+    text = options[name] or ""
+    parts = [each.strip() for each in text.split(",") if each.strip()]
+    if not all(part.isdigit() for part in parts):
+        raise UsageError(f"--{name.replace('_', '-')} {text} makes no sense: give whole numbers, such as 0,1,2")
+    return [int(part) for part in parts]

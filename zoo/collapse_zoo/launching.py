@@ -1,0 +1,184 @@
+"""Members as jobs, through submitit: on SLURM, or as processes of this machine; what was pre-empted is sent again."""
+
+import logging
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError
+from collapse_zoo.members import Member, work
+
+log = logging.getLogger("collapse")
+
+_GONE = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "INTERRUPTED", "REVOKED")
+"""States of a job that ended through no fault of its own; it goes on from its last checkpoint."""
+
+_ENDED = (*_GONE, "COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "FINISHED")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a job asks for.
+
+    Attributes:
+        partition, account, qos, constraint: SLURM's.
+        hours: Of wall time.
+        gpus: A job.
+        cpus: A job.
+        memory_gb: A job; None for the partition's default.
+        parallel: Jobs at a time.
+    """
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    hours: float = 24.0
+    gpus: int = 1
+    cpus: int = 4
+    memory_gb: int | None = None
+    parallel: int = 16
+
+
+class Job:
+    """What submitit runs; pre-empted, it asks to be queued again and goes on where it was."""
+
+    def __call__(self, member: Member) -> str | None:
+        """Do a member's work; returns what went wrong."""
+        logging.basicConfig(level=logging.INFO, format="%(message)s")  # into the job's log
+        try:
+            work(member)
+        except CollapseError as error:
+            return str(error)
+        return None
+
+    def checkpoint(self, member: Member) -> Any:
+        """Called by submitit before a job is pre-empted or timed out."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, member)
+
+
+def launch(
+    members: Sequence[Member],
+    launcher: str,
+    folder: Path,
+    resources: Resources,
+    *,
+    resubmissions: int = 5,
+    poll_seconds: float = 30.0,
+    told: Callable[[dict[str, str]], None] | None = None,
+) -> dict[str, str]:
+    """Do members as jobs and wait for them.
+
+    Args:
+        members: What to do.
+        launcher: "slurm", or "local" for processes of this machine.
+        folder: Where submitit keeps its files and the logs.
+        resources: What each asks for.
+        resubmissions: How often a member that was pre-empted is sent again.
+        poll_seconds: Between two looks at the jobs.
+        told: Called with each member's state.
+
+    Returns:
+        What went wrong, by member.
+
+    Raises:
+        UsageError: There is no SLURM here.
+    """
+    executor = _executor(launcher, folder, resources)
+    waiting, jobs = list(members), dict[str, tuple[Member, Any]]()
+    sent, states, problems = dict[str, int](), dict[str, str](), dict[str, str]()
+    slots = resources.parallel if launcher == "local" else len(members)
+    while waiting or jobs:
+        fresh, waiting = waiting[: slots - len(jobs)], waiting[slots - len(jobs) :]
+        if fresh:
+            for member, job in zip(fresh, _submit(executor, fresh), strict=True):
+                jobs[member.name] = (member, job)
+                sent[member.name] = sent.get(member.name, 0) + 1
+                log.info("%s is job %s, its log %s", member.name, job.job_id, job.paths.stdout)
+        time.sleep(poll_seconds)
+        for name, (member, job) in list(jobs.items()):
+            states[name] = state = _state(job)
+            if state not in _ENDED:
+                continue
+            del jobs[name]
+            if member.done:
+                states[name] = "done"
+            elif state in _GONE and sent[name] <= resubmissions:
+                log.info("%s was lost (%s): it is sent again and goes on from its last checkpoint", name, state.lower())
+                waiting.append(member)
+            else:
+                problems[name] = _problem(job, state)
+        if told:
+            told(states)
+    return problems
+
+
+def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
+    import submitit
+
+    if launcher == "local":
+        executor = submitit.LocalExecutor(folder)
+        executor.update_parameters(timeout_min=int(resources.hours * 60), gpus_per_node=0)
+        return executor
+    if shutil.which("sbatch") is None:
+        raise UsageError(
+            "there is no sbatch here: --launcher slurm runs on a SLURM login node. Without SLURM leave --launcher out "
+            "(one after the other), or use --launcher local"
+        )
+
+    # submitit asks for srun, which it also uses by default. A member is one task: without srun only sbatch has to be
+    # there, and torchrun finds all the GPUs.
+    submitit.SlurmExecutor.affinity = classmethod(lambda cls: 2)
+    made = submitit.SlurmExecutor(folder)
+    given = {
+        "partition": resources.partition,
+        "account": resources.account,
+        "qos": resources.qos,
+        "constraint": resources.constraint,
+        "gpus_per_node": resources.gpus or None,
+        "mem": f"{resources.memory_gb}GB" if resources.memory_gb else None,
+    }
+    made.update_parameters(
+        job_name="collapse-zoo",
+        time=max(1, round(resources.hours * 60)),
+        nodes=1,
+        ntasks_per_node=1,
+        cpus_per_task=resources.cpus,
+        array_parallelism=resources.parallel,
+        use_srun=False,
+        **{key: value for key, value in given.items() if value is not None},
+    )
+    return made
+
+
+def _submit(executor: Any, members: Sequence[Member]) -> list[Any]:
+    try:
+        return list(executor.map_array(Job(), members))
+    except Exception as error:  # what a queue answers is its own
+        raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
+
+
+def _state(job: Any) -> str:
+    """SLURM's word for it (``CANCELLED by 1000`` is CANCELLED); a local job that left no result was interrupted."""
+    if job.paths.result_pickle.exists():
+        return "FINISHED"
+    info = job.get_info(mode="force")
+    state = str((info or {}).get("State") or job.state).split()
+    if not state:
+        return "UNKNOWN"
+    return "INTERRUPTED" if state[0] == "FINISHED" else state[0].rstrip("+")
+
+
+def _problem(job: Any, state: str) -> str:
+    if state == "FINISHED":
+        error = job.exception()
+        if error is None:
+            return str(job.result())
+        said = [line for line in str(error).splitlines() if "Error" in line] or [str(error)]
+        return f"{said[-1].strip()}; see {job.paths.stderr}"
+    return f"its job {job.job_id} ended ({state.lower()}); see {job.paths.stderr}"

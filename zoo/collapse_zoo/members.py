@@ -1,0 +1,109 @@
+"""One member of a sweep: trained, collected, measured; a file says how, so that any machine can do it.
+
+``python -m collapse_zoo.members FILE`` trains the member of a file; torchrun runs it on several GPUs.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError
+from collapse.files import write_atomic
+from collapse_zoo.measuring import measure_run
+from collapse_zoo.recipes import Recipe
+from collapse_zoo.runs import Run
+from collapse_zoo.sources import Source, find_source
+from collapse_zoo.training import train
+
+Report = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class Member:
+    """What a member needs.
+
+    Attributes:
+        name: The run's name.
+        folder: Its run directory.
+        recipe: How to build and train it.
+        source: Arguments of :func:`collapse_zoo.sources.find_source`.
+        training: Further arguments of :func:`collapse_zoo.training.train`.
+        checkpoints: Which k are measured.
+        processes: GPUs of this machine to train on.
+    """
+
+    name: str
+    folder: str
+    recipe: Recipe
+    source: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    checkpoints: tuple[int, ...] = (0,)
+    processes: int = 1
+
+    @property
+    def run(self) -> Run:
+        """Its run."""
+        return Run(Path(self.folder))
+
+    @property
+    def done(self) -> bool:
+        """Whether it is trained and every checkpoint is measured."""
+        measured = {row.model for row in self.run.results()}
+        return self.run.finished and all(f"{self.name}@{k}" in measured for k in self.checkpoints)
+
+    def write(self, file: Path) -> None:
+        """Write it to a file."""
+        write_atomic(file, json.dumps(asdict(self), indent=1).encode())
+
+    @classmethod
+    def read(cls, file: Path) -> "Member":
+        """The member of a file."""
+        values = json.loads(file.read_text())
+        recipe, checkpoints = Recipe.from_dict(values.pop("recipe")), tuple(values.pop("checkpoints"))
+        return cls(recipe=recipe, checkpoints=checkpoints, **values)
+
+
+def work(member: Member, source: Source | None = None, progress: Report | None = None) -> None:
+    """Train, collect and measure a member; what is done is not done again.
+
+    Raises:
+        CollapseError: It could not be done.
+    """
+    source = source or find_source(**member.source)
+    if member.processes > 1 and not member.run.finished:
+        _train_on_many(member)
+    else:
+        train(member.recipe, source, member.folder, name=member.name, progress=progress, **member.training)
+    device = member.training.get("device", "auto")
+    measure_run(member.run, source, checkpoints=member.checkpoints, device=device, progress=progress)
+
+
+def _train_on_many(member: Member) -> None:
+    file = Path(member.folder).with_name(f".{member.name}.member.json")
+    member.write(file)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(member.processes)]
+    process = subprocess.Popen([*launch, "-m", "collapse_zoo.members", str(file)])
+    try:
+        if process.wait():
+            problem = (member.run.record or {}).get("problem")
+            raise CollapseError(
+                problem or f"training {member.name} on {member.processes} processes failed; see its log"
+            )
+    finally:  # a signal that ends this process ends training too
+        process.terminate()
+        process.wait()
+        file.unlink(missing_ok=True)
+
+
+def main() -> None:
+    """Train the member of a file, as one of several processes."""
+    member = Member.read(Path(sys.argv[1]))
+    train(member.recipe, find_source(**member.source), member.folder, name=member.name, **member.training)
+
+
+if __name__ == "__main__":
+    main()
