@@ -15,7 +15,7 @@ import torch
 from _report import report
 
 import collapse
-from collapse.cli._options import _model_arg
+from collapse.cli._options import key_value
 from collapse.files import home
 from collapse.models import LanguageModel, load_model, load_tokenizer
 from collapse.packing import pack
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--model-arg", action="append", default=[])
     parser.add_argument("--output")
     options = parser.parse_args()
-    model_args = dict(_model_arg(each) for each in options.model_arg)
+    model_args = dict(key_value(each, "--model-arg") for each in options.model_arg)
     plan = plan_collection(
         options.model,
         text=options.text,

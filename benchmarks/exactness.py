@@ -20,7 +20,7 @@ import transformers
 from _report import report
 
 import collapse
-from collapse.cli._options import _model_arg
+from collapse.cli._options import key_value
 
 
 def main() -> int:
@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--model-arg", action="append", default=[])
     parser.add_argument("--output")
     options = parser.parse_args()
-    model_args = dict(_model_arg(each) for each in options.model_arg)
+    model_args = dict(key_value(each, "--model-arg") for each in options.model_arg)
     with tempfile.TemporaryDirectory() as folder:
         store = collapse.collect(
             options.model,

@@ -166,7 +166,7 @@ def _parse_header(header: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, *, option: str = "--store") -> Iterator[None]:
     """Hold a folder's lock: process id, host and start time in ``.lock``, recognized when its holder is gone.
 
     Raises:
@@ -184,7 +184,7 @@ def locked(folder: Path) -> Iterator[None]:
         with suppress(OSError, ValueError):
             pid, host = lock.read_text().split("\n")[:2]
         raise CollapseError(
-            f"{folder} is in use by process {pid} on {host}: wait for it, or use another --store "
+            f"{folder} is in use by process {pid} on {host}: wait for it, or use another {option} "
             f"(if that process is surely gone, delete {lock})"
         ) from error
     except OSError as error:

@@ -302,11 +302,11 @@ class Collection:
                 "transformers": transformers.__version__,
                 "python": sys.version.split()[0],
             },
-            "command": _command(),
+            "command": command_line(),
         }
 
 
-def _command() -> str | None:
+def command_line() -> str | None:
     """The command line without absolute paths, which are nobody else's business; None in a notebook or script."""
     program = Path(sys.argv[0])
     if program.name != "collapse" and program.parts[-2:] != ("collapse", "__main__.py"):

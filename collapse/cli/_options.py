@@ -55,7 +55,7 @@ def collect_arguments(options: dict[str, Any]) -> dict[str, Any]:
     arguments["text"] = list(options["text"]) or None
     arguments["validation_text"] = list(options["validation_text"]) or None
     arguments["batch_size"] = _batch_size(options["batch_size"])
-    arguments["model_args"] = dict(_model_arg(each) for each in options["model_args"])
+    arguments["model_args"] = dict(key_value(each, "--model-arg") for each in options["model_args"])
     arguments["fast_attention"] = not arguments.pop("no_fast_attention")
     arguments["without"] = ["covariance"] if arguments.pop("no_covariance") else []
     return arguments
@@ -79,10 +79,12 @@ def _batch_size(text: str) -> int | str:
     return int(text)
 
 
-def _model_arg(text: str) -> tuple[str, Any]:
+def key_value(text: str, option: str) -> tuple[str, Any]:
+    """``key=value`` as (key, value), the value read as JSON where it is that."""
     key, equals, value = text.partition("=")
     if not equals or not key.isidentifier():
-        raise UsageError(f"--model-arg {text} makes no sense: give key=value, such as gguf_file=model.Q4_1.gguf")
+        example = "gguf_file=model.Q4_1.gguf" if option == "--model-arg" else "key=0.1"
+        raise UsageError(f"{option} {text} makes no sense: give key=value, such as {example}")
     try:
         return key, json.loads(value)
     except ValueError:

@@ -278,6 +278,26 @@ def test_what_cannot_be_trained(given, said, texts, run, tmp_path):
     assert said in refused.stderr
 
 
+def test_any_other_value_is_taken_and_recorded(texts, run, tmp_path):
+    more = ["--config-arg", "layer_norm_epsilon=0.01", "--trainer-arg", "lr_scheduler_type=cosine", "--max-steps", 2]
+    run("zoo", "train", "1x16", *words(texts, *more, "--output", tmp_path / "run", "--precision", "bf16"))
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["layer_norm_epsilon"] == 0.01
+    record = Run(tmp_path / "run").record
+    assert record["arguments"]["lr_scheduler_type"] == "cosine"
+    assert record["recipe"]["config"] == {"layer_norm_epsilon": 0.01}
+    assert record["arguments"]["bf16"]
+    for option, said in (("--config-arg", "layer_norm_epsilon"), ("--trainer-arg", "does not take")):
+        refused = run("zoo", "train", "1x16", *words(texts, option, "layer_norm_epsilom=1"), ok=False, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert said in refused.stderr
+
+
+def test_an_integration_that_is_not_there(source, tmp_path):
+    with pytest.raises(CollapseError, match=r"training cannot begin: .*no_such_thing"):
+        train(small(), source, tmp_path / "run", report_to=["no_such_thing"])
+
+
 def test_a_batch_that_processes_do_not_divide(source, tmp_path, monkeypatch):
     import transformers
 

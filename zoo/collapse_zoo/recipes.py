@@ -1,9 +1,10 @@
 """Recipes: a depth and a width become a GPT-Neo of the paper's form, and how it is trained (Wu & Papyan 2024, §3.1)."""
 
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from collapse.errors import UsageError
+from collapse.errors import UsageError, near_names
 
 HEADS = 16
 VOCABULARY = 50_257
@@ -35,6 +36,8 @@ class Recipe:
         precision: "bf16" (autocast), or "float32".
         seed: Of the initialization.
         data_seed: Of the order of the chunks.
+        config: Further values of transformers' GPTNeoConfig.
+        trainer: Further arguments of its TrainingArguments.
     """
 
     depth: int
@@ -55,6 +58,8 @@ class Recipe:
     precision: str = "bf16"
     seed: int = SEED
     data_seed: int = SEED
+    config: Mapping[str, Any] = field(default_factory=dict)
+    trainer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.batch_size == 0:
@@ -86,29 +91,35 @@ class Recipe:
         """The transformers configuration."""
         from transformers import GPTNeoConfig
 
-        return GPTNeoConfig(
-            vocab_size=self.vocabulary,
-            hidden_size=self.width,
-            num_layers=self.depth,
-            num_heads=self.heads,
-            intermediate_size=4 * self.width,
-            attention_types=[[[("global", "local")[layer % 2]], 1] for layer in range(self.depth)],
-            max_position_embeddings=self.chunk_length,
-            window_size=self.window,
-            activation_function="gelu_new",
-            layer_norm_epsilon=1e-5,
-            initializer_range=0.02,
-            attention_dropout=0.0,
-            embed_dropout=0.0,
-            resid_dropout=0.0,
-            tie_word_embeddings=True,
-            bos_token_id=self.vocabulary - 1,
-            eos_token_id=self.vocabulary - 1,
-        )
+        values = {
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.width,
+            "num_layers": self.depth,
+            "num_heads": self.heads,
+            "intermediate_size": 4 * self.width,
+            "attention_types": [[[("global", "local")[layer % 2]], 1] for layer in range(self.depth)],
+            "max_position_embeddings": self.chunk_length,
+            "window_size": self.window,
+            "activation_function": "gelu_new",
+            "layer_norm_epsilon": 1e-5,
+            "initializer_range": 0.02,
+            "attention_dropout": 0.0,
+            "embed_dropout": 0.0,
+            "resid_dropout": 0.0,
+            "tie_word_embeddings": True,
+            "bos_token_id": self.vocabulary - 1,
+            "eos_token_id": self.vocabulary - 1,
+        }
+        for name in self.config:
+            if not hasattr(GPTNeoConfig(), name):
+                raise UsageError(
+                    f"GPT-Neo's configuration has no {name!r}; {near_names(name, GPTNeoConfig().to_dict())}"
+                )
+        return GPTNeoConfig(**values | dict(self.config))
 
     @property
     def n_params(self) -> int:
-        """Parameters, the tied embedding counted once.
+        """Parameters, the tied embedding counted once, where ``config`` changes no size.
 
         >>> Recipe(12, 1024).n_params, Recipe(2, 768).n_params, Recipe(1, 64).n_params
         (204680192, 54342912, 3397440)

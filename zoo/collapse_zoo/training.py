@@ -3,7 +3,6 @@
 import logging
 import os
 import platform
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.files import locked
 from collapse.models import first_line
 from collapse.packing import Chunks
+from collapse.passes import command_line
 from collapse_zoo.model import build
 from collapse_zoo.names import name_of
 from collapse_zoo.recipes import Recipe
@@ -70,6 +70,7 @@ def train(
     """
     run = Run(Path(folder))
     name = name or str(name_of(recipe, source.label))
+    recipe.configuration()  # a slip is told before anything is written
     _check_vocabulary(recipe, source)
     _check_same(run, recipe, source)
     arguments = _arguments(recipe, run, device, compile_model, save_every, source, report_to)
@@ -110,17 +111,20 @@ def _train(
     arguments.distributed_state.wait_for_everyone()
     model = build(recipe, fast_attention=fast_attention)
     _name_end_of_text(model, source.tokenizer)
-    trainer = ZooTrainer(
-        run,
-        recipe.data_seed,
-        steps_an_epoch,
-        model=model,
-        args=arguments,
-        train_dataset=Samples(chunks),
-        eval_dataset=None if validation is None else Samples(validation),
-        processing_class=source.tokenizer,
-        data_collator=transformers.default_data_collator,  # chunks have one length: nothing to pad
-    )
+    try:
+        trainer = ZooTrainer(
+            run,
+            recipe.data_seed,
+            steps_an_epoch,
+            model=model,
+            args=arguments,
+            train_dataset=Samples(chunks),
+            eval_dataset=None if validation is None else Samples(validation),
+            processing_class=source.tokenizer,
+            data_collator=transformers.default_data_collator,  # chunks have one length: nothing to pad
+        )
+    except (RuntimeError, ImportError, ValueError) as error:  # a package of --report-to that is not installed
+        raise CollapseError(f"training cannot begin: {first_line(error)}") from error
     trainer.add_callback(EveryEpoch(steps_an_epoch))
     if measure and first:
         missing = partial(_measure_missing, run, source, str(arguments.device), report)
@@ -164,38 +168,42 @@ def _arguments(
         raise UsageError("no device 'cuda' here: use --device cpu or auto")
     cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
     with quiet():
-        arguments = transformers.TrainingArguments(
-            output_dir=str(run.path / CHECKPOINTS),
-            num_train_epochs=recipe.epochs,
-            max_steps=recipe.max_steps or -1,
-            learning_rate=recipe.learning_rate,
-            weight_decay=recipe.weight_decay,
-            adam_beta1=recipe.adam_beta1,
-            adam_beta2=recipe.adam_beta2,
-            adam_epsilon=recipe.adam_epsilon,
-            max_grad_norm=recipe.max_grad_norm,
-            lr_scheduler_type="linear",
-            bf16=recipe.precision == "bf16",
-            seed=recipe.seed,
-            data_seed=recipe.data_seed,
-            save_strategy="steps" if save_every else "epoch",
-            save_steps=save_every or 500,
-            eval_strategy="epoch",
-            logging_strategy="steps",
-            logging_steps=1,
-            report_to=list(report_to) or "none",
-            run_name=run.path.name,
-            logging_nan_inf_filter=False,
-            disable_tqdm=True,
-            remove_unused_columns=False,
-            use_cpu=cpu,
-            ddp_backend="gloo" if cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
-            ddp_find_unused_parameters=False,
-            ddp_broadcast_buffers=False,
-            ddp_timeout=_DAY,  # the others wait while one packs or measures
-            dataloader_pin_memory=not cpu,
-            torch_compile=compile_model,
-        )
+        values: dict[str, Any] = {
+            "output_dir": str(run.path / CHECKPOINTS),
+            "num_train_epochs": recipe.epochs,
+            "max_steps": recipe.max_steps or -1,
+            "learning_rate": recipe.learning_rate,
+            "weight_decay": recipe.weight_decay,
+            "adam_beta1": recipe.adam_beta1,
+            "adam_beta2": recipe.adam_beta2,
+            "adam_epsilon": recipe.adam_epsilon,
+            "max_grad_norm": recipe.max_grad_norm,
+            "lr_scheduler_type": "linear",
+            "bf16": recipe.precision == "bf16",
+            "seed": recipe.seed,
+            "data_seed": recipe.data_seed,
+            "save_strategy": "steps" if save_every else "epoch",
+            "save_steps": save_every or 500,
+            "eval_strategy": "epoch",
+            "logging_strategy": "steps",
+            "logging_steps": 1,
+            "report_to": list(report_to) or "none",
+            "run_name": run.path.name,
+            "logging_nan_inf_filter": False,
+            "disable_tqdm": True,
+            "remove_unused_columns": False,
+            "use_cpu": cpu,
+            "ddp_backend": "gloo" if cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
+            "ddp_find_unused_parameters": False,
+            "ddp_broadcast_buffers": False,
+            "ddp_timeout": _DAY,  # the others wait while one packs or measures
+            "dataloader_pin_memory": not cpu,
+            "torch_compile": compile_model,
+        }
+        try:
+            arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
+        except (TypeError, ValueError, ImportError) as error:
+            raise UsageError(f"the Trainer does not take these arguments: {first_line(error)}") from error
         processes = arguments.world_size
         arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs are for torchrun: DataParallel would multiply batches
     if recipe.batch_size % processes:
@@ -230,7 +238,7 @@ def _begin(
             "device": str(arguments.device),
             "processes": arguments.world_size,
             "fast_attention": fast,
-            "command": " ".join(sys.argv),
+            "command": command_line(),
             "versions": {
                 "python": platform.python_version(),
                 "torch": torch.__version__,
@@ -332,7 +340,7 @@ def _brief(value: Any) -> str:
 
 
 def _alone(run: Run, arguments: transformers.TrainingArguments) -> Any:
-    return locked(run.path) if arguments.process_index == 0 else nullcontext()
+    return locked(run.path, option="--output") if arguments.process_index == 0 else nullcontext()
 
 
 def _now() -> str:

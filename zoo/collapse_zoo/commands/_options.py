@@ -46,6 +46,8 @@ _RECIPE: tuple[Callable[[Any], Any], ...] = (
     click.option("--adam-beta2", type=float, help="[default: 0.999]"),
     click.option("--adam-epsilon", type=float, help="[default: 1e-8]"),
     click.option("--max-grad-norm", type=float, help="Clips the gradient.  [default: 1.0]"),
+    click.option("--config-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of GPTNeoConfig."),
+    click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other of TrainingArguments."),
     click.option(
         "--precision",
         type=click.Choice(["auto", "bf16", "float32"]),
@@ -99,8 +101,12 @@ def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
 
 def recipe_values(options: dict[str, Any], source: "Source", cuda: bool | None = None) -> dict[str, Any]:
     """The recipe's values that the options and the tokenizer give; ``cuda`` where it will run elsewhere."""
+    from collapse.cli._options import key_value
+
     values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
     values.setdefault("vocabulary", len(source.tokenizer))
+    for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
+        values[name] = dict(key_value(each, f"--{option.replace('_', '-')}") for each in options[option])
     precision = options["precision"]
     if precision == "auto":
         import torch
