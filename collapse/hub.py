@@ -1,14 +1,50 @@
 """The Hugging Face Hub: which commit a name stands for, and single small files. Light: no torch, no transformers."""
 
+import logging
 import re
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from json import JSONDecodeError
 from pathlib import Path
+from typing import TypeVar
 
 from collapse.errors import CollapseError, UsageError
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _TIMEOUT = 10.0
+_TRIES, _FIRST_WAIT, _LONGEST_WAIT = 6, 0.5, 60.0
+_TRANSIENT = (408, 409, 429, 500, 502, 503, 504)
+
+log = logging.getLogger("collapse")
+T = TypeVar("T")
+
+
+def steadily(call: Callable[[], T]) -> T:
+    """Call the Hub again where it is busy or the connection was lost: six times, waiting longer each time.
+
+    The client repeats some of its requests and not others. What is called must be safe to repeat: a commit names its
+    parent, so that one which did arrive is not made twice.
+    """
+    from huggingface_hub import errors
+
+    wait = _FIRST_WAIT
+    for left in reversed(range(_TRIES)):
+        try:
+            return call()
+        except (errors.EntryNotFoundError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError):
+            raise
+        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
+            response = getattr(error, "response", None)
+            if not left or (response is not None and response.status_code not in _TRANSIENT):
+                raise
+            asked = response.headers.get("Retry-After", "") if response is not None else ""
+            pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, _LONGEST_WAIT)
+            log.info("the Hub did not answer (%s); once more in %.1f s", _first_line(error), pause)
+            time.sleep(pause)
+            wait *= 2
+    raise AssertionError("unreachable")  # the last try returns or raises
 
 
 def split_revision(name: str) -> tuple[str, str | None]:
@@ -45,7 +81,7 @@ def resolve_commit(repo: str, revision: str | None, repo_type: str = "model") ->
     unreachable = "HF_HUB_OFFLINE=1 is set"
     if not constants.HF_HUB_OFFLINE:
         try:
-            info = HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=_TIMEOUT)
+            info = steadily(lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=_TIMEOUT))
             if info.sha:
                 return info.sha, True
             unreachable = "it names no commit"
@@ -61,7 +97,7 @@ def resolve_commit(repo: str, revision: str | None, repo_type: str = "model") ->
                 "check its name, or log in with: hf auth login"
             ) from error
         except (errors.HTTPError, errors.HfHubHTTPError, OSError, RuntimeError) as error:
-            unreachable = str(error).strip().split("\n")[0] or type(error).__name__
+            unreachable = _first_line(error)
     sha = revision if revision and _COMMIT.fullmatch(revision) else _cached_commit(repo, revision, repo_type)
     if sha is None or not _repo_cache(repo, repo_type).is_dir():
         raise CollapseError(
@@ -72,6 +108,29 @@ def resolve_commit(repo: str, revision: str | None, repo_type: str = "model") ->
     return sha, False
 
 
+def remember_commit(repo: str, revision: str | None, commit: str) -> None:
+    """Note in the client's cache which commit a branch or tag is, so that the name is known without a network."""
+    ref = _repo_cache(repo, "model") / "refs" / (revision or "main")
+    with suppress(OSError):
+        ref.parent.mkdir(parents=True, exist_ok=True)
+        ref.write_text(commit)
+
+
+@contextmanager
+def quiet_client() -> Iterator[None]:
+    """Keeps the client's own bars out of ours."""
+    from huggingface_hub import utils
+
+    shown = not utils.are_progress_bars_disabled()
+    if shown:
+        utils.disable_progress_bars()
+    try:
+        yield
+    finally:
+        if shown:
+            utils.enable_progress_bars()
+
+
 def fetch_file(repo: str, name: str, commit: str, *, repo_type: str = "model", online: bool = True) -> Path | None:
     """One small file of a repository, or None where it has none or cannot be had."""
     from huggingface_hub import errors, hf_hub_download
@@ -79,6 +138,10 @@ def fetch_file(repo: str, name: str, commit: str, *, repo_type: str = "model", o
     with suppress(errors.HTTPError, errors.HfHubHTTPError, errors.EntryNotFoundError, OSError, RuntimeError):
         return Path(hf_hub_download(repo, name, repo_type=repo_type, revision=commit, local_files_only=not online))
     return None
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 def _repo_cache(repo: str, repo_type: str) -> Path:

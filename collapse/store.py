@@ -5,13 +5,13 @@ file with its size, sha256, shapes and dtypes; ``digest`` is the hash of all of 
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, StoreError
+from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.files import (
     canonical,
     check_file,
@@ -41,12 +41,23 @@ class Store:
     Attributes:
         path: Its folder.
         manifest: What ``collapse.json`` says.
+        origin: Where on the Hub it lies, or None.
     """
 
-    def __init__(self, manifest: dict[str, Any], path: Path | None, files: Mapping[str, Tensors] | None = None) -> None:
+    def __init__(
+        self,
+        manifest: dict[str, Any],
+        path: Path | None,
+        files: Mapping[str, Tensors] | None = None,
+        *,
+        fetch: Callable[[str], None] | None = None,
+        origin: str | None = None,
+    ) -> None:
         self.manifest = manifest
         self.path = path
+        self.origin = origin
         self._files = files or {}
+        self._fetch = fetch
 
     @classmethod
     def load(cls, path: str | Path) -> "Store":
@@ -57,6 +68,32 @@ class Store:
         """
         path = Path(path)
         return cls(read_manifest(path), path)
+
+    @classmethod
+    def from_pretrained(cls, name: str) -> "Store":
+        """Open a store on the Hub: ``user/repo``, ``user/repo/folder``, ``user/repo@revision``.
+
+        Tensor files are downloaded when they are first read, and checked.
+
+        Raises:
+            UsageError: There is no such repository, or no store in it, or several.
+            StoreError: It is not whole.
+            CollapseError: It cannot be had.
+        """
+        from collapse.sharing import open_store
+
+        return open_store(name)
+
+    def push(self, repo: str, **options: Any) -> Any:
+        """Push it to the Hub; options and errors as of :func:`collapse.sharing.push`."""
+        from collapse.sharing import push
+
+        return push(self, repo, **options)
+
+    def fetch(self, file: str) -> None:
+        """See that a tensor file is here, where the store lies on the Hub."""
+        if self._fetch is not None:
+            self._fetch(file)
 
     @property
     def digest(self) -> str:
@@ -112,6 +149,7 @@ class Store:
             raise StoreError(f"{self} holds no {file}; it holds {', '.join(sorted(self.manifest['files']))}")
         if self.path is None:
             return dict(self._files[file])
+        self.fetch(file)
         return read_tensors(self.path / file, self.manifest["files"][file])
 
     def statistics(self, layer: str = LAYER) -> "EmbeddingStatistics":
@@ -137,7 +175,8 @@ class Store:
         validation = None
         if self.state == "complete" and "validation" in names:
             validation = ValidationStatistics(**self.tensors("validation", layer))
-        extra = {name: self.tensors(name, layer) for name in names if name in self.manifest["statistics"]}
+        kept = [name for name in names if name in self.manifest["statistics"]]
+        extra: Mapping[str, Tensors] = _WhenAsked(kept, lambda name: self.tensors(name, layer))
         return EmbeddingStatistics(
             classes=train["classes"],
             counts=train["counts"],
@@ -186,7 +225,7 @@ class Store:
 
     def keep_results(self, row: "Row") -> None:
         """Write what was measured beside the tensors; a store that cannot be written to stays as it is."""
-        if self.path is None:
+        if self.path is None or self._fetch is not None:
             return
         measured = row.to_dict()
         kept = {"store": self.digest, "sha256": sha256_of(measured), "row": measured}
@@ -204,6 +243,7 @@ class Store:
         problems = []
         for name, entry in sorted(self.manifest["files"].items()):
             try:
+                self.fetch(name)
                 check_file(self.path / name, entry, remember=False)
             except StoreError as error:
                 problems.append(str(error))
@@ -217,6 +257,7 @@ class Store:
         """Check every file now, by remembered hashes where nothing changed; raises StoreError at the first problem."""
         if self.path is not None:
             for name, entry in sorted(self.manifest["files"].items()):
+                self.fetch(name)
                 check_file(self.path / name, entry)
         return self
 
@@ -232,15 +273,44 @@ class Store:
         return Store.load(path)
 
     def __str__(self) -> str:
-        return str(self.path) if self.path else f"{self.model} (in memory)"
+        return self.origin or (str(self.path) if self.path else f"{self.model} (in memory)")
 
     def __repr__(self) -> str:
         return f"Store({self}, {self.state}, digest {self.digest[:12]})"
 
 
 def load(path: str | Path) -> Store:
-    """Open a store: ``collapse.load("runs/a")``. Raises as :meth:`Store.load`."""
-    return Store.load(path)
+    """Open a store: ``collapse.load("stores/a")``, or one on the Hub, ``collapse.load("user/repo")``.
+
+    Raises as :meth:`Store.load` and :meth:`Store.from_pretrained`.
+    """
+    if Path(path).exists() or "/" not in str(path) or Path(path).is_absolute():
+        return Store.load(path)
+    try:
+        return Store.from_pretrained(str(path))
+    except UsageError as error:
+        raise type(error)(f"there is no folder {path}; {error}") from error
+
+
+class _WhenAsked(Mapping[str, Tensors]):
+    """Statistics that are read, and downloaded where they lie on the Hub, when a metric asks for them."""
+
+    def __init__(self, names: Sequence[str], read: Callable[[str], Tensors]) -> None:
+        self._names, self._read = tuple(names), cache(read)
+
+    def __getitem__(self, name: str) -> Tensors:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 def build(

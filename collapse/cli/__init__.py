@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 command_found: list["Plugin"] = []
 """Plugins that add commands, once :func:`main` has asked them."""
 
-_COMMANDS = ("measure", "collect", "merge", "verify", "info", "analyze", "metrics", "plugins")
+_COMMANDS = ("measure", "collect", "merge", "verify", "info", "push", "pull", "analyze", "metrics", "plugins")
 
 
 class _Commands(click.Group):

@@ -11,9 +11,9 @@ import click
 def command(path: str, as_json: bool) -> None:
     """Show what a store holds and how it was made."""
     from collapse.cli._render import print_records
-    from collapse.store import Store
+    from collapse.store import load
 
-    store = Store.load(path).check()
+    store = load(path).check()
     if as_json:
         click.echo(json.dumps(store.manifest, indent=1, ensure_ascii=False))
         return

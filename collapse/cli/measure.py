@@ -1,6 +1,7 @@
 """collapse measure: a store if there is one, else collect; then measure; a table."""
 
 import json
+import os
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from collapse.cli._options import collect_arguments, collecting_options
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
 @click.option("--json", "as_json", is_flag=True, help="Print rows as JSON.")
 @click.option("--output", metavar="FILE", help="Write rows to a .csv, .json or .parquet file too.")
+@click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
 @collecting_options
 def command(
     models: tuple[str, ...],
@@ -25,18 +27,22 @@ def command(
     min_count: int,
     as_json: bool,
     output: str | None,
+    no_download: bool,
     **options: Any,
 ) -> None:
     """Measure models, stores or features files.
 
-    MODEL is a local folder or Hub id of a causal language model, a store, or a features file (.safetensors). A model is
-    collected first, unless its store is there or in the cache.
+    MODEL is a local folder or Hub id of a causal language model, a store here or on the Hub, or a features file
+    (.safetensors). A model is collected first, unless its own repository publishes a store of it, or one is in the
+    cache.
 
     \b
     collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
     collapse measure roneneldan/TinyStories-33M --max-chunks 200
     collapse measure stores/a stores/b --metrics nc1,gnc2 --output results.csv
     """
+    if no_download:
+        os.environ["HF_HUB_OFFLINE"] = "1"  # read when the client is first imported, which is below
     from collapse.cli._render import print_table, progress
     from collapse.measuring import measure
     from collapse.plugin_manager import plugins
@@ -69,7 +75,7 @@ def command(
 
 
 def _open(model: str, store: str | None, models: int, options: dict[str, Any], report: Any) -> Any:
-    """The store behind a name: itself, or collected from the model."""
+    """The store behind a name: itself, published, or collected from the model."""
     from pathlib import Path
 
     from collapse.manifest import is_store
@@ -77,7 +83,25 @@ def _open(model: str, store: str | None, models: int, options: dict[str, Any], r
 
     if is_store(model):
         return Store.load(model)
+    if not (Path(model).expanduser().exists() or store or options["recollect"]):
+        published = _published(model, options)
+        if published is not None:
+            click.echo(f"{model}: measuring the published store {published}", err=True)
+            return published
     from collapse.collecting import collect
 
     folder = Path(store) / Path(model).stem if store and models > 1 else store
     return collect(model, store=folder, progress=report, **collect_arguments(options))
+
+
+def _published(model: str, options: dict[str, Any]) -> Any:
+    from collapse.sharing import find_store
+    from collapse.text import find_corpus
+
+    column, texts = options["text_column"], {}
+    for name, text, split in (("corpus", "text", "split"), ("validation", "validation_text", "validation_split")):
+        if options[text]:
+            found = find_corpus(list(options[text]), split=options[split], text_column=column)
+            texts[name] = found.identity()
+    name = f"{model}@{options['revision']}" if options["revision"] else model
+    return find_store(name, **texts, chunk_length=options["chunk_length"], max_chunks=options["max_chunks"])

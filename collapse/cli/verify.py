@@ -8,11 +8,11 @@ import click
 def command(stores: tuple[str, ...]) -> None:
     """Check every byte of stores against their manifests."""
     from collapse.errors import StoreError
-    from collapse.store import Store
+    from collapse.store import load
 
     problems = []
     for path in stores:
-        store = Store.load(path)
+        store = load(path)
         found = store.verify()
         for problem in found:
             click.echo(f"collapse: {problem}", err=True)

@@ -1,0 +1,22 @@
+"""collapse pull: a store from the Hugging Face Hub into a folder."""
+
+import click
+
+
+@click.command()
+@click.argument("repo")
+@click.option("--store", required=True, metavar="DIR", help="Folder of the store.")
+def command(repo: str, store: str) -> None:
+    """Copy a store from the Hugging Face Hub, every file checked.
+
+    REPO is user/name, or user/name/folder where it holds several, with @revision if need be.
+
+    \b
+    collapse pull user/a-statistics --store stores/a
+    """
+    from collapse.cli._render import progress
+    from collapse.sharing import pull
+
+    with progress() as report:
+        made = pull(repo, store, progress=report)
+    click.echo(f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}")

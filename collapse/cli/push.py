@@ -1,0 +1,43 @@
+"""collapse push: a store to the Hugging Face Hub."""
+
+import click
+
+
+@click.command()
+@click.argument("path", metavar="STORE")
+@click.argument("repo")
+@click.option("--private", is_flag=True, help="Make the repository private.")
+@click.option("--create-pr", is_flag=True, help="Propose it as a pull request.")
+@click.option("--into-model-repo", is_flag=True, help="REPO is the model's own: leave its card alone.")
+@click.option("--revision", help="Branch to commit to.")
+def command(path: str, repo: str, private: bool, create_pr: bool, into_model_repo: bool, revision: str | None) -> None:
+    """Push a store to the Hugging Face Hub, in one commit.
+
+    REPO is user/name, made where it is not there. Log in first with: hf auth login. Several stores live side by side in
+    a repository; files that are there already are not sent again.
+
+    \b
+    collapse push stores/a user/a-statistics
+    collapse push stores/a user/model --into-model-repo --create-pr
+    """
+    from collapse.cli._render import progress
+    from collapse.sharing import push
+    from collapse.store import Store
+
+    with progress() as report:
+        made = push(
+            Store.load(path),
+            repo,
+            private=private,
+            create_pr=create_pr,
+            into_model_repo=into_model_repo,
+            revision=revision,
+            progress=report,
+        )
+    if made.url is None:
+        click.echo(f"{repo} holds this store already, in {made.folder}; nothing was sent")
+        return
+    there = f", {len(made.unchanged)} were there" if made.unchanged else ""
+    click.echo(
+        f"{made.url}\n{len(made.sent)} files sent{there}; measure it with: collapse measure {repo}/{made.folder}"
+    )

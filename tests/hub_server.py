@@ -1,0 +1,492 @@
+"""A Hugging Face Hub on the loopback interface: as much of its protocol as the unmodified client speaks.
+
+Repositories live in memory: commits, branches, tags and pull requests over files kept by content. Started by the tests
+in a process of its own (``python hub_server.py``, which prints its address) or in a thread. What was asked is logged;
+``faults`` may answer in its place.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import yaml
+
+USERS = {"hf_owner": "owner", "hf_other": "other"}
+LFS_FROM = 10_000  # bytes; smaller files travel inside the commit
+LFS_SUFFIXES = (".safetensors", ".bin", ".pt", ".parquet")
+
+Files = dict[str, str]
+"""Path → sha256 of the content."""
+
+
+@dataclass
+class Repo:
+    """A repository: its commits, each a tree of files, and what names them."""
+
+    id: str
+    private: bool = False
+    commits: dict[str, Files] = field(default_factory=dict)
+    branches: dict[str, str] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    pulls: int = 0
+
+    def commit(self, files: Files, branch: str) -> str:
+        """A new commit on a branch."""
+        text = json.dumps([self.id, len(self.commits), sorted(files.items())])
+        sha = hashlib.sha1(text.encode()).hexdigest()
+        self.commits[sha] = files
+        self.branches[branch] = sha
+        return sha
+
+    def resolve(self, revision: str) -> str | None:
+        """The commit of a branch, tag, pull request or sha."""
+        name = unquote(revision).removeprefix("refs/heads/")
+        return self.branches.get(name) or self.tags.get(name) or (name if name in self.commits else None)
+
+
+class Hub(ThreadingHTTPServer):
+    """The server. ``requests`` has (method, path) of all that was asked, ``sent`` the bytes of each body."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.repos: dict[tuple[str, str], Repo] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.uploaded: list[str] = []
+        self.fault: Callable[[Handler, str, str], bool] | None = None
+        self.lock = threading.RLock()
+
+    @property
+    def url(self) -> str:
+        """For HF_ENDPOINT."""
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def keep(self, content: bytes) -> str:
+        """Keep a file's content; its sha256."""
+        sha = hashlib.sha256(content).hexdigest()
+        self.blobs[sha] = content
+        return sha
+
+    def add(self, repo: str, files: dict[str, bytes], *, kind: str = "models", private: bool = False) -> str:
+        """Put files into a repository, made where it is not there; the commit's sha."""
+        with self.lock:
+            there = self.repos.setdefault((kind, repo), Repo(repo, private))
+            now = there.commits.get(there.branches.get("main", ""), {})
+            return there.commit(now | {path: self.keep(content) for path, content in files.items()}, "main")
+
+    def start(self) -> "Hub":
+        """Serve from a thread."""
+        threading.Thread(target=self.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+
+class Handler(BaseHTTPRequestHandler):
+    """One request."""
+
+    protocol_version = "HTTP/1.1"
+    server: Hub
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+    def do_GET(self) -> None:
+        """Route a GET."""
+        self._route("GET")
+
+    def do_HEAD(self) -> None:
+        """Route a HEAD."""
+        self._route("HEAD")
+
+    def do_POST(self) -> None:
+        """Route a POST."""
+        self._route("POST")
+
+    def do_PUT(self) -> None:
+        """Route a PUT."""
+        self._route("PUT")
+
+    def do_DELETE(self) -> None:
+        """Route a DELETE."""
+        self._route("DELETE")
+
+    def _route(self, method: str) -> None:
+        parts = urlsplit(self.path)
+        path, self.query = unquote(parts.path), parse_qs(parts.query)
+        self.server.requests.append((method, path))
+        length = int(self.headers.get("Content-Length") or 0)
+        self.body = self.rfile.read(length) if length else self._chunked()
+        if self.server.fault is not None and self.server.fault(self, method, path):
+            return
+        with self.server.lock:
+            for verb, pattern, function in ROUTES:
+                match = re.fullmatch(pattern, path)
+                if match and method in verb.split():
+                    function(self, **match.groupdict())
+                    return
+        self.fail(404, "EntryNotFound", f"no such address: {method} {path}")
+
+    def _chunked(self) -> bytes:
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return b""
+        body = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            body += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return body
+
+    @property
+    def user(self) -> str | None:
+        """Whose token came along."""
+        return USERS.get(self.headers.get("Authorization", "").removeprefix("Bearer ").strip())
+
+    def json(self) -> Any:
+        """The body."""
+        return json.loads(self.body or b"{}")
+
+    def answer(self, value: Any, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        """Send JSON."""
+        self.send(json.dumps(value).encode(), status, {"Content-Type": "application/json", **(headers or {})})
+
+    def send(self, content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        """Send a body; of a HEAD only its length."""
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(content)
+
+    def fail(self, status: int, code: str, message: str) -> None:
+        """Send an error as the Hub labels it."""
+        self.answer({"error": message}, status, {"X-Error-Code": code, "X-Error-Message": message})
+
+    def repo(self, kind: str, repo: str) -> Repo | None:
+        """A repository that the asking user may see; else the error is sent."""
+        found = self.server.repos.get((kind, repo))
+        if found is None or (found.private and self.user != repo.split("/")[0]):
+            self.fail(404 if self.user else 401, "RepoNotFound", "Repository not found")
+            return None
+        return found
+
+    def tree(self, kind: str, repo: str, revision: str) -> tuple[Repo, str] | None:
+        """A repository and a commit of it; else the error is sent."""
+        found = self.repo(kind, repo)
+        if found is None:
+            return None
+        sha = found.resolve(revision)
+        if sha is None:
+            self.fail(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+            return None
+        return found, sha
+
+    def may_write(self, repo: str) -> bool:
+        """Whether the token is the owner's; else the error is sent."""
+        if self.user is None:
+            self.fail(401, "Unauthorized", "Invalid username or password.")
+        elif self.user != repo.split("/")[0]:
+            self.fail(403, "Forbidden", f"{self.user} may not write to {repo}")
+        return self.user == repo.split("/")[0]
+
+
+def whoami(ask: Handler) -> None:
+    """Who the token's owner is."""
+    if ask.user is None:
+        ask.fail(401, "Unauthorized", "Invalid username or password.")
+        return
+    ask.answer({"type": "user", "name": ask.user, "orgs": [], "auth": {"type": "access_token"}})
+
+
+def create(ask: Handler) -> None:
+    """A new repository with an empty commit."""
+    asked = ask.json()
+    repo = f"{asked.get('organization') or ask.user}/{asked['name']}"
+    if not ask.may_write(repo):
+        return
+    kind = f"{asked.get('type') or 'model'}s"
+    url = f"{ask.server.url}/{repo}"
+    if (kind, repo) in ask.server.repos:
+        ask.answer({"error": "You already created this repo", "url": url}, 409)
+        return
+    made = ask.server.repos[kind, repo] = Repo(repo, bool(asked.get("private")) or asked.get("visibility") == "private")
+    made.commit({}, "main")
+    ask.answer({"url": url, "name": repo, "id": repo})
+
+
+def info(ask: Handler, kind: str, repo: str, revision: str = "main") -> None:
+    """A repository at a revision."""
+    found = ask.tree(kind, repo, revision)
+    if found:
+        ask.answer(_about(ask, *found))
+
+
+def _about(ask: Handler, repo: Repo, sha: str) -> dict[str, Any]:
+    files = repo.commits[sha]
+    card = _card(ask.server.blobs[files["README.md"]]) if "README.md" in files else {}
+    bases = card.get("base_model") or []
+    bases = [bases] if isinstance(bases, str) else bases
+    tags = [*card.get("tags", []), *(f"base_model:{base}" for base in bases)]
+    tags += [f"dataset:{name}" for name in card.get("datasets", [])]
+    return {
+        "id": repo.id,
+        "modelId": repo.id,
+        "author": repo.id.split("/")[0],
+        "sha": sha,
+        "private": repo.private,
+        "disabled": False,
+        "gated": False,
+        "downloads": 0,
+        "likes": 0,
+        "tags": tags + ([card["library_name"]] if "library_name" in card else []),
+        "cardData": card,
+        "library_name": card.get("library_name"),
+        "siblings": [{"rfilename": path} for path in sorted(files)],
+        "lastModified": "2026-01-01T00:00:00.000Z",
+        "createdAt": "2026-01-01T00:00:00.000Z",
+        "model-index": card.get("model-index"),
+    }
+
+
+def _card(content: bytes) -> dict[str, Any]:
+    parts = content.decode().split("---\n")
+    return (yaml.safe_load(parts[1]) or {}) if len(parts) > 2 else {}
+
+
+def search(ask: Handler, kind: str) -> None:
+    """Repositories that have every tag asked for."""
+    wanted = [tag for value in ask.query.get("filter", []) for tag in value.split(",")]
+    text = ask.query.get("search", [""])[0]
+    found = []
+    for (its_kind, name), repo in sorted(ask.server.repos.items()):
+        if its_kind != kind or (repo.private and ask.user != name.split("/")[0]):
+            continue
+        about = _about(ask, repo, repo.branches["main"])
+        if set(wanted) <= set(about["tags"]) and text.lower() in name.lower():
+            found.append(about)
+    ask.answer(found)
+
+
+def refs(ask: Handler, kind: str, repo: str) -> None:
+    """Branches and tags."""
+    found = ask.repo(kind, repo)
+    if found is None:
+        return
+    named = {
+        kind: [{"name": name, "ref": f"refs/{at}/{name}", "targetCommit": sha} for name, sha in some.items()]
+        for kind, at, some in (("branches", "heads", found.branches), ("tags", "tags", found.tags))
+    }
+    named["branches"] = [each for each in named["branches"] if not each["name"].startswith("refs/pr/")]
+    ask.answer(named | {"converts": []})
+
+
+def tree(ask: Handler, kind: str, repo: str, revision: str, folder: str = "") -> None:
+    """Files under a folder."""
+    found = ask.tree(kind, repo, revision)
+    if not found:
+        return
+    prefix = f"{folder.strip('/')}/" if folder.strip("/") else ""
+    files = {path: sha for path, sha in found[0].commits[found[1]].items() if path.startswith(prefix)}
+    if prefix and not files:
+        ask.fail(404, "EntryNotFound", f"{folder} does not exist")
+        return
+    ask.answer([_entry(ask, path, sha) for path, sha in sorted(files.items())])
+
+
+def paths_info(ask: Handler, kind: str, repo: str, revision: str) -> None:
+    """Some files."""
+    found = ask.tree(kind, repo, revision)
+    if found:
+        body = ask.body.decode()
+        wanted = json.loads(body)["paths"] if body.startswith("{") else parse_qs(body).get("paths", [])
+        files = found[0].commits[found[1]]
+        ask.answer([_entry(ask, path, files[path]) for path in wanted if path in files])
+
+
+def _entry(ask: Handler, path: str, sha: str) -> dict[str, Any]:
+    content = ask.server.blobs[sha]
+    entry: dict[str, Any] = {"type": "file", "path": path, "size": len(content), "oid": _blob_id(content)}
+    if _is_lfs(path, len(content)):
+        entry["lfs"] = {"oid": sha, "size": len(content), "pointerSize": 134}
+    return entry
+
+
+def _blob_id(content: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+
+
+def _is_lfs(path: str, size: int) -> bool:
+    return path.endswith(LFS_SUFFIXES) or size >= LFS_FROM
+
+
+def preupload(ask: Handler, kind: str, repo: str, revision: str) -> None:
+    """Which files go through LFS."""
+    if ask.may_write(repo) and ask.tree(kind, repo, revision):
+        files = ask.json()["files"]
+        modes = [{True: "lfs", False: "regular"}[_is_lfs(each["path"], each["size"])] for each in files]
+        ask.answer(
+            {
+                "files": [
+                    {"path": each["path"], "uploadMode": mode, "shouldIgnore": False}
+                    for each, mode in zip(files, modes, strict=True)
+                ]
+            }
+        )
+
+
+def lfs_batch(ask: Handler, repo: str) -> None:
+    """Where LFS files are to be sent; those that are there are not."""
+    if not ask.may_write(repo.removeprefix("datasets/")):
+        return
+    objects = []
+    for each in ask.json()["objects"]:
+        href = f"{ask.server.url}/lfs/{each['oid']}"
+        there = each["oid"] in ask.server.blobs
+        objects.append(each | ({} if there else {"actions": {"upload": {"href": href}}}))
+    ask.answer({"transfer": "basic", "objects": objects})
+
+
+def lfs_put(ask: Handler, sha: str) -> None:
+    """An LFS file's content, which must be what its name says."""
+    if hashlib.sha256(ask.body).hexdigest() != sha:
+        ask.fail(400, "BadRequest", "the content is not what its sha256 says")
+        return
+    ask.server.keep(ask.body)
+    ask.server.uploaded.append(sha)
+    ask.send(b"")
+
+
+def commit(ask: Handler, kind: str, repo: str, revision: str) -> None:
+    """A commit, or with create_pr a pull request."""
+    found = ask.tree(kind, repo, revision) if ask.may_write(repo) or "create_pr" in ask.query else None
+    if not found:
+        return
+    repo_, sha = found
+    files = dict(repo_.commits[sha])
+    for line in ask.body.decode().splitlines():
+        each = json.loads(line)
+        value = each["value"]
+        if each["key"] == "header" and value.get("parentCommit") not in (None, sha):
+            ask.fail(412, "PreconditionFailed", "the parent commit is not the branch's head")
+            return
+        if each["key"] == "file":
+            files[value["path"]] = ask.server.keep(base64.b64decode(value["content"]))
+            ask.server.uploaded.append(value["path"])
+        elif each["key"] == "lfsFile":
+            if value["oid"] not in ask.server.blobs:
+                ask.fail(400, "BadRequest", f"{value['path']} was not uploaded")
+                return
+            files[value["path"]] = value["oid"]
+        elif each["key"] == "deletedFile":
+            del files[value["path"]]
+    branch, url = unquote(revision), None
+    if "create_pr" in ask.query and ask.query["create_pr"] != ["0"]:
+        repo_.pulls += 1
+        branch, url = f"refs/pr/{repo_.pulls}", f"{ask.server.url}/{repo}/discussions/{repo_.pulls}"
+    made = repo_.commit(files, branch)
+    ask.answer({"commitUrl": f"{ask.server.url}/{repo}/commit/{made}", "commitOid": made, "pullRequestUrl": url})
+
+
+def branch(ask: Handler, kind: str, repo: str, name: str) -> None:
+    """A branch at a revision."""
+    found = ask.repo(kind, repo) if ask.may_write(repo) else None
+    if found is None:
+        return
+    if name in found.branches:
+        ask.answer({"error": "Reference already exists"}, 409)
+        return
+    start = found.resolve(ask.json().get("startingPoint") or "main")
+    found.branches[name] = start or found.branches["main"]
+    ask.answer({})
+
+
+def tag(ask: Handler, kind: str, repo: str, revision: str) -> None:
+    """A tag at a revision, or its removal."""
+    found = ask.repo(kind, repo) if ask.may_write(repo) else None
+    if found is None:
+        return
+    if ask.command == "DELETE":
+        if found.tags.pop(revision, None) is None:
+            ask.fail(404, "RevisionNotFound", f"no tag {revision}")
+        else:
+            ask.answer({})
+        return
+    name, sha = ask.json()["tag"], found.resolve(revision)
+    if sha is None:
+        ask.fail(404, "RevisionNotFound", f"Invalid rev id: {revision}")
+    elif name in found.tags:
+        ask.answer({"error": f"Tag {name} already exists"}, 409)
+    else:
+        found.tags[name] = sha
+        ask.answer({})
+
+
+def resolve(ask: Handler, repo: str, revision: str, path: str, kind: str = "models") -> None:
+    """A file, whole or a range of it."""
+    found = ask.tree(kind, repo, revision)
+    if not found:
+        return
+    sha = found[0].commits[found[1]].get(path)
+    if sha is None:
+        ask.fail(404, "EntryNotFound", f"{path} does not exist")
+        return
+    content = ask.server.blobs[sha]
+    etag = sha if _is_lfs(path, len(content)) else _blob_id(content)
+    headers = {"X-Repo-Commit": found[1], "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
+    if _is_lfs(path, len(content)):
+        headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
+    asked = re.fullmatch(r"bytes=(\d+)-(\d*)", ask.headers.get("Range", ""))
+    if asked:
+        start, stop = int(asked[1]), int(asked[2] or len(content) - 1) + 1
+        headers["Content-Range"] = f"bytes {start}-{min(stop, len(content)) - 1}/{len(content)}"
+        ask.send(content[start:stop], 206, headers)
+    else:
+        ask.send(content, 200, headers)
+
+
+def yes(ask: Handler) -> None:
+    """Nothing to object to."""
+    ask.answer({"errors": [], "warnings": []})
+
+
+_REPO = r"(?P<kind>models|datasets)/(?P<repo>[^/]+/[^/]+)"
+ROUTES: list[tuple[str, str, Callable[..., None]]] = [
+    ("GET", r"/api/whoami-v2", whoami),
+    ("POST", r"/api/repos/create", create),
+    ("POST", r"/api/validate-yaml", yes),
+    ("GET", r"/api/(?P<kind>models|datasets)", search),
+    ("GET", rf"/api/{_REPO}", info),
+    ("GET", rf"/api/{_REPO}/revision/(?P<revision>.+)", info),
+    ("GET", rf"/api/{_REPO}/refs", refs),
+    ("GET", rf"/api/{_REPO}/tree/(?P<revision>refs/pr/\d+|[^/]+)/?(?P<folder>.*)", tree),
+    ("POST", rf"/api/{_REPO}/paths-info/(?P<revision>.+)", paths_info),
+    ("POST", rf"/api/{_REPO}/preupload/(?P<revision>.+)", preupload),
+    ("POST", rf"/api/{_REPO}/commit/(?P<revision>.+)", commit),
+    ("POST", rf"/api/{_REPO}/branch/(?P<name>.+)", branch),
+    ("POST DELETE", rf"/api/{_REPO}/tag/(?P<revision>.+)", tag),
+    ("POST", r"/(?P<repo>.+)\.git/info/lfs/objects/batch", lfs_batch),
+    ("PUT", r"/lfs/(?P<sha>[0-9a-f]{64})", lfs_put),
+    (
+        "GET HEAD",
+        r"/datasets/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>refs/pr/\d+|[^/]+)/(?P<path>.+)",
+        lambda ask, **named: resolve(ask, kind="datasets", **named),
+    ),
+    ("GET HEAD", r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>refs/pr/\d+|[^/]+)/(?P<path>.+)", resolve),
+]
+
+
+if __name__ == "__main__":
+    hub = Hub()
+    sys.stdout.write(f"{hub.url}\n")
+    sys.stdout.flush()
+    hub.serve_forever(0.05)

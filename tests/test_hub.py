@@ -1,0 +1,262 @@
+"""Stores on the Hub: the unmodified client against a server on the loopback interface."""
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import collapse
+from collapse.errors import CollapseError
+
+SERVER = Path(__file__).with_name("hub_server.py")
+
+
+@pytest.fixture
+def hub():
+    spec = importlib.util.spec_from_file_location("hub_server", SERVER)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["hub_server"] = module  # dataclasses look their module up by name
+    spec.loader.exec_module(module)
+    served = module.Hub().start()
+    yield served
+    served.shutdown()
+    served.server_close()
+
+
+@pytest.fixture
+def as_user(hub, tmp_path):
+    """Run collapse as somebody with a home of their own; the endpoint is read when the client is imported."""
+
+    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None):
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        environment |= {
+            "HF_ENDPOINT": hub.url,
+            "HF_HOME": str(tmp_path / home),
+            "COLLAPSE_HOME": str(tmp_path / home / "collapse"),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+        }
+        if token:
+            environment["HF_TOKEN"] = token
+        if offline:
+            environment["HF_HUB_OFFLINE"] = "1"
+        command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+        assert "Traceback" not in done.stderr, done.stderr
+        assert not ok or done.returncode == 0, done.stderr
+        assert "hf_owner" not in done.stdout + done.stderr
+        return done
+
+    return as_user
+
+
+@pytest.fixture(scope="module")
+def stored(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stored") / "store"
+    store = collapse.collect(tiny.model, store=folder, max_chunks=60, **tiny.options())
+    store.keep_results(collapse.measure(store))
+    return folder
+
+
+def files_of(hub, repo, branch="main"):
+    there = hub.repos["models", repo]
+    return {path: hub.blobs[sha] for path, sha in there.commits[there.resolve(branch)].items()}
+
+
+def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
+    pushed = as_user("push", stored, "owner/stats")
+    assert "6 files sent" in pushed.stdout or "7 files sent" in pushed.stdout
+    assert len(hub.repos["models", "owner/stats"].commits) == 2  # the empty one, and this
+    files = files_of(hub, "owner/stats")
+    (manifest,) = (path for path in files if path.endswith("collapse.json"))
+    assert manifest.startswith("collapse/text.jsonl-T32-60/")
+    card = files["README.md"].decode()
+    for said in ("library_name: collapse", "- neural-collapse", "collapse measure owner/stats/", "nc3.self_duality"):
+        assert said in card
+    text = b"".join(files.values())
+    assert str(tmp_path).encode() not in text
+    assert b"/root" not in card.encode()
+
+    as_user("pull", "owner/stats", "--store", tmp_path / "pulled", token=None, home="reader")
+    for file in stored.rglob("*.safetensors"):
+        assert (tmp_path / "pulled" / file.relative_to(stored)).read_bytes() == file.read_bytes()
+    assert collapse.load(tmp_path / "pulled").digest == collapse.load(stored).digest
+
+    expected = collapse.measure(collapse.load(stored)).measurements
+    row = json.loads(as_user("measure", "owner/stats", "--json", token=None, home="reader").stdout)[0]
+    assert row["measurements"] == expected
+    assert row["store"] == collapse.load(stored).digest
+    loaded = as_user(python="import collapse; print(collapse.load('owner/stats').digest)", home="python").stdout
+    assert loaded.strip() == collapse.load(stored).digest
+    assert "digest" in as_user("info", "owner/stats").stdout
+
+
+def test_what_is_there_is_not_sent_again(hub, as_user, stored, tiny, tmp_path):
+    as_user("push", stored, "owner/stats")
+    hub.uploaded.clear()
+    again = as_user("push", stored, "owner/stats")
+    assert "nothing was sent" in again.stdout
+    assert not hub.uploaded
+    other = collapse.collect(tiny.model, store=tmp_path / "other", max_chunks=40, **tiny.options())
+    as_user("push", other.path, "owner/stats")
+    files = files_of(hub, "owner/stats")
+    assert sum(path.endswith("collapse.json") for path in files) == 2  # side by side
+    several = as_user("measure", "owner/stats", ok=False)
+    assert several.returncode == 2
+    assert "has several stores: name one of owner/stats/collapse/text.jsonl-T32-40" in several.stderr
+    as_user("measure", "owner/stats/collapse/text.jsonl-T32-40", "--metrics", "nc3")
+
+
+def test_only_what_the_metrics_need_is_downloaded(hub, as_user, stored):
+    as_user("push", stored, "owner/stats")
+    hub.requests.clear()
+    as_user("measure", "owner/stats", "--metrics", "nc2", home="new")
+    got = {path.rsplit("/", 1)[-1] for method, path in hub.requests if method == "GET" and "/resolve/" in path}
+    assert "train.safetensors" in got
+    assert "covariance.safetensors" not in got
+
+
+def test_a_private_repository_needs_its_token(hub, as_user, stored, tmp_path):
+    as_user("push", stored, "owner/secret", "--private")
+    assert hub.repos["models", "owner/secret"].private
+    as_user("pull", "owner/secret", "--store", tmp_path / "mine")
+    for token in (None, "hf_other"):
+        refused = as_user("pull", "owner/secret", "--store", tmp_path / "not", token=token, home=f"h{token}", ok=False)
+        assert refused.returncode == 2
+        assert "hf auth login" in refused.stderr
+    assert not (tmp_path / "not" / "collapse.json").exists()
+    refused = as_user("push", stored, "owner/stats", token="hf_other", ok=False)
+    assert refused.returncode == 1
+    assert "hf auth login" in refused.stderr
+
+
+def test_a_pull_request_leaves_main_alone(hub, as_user, stored):
+    hub.add("owner/model", {"README.md": b"mine"})
+    made = as_user("push", stored, "owner/model", "--into-model-repo", "--create-pr")
+    assert "discussions/1" in made.stdout
+    assert set(files_of(hub, "owner/model")) == {"README.md"}
+    proposed = files_of(hub, "owner/model", "refs/pr/1")
+    assert proposed["README.md"] == b"mine"
+    assert any(path.endswith("collapse.json") for path in proposed)
+
+
+def test_a_models_own_store_is_found(hub, as_user, tiny, tmp_path):
+    files = {file.name: file.read_bytes() for file in tiny.model.iterdir()}
+    commit = hub.add("owner/tiny", files)
+    texts = [*tiny.words()[1:], "--max-chunks", 40]
+    first = as_user("measure", "owner/tiny", *texts, "--store", tmp_path / "s", "--json")
+    assert collapse.load(tmp_path / "s").revision == commit
+    as_user("push", tmp_path / "s", "owner/tiny", "--into-model-repo")
+    hub.requests.clear()
+    second = as_user("measure", "owner/tiny", *texts, "--json", home="reader")
+    assert json.loads(second.stdout)[0]["measurements"] == json.loads(first.stdout)[0]["measurements"]
+    assert "published store" in second.stderr
+    assert not any(path.endswith("model.safetensors") for _, path in hub.requests)
+    third = as_user("measure", "owner/tiny", "--json", home="reader")  # no text: the one that is published
+    assert "published store" in third.stderr
+    # other weights under the same name: the store is not theirs
+    weights = load_file(tiny.model / "model.safetensors")
+    changed = {name: tensor * 1.5 for name, tensor in weights.items()}
+    save_file(changed, tmp_path / "changed.safetensors", metadata={"format": "pt"})
+    hub.add("owner/tiny", {"model.safetensors": (tmp_path / "changed.safetensors").read_bytes()})
+    fourth = as_user("measure", "owner/tiny", *texts, "--json", home="reader")
+    assert "published store" not in fourth.stderr
+    assert json.loads(fourth.stdout)[0]["measurements"] != json.loads(first.stdout)[0]["measurements"]
+
+
+def test_offline_warm_and_cold(hub, as_user, stored):
+    as_user("push", stored, "owner/stats")
+    as_user("measure", "owner/stats", "--metrics", "nc3", home="warm")
+    hub.requests.clear()
+    began = time.monotonic()
+    as_user("measure", "owner/stats", "--metrics", "nc3", home="warm", offline=True)
+    assert time.monotonic() - began < 30
+    assert not hub.requests
+    cold = as_user("measure", "owner/stats", home="cold", offline=True, ok=False)
+    assert cold.returncode == 1
+    assert "HF_HUB_OFFLINE=1 is set" in cold.stderr
+
+
+def test_what_was_deleted_upstream(hub, as_user, stored):
+    as_user("push", stored, "owner/stats")
+    as_user("measure", "owner/stats", "--metrics", "nc3", home="reader")
+    hub.repos.clear()
+    gone = as_user("measure", "owner/stats", home="reader", ok=False)
+    assert gone.returncode == 2
+    assert "the Hub has no model owner/stats" in gone.stderr
+
+
+def test_an_altered_file_never_opens(hub, as_user, stored, tmp_path):
+    as_user("push", stored, "owner/stats")
+    there = hub.repos["models", "owner/stats"]
+    path, sha = next((path, sha) for path, sha in there.commits[there.resolve("main")].items() if "train" in path)
+    content = hub.blobs[sha]
+    hub.blobs[sha] = content[:-1] + bytes([content[-1] ^ 1])  # of the same size, under the same name
+    refused = as_user("pull", "owner/stats", "--store", tmp_path / "s", ok=False)
+    assert refused.returncode == 1
+    assert f"owner/stats: {path} is not what its manifest says" in refused.stderr
+    assert not (tmp_path / "s" / "collapse.json").exists()
+    hub.blobs[sha] = content
+    as_user("pull", "owner/stats", "--store", tmp_path / "s")  # the damaged download was not kept
+
+
+def test_a_hub_that_is_away_for_a_while(hub, as_user, stored, tmp_path):
+    seen = set()
+
+    def fault(ask, method, path):
+        if (method, path) in seen:
+            return False
+        seen.add((method, path))
+        status = 429 if len(seen) % 3 == 0 else 503
+        ask.send(b"busy", status, {"Retry-After": "0"})
+        return True
+
+    hub.fault = fault
+    as_user("push", stored, "owner/stats")
+    as_user("pull", "owner/stats", "--store", tmp_path / "s")
+    assert len(seen) > 12
+    assert collapse.load(tmp_path / "s").check().digest == collapse.load(stored).digest
+
+
+def test_a_connection_cut_in_mid_file(hub, as_user, stored, tmp_path):
+    as_user("push", stored, "owner/stats")
+    cut = []
+
+    def fault(ask, method, path):
+        if method == "GET" and path.endswith("train.safetensors") and len(cut) < 2:
+            cut.append(path)
+            ask.send_response(200)
+            ask.send_header("Content-Length", "100000")
+            ask.end_headers()
+            ask.wfile.write(b"x" * 500)
+            ask.close_connection = True
+            return True
+        return False
+
+    hub.fault = fault
+    as_user("pull", "owner/stats", "--store", tmp_path / "s")
+    assert len(cut) == 2
+    assert collapse.load(tmp_path / "s").check()
+
+
+def test_what_cannot_be_pushed(as_user, stored, tiny, tmp_path):
+    part = collapse.collect(tiny.model, store=tmp_path / "part", part=(1, 4), max_chunks=40, **tiny.options())
+    refused = as_user("push", part.path, "owner/stats", ok=False)
+    assert "merge its parts first" in refused.stderr
+    damaged = tmp_path / "damaged"
+    shutil.copytree(stored, damaged)
+    file = next(damaged.rglob("train.safetensors"))
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert as_user("push", damaged, "owner/stats", ok=False).returncode == 1
+    assert as_user("push", stored, "not a name", ok=False).returncode == 2
+    with pytest.raises(CollapseError):
+        collapse.load("no-such-folder")
