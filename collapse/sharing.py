@@ -7,7 +7,8 @@ hash; here every file must be what its manifest says, and a manifest what its ow
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -145,6 +146,19 @@ class Remote:
         if path.is_symlink():
             path.resolve().unlink(missing_ok=True)
         path.unlink(missing_ok=True)
+
+    def holds(self, path: str, what: Path | bytes) -> bool:
+        """Whether a file is there with this content."""
+        if path not in self.files:
+            return False
+        size, identifier = self.files[path]
+        if size != (len(what) if isinstance(what, bytes) else what.stat().st_size):
+            return False
+        if len(identifier) == 64 and isinstance(what, Path):
+            return identifier == sha256_file(what)
+        data = what if isinstance(what, bytes) else what.read_bytes()
+        git = hashlib.sha1(b"blob %d\0" % size + data).hexdigest()
+        return identifier in (git, hashlib.sha256(data).hexdigest())
 
     def weights(self) -> str | None:
         """What the model's weights are here, as a local folder's would be called; None where that is not known."""
@@ -312,55 +326,98 @@ def push(
         StoreError: The store is a part, in memory, or altered.
         CollapseError: The Hub cannot be reached, or refuses.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi, errors
-
-    if not is_repo_id(repo) or "/" not in repo:
-        raise UsageError(f"{repo!r} names no repository: give user/name")
+    check_repo(repo)
     if store.path is None or store.state == "part":
-        raise StoreError(
-            f"{store} cannot be pushed: {'save it first' if store.path is None else 'merge its parts first'}"
-        )
-    store.check()
+        mend = "save it first" if store.path is None else "merge its parts first"
+        raise StoreError(f"{store} cannot be pushed: {mend}")
     folder = folder_of(store)
+    content = files_of(store, folder)
+    if not into_model_repo:
+        create_repo(repo, private=private)
+        content["README.md"] = card(store, repo, folder).encode()
+    message = f"Add {folder}: {store.model} on {store.corpus}"
+    url, sent = commit_files(repo, content, message, revision=revision, create_pr=create_pr, progress=progress)
+    return Pushed(repo, folder, url, sent, sorted(set(content) - set(sent)))
+
+
+def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
+    """What goes into a repository for a store on disk, checked: its files, its manifest, what was measured."""
+    store.check()
+    assert store.path is not None  # a store in memory has no files
     content: dict[str, Path | bytes] = {f"{folder}/{name}": store.path / name for name in store.manifest["files"]}
     content[f"{folder}/{MANIFEST}"] = store.path / MANIFEST
     if store.results() is not None:
         content[f"{folder}/{RESULTS}"] = store.path / RESULTS
+    return content
+
+
+def check_repo(repo: str) -> None:
+    """Refuse what cannot name a repository."""
+    if not is_repo_id(repo) or "/" not in repo:
+        raise UsageError(f"{repo!r} names no repository: give user/name")
+
+
+def create_repo(repo: str, *, private: bool = False) -> None:
+    """Make a repository, unless it is there; raises as :func:`push`."""
+    from huggingface_hub import HfApi
+
+    with _told(repo):
+        steadily(lambda: HfApi().create_repo(repo, private=private, exist_ok=True))
+
+
+def commit_files(
+    repo: str,
+    content: Mapping[str, Path | bytes],
+    message: str,
+    *,
+    revision: str | None = None,
+    create_pr: bool = False,
+    progress: Report | None = None,
+) -> tuple[str | None, list[str]]:
+    """Put files into a repository in one commit, those that are not there as they are; raises as :func:`push`.
+
+    Returns:
+        The address of the commit or pull request, None where nothing had changed; and the paths sent.
+    """
+    from huggingface_hub import CommitOperationAdd, HfApi
+
     api = HfApi()
-    try:
-        if not into_model_repo:
-            steadily(lambda: api.create_repo(repo, private=private, exist_ok=True))
-            content["README.md"] = card(store, repo, folder).encode()
+    with _told(repo):
         remote = reach(f"{repo}@{revision}" if revision else repo)
-        changed = {path: what for path, what in content.items() if not _is_there(remote, path, what)}
+        changed = {path: what for path, what in content.items() if not remote.holds(path, what)}
         if not changed:
-            return Pushed(repo, folder, None, [], sorted(content))
+            return None, []
         operations = [CommitOperationAdd(path, what) for path, what in changed.items()]
         _send(api, repo, operations, revision, create_pr, progress)
         made = steadily(
             lambda: api.create_commit(
                 repo,
                 operations,
-                commit_message=f"Add {folder}: {store.model} on {store.corpus}",
+                commit_message=message,
                 revision=revision,
                 create_pr=create_pr,
                 parent_commit=None if create_pr else remote.commit,
             )
         )
+    return made.pr_url or made.commit_url, sorted(changed)
+
+
+@contextmanager
+def _told(repo: str) -> Iterator[None]:
+    """Turn what the client raises into words."""
+    from huggingface_hub import errors
+
+    try:
+        yield
     except errors.RepositoryNotFoundError as error:
         raise UsageError(f"{repo} is not there, or you may not see it; log in with: hf auth login") from error
     except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError) as error:
-        hint = (
-            " (log in with: hf auth login)"
-            if getattr(getattr(error, "response", None), "status_code", 0) in (401, 403)
-            else ""
-        )
+        status = getattr(getattr(error, "response", None), "status_code", 0)
+        hint = " (log in with: hf auth login)" if status in (401, 403) else ""
         raise CollapseError(
-            f"{repo}: the store cannot be pushed: {_first_line(error)}{hint}. Nothing was committed; push again and "
-            "what was sent already is not sent twice"
+            f"{repo}: nothing was committed: {_first_line(error)}{hint}. Run the same command again: what was sent "
+            "already is not sent twice"
         ) from error
-    url = getattr(made, "pr_url", None) or made.commit_url
-    return Pushed(repo, folder, url, sorted(changed), sorted(set(content) - set(changed)))
 
 
 def _send(
@@ -404,19 +461,6 @@ def pull(name: str, folder: str | Path, *, progress: Report | None = None) -> St
     if progress:
         progress(f"pulling {name}", done, remote.size)
     return remote.save(folder)
-
-
-def _is_there(remote: Remote, path: str, what: Path | bytes) -> bool:
-    if path not in remote.files:
-        return False
-    size, identifier = remote.files[path]
-    if size != (len(what) if isinstance(what, bytes) else what.stat().st_size):
-        return False
-    if len(identifier) == 64 and isinstance(what, Path):
-        return identifier == sha256_file(what)
-    data = what if isinstance(what, bytes) else what.read_bytes()
-    git = hashlib.sha1(b"blob %d\0" % size + data).hexdigest()
-    return identifier in (git, hashlib.sha256(data).hexdigest())
 
 
 def _cached_files(repo: str, commit: str) -> list[str]:

@@ -1,61 +1,14 @@
 """Stores on the Hub: the unmodified client against a server on the loopback interface."""
 
-import importlib.util
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import CollapseError
-
-SERVER = Path(__file__).with_name("hub_server.py")
-
-
-@pytest.fixture
-def hub():
-    spec = importlib.util.spec_from_file_location("hub_server", SERVER)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["hub_server"] = module  # dataclasses look their module up by name
-    spec.loader.exec_module(module)
-    served = module.Hub().start()
-    yield served
-    served.shutdown()
-    served.server_close()
-
-
-@pytest.fixture
-def as_user(hub, tmp_path):
-    """Run collapse as somebody with a home of their own; the endpoint is read when the client is imported."""
-
-    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-        environment |= {
-            "HF_ENDPOINT": hub.url,
-            "HF_HOME": str(tmp_path / home),
-            "COLLAPSE_HOME": str(tmp_path / home / "collapse"),
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_UPDATE_DOWNLOAD_COUNTS": "0",
-        }
-        if token:
-            environment["HF_TOKEN"] = token
-        if offline:
-            environment["HF_HUB_OFFLINE"] = "1"
-        command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
-        assert "Traceback" not in done.stderr, done.stderr
-        assert not ok or done.returncode == 0, done.stderr
-        assert "hf_owner" not in done.stdout + done.stderr
-        return done
-
-    return as_user
 
 
 @pytest.fixture(scope="module")

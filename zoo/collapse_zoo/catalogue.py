@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collapse.errors import CollapseError, UsageError
 from collapse_zoo.names import Name, parse
 from collapse_zoo.published import published
 from collapse_zoo.recipes import Recipe
@@ -60,6 +61,36 @@ def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published",
     """
     found = list(_published()) if "published" in where else []
     return found + (list(_local(Path(runs))) if "local" in where else [])
+
+
+def on_the_hub() -> list[Entry]:
+    """The models of the zoo that are published on the Hub, with the measurements of their cards.
+
+    Raises:
+        CollapseError: The Hub cannot be reached.
+    """
+    from huggingface_hub import HfApi, errors
+
+    from collapse.hub import steadily
+    from collapse_zoo.model_card import ZOO_TAG
+
+    try:
+        models = steadily(lambda: list(HfApi().list_models(filter=ZOO_TAG, cardData=True, full=True)))
+    except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
+        raise CollapseError(f"the Hub cannot be searched: {str(error).splitlines()[0]}") from error
+    entries = []
+    for model in models:
+        try:
+            name = parse(model.id)
+        except UsageError:  # anybody may use the tag
+            continue
+        results = (model.card_data.eval_results if model.card_data else None) or []
+        numbers: dict[str, float | None] = {
+            each.metric_type: each.metric_value for each in results if isinstance(each.metric_value, float)
+        }
+        k = name.epochs - 1
+        entries.append(Entry(f"{name}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
+    return entries
 
 
 def find(model: str, runs: str | Path = "runs") -> list[Entry]:

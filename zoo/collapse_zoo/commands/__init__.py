@@ -3,7 +3,7 @@
 import click
 
 from collapse import hookimpl
-from collapse_zoo.commands import catalogue, demo, sweep, train
+from collapse_zoo.commands import catalogue, demo, publish, sweep, train
 
 
 class _InOrder(click.Group):
@@ -30,6 +30,7 @@ zoo.add_command(catalogue.info_command, "info")
 zoo.add_command(train.command, "train")
 zoo.add_command(sweep.sweep_command, "sweep")
 zoo.add_command(sweep.status_command, "status")
+zoo.add_command(publish.command, "publish")
 
 
 @hookimpl

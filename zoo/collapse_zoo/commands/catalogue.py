@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The state after epoch K + 1.")
 @click.option("--published", "only_published", is_flag=True, help="Only the paper's.")
 @click.option("--local", "only_local", is_flag=True, help="Only the runs here.")
+@click.option("--hub", is_flag=True, help="What is published on the Hugging Face Hub.")
 @click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
 @click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas.  [default: eight of them]")
 @click.option("--sort", metavar="NAME", help="By a measurement, smallest first.")
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 def list_command(
     only_published: bool,
     only_local: bool,
+    hub: bool,
     runs: str,
     metrics: str | None,
     sort: str | None,
@@ -42,10 +44,11 @@ def list_command(
     collapse zoo list --published --metrics val_loss,nc1 --sort val_loss
     """
     from collapse.cli._render import print_records
-    from collapse_zoo.catalogue import SHOWN, catalogue
+    from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
-    entries = [entry for entry in catalogue(runs, where=where) if _kept(entry, filters)]
+    found = on_the_hub() if hub else catalogue(runs, where=where)
+    entries = [entry for entry in found if _kept(entry, filters)]
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
     columns = _columns(metrics, known) if metrics else [name for name in SHOWN if name in known]
     if sort:

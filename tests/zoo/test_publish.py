@@ -1,0 +1,119 @@
+"""A run on the Hub: what goes there, what is not sent twice, and what anybody gets back."""
+
+import json
+
+import pytest
+
+from collapse_zoo.measuring import measure_run
+from collapse_zoo.recipes import Recipe
+from collapse_zoo.runs import Run
+from collapse_zoo.sources import find_source
+from collapse_zoo.training import train
+
+
+@pytest.fixture(scope="module")
+def published(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run") / "run"
+    source = find_source(text=str(tiny.text), validation_text=str(tiny.validation), tokenizer=str(tiny.model))
+    recipe = Recipe(
+        2,
+        16,
+        vocabulary=500,
+        heads=4,
+        chunk_length=64,
+        batch_size=32,
+        epochs=2,
+        learning_rate=1e-3,
+        precision="float32",
+    )
+    run = train(recipe, source, folder, name="TinyStories-02x0016_02d", device="cpu")
+    measure_run(run, source)
+    return run
+
+
+def files_of(hub, repo, revision):
+    there = hub.repos["models", repo]
+    return {path: hub.blobs[sha] for path, sha in there.commits[there.resolve(revision)].items()}
+
+
+LOAD = """
+import torch, transformers
+for revision in (None, "0", "1"):
+    model = transformers.AutoModelForCausalLM.from_pretrained("owner/TinyStories-02x0016_02d", revision=revision)
+    transformers.AutoTokenizer.from_pretrained("owner/TinyStories-02x0016_02d", revision=revision)
+    print(type(model).__name__, float(model.lm_head.weight.double().sum()))
+"""
+INFO = """
+import huggingface_hub, json
+info = huggingface_hub.model_info("owner/TinyStories-02x0016_02d")
+results = {each.metric_type: each.metric_value for each in info.card_data.eval_results}
+print(json.dumps({"tags": info.tags, "results": results}))
+"""
+
+
+def test_published_loaded_and_measured(hub, as_user, published: Run):
+    shown = as_user("zoo", "publish", published.path, "--dry-run")
+    assert "2 revisions" in shown.stdout
+    assert not hub.repos
+    said = as_user("zoo", "publish", published.path)
+    repo = "owner/TinyStories-02x0016_02d"
+    assert f"sent @0, @1 to {repo}" in said.stdout
+    first, last, main = (files_of(hub, repo, revision) for revision in ("0", "1", "main"))
+    assert main == last
+    assert first["model.safetensors"] != last["model.safetensors"]
+    for k, files in enumerate((first, last)):
+        assert files["model.safetensors"] == (published.checkpoint(k).path / "model.safetensors").read_bytes()
+        assert any(path.startswith("collapse/") and path.endswith("collapse.json") for path in files)
+    wanted = {"config.json", "generation_config.json", "tokenizer.json", "training.json", "curve.jsonl", "results.csv"}
+    assert wanted <= set(main)
+    assert not [path for path in main if path.endswith((".pt", ".pth", ".bin", ".pkl"))]
+    assert str(published.path.parent).encode() not in b"".join(main.values())
+
+    loaded = [line.split() for line in as_user(python=LOAD, token=None, home="reader").stdout.splitlines()]
+    assert {name for name, _ in loaded} == {"GPTNeoForCausalLM"}
+    assert loaded[0] == loaded[2] != loaded[1]
+    info = json.loads(as_user(python=INFO, token=None, home="reader").stdout)
+    assert {"collapse", "neural-collapse", "collapse-zoo"} <= set(info["tags"])
+    rows = {row.model.rsplit("@")[1]: row.measurements for row in published.results()}
+    assert info["results"]["nc3.self_duality"] == pytest.approx(rows["1"]["nc3.self_duality"])
+    for k, name in ((0, f"{repo}@0"), (1, repo)):
+        row = json.loads(as_user("measure", name, "--json", token=None, home="reader").stdout)[0]
+        assert row["measurements"] == pytest.approx(rows[str(k)])
+    listed = json.loads(as_user("zoo", "list", "--hub", "--json", token=None, home="reader").stdout)
+    assert [entry["where"] for entry in listed] == [f"Hub: {repo}"]
+    assert listed[0]["nc1.cdnv"] == pytest.approx(rows["1"]["nc1.cdnv"])
+
+    hub.uploaded.clear()
+    again = as_user("zoo", "publish", published.path)
+    assert "everything is already in" in again.stdout
+    assert not hub.uploaded
+
+
+def test_an_interrupted_publication_goes_on(hub, as_user, published):
+    def fault(ask, method, path):
+        if method == "POST" and path.endswith("/tag/main") and len(hub.repos["models", "owner/x"].tags) == 1:
+            ask.fail(403, "Forbidden", "not now")
+            return True
+        return False
+
+    hub.fault = fault
+    stopped = as_user("zoo", "publish", published.path, "owner/x", ok=False)
+    assert stopped.returncode == 1
+    assert "the tag 1 cannot be set" in stopped.stderr
+    hub.fault = None
+    hub.uploaded.clear()
+    as_user("zoo", "publish", published.path, "owner/x")
+    assert not [each for each in hub.uploaded if len(each) == 64]  # no large file twice
+    assert set(hub.repos["models", "owner/x"].tags) == {"0", "1"}
+
+
+def test_what_cannot_be_published(hub, as_user, published, tmp_path):
+    refused = as_user("zoo", "publish", tmp_path, "owner/x", ok=False)
+    assert refused.returncode == 2
+    assert "is no finished run" in refused.stderr
+    hub.add("owner/y", {"model.safetensors": b"other weights"})
+    hub.repos["models", "owner/y"].tags["0"] = hub.repos["models", "owner/y"].branches["main"]
+    refused = as_user("zoo", "publish", published.path, "owner/y", ok=False)
+    assert "holds other weights than this run's" in refused.stderr
+    refused = as_user("zoo", "publish", published.path, token=None, ok=False)
+    assert "hf auth login" in refused.stderr

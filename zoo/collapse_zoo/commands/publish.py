@@ -1,0 +1,42 @@
+"""collapse zoo publish: a run to the Hugging Face Hub."""
+
+import click
+
+
+@click.command()
+@click.argument("folder", metavar="RUN")
+@click.argument("repo", required=False)
+@click.option("--private", is_flag=True, help="Make the repository private.")
+@click.option("--dry-run", is_flag=True, help="Only list what would go.")
+def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None:
+    """Publish a run: models, stores, results, curve and a card.
+
+    Each epoch's checkpoint becomes a revision tagged with its k, main the last, so that REPO@9 is the state after epoch
+    10. REPO is your name and the run's if it is left out. Interrupted, the same command goes on.
+
+    \b
+    collapse zoo publish runs/TinyStories-02x0768_01d --dry-run
+    collapse zoo publish runs/TinyStories-02x0768_01d user/TinyStories-02x0768_01d
+    """
+    from pathlib import Path
+
+    from collapse.cli._render import print_records, progress
+    from collapse_zoo.publishing import publish, revisions
+    from collapse_zoo.runs import Run
+
+    run = Run(Path(folder))
+    if dry_run:
+        planned = revisions(run, repo or f"YOU/{run.name}")
+        for revision in planned:
+            sizes = [
+                [path, len(what) if isinstance(what, bytes) else what.stat().st_size]
+                for path, what in sorted(revision.content.items())
+            ]
+            print_records(["file", "bytes"], sizes, title=f"{repo or f'YOU/{run.name}'}@{revision.k}")
+        total = sum(revision.size for revision in planned)
+        click.echo(f"{len(planned)} revisions, {total / 1e6:,.1f} MB; nothing was sent")
+        return
+    with progress() as report:
+        where, sent = publish(run, repo, private=private, progress=report)
+    what = f"sent {', '.join(f'@{k}' for k in sent)} to" if sent else "everything is already in"
+    click.echo(f"{what} {where}; measure it with: collapse measure {where}")

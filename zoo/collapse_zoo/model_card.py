@@ -1,0 +1,100 @@
+"""The card of a zoo model: what it is, how it was trained, what was measured, how to load and to make it again."""
+
+from typing import Any
+
+from collapse.card import TAGS
+from collapse_zoo.runs import Checkpoint, Run
+
+ZOO_TAG = "collapse-zoo"
+_LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
+
+
+def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
+    """Markdown with its metadata; the measurements are in it twice, as a table and as evaluation results."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    record: dict[str, Any] = run.record or {}
+    corpus, name = record["corpus"]["name"], f"{run.name}@{checkpoint.k}"
+    measured = next((row.measurements for row in run.results() if row.model == name), {})
+    numbers = {key: value for key, value in sorted(measured.items()) if value is not None and key != "n_params"}
+    for key, value in checkpoint.validation.items():
+        numbers.setdefault({"validation_loss": "val_loss", "accuracy": "val_accuracy"}.get(key, key), value)
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        language="en" if corpus in _LICENCES else None,
+        license=_LICENCES.get(corpus),
+        datasets=[corpus] if corpus in _LICENCES else None,
+        tags=[*TAGS, ZOO_TAG],
+        model_name=run.name,
+        eval_results=[
+            EvalResult("text-generation", corpus, corpus, key, value, dataset_split="validation", metric_name=key)
+            for key, value in numbers.items()
+        ]
+        or None,
+    )
+    recipe = {key: value for key, value in record["recipe"].items() if value not in (None, {})}
+    versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
+    return f"""---
+{data.to_yaml()}
+---
+
+# {run.name}
+
+A GPT-Neo of {recipe["depth"]} layers and width {recipe["width"]} ({record["n_params"]:,} parameters), trained on
+{corpus} as in *Linguistic Collapse: Neural Collapse in (Large) Language Models* (Wu & Papyan, NeurIPS 2024). This
+revision is the state after epoch {(checkpoint.k or 0) + 1}, step {checkpoint.step:,}; the tags `0`, `1`, … are the
+states after each epoch, `main` the last.
+
+## Load it
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained("{repo}", revision="{checkpoint.k}")
+tokenizer = AutoTokenizer.from_pretrained("{repo}")
+```
+
+## Recipe
+
+{_table(("value", "is"), recipe)}
+
+AdamW, the learning rate decaying linearly to zero. Trained with {versions}. `training.json` on main has every argument,
+`curve.jsonl` every step's loss.
+
+## Measured
+
+Neural collapse on the training text, loss and agreement on the validation text, with
+[collapse](https://pypi.org/project/linguistic-collapse/).
+
+{_table(("measurement", "value"), numbers) if numbers else "Nothing was measured yet."}
+
+```console
+$ collapse measure {repo}@{checkpoint.k}
+```
+
+## Make it again
+
+```console
+$ {record.get("command") or f"collapse zoo train {run.name}"}
+```
+
+## Cite
+
+```bibtex
+@inproceedings{{wu2024linguistic,
+  title={{Linguistic Collapse: Neural Collapse in (Large) Language Models}},
+  author={{Wu, Robert and Papyan, Vardan}},
+  booktitle={{Advances in Neural Information Processing Systems}},
+  year={{2024}}
+}}
+```
+"""
+
+
+def _table(heads: tuple[str, str], values: dict[str, Any]) -> str:
+    lines = [f"| {heads[0]} | {heads[1]} |", "| --- | --- |"]
+    for key, value in values.items():
+        shown = f"{value:.6g}" if isinstance(value, float) else str(value).replace("|", "¦")
+        lines.append(f"| {key} | {shown} |")
+    return "\n".join(lines)

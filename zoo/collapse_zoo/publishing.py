@@ -1,0 +1,146 @@
+"""A run to the Hub: each epoch's model and store a revision tagged with its k, main the last, with a card."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError
+from collapse.hub import steadily
+from collapse.manifest import is_store
+from collapse.sharing import check_repo, commit_files, create_repo, files_of, folder_of, reach
+from collapse.store import Store
+from collapse_zoo.model_card import model_card
+from collapse_zoo.runs import COMPLETE, CURVE, RECORD, Checkpoint, Run
+
+Report = Callable[..., None]
+
+_LEFT_OUT = (COMPLETE, "trainer_state.json")
+_PRIVATE = ("output_dir", "logging_dir", "run_name", "hub_")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """What a revision of the repository is to hold.
+
+    Attributes:
+        k: After epoch k + 1; its tag.
+        content: Path in the repository → file, or bytes.
+    """
+
+    k: int
+    content: dict[str, Path | bytes]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(len(each) if isinstance(each, bytes) else each.stat().st_size for each in self.content.values())
+
+
+def revisions(run: Run, repo: str) -> list[Revision]:
+    """What publishing a run would make of a repository, in order; nothing is sent.
+
+    Raises:
+        UsageError: The run is not finished.
+    """
+    if not run.finished:
+        raise UsageError(f"{run.path} is no finished run: train it first (collapse zoo status says how far it is)")
+    checkpoints = [each for each in run.checkpoints() if each.k is not None]
+    return [_revision(run, repo, each, last=each is checkpoints[-1]) for each in checkpoints]
+
+
+def publish(
+    run: Run, repo: str | None = None, *, private: bool = False, progress: Report | None = None
+) -> tuple[str, list[int]]:
+    """Publish a run; interrupted, it goes on, and what is there is not sent again.
+
+    Args:
+        run: A finished run.
+        repo: ``user/name``; None for the login's user and the run's name.
+        private: Make the repository private.
+        progress: Called as progress(what, bytes done, bytes[, note]).
+
+    Returns:
+        The repository, and the k that were sent now.
+
+    Raises:
+        UsageError: The run is not finished, or the repository holds another run.
+        CollapseError: The Hub cannot be reached, or refuses.
+    """
+    repo = repo or f"{_user()}/{run.name}"
+    check_repo(repo)
+    planned = revisions(run, repo)
+    create_repo(repo, private=private)
+    sent = []
+    for revision in planned:
+        if _is_tagged(repo, revision, last=revision is planned[-1]):
+            continue
+        url, _ = commit_files(repo, revision.content, f"{run.name}@{revision.k}", progress=progress)
+        _tag(repo, revision.k)
+        if url is not None:
+            sent.append(revision.k)
+    run.update(published=repo)
+    return repo, sent
+
+
+def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Revision:
+    assert checkpoint.k is not None  # of an epoch
+    files = sorted(each for each in checkpoint.path.iterdir() if each.is_file() and each.name not in _LEFT_OUT)
+    content: dict[str, Path | bytes] = {file.name: file for file in files if not file.name.endswith((".pt", ".pth"))}
+    folder = run.store(checkpoint.k)
+    if is_store(folder):
+        store = Store.load(folder)
+        content |= files_of(store, folder_of(store))
+    if last:
+        content[RECORD] = _record(run)
+        content[CURVE] = run.path / CURVE
+        content |= {name: run.path / name for name in ("results.json", "results.csv") if (run.path / name).is_file()}
+    content["README.md"] = model_card(run, repo, checkpoint).encode()
+    return Revision(checkpoint.k, content)
+
+
+def _record(run: Run) -> bytes:
+    """The run's record without what is only this machine's business."""
+    record = {key: value for key, value in (run.record or {}).items() if key != "published"}
+    arguments = record.get("arguments") or {}
+    record["arguments"] = {key: value for key, value in arguments.items() if not key.startswith(_PRIVATE)}
+    return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _is_tagged(repo: str, revision: Revision, *, last: bool) -> bool:
+    """Whether a revision is there; an older one by its weights, the last in every file."""
+    try:
+        there = reach(f"{repo}@{revision.k}")
+    except CollapseError:
+        return False
+    weights = revision.content["model.safetensors"]
+    if not there.holds("model.safetensors", weights):
+        raise UsageError(f"{repo}@{revision.k} holds other weights than this run's: publish to another repository")
+    return not last or all(there.holds(path, what) for path, what in revision.content.items())
+
+
+def _tag(repo: str, k: int) -> None:
+    from huggingface_hub import HfApi, errors
+
+    api = HfApi()
+    try:
+        steadily(lambda: api.delete_tag(repo, tag=str(k)))
+    except errors.RevisionNotFoundError:
+        pass
+    except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
+        raise CollapseError(f"{repo}: the tag {k} cannot be moved: {error}") from error
+    try:
+        steadily(lambda: api.create_tag(repo, tag=str(k), exist_ok=True))
+    except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
+        raise CollapseError(f"{repo}: the tag {k} cannot be set: {error}; publish again") from error
+
+
+def _user() -> str:
+    from huggingface_hub import HfApi, errors
+
+    try:
+        found: dict[str, Any] = steadily(HfApi().whoami)
+    except (errors.LocalTokenNotFoundError, errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
+        raise UsageError("you are not logged in: hf auth login, or name the repository: user/name") from error
+    return str(found["name"])
