@@ -42,7 +42,7 @@ def measure(
 
     Raises:
         UsageError: An unknown metric.
-        CollapseError: Fewer than two classes are left, or the store is not whole.
+        CollapseError: Fewer than two classes are left, or the store is not whole or was altered.
     """
     names = plugins().select(metrics)
     s = store if isinstance(store, EmbeddingStatistics) else store.statistics()
@@ -51,6 +51,9 @@ def measure(
         s = s.to(device)
     found = _Found(s)
     chosen = _by_metric(names)
+    for need in {need for metric, _ in chosen if not _lacking(store, s, metric) for need in metric.needs}:
+        if need in s.extra:
+            s.statistic(need)  # read before anything is computed: an altered file is no metric's failure
     for metric, measures in chosen:
         reason = _lacking(store, s, metric)
         if reason:

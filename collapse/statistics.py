@@ -6,6 +6,7 @@ Shapes: C classes, d dimensions, V the labels and predictions that occur in vali
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -78,7 +79,8 @@ class EmbeddingStatistics:
     classifier: Float[Tensor, "C d"] | None = None
     bias: Float[Tensor, " C"] | None = None
     validation: ValidationStatistics | None = None
-    extra: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    # Any, not Mapping[str, Tensor]: a runtime type checker would look at one, and so read or download it.
+    extra: Mapping[str, Any] = field(default_factory=dict)
     n_params: int | None = None
     dtype: str = "float32"
     min_count: int = 1
@@ -114,14 +116,14 @@ class EmbeddingStatistics:
         return self.norms > 0
 
     def statistic(self, name: str) -> Mapping[str, Tensor]:
-        """The tensors of a plugin statistic.
+        """The tensors of a plugin statistic, where the means are; they are read only now.
 
         Raises:
             CollapseError: The store does not hold it.
         """
         if name not in self.extra:
             raise CollapseError(f"this store holds no statistic {name!r}: collect again with the plugin that fills it")
-        return self.extra[name]
+        return {key: value.to(self.means.device) for key, value in self.extra[name].items()}
 
     def has(self, need: str) -> bool:
         """Whether what a metric needs is there."""
@@ -170,9 +172,6 @@ class EmbeddingStatistics:
             variances=self.variances.to(device),
             classifier=moved(self.classifier),
             bias=moved(self.bias),
-            extra={
-                name: {key: value.to(device) for key, value in tensors.items()} for name, tensors in self.extra.items()
-            },
         )
 
 
