@@ -28,6 +28,7 @@ Report = Callable[..., None]
 
 FOLDER = "collapse"
 _MANIFEST_LIMIT = 1 << 24
+_PARENT_MOVED = 412  # the branch is no longer where the commit starts from
 
 
 @dataclass(frozen=True)
@@ -95,26 +96,43 @@ class Remote:
             ) from error
         except errors.EntryNotFoundError as error:
             raise CollapseError(f"{self.repo} has no {path} at {self.commit[:12]}") from error
-        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError) as error:
+        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError) as error:
             raise CollapseError(f"{self.repo}: {path} cannot be downloaded: {_first_line(error)}") from error
         return Path(got)
+
+    def fetch_checked(self, path: str, check: Callable[[Path], object]) -> Path:
+        """A file that must pass a check; one that fails is taken out of the cache and downloaded once more.
+
+        Raises:
+            StoreError: It failed twice.
+            CollapseError: It cannot be had.
+        """
+        got = self.fetch(path)
+        try:
+            check(got)
+        except StoreError:
+            self._forget(got)
+            got = self.fetch(path, force=self.online)
+            try:
+                check(got)
+            except StoreError as error:
+                self._forget(got)
+                raise StoreError(f"{self.repo}: {path} was damaged in two downloads: {error}") from error
+        return got
 
     def open(self, folder: str) -> Store:
         """The store in a folder, whose files are fetched and checked when they are read.
 
         Raises:
             StoreError: Its manifest is altered, or a file is not of the size that it says.
+            CollapseError: The manifest cannot be had.
         """
         inside = "" if folder in ("", ".") else f"{folder}/"
         size = self.files.get(f"{inside}{MANIFEST}", (0, ""))[0]
         if size > _MANIFEST_LIMIT:
             raise StoreError(f"{self.repo}: {inside}{MANIFEST} is too large to be a manifest ({size:,} bytes)")
-        at = self.fetch(f"{inside}{MANIFEST}").parent
-        try:
-            manifest = read_manifest(at)
-        except StoreError:
-            self._forget(at / MANIFEST)  # or the damaged download would be found again
-            manifest = read_manifest(self.fetch(f"{inside}{MANIFEST}").parent)
+        at = self.fetch_checked(f"{inside}{MANIFEST}", lambda path: read_manifest(path.parent)).parent
+        manifest = read_manifest(at)
         for name, entry in manifest["files"].items():
             there = self.files.get(f"{inside}{name}")
             if self.online and (there is None or there[0] != entry["size"]):
@@ -125,18 +143,7 @@ class Remote:
                 )
 
         def fetch(name: str) -> None:
-            entry = manifest["files"][name]
-            try:
-                check_file(self.fetch(f"{inside}{name}"), entry)
-            except StoreError:
-                self._forget(at / name)
-                try:
-                    check_file(self.fetch(f"{inside}{name}", force=self.online), entry)
-                except StoreError as error:
-                    self._forget(at / name)
-                    raise StoreError(
-                        f"{self.repo}: {inside}{name} is not what its manifest says, twice: {error}"
-                    ) from error
+            self.fetch_checked(f"{inside}{name}", lambda path: check_file(path, manifest["files"][name]))
 
         return Store(manifest, at, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit[:12]}")
 
@@ -177,7 +184,7 @@ def reach(name: str) -> Remote:
         UsageError: There is no such repository or revision.
         CollapseError: It cannot be reached, and nothing is cached.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, errors
     from huggingface_hub.hf_api import RepoFile
 
     repo, revision = split_revision(name)
@@ -185,7 +192,12 @@ def reach(name: str) -> Remote:
     files: dict[str, tuple[int, str]] = {}
     if online:
         remember_commit(repo, revision, commit)
-        tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
+        try:
+            tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
+        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError) as error:
+            raise CollapseError(
+                f"{repo}: its files cannot be listed: {_first_line(error)} (is your login still good? hf auth whoami)"
+            ) from error
         files = {
             each.path: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
             for each in tree
@@ -379,7 +391,7 @@ def commit_files(
     Returns:
         The address of the commit or pull request, None where nothing had changed; and the paths sent.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi
+    from huggingface_hub import CommitOperationAdd, HfApi, errors
 
     api = HfApi()
     with _told(repo):
@@ -389,33 +401,42 @@ def commit_files(
             return None, []
         operations = [CommitOperationAdd(path, what) for path, what in changed.items()]
         _send(api, repo, operations, revision, create_pr, progress)
-        made = steadily(
-            lambda: api.create_commit(
-                repo,
-                operations,
-                commit_message=message,
-                revision=revision,
-                create_pr=create_pr,
-                parent_commit=None if create_pr else remote.commit,
-            )
+        commit = partial(
+            api.create_commit,
+            repo,
+            operations,
+            commit_message=message,
+            revision=revision,
+            create_pr=create_pr,
+            parent_commit=None if create_pr else remote.commit,
         )
+        try:
+            made = steadily(commit)
+        except errors.HfHubHTTPError as error:
+            now = reach(f"{repo}@{revision}" if revision else repo)
+            arrived = now.commit != remote.commit and all(now.holds(path, what) for path, what in content.items())
+            if error.response.status_code != _PARENT_MOVED or not arrived:
+                raise
+            return f"{api.endpoint}/{repo}/commit/{now.commit}", sorted(changed)  # only the answer had been lost
     return made.pr_url or made.commit_url, sorted(changed)
 
 
 @contextmanager
-def _told(repo: str) -> Iterator[None]:
+def _told(repo: str, what: str = "nothing was committed") -> Iterator[None]:
     """Turn what the client raises into words."""
     from huggingface_hub import errors
 
     try:
         yield
     except errors.RepositoryNotFoundError as error:
-        raise UsageError(f"{repo} is not there, or you may not see it; log in with: hf auth login") from error
+        raise UsageError(
+            f"{repo}: {what}: it is not there, or you may not see it; log in with: hf auth login"
+        ) from error
     except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError) as error:
         status = getattr(getattr(error, "response", None), "status_code", 0)
         hint = " (log in with: hf auth login)" if status in (401, 403) else ""
         raise CollapseError(
-            f"{repo}: nothing was committed: {_first_line(error)}{hint}. Run the same command again: what was sent "
+            f"{repo}: {what}: {_first_line(error)}{hint}. Run the same command again: what was sent "
             "already is not sent twice"
         ) from error
 
@@ -431,7 +452,7 @@ def _send(
         upload = partial(
             api.preupload_lfs_files, repo, [operation], revision=revision, create_pr=create_pr, free_memory=False
         )
-        with quiet_client():
+        with quiet_client(), _told(repo, f"{operation.path_in_repo} was not sent"):
             steadily(upload)
         done += operation.upload_info.size
     if progress:

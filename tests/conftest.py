@@ -83,7 +83,7 @@ def hub() -> Iterator[Any]:
 def as_user(hub: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run collapse as somebody with a home of their own; the endpoint is read when the client is imported."""
 
-    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None):
+    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None, timeout=200):
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
         environment |= {
             "HF_ENDPOINT": hub.url,
@@ -98,7 +98,7 @@ def as_user(hub: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProce
         if offline:
             environment["HF_HUB_OFFLINE"] = "1"
         command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
         assert "Traceback" not in done.stderr, done.stderr
         assert not ok or done.returncode == 0, done.stderr
         assert "hf_owner" not in done.stdout + done.stderr

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -123,8 +124,7 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         path, self.query = unquote(parts.path), parse_qs(parts.query)
         self.server.requests.append((method, path))
-        length = int(self.headers.get("Content-Length") or 0)
-        self.body = self.rfile.read(length) if length else self._chunked()
+        self.__dict__.pop("body", None)
         if self.server.fault is not None and self.server.fault(self, method, path):
             return
         with self.server.lock:
@@ -134,6 +134,12 @@ class Handler(BaseHTTPRequestHandler):
                     function(self, **match.groupdict())
                     return
         self.fail(404, "EntryNotFound", f"no such address: {method} {path}")
+
+    @cached_property
+    def body(self) -> bytes:
+        """What came with the request; a fault may leave it unread."""
+        length = int(self.headers.get("Content-Length") or 0)
+        return self.rfile.read(length) if length else self._chunked()
 
     def _chunked(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -160,6 +166,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def send(self, content: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Send a body; of a HEAD only its length."""
+        _ = self.body  # or it would be taken for the next request
         self.send_response(status)
         for name, value in (headers or {}).items():
             self.send_header(name, value)

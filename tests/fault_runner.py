@@ -1,0 +1,34 @@
+"""Pulls or pushes a store again and again, each time with a new cache: reads a job a line, prints how it ended.
+
+In a process of its own, because the client reads its endpoint when it is imported. ``--without-check`` takes the hash
+check out, to see that the tests would notice.
+"""
+
+import json
+import sys
+
+from huggingface_hub import constants
+
+import collapse.files
+import collapse.hub
+import collapse.sharing
+from collapse.errors import CollapseError
+
+if "--without-check" in sys.argv:
+    collapse.files.check_file = collapse.sharing.check_file = lambda *_, **__: None  # type: ignore[assignment]
+collapse.hub._FIRST_WAIT = 0.01
+
+for line in sys.stdin:
+    job = json.loads(line)
+    constants.HF_HUB_CACHE = job["cache"]
+    try:
+        if "pull" in job:
+            collapse.sharing.pull(job["pull"], job["store"])
+        else:
+            collapse.sharing.push(collapse.load(job["store"]), job["push"])
+        outcome = {"ended": "right"}
+    except CollapseError as error:
+        outcome = {"ended": "told", "said": str(error)}
+    except Exception as error:
+        outcome = {"ended": "crashed", "said": f"{type(error).__name__}: {error}"}
+    print(json.dumps(outcome), flush=True)  # noqa: T201  # what the test reads

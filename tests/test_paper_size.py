@@ -1,0 +1,45 @@
+"""The line that users type first, at its real size: a GPT-Neo 12x1024 on a Hub, measured by its name."""
+
+import json
+import random
+import resource
+
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from collapse_zoo.model import build
+from collapse_zoo.names import parse
+
+NAME = "rhubarbwu/TinyStories-12x1024_10L"
+CARD = b"---\ndatasets:\n- roneneldan/TinyStories\n---\n"
+
+
+@pytest.mark.slow
+def test_the_first_line_at_its_real_size(hub, as_user, tmp_path):
+    recipe = parse(NAME).recipe()
+    model = build(recipe)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 204_680_192
+    model.save_pretrained(tmp_path / "model")
+    vocabulary = {f"w{n}": n for n in range(recipe.vocabulary)}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="w0").save_pretrained(tmp_path / "model")
+    hub.add(NAME, {file.name: file.read_bytes() for file in (tmp_path / "model").iterdir()} | {"README.md": CARD})
+    draw = random.Random(0)
+    words = draw.sample(range(recipe.vocabulary), 24_000) + draw.choices(range(2_000), k=16_000)
+    draw.shuffle(words)
+    texts = [" ".join(f"w{n}" for n in words[start : start + 500]) for start in range(0, len(words), 500)]
+    lines = [json.dumps({"text": text}) for text in texts]
+    train, validation = ("\n".join(some).encode() for some in (lines, lines[:20]))
+    hub.add("roneneldan/TinyStories", {"train.jsonl": train, "validation.jsonl": validation}, kind="datasets")
+    del model
+    done = as_user("measure", NAME, "--json", token=None, timeout=3000)
+    (row,) = json.loads(done.stdout)
+    assert row["classes"] >= 20_000
+    assert row["samples"] >= 15 * 2047
+    assert {name for name, value in row["measurements"].items() if value is None} == set()
+    assert row["measurements"]["n_params"] == 204_680_192
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+    assert peak <= 8 * 2**30, f"{peak / 2**30:.1f} GiB"
+    print(f"{row['classes']} classes, peak {peak / 2**30:.2f} GiB")  # noqa: T201  # what the long run is for
