@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SETTLED_SECONDS = 2.0
 _REMEMBER_BYTES = 1 << 20
 _HEADER_LIMIT = 1 << 24
+_JSON_LIMIT = 1 << 26
 
 
 def home() -> Path:
@@ -35,6 +36,19 @@ def canonical(value: Any) -> bytes:
     b'{"a":[null,"\\\\u00b5"],"b":1}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def read_json(path: Path) -> Any:
+    """A JSON file of at most 64 MiB.
+
+    Raises:
+        ValueError: It is larger, or no JSON.
+        RecursionError: It is nested too deeply.
+    """
+    size = path.stat().st_size
+    if size > _JSON_LIMIT:
+        raise ValueError(f"it is too large ({size:,} bytes)")
+    return json.loads(path.read_bytes())
 
 
 def sha256_of(value: Any) -> str:
@@ -127,10 +141,14 @@ def read_tensors(path: Path, entry: Mapping[str, Any], *, remember: bool = True)
     Raises:
         StoreError: It is absent, truncated, altered, or its header is not the manifest's.
     """
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
     check_file(path, entry, remember=remember)
-    return load_file(path)
+    try:
+        return load_file(path)
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
+        raise StoreError(f"{path} cannot be read as safetensors: {error}; fetch or collect it again") from error
 
 
 def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:
@@ -142,11 +160,11 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
     if size != entry["size"]:
         raise StoreError(f"{path} has {size:,} bytes where the manifest says {entry['size']:,}: truncated; {mend}")
     with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = file.read(length) if length <= min(size, _HEADER_LIMIT) else b""
+        length = bounded(int.from_bytes(file.read(8), "little"), size)
+        header = file.read(length)
     try:
         tensors = _parse_header(header)
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         tensors = None
     if tensors != entry["tensors"]:
         raise StoreError(f"{path} holds other tensors than the manifest says: it was altered; {mend}")
@@ -155,6 +173,11 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
         raise StoreError(
             f"{path} was altered: its sha256 is {digest[:12]}… where the manifest says {entry['sha256'][:12]}…; {mend}"
         )
+
+
+def bounded(length: int, size: int) -> int:
+    """The length that a safetensors file gives its header; 0, which is none, where it cannot be."""
+    return length if length <= min(size - 8, _HEADER_LIMIT) else 0
 
 
 def _parse_header(header: bytes) -> dict[str, Any]:

@@ -8,10 +8,12 @@ from typing import Any
 
 from collapse.errors import StoreError
 from collapse.files import canonical, sha256_of
+from collapse.layout import check_names, check_schema, check_sizes
 
 MANIFEST = "collapse.json"
 VERSION = 1
-_MANIFEST_LIMIT = 1 << 24
+MANIFEST_LIMIT = 1 << 24
+"""Bytes; one of a hundred files has 40,000."""
 
 
 def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,14 +40,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
         if (path / "partial" / "state.json").is_file():
             raise StoreError(f"{path} is being collected, or was interrupted: run the same collapse collect again")
         raise StoreError(f"there is no store in {path} (no {MANIFEST})")
-    if file.stat().st_size > _MANIFEST_LIMIT:
-        raise StoreError(f"{file} is too large to be a manifest")
+    if file.stat().st_size > MANIFEST_LIMIT:
+        raise StoreError(f"{file} is too large to be a manifest ({file.stat().st_size:,} bytes)")
     data = file.read_bytes()
     altered = f"{file} was altered or is damaged: fetch or collect the store again"
     try:
         manifest = json.loads(data)
         version = manifest["version"]
-        if manifest["format"] != "collapse" or not isinstance(version, int):
+        if manifest["format"] != "collapse" or not isinstance(version, int) or version < 1:
             raise StoreError(f"{file} is no manifest of a collapse store")
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(altered) from error
@@ -60,12 +62,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
         whole = manifest["checksum"] == sha256_of(sealed_part) and manifest["digest"] == sha256_of(content)
         if not whole or data != render(manifest):
             raise StoreError(altered)
-        for name in manifest["files"]:
-            parts = name.split("/")
-            if len(parts) != 2 or not all(part.replace("_", "").replace(".", "").isalnum() for part in parts):
-                raise StoreError(f"{file} names a file outside the store: {name!r}")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise StoreError(altered) from error
+    try:
+        check_schema(manifest)
+        check_names(manifest)
+        check_sizes(manifest)
+    except StoreError as error:
+        raise StoreError(f"{file} cannot be used: {error}") from error
     return dict(manifest)
 
 

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError
+from collapse.files import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +22,19 @@ if TYPE_CHECKING:
 ABOUT = ("model", "revision", "corpus", "store", "min_count", "classes", "dim", "samples")
 """The columns of a table before its measurements."""
 
+_KINDS: dict[str, tuple[type, ...]] = {
+    "model": (str,),
+    "revision": (str, NoneType),
+    "corpus": (str,),
+    "store": (str,),
+    "min_count": (int,),
+    "classes": (int,),
+    "dim": (int,),
+    "samples": (int,),
+    "measurements": (dict,),
+    "versions": (dict,),
+    "excluded": (dict,),
+}
 _TEXT = ("model", "revision", "corpus", "store", "versions")  # never numbers, though a model may be called 007
 
 
@@ -81,7 +96,25 @@ class Row:
         Raises:
             KeyError, TypeError: It is no such row.
         """
-        return cls(**{**row, "notes": tuple(Note(**note) for note in row["notes"])})
+        made = cls(**{**row, "notes": tuple(Note(**note) for note in row["notes"])})
+        for name, kinds in _KINDS.items():
+            if type(getattr(made, name)) not in kinds:
+                raise TypeError(f"its {name} is {getattr(made, name)!r:.40}")
+        numbers = [*made.measurements.values(), *made.versions.values(), *made.excluded.values()]
+        if not all(isinstance(value, (int, float, NoneType)) and _is_float(value or 0) for value in numbers):
+            raise TypeError("a measurement, version or exclusion is no number")
+        if not all(type(text) is str for note in made.notes for text in vars(note).values()):
+            raise TypeError("a note is no text")
+        return made
+
+
+def _is_float(value: int | float) -> bool:
+    """Whether a number can be one: an integer of a file may be too large."""
+    try:
+        float(value)
+    except OverflowError:
+        return False
+    return True
 
 
 class Results:
@@ -128,7 +161,7 @@ class Results:
         results = cls()
         try:
             if path.suffix == ".json":
-                results.rows = [Row.from_dict(row) for row in json.loads(path.read_text(encoding="utf-8"))]
+                results.rows = [Row.from_dict(row) for row in read_json(path)]
                 results.frame()  # fails now, not later, where measurements are none
             elif path.suffix == ".csv":
                 # pandas reads floats to the last bit since 3.1, and before it when asked to
@@ -137,7 +170,7 @@ class Results:
                 results._frame = pd.read_csv(path, dtype=dict.fromkeys(_TEXT, str), **exactly)
             else:
                 results._frame = pd.read_parquet(path)
-        except (ValueError, KeyError, TypeError, OSError) as error:
+        except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
             reason = str(error).split("\n")[0]
             raise CollapseError(f"{path} cannot be read as a {path.suffix} results table: {reason}") from error
         return results

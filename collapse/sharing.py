@@ -18,7 +18,7 @@ from collapse.card import card
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.files import check_file, sha256_file, sha256_of
 from collapse.hub import is_repo_id, quiet_client, remember_commit, resolve_commit, split_revision, steadily
-from collapse.manifest import MANIFEST, read_manifest
+from collapse.manifest import MANIFEST, MANIFEST_LIMIT, read_manifest
 from collapse.store import RESULTS, Store
 
 log = logging.getLogger("collapse")
@@ -27,7 +27,6 @@ Report = Callable[..., None]
 """Called as progress(what, bytes done, bytes[, note])."""
 
 FOLDER = "collapse"
-_MANIFEST_LIMIT = 1 << 24
 _PARENT_MOVED = 412  # the branch is no longer where the commit starts from
 
 
@@ -129,7 +128,7 @@ class Remote:
         """
         inside = "" if folder in ("", ".") else f"{folder}/"
         size = self.files.get(f"{inside}{MANIFEST}", (0, ""))[0]
-        if size > _MANIFEST_LIMIT:
+        if size > MANIFEST_LIMIT:
             raise StoreError(f"{self.repo}: {inside}{MANIFEST} is too large to be a manifest ({size:,} bytes)")
         at = self.fetch_checked(f"{inside}{MANIFEST}", lambda path: read_manifest(path.parent)).parent
         manifest = read_manifest(at)

@@ -4,7 +4,6 @@ Format version 1. ``collapse.json`` is written last: where it is missing there i
 file with its size, sha256, shapes and dtypes; ``digest`` is the hash of all of it but provenance, ``checksum`` of all.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
@@ -16,11 +15,13 @@ from collapse.files import (
     canonical,
     check_file,
     described,
+    read_json,
     read_tensors,
     sha256_of,
     tensor_bytes,
     write_atomic,
 )
+from collapse.layout import check_values
 from collapse.manifest import MANIFEST, VERSION, read_manifest, render, sealed, spans
 
 if TYPE_CHECKING:
@@ -150,7 +151,9 @@ class Store:
         if self.path is None:
             return dict(self._files[file])
         self.fetch(file)
-        return read_tensors(self.path / file, self.manifest["files"][file])
+        tensors = read_tensors(self.path / file, self.manifest["files"][file])
+        check_values(str(self.path / file), tensors)
+        return tensors
 
     def statistics(self, layer: str = LAYER) -> "EmbeddingStatistics":
         """Everything known of one layer, as metrics read it.
@@ -216,11 +219,11 @@ class Store:
         if self.path is None:
             return None
         try:
-            kept = json.loads((self.path / RESULTS).read_text(encoding="utf-8"))
+            kept = read_json(self.path / RESULTS)
             if kept["store"] != self.digest or kept["sha256"] != sha256_of(kept["row"]):
                 return None
             return Row.from_dict(kept["row"])
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
 
     def keep_results(self, row: "Row") -> None:

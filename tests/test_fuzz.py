@@ -1,0 +1,42 @@
+"""A thousand altered stores are refused or read safely, and three checks taken out are each missed.
+
+The long version is ``python tests/fuzz_stores.py --examples 50000``.
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def fuzz(*words):
+    runner = Path(__file__).with_name("fuzz_stores.py")
+    done = subprocess.run([sys.executable, runner, *words], capture_output=True, text=True, timeout=300)
+    assert done.stdout, done.stderr
+    return done, json.loads(done.stdout)
+
+
+def test_altered_stores_are_refused_or_read_safely():
+    done, counts = fuzz("--examples", "1000")
+    assert done.returncode == 0, done.stderr
+    assert counts["inputs"] == 1000
+    assert counts["mutations that reached the tensor reader"] >= 500
+    assert counts["refused"] >= 100
+    assert counts["shown"] >= 10
+
+
+@pytest.mark.parametrize(
+    ("check", "found"),
+    [
+        ("bound", "MemoryError|OverflowError"),
+        ("path", "opened outside the store"),
+        ("hash", "an altered store was taken"),
+    ],
+)
+def test_a_check_taken_out_is_missed(check, found):
+    done, counts = fuzz("--examples", "3000", "--without", check)
+    assert done.returncode == 1
+    assert re.search(found, counts["found"])
