@@ -41,7 +41,7 @@ def steadily(call: Callable[[], T]) -> T:
                 raise
             asked = response.headers.get("Retry-After", "") if response is not None else ""
             pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, _LONGEST_WAIT)
-            log.info("the Hub did not answer (%s); once more in %.1f s", _first_line(error), pause)
+            log.info("the Hub did not answer (%s); once more in %.1f s", first_line(error), pause)
             time.sleep(pause)
             wait *= 2
     raise AssertionError("unreachable")  # the last try returns or raises
@@ -97,7 +97,7 @@ def resolve_commit(repo: str, revision: str | None, repo_type: str = "model") ->
                 "check its name, or log in with: hf auth login"
             ) from error
         except (errors.HTTPError, errors.HfHubHTTPError, OSError, RuntimeError) as error:
-            unreachable = _first_line(error)
+            unreachable = first_line(error)
     sha = revision if revision and _COMMIT.fullmatch(revision) else _cached_commit(repo, revision, repo_type)
     if sha is None or not _repo_cache(repo, repo_type).is_dir():
         raise CollapseError(
@@ -140,7 +140,8 @@ def fetch_file(repo: str, name: str, commit: str, *, repo_type: str = "model", o
     return None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """An error in one line."""
     return str(error).strip().split("\n")[0] or type(error).__name__
 
 

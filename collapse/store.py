@@ -81,7 +81,7 @@ class Store:
             StoreError: It is not whole.
             CollapseError: It cannot be had.
         """
-        from collapse.sharing import open_store
+        from collapse.finding import open_store
 
         return open_store(name)
 

@@ -11,11 +11,12 @@ from huggingface_hub import constants
 
 import collapse.files
 import collapse.hub
+import collapse.remote
 import collapse.sharing
 from collapse.errors import CollapseError
 
 if "--without-check" in sys.argv:
-    collapse.files.check_file = collapse.sharing.check_file = lambda *_, **__: None  # type: ignore[assignment]
+    collapse.files.check_file = collapse.remote.check_file = lambda *_, **__: None  # type: ignore[assignment]
 collapse.hub._FIRST_WAIT = 0.01
 
 for line in sys.stdin:

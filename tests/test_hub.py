@@ -125,6 +125,31 @@ def test_a_models_own_store_is_found(hub, as_user, tiny, tmp_path):
     assert json.loads(fourth.stdout)[0]["measurements"] != json.loads(first.stdout)[0]["measurements"]
 
 
+def test_a_store_elsewhere_is_found_by_its_card_or_pointed_at(hub, as_user, tiny, tmp_path):
+    hub.add("owner/tiny", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
+    texts = [*tiny.words()[1:], "--max-chunks", 40]
+    first = as_user("measure", "owner/tiny", *texts, "--store", tmp_path / "s", "--json")
+    as_user("push", tmp_path / "s", "owner/tiny-stats")
+    card = files_of(hub, "owner/tiny-stats")["README.md"]
+    assert b"base_model: owner/tiny" in card
+    hub.add("another/stats", {"README.md": card, "collapse/x/collapse.json": b"{}"})  # tagged alike, and no store
+    for words in ((), ("--store", "owner/tiny-stats"), ("--store", "owner/tiny-stats/text.jsonl-T32-40")):
+        hub.requests.clear()
+        found = as_user("measure", "owner/tiny", *texts, *words, "--json", home="reader")
+        assert "measuring the published store owner/tiny-stats/collapse/text.jsonl-T32-40@" in found.stderr
+        assert json.loads(found.stdout)[0]["measurements"] == json.loads(first.stdout)[0]["measurements"]
+        assert not any(path.endswith("model.safetensors") for _, path in hub.requests)
+    other = [*tiny.words()[1:], "--max-chunks", 8]
+    refused = as_user("measure", "owner/tiny", *other, "--store", "owner/tiny-stats", home="reader", ok=False)
+    assert refused.returncode == 2
+    assert "owner/tiny-stats has no store of these weights of owner/tiny" in refused.stderr
+    assert "it has owner/tiny-stats/collapse/text.jsonl-T32-40" in refused.stderr
+    collected = as_user("measure", "owner/tiny", *other, home="reader", token=None)
+    assert "published store" not in collected.stderr
+    again = as_user("measure", "owner/tiny", *texts, "--recollect", home="reader")
+    assert "published store" not in again.stderr
+
+
 def test_offline_warm_and_cold(hub, as_user, stored):
     as_user("push", stored, "owner/stats")
     as_user("measure", "owner/stats", "--metrics", "nc3", home="warm")

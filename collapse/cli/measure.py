@@ -11,7 +11,11 @@ from collapse.cli._options import collect_arguments, collecting_options
 
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
-@click.option("--store", metavar="DIR", help="Store of the model; of several models, the folder of their stores.")
+@click.option(
+    "--store",
+    metavar="DIR",
+    help="Store of the model; of several models, the folder of their stores; or a repository of stores.",
+)
 @click.option(
     "--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: all]"
 )
@@ -33,8 +37,8 @@ def command(
     """Measure models, stores or features files.
 
     MODEL is a local folder or Hub id of a causal language model, a store here or on the Hub, or a features file
-    (.safetensors). A model is collected first, unless its own repository publishes a store of it, or one is in the
-    cache.
+    (.safetensors). A model is collected first, unless a store of its weights is published (in its own repository, or
+    in one whose card names it; --store user/repo points at one), or one is in the cache.
 
     \b
     collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
@@ -83,8 +87,8 @@ def _open(model: str, store: str | None, models: int, options: dict[str, Any], r
 
     if is_store(model):
         return Store.load(model)
-    if not (Path(model).expanduser().exists() or store or options["recollect"]):
-        published = _published(model, options)
+    if not (Path(model).expanduser().exists() or options["recollect"] or _is_local(store)):
+        published = _published(model, store, options)
         if published is not None:
             click.echo(f"{model}: measuring the published store {published}", err=True)
             return published
@@ -94,8 +98,20 @@ def _open(model: str, store: str | None, models: int, options: dict[str, Any], r
     return collect(model, store=folder, progress=report, **collect_arguments(options))
 
 
-def _published(model: str, options: dict[str, Any]) -> Any:
-    from collapse.sharing import find_store
+def _is_local(store: str | None) -> bool:
+    """Whether --store is a folder here, or will be; ``user/repo`` beside no folder ``user`` may be on the Hub."""
+    from pathlib import Path
+
+    from collapse.hub import is_repo_id
+    from collapse.remote import split_name
+
+    if store is None:
+        return False
+    return "/" not in store or not is_repo_id(split_name(store)[0].partition("@")[0]) or Path(store).parent.exists()
+
+
+def _published(model: str, store: str | None, options: dict[str, Any]) -> Any:
+    from collapse.finding import find_store
     from collapse.text import find_corpus
 
     column, texts = options["text_column"], {}
@@ -104,4 +120,4 @@ def _published(model: str, options: dict[str, Any]) -> Any:
             found = find_corpus(list(options[text]), split=options[split], text_column=column)
             texts[name] = found.identity()
     name = f"{model}@{options['revision']}" if options["revision"] else model
-    return find_store(name, **texts, chunk_length=options["chunk_length"], max_chunks=options["max_chunks"])
+    return find_store(name, **texts, chunk_length=options["chunk_length"], max_chunks=options["max_chunks"], at=store)

@@ -9,7 +9,8 @@ from typing import Any
 from collapse.errors import CollapseError, UsageError
 from collapse.hub import steadily
 from collapse.manifest import is_store
-from collapse.sharing import check_repo, commit_files, create_repo, files_of, folder_of, reach
+from collapse.remote import reach
+from collapse.sharing import check_repo, commit_files, create_repo, files_of, folder_of
 from collapse.store import Store
 from collapse_zoo.model_card import model_card
 from collapse_zoo.runs import COMPLETE, CURVE, RECORD, Checkpoint, Run
