@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.files import sha256_file, sha256_of
+from collapse.files import read_json, sha256_file, sha256_of
 from collapse.hub import fetch_file, is_repo_id, resolve_commit, split_revision
 
+_CARD_LIMIT = 1 << 20
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 _TOKENIZER = (
     "tokenizer.json",
@@ -89,14 +90,12 @@ def find_tokenizer(name: str) -> ModelReference:
 
 def config_of(reference: ModelReference) -> dict[str, Any]:
     """The model's config.json, or {} where it has none."""
-    import json
-
     file = reference.file("config.json")
     if file is None:
         return {}
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, OSError) as error:
+        return dict(read_json(file))
+    except (ValueError, TypeError, OSError, RecursionError) as error:
         raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
 
 
@@ -120,13 +119,14 @@ def card_datasets(reference: ModelReference) -> list[str]:
     from huggingface_hub.repocard import metadata_load
 
     file = reference.file("README.md")
-    if file is None:
+    if file is None or file.stat().st_size > _CARD_LIMIT:
         return []
     try:
         named = (metadata_load(file) or {}).get("datasets") or []
+        named = [named] if isinstance(named, str) else named
+        return [each for each in named if isinstance(each, str) and is_repo_id(each)]
     except Exception:  # a card is anybody's text; one that cannot be read names no data set
         return []
-    return [str(each) for each in ([named] if isinstance(named, str) else named)]
 
 
 def _limit(config: Mapping[str, Any]) -> int | None:

@@ -47,6 +47,22 @@ def features(folder: Path, **changes: torch.Tensor | None) -> Path:
     return folder / "f.safetensors"
 
 
+BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]\n" for n in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    "card",
+    [BOMB + "datasets: *a11", "datasets: [/etc/passwd]", "datasets: [1, {a: b}]", "datasets: [", "x: " + "y" * 2**21],
+    ids=["aliases", "path", "numbers", "broken", "large"],
+)
+def test_a_models_card_is_anybodys_text(told, tiny, tmp_path, card):
+    model = shutil.copytree(tiny.model, tmp_path / "model")
+    (model / "README.md").write_text(f"---\n{card}\n---\n")
+    assert "no corpus: the card of model names no data set" in told(2, "measure", model)
+
+
 def test_unknown_names_are_answered_with_near_ones(told, tiny, tmp_path):
     (tmp_path / "storees").mkdir()
     assert "did you mean nc1.cdnv" in told(2, "measure", features(tmp_path), "--metrics", "nc1.cdvn")
