@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from collapse.escaping import markdown, visible
 from collapse.hub import is_repo_id
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ def card(store: "Store", repo: str, folder: str) -> str:
     on_hub = bool((identity.get("corpus") or {}).get("revision"))
     data = ModelCardData(
         library_name="collapse",
-        tags=[*TAGS, store.corpus.split("/")[-1]],
-        datasets=[store.corpus] if on_hub else None,
+        tags=[*TAGS, visible(store.corpus.split("/")[-1])],
+        datasets=[store.corpus] if on_hub and is_repo_id(store.corpus) else None,
         base_model=store.model if store.revision and is_repo_id(store.model) else None,
     )
     train, validation = (manifest["coverage"].get(phase) or {} for phase in ("train", "validation"))
@@ -31,14 +32,14 @@ def card(store: "Store", repo: str, folder: str) -> str:
         ("validation chunks", validation.get("chunks")),
         ("attention", identity.get("attention")),
         ("dtype", identity.get("dtype")),
-        ("digest", f"`{store.digest}`"),
+        ("digest", store.digest),
         ("bytes", f"{store.size:,}"),
-        ("collected by", f"`{manifest['provenance'].get('command') or 'collapse.collect(…)'}`"),
+        ("collected by", manifest["provenance"].get("command") or "collapse.collect(…)"),
         ("versions", ", ".join(f"{k} {v}" for k, v in (manifest["provenance"].get("versions") or {}).items())),
     ]
-    lines = [f"| {name} | {_cell(value)} |" for name, value in rows if value is not None]
+    lines = [f"| {name} | {markdown(value)} |" for name, value in rows if value is not None]
     return (
-        f"---\n{data.to_yaml()}\n---\n\n# Embedding statistics of {_cell(store.model)}\n\n"
+        f"---\n{data.to_yaml()}\n---\n\n# Embedding statistics of {markdown(store.model)}\n\n"
         f"What [collapse](https://pypi.org/project/linguistic-collapse/) needs to measure neural collapse: counts, "
         f"means and variances of the top-layer embeddings of each next token, the classifier's rows, and decisions on "
         f"the validation text. No text and no weights beyond those rows.\n\n"
@@ -54,12 +55,7 @@ def _measured(store: "Store") -> str:
     if row is None:
         return ""
     lines = [
-        f"| `{name}` | {'–' if value is None else format(value, '.6g')} |"
+        f"| {markdown(name)} | {'–' if value is None else format(value, '.6g')} |"
         for name, value in sorted(row.measurements.items())
     ]
     return "\n## Measured\n\n| measurement | value |\n| --- | --- |\n" + "\n".join(lines) + "\n"
-
-
-def _cell(value: object) -> str:
-    """Text for a table's cell: no pipes, no line breaks, no markup."""
-    return str(value).replace("|", "¦").replace("\n", " ").replace("<", "&lt;")

@@ -4,9 +4,10 @@ No number without its origin: a row names the store's digest, the versions of th
 every remark that belongs beside a number.
 """
 
+import csv
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError
+from collapse.escaping import guarded, unguarded
 from collapse.files import read_json
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "versions": (dict,),
     "excluded": (dict,),
 }
-_TEXT = ("model", "revision", "corpus", "store", "versions")  # never numbers, though a model may be called 007
+_NAMES = ("model", "corpus")  # anybody's text: never a number nor missing, though a model may be called 007 or NA
+_TEXT = (*_NAMES, "revision", "store", "versions")
 
 
 @dataclass(frozen=True)
@@ -167,7 +170,11 @@ class Results:
                 # pandas reads floats to the last bit since 3.1, and before it when asked to
                 old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
                 exactly = {"float_precision": "round_trip"} if old else {}
-                results._frame = pd.read_csv(path, dtype=dict.fromkeys(_TEXT, str), **exactly)
+                frame = pd.read_csv(path, dtype=dict.fromkeys(_TEXT, str), **exactly)
+                names = [name for name in _NAMES if name in frame]
+                if names:  # text as it stands, even NA, which stands for a missing number elsewhere
+                    frame[names] = pd.read_csv(path, usecols=names, dtype=str, keep_default_na=False)[names]
+                results._frame = _texts(frame, unguarded)
             else:
                 results._frame = pd.read_parquet(path)
         except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
@@ -192,15 +199,17 @@ class Results:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix == ".json":
-                text = json.dumps([row.to_dict() for row in self.rows], indent=1, ensure_ascii=False)
+                text = json.dumps([row.to_dict() for row in self.rows], indent=1)
                 partial.write_text(text + "\n", encoding="utf-8")
             elif path.suffix == ".csv":
-                self.frame().to_csv(partial, index=False)
+                write_csv(self.frame(), partial)
             else:
                 self.frame().to_parquet(partial, index=False)
             partial.replace(path)
         except OSError as error:
             raise CollapseError(f"cannot write {path}: {error.strerror or error}") from error
+        except UnicodeError as error:
+            raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
         finally:
             with suppress(OSError):  # its folder may be what could not be made
                 partial.unlink(missing_ok=True)
@@ -225,6 +234,26 @@ class Table:
     def records(self) -> list[dict[str, Any]]:
         """The rows as dictionaries, for JSON."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+def write_csv(frame: "pd.DataFrame", path: Path) -> None:
+    """A table as CSV that no spreadsheet takes for formulas; numbers stay numbers (see collapse.escaping.guarded)."""
+    made = _texts(frame, guarded)
+    returns = any("\r" in str(value) for column in made.select_dtypes(["object", "str"]) for value in made[column])
+    # csv leaves a lone carriage return without quotes, and readers take it for the end of a line
+    made.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
+
+
+def _texts(frame: "pd.DataFrame", change: Callable[[str], str]) -> "pd.DataFrame":
+    """The table with its headings and texts changed, and nothing else."""
+
+    def changed(value: Any) -> Any:
+        return change(value) if isinstance(value, str) else value
+
+    made = frame.rename(columns=changed)
+    for column in made.select_dtypes(["object", "str"]):
+        made[column] = made[column].map(changed, na_action="ignore").astype(made[column].dtype)
+    return made
 
 
 def check_output(path: str | Path) -> None:

@@ -3,6 +3,7 @@
 This is the one place that turns a :class:`CollapseError` into a line and an exit code, and that prints.
 """
 
+import io
 import logging
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli._terminal import complain, say, tell
 from collapse.errors import CollapseError, UsageError, near_names
 
 if TYPE_CHECKING:
@@ -72,23 +74,25 @@ def _run(arguments: list[str] | None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
-        error.show()
+        shown = io.StringIO()
+        error.show(file=shown)  # usage and all; what it quotes may be anything
+        say(shown.getvalue().rstrip("\n"), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted. What was finished is kept: the same command goes on from there")
+        complain("interrupted. What was finished is kept: the same command goes on from there")
     except BrokenPipeError:
         # the reader (head, less) is gone: point stdout away, or Python complains while shutting down
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except CollapseError as error:
         if verbose:
             logging.getLogger("collapse").exception("the error in full:")
-        _complain(str(error))
+        complain(str(error))
         return 2 if isinstance(error, UsageError) else 1
     except OSError as error:
         if verbose:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        _complain(f"{where}{error.strerror or error}")
+        complain(f"{where}{error.strerror or error}")
     return 1
 
 
@@ -103,18 +107,14 @@ def _add_commands() -> None:
     command_found.extend(command_plugins(cli))
     for plugin in command_found:
         if plugin.problem:
-            _complain(plugin.problem)
-
-
-def _complain(text: str) -> None:
-    click.echo(f"collapse: {text}", err=True)
+            complain(plugin.problem)
 
 
 class _Plain(logging.Handler):
     """Log records as plain lines on stderr, whatever stderr is at the time."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(self.format(record), err=True)
+        tell(self.format(record))
 
 
 def _start_logging(verbose: bool) -> None:

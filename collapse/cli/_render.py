@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-import click
+from collapse.cli._terminal import cell, tell
+from collapse.escaping import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -53,8 +54,6 @@ def print_table(rows: Sequence["Row"]) -> None:
 
 
 def _print_some(rows: Sequence["Row"]) -> None:
-    from rich.text import Text
-
     from collapse.metrics import limit_at
     from collapse.plugin_manager import plugins
 
@@ -63,7 +62,7 @@ def _print_some(rows: Sequence["Row"]) -> None:
     one_shape = all((row.classes, row.dim) == (first.classes, first.dim) for row in rows)
     table = _table("property", "measurement")
     for row in rows:
-        table.add_column(Text(row.model or "value"), justify="right")
+        table.add_column(cell(row.model or "value"), justify="right")
     table.add_column("at full collapse", justify="right")
     if one_shape:
         table.add_column("reachable", justify="right")
@@ -78,7 +77,7 @@ def _print_some(rows: Sequence["Row"]) -> None:
         if one_shape:
             reachable = limit_at(measure.reachable, first.classes, first.dim)
             cells.append(_limit(reachable) if reachable is not None and reachable != towards else "")
-        table.add_row(*[Text(cell) for cell in cells])
+        table.add_row(*map(cell, cells))
         before = property_name
     out = console()
     for row in rows:
@@ -94,13 +93,11 @@ def _heading(row: "Row") -> Any:
     kept = f", classes of at least {row.min_count} samples" if row.min_count > 1 else ""
     shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {row.samples:,} samples{kept}"
     store = f"; store {row.store[:12]}" if row.store else ""
-    return Text.assemble((row.model or "statistics", "bold"), f"{corpus}: {shape}{store}")
+    return Text.assemble(cell(row.model or "statistics", "bold"), cell(f"{corpus}: {shape}{store}"))
 
 
 def _print_notes(rows: Sequence["Row"]) -> None:
     """Remarks, those of one text together, an error first."""
-    from rich.text import Text
-
     out = console()
     for row in rows:
         grouped: dict[str, list[str]] = {}
@@ -114,31 +111,27 @@ def _print_notes(rows: Sequence["Row"]) -> None:
             grouped.setdefault(text, []).extend(names)
         who = f"{row.model}: " if len(rows) > 1 else ""
         for text, names in grouped.items():
-            out.print(Text(f"  {who}{_several(names)}: {text}", style="dim"))
+            out.print(cell(f"  {who}{_several(names)}: {text}", "dim"))
 
 
 def print_analysis(table: "Table") -> None:
     """An analysis's table with its remarks."""
-    from rich.text import Text
-
     made = _table(title=table.title)
     for index, column in enumerate(table.columns):
-        made.add_column(column, justify="left" if index == 0 else "right")
+        made.add_column(cell(column), justify="left" if index == 0 else "right")
     for row in table.rows:
-        made.add_row(*[Text(_cell(value)) for value in row])
+        made.add_row(*[cell(_shown(value)) for value in row])
     out = console()
     out.print(made)
     for note in table.notes:
-        out.print(Text(f"  {note}", style="dim"))
+        out.print(cell(f"  {note}", "dim"))
 
 
 def print_records(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, title: str | None = None) -> None:
     """A plain table of texts and numbers."""
-    from rich.text import Text
-
     made = _table(*columns, title=title)
     for row in rows:
-        made.add_row(*[Text(_cell(value)) for value in row])
+        made.add_row(*[cell(_shown(value)) for value in row])
     console().print(made)
 
 
@@ -160,10 +153,10 @@ def _bar() -> Iterator[Report]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
+        TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(),
         TextColumn("left"),
     )
@@ -172,9 +165,9 @@ def _bar() -> Iterator[Report]:
 
         def report(what: str, done: int, total: int | None, note: str = "") -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(what, total=total, rate="")
+                tasks[what] = bar.add_task(visible(what), total=total, rate="")
             task = bar.tasks[bar.task_ids.index(tasks[what])]
-            rate = note or (f"{task.speed:,.1f}/s" if task.speed else "")
+            rate = visible(note) or (f"{task.speed:,.1f}/s" if task.speed else "")
             bar.update(tasks[what], completed=done, total=total, rate=rate)
             if total is not None and done >= total:
                 bar.remove_task(tasks.pop(what))
@@ -195,16 +188,17 @@ class _Lines:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + 10
             share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
-            click.echo(f"{what}: {share}{note and f', {note}'}", err=True)
+            tell(f"{what}: {share}{note and f', {note}'}")
 
 
 def _table(*columns: str, title: str | None = None) -> "RichTable":
     from rich import box
     from rich.table import Table as RichTable
 
-    made = RichTable(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    heading = cell(title, "bold") if title else None
+    made = RichTable(box=box.SIMPLE_HEAD, title=heading, title_justify="left", pad_edge=False)
     for column in columns:
-        made.add_column(column)
+        made.add_column(cell(column))
     return made
 
 
@@ -212,7 +206,7 @@ def _limit(limit: "Limit") -> str:
     return "" if limit is None or callable(limit) else number(limit)
 
 
-def _cell(value: Any) -> str:
+def _shown(value: Any) -> str:
     if value is None:
         return "–"
     return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else str(value)

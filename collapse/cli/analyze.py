@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import click
 
+from collapse.cli._terminal import complain, say_json
+
 if TYPE_CHECKING:
     from collapse.metrics import Analysis
     from collapse.plugin_manager import Plugins
@@ -56,7 +58,7 @@ def _installed() -> "Plugins":
     from collapse.plugin_manager import plugins
 
     for problem in plugins().problems:
-        click.echo(f"collapse: {problem}", err=True)
+        complain(problem)
     return plugins()
 
 
@@ -171,10 +173,8 @@ def _runner(analysis: "Analysis") -> Callable[..., None]:
         given = {name: value for name, value in options.items() if value != ()}
         table = analysis(Results.read(results), **given)
         if as_json:
-            import json
-
             made = {"title": table.title, "rows": table.records(), "notes": table.notes}
-            click.echo(json.dumps(made, indent=1, ensure_ascii=False))
+            say_json(made)
         else:
             from collapse.cli._render import print_analysis
 

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from collapse.cli._options import collect_arguments, collecting_options, parse_part
+from collapse.cli._terminal import complain, say
 
 
 @click.command()
@@ -27,13 +28,13 @@ def command(model: str, store: str, part: str | None, **options: Any) -> None:
     from collapse.plugin_manager import plugins
 
     for problem in plugins().problems:
-        click.echo(f"collapse: {problem}", err=True)
+        complain(problem)
     with progress() as report:
         made = collect(model, store=store, part=parse_part(part), progress=report, **collect_arguments(options))
     if made.state == "part":
-        click.echo(f"{made} holds {made.covered()}; when all parts are there: collapse merge STORE… --store DIR")
+        say(f"{made} holds {made.covered()}; when all parts are there: collapse merge STORE… --store DIR")
     else:
-        click.echo(
+        say(
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "
             f"collapse measure {made}"
         )

@@ -1,8 +1,8 @@
 """collapse info: what a store holds and where it came from."""
 
-import json
-
 import click
+
+from collapse.cli._terminal import say_json
 
 
 @click.command()
@@ -15,7 +15,7 @@ def command(path: str, as_json: bool) -> None:
 
     store = load(path).check()
     if as_json:
-        click.echo(json.dumps(store.manifest, indent=1, ensure_ascii=False))
+        say_json(store.manifest)
         return
     identity, coverage = store.identity, store.manifest["coverage"]
     rows: list[list[object]] = [

@@ -1,12 +1,12 @@
 """collapse measure: a store if there is one, else collect; then measure; a table."""
 
-import json
 import os
 from typing import Any
 
 import click
 
 from collapse.cli._options import collect_arguments, collecting_options
+from collapse.cli._terminal import complain, say_json, tell
 
 
 @click.command()
@@ -55,7 +55,7 @@ def command(
     if output:
         check_output(output)
     for problem in plugins().problems:
-        click.echo(f"collapse: {problem}", err=True)
+        complain(problem)
     names = [each.strip() for each in metrics.split(",") if each.strip()] if metrics else None
     plugins().select(names)  # an unknown name is told before hours of collecting
     rows = []
@@ -69,13 +69,13 @@ def command(
     if output:
         results.write(output)
     if as_json:
-        click.echo(json.dumps([row.to_dict() for row in rows], indent=1, ensure_ascii=False))
+        say_json([row.to_dict() for row in rows])
     else:
         print_table(rows)
     for row in rows:
         for note in row.notes:
             if note.kind == "error":
-                click.echo(f"collapse: {note.measurement}: {note.text}", err=True)
+                complain(f"{note.measurement}: {note.text}")
 
 
 def _open(model: str, store: str | None, models: int, options: dict[str, Any], report: Any) -> Any:
@@ -90,7 +90,7 @@ def _open(model: str, store: str | None, models: int, options: dict[str, Any], r
     if not (Path(model).expanduser().exists() or options["recollect"] or _is_local(store)):
         published = _published(model, store, options)
         if published is not None:
-            click.echo(f"{model}: measuring the published store {published}", err=True)
+            tell(f"{model}: measuring the published store {published}")
             return published
     from collapse.collecting import collect
 

@@ -2,6 +2,8 @@
 
 import click
 
+from collapse.cli._terminal import say
+
 
 @click.command()
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
@@ -23,4 +25,4 @@ def command(stores: tuple[str, ...], target: str) -> None:
         if made.state == "complete"
         else f"; validate it with: collapse collect MODEL --store {made} --validation-text …"
     )
-    click.echo(f"{made} is {made.state}: {len(stores)} parts merged, digest {made.digest[:12]}{more}")
+    say(f"{made} is {made.state}: {len(stores)} parts merged, digest {made.digest[:12]}{more}")

@@ -1,8 +1,8 @@
 """collapse metrics: every measurement, its equation, its limit."""
 
-import json
-
 import click
+
+from collapse.cli._terminal import complain, say_json
 
 
 @click.command()
@@ -24,7 +24,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
 
     installed = plugins()
     for problem in installed.problems:
-        click.echo(f"collapse: {problem}", err=True)
+        complain(problem)
     known = installed.measurements()
     records = []
     for name in installed.select(names or None):
@@ -47,7 +47,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
             for key in ("at full collapse", "reachable"):
                 if record[key] in (float("inf"), float("-inf")):  # JSON has none
                     record[key] = str(record[key])
-        click.echo(json.dumps(records, indent=1, ensure_ascii=False))
+        say_json(records)
         return
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
     rows = [[record[column] for column in columns] for record in records]

@@ -1,9 +1,10 @@
 """collapse plugins: what is installed, and what of it cannot be used."""
 
-import json
 from dataclasses import asdict
 
 import click
+
+from collapse.cli._terminal import complain, say_json
 
 
 @click.command()
@@ -17,9 +18,9 @@ def command(as_json: bool) -> None:
     installed = plugins()
     found = [*installed.found, *command_found]
     if as_json:
-        click.echo(json.dumps([asdict(each) for each in found], indent=1, ensure_ascii=False))
+        say_json([asdict(each) for each in found])
         return
     rows = [[each.name, each.origin, ", ".join(each.hooks)] for each in found if not each.problem]
     print_records(["plugin", "from", "hooks"], rows)
     for problem in installed.problems:
-        click.echo(f"collapse: {problem}", err=True)
+        complain(problem)

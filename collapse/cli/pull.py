@@ -2,6 +2,8 @@
 
 import click
 
+from collapse.cli._terminal import say
+
 
 @click.command()
 @click.argument("repo")
@@ -19,4 +21,4 @@ def command(repo: str, store: str) -> None:
 
     with progress() as report:
         made = pull(repo, store, progress=report)
-    click.echo(f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}")
+    say(f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}")

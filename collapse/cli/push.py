@@ -2,6 +2,8 @@
 
 import click
 
+from collapse.cli._terminal import say
+
 
 @click.command()
 @click.argument("path", metavar="STORE")
@@ -35,9 +37,7 @@ def command(path: str, repo: str, private: bool, create_pr: bool, into_model_rep
             progress=report,
         )
     if made.url is None:
-        click.echo(f"{repo} holds this store already, in {made.folder}; nothing was sent")
+        say(f"{repo} holds this store already, in {made.folder}; nothing was sent")
         return
     there = f", {len(made.unchanged)} were there" if made.unchanged else ""
-    click.echo(
-        f"{made.url}\n{len(made.sent)} files sent{there}; measure it with: collapse measure {repo}/{made.folder}"
-    )
+    say(f"{made.url}\n{len(made.sent)} files sent{there}; measure it with: collapse measure {repo}/{made.folder}")

@@ -2,6 +2,8 @@
 
 import click
 
+from collapse.cli._terminal import complain, say
+
 
 @click.command()
 @click.argument("stores", nargs=-1, required=True, metavar="STORE...")
@@ -15,11 +17,9 @@ def command(stores: tuple[str, ...]) -> None:
         store = load(path)
         found = store.verify()
         for problem in found:
-            click.echo(f"collapse: {problem}", err=True)
+            complain(problem)
         if not found:
-            click.echo(
-                f"{store}: {len(store.manifest['files'])} files, {store.size / 1e6:,.1f} MB, all as the manifest says"
-            )
+            say(f"{store}: {len(store.manifest['files'])} files, {store.size / 1e6:,.1f} MB, all as the manifest says")
         problems += found
     if problems:
         raise StoreError(f"{len(problems)} of the files are not what the manifest says")

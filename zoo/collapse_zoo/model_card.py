@@ -3,6 +3,7 @@
 from typing import Any
 
 from collapse.card import TAGS
+from collapse.escaping import markdown, visible
 from collapse_zoo.runs import Checkpoint, Run
 
 ZOO_TAG = "collapse-zoo"
@@ -26,25 +27,33 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
         license=_LICENCES.get(corpus),
         datasets=[corpus] if corpus in _LICENCES else None,
         tags=[*TAGS, ZOO_TAG],
-        model_name=run.name,
+        model_name=visible(run.name),
         eval_results=[
-            EvalResult("text-generation", corpus, corpus, key, value, dataset_split="validation", metric_name=key)
+            EvalResult(
+                "text-generation",
+                visible(corpus),
+                visible(corpus),
+                visible(key),
+                value,
+                dataset_split="validation",
+                metric_name=visible(key),
+            )
             for key, value in numbers.items()
         ]
         or None,
     )
     recipe = {key: value for key, value in record["recipe"].items() if value not in (None, {})}
-    versions = ", ".join(f"{key} {value}" for key, value in record["versions"].items())
+    versions = markdown(", ".join(f"{key} {value}" for key, value in record["versions"].items()))
     return f"""---
 {data.to_yaml()}
 ---
 
-# {run.name}
+# {markdown(run.name)}
 
-A GPT-Neo of {recipe["depth"]} layers and width {recipe["width"]} ({record["n_params"]:,} parameters), trained on
-{corpus} as in *Linguistic Collapse: Neural Collapse in (Large) Language Models* (Wu & Papyan, NeurIPS 2024). This
-revision is the state after epoch {(checkpoint.k or 0) + 1}, step {checkpoint.step:,}; the tags `0`, `1`, … are the
-states after each epoch, `main` the last.
+A GPT-Neo of {recipe["depth"]} layers and width {recipe["width"]} ({record["n_params"]:,} parameters), trained on the
+text {markdown(corpus)} as in *Linguistic Collapse: Neural Collapse in (Large) Language Models* (Wu & Papyan,
+NeurIPS 2024). This revision is the state after epoch {(checkpoint.k or 0) + 1}, step {checkpoint.step:,}; the tags `0`,
+`1`, … are the states after each epoch, `main` the last.
 
 ## Load it
 
@@ -76,7 +85,7 @@ $ collapse measure {repo}@{checkpoint.k}
 ## Make it again
 
 ```console
-$ {record.get("command") or f"collapse zoo train {run.name}"}
+$ {visible(record.get("command") or f"collapse zoo train {run.name}")}
 ```
 
 ## Cite
@@ -95,6 +104,6 @@ $ {record.get("command") or f"collapse zoo train {run.name}"}
 def _table(heads: tuple[str, str], values: dict[str, Any]) -> str:
     lines = [f"| {heads[0]} | {heads[1]} |", "| --- | --- |"]
     for key, value in values.items():
-        shown = f"{value:.6g}" if isinstance(value, float) else str(value).replace("|", "¦")
-        lines.append(f"| {key} | {shown} |")
+        shown = f"{value:.6g}" if isinstance(value, float) else markdown(value)
+        lines.append(f"| {markdown(key)} | {shown} |")
     return "\n".join(lines)

@@ -1,9 +1,11 @@
 """collapse zoo list and info: what was published, and what was trained here."""
 
-import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from collapse.cli._terminal import say, say_json
 
 if TYPE_CHECKING:
     from collapse_zoo.catalogue import Entry
@@ -57,14 +59,14 @@ def list_command(
     if output:
         _write(entries, output)
     if as_json:
-        click.echo(json.dumps([entry.record() for entry in entries], indent=1))
+        say_json([entry.record() for entry in entries])
         return
     if not entries:
-        click.echo("no model is like that; leave out a filter, or train one: collapse zoo train LxD")
+        say("no model is like that; leave out a filter, or train one: collapse zoo train LxD")
         return
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
     print_records(["model", "where", *columns], rows)
-    click.echo(f"{len(entries)} models; more about one with: collapse zoo info {entries[0].name}")
+    say(f"{len(entries)} models; more about one with: collapse zoo info {entries[0].name}")
 
 
 @click.command()
@@ -86,14 +88,14 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     about = recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": recipe.flops_per_token()}
     if as_json:
         record = {"model": title, "recipe": about, "checkpoints": [entry.record() for entry in entries]}
-        click.echo(json.dumps(record, indent=1))
+        say_json(record)
         return
     print_records(
         ["recipe", ""], [[name.replace("_", " "), _text(value)] for name, value in about.items()], title=title
     )
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
     if not known:
-        click.echo(f"Nothing was measured of it, here or in the paper; train it with: collapse zoo train {model}")
+        say(f"Nothing was measured of it, here or in the paper; train it with: collapse zoo train {model}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     rows = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
@@ -132,11 +134,12 @@ def _write(entries: list["Entry"], output: str) -> None:
     import pandas as pd
 
     from collapse.errors import CollapseError, UsageError
+    from collapse.results import write_csv
 
     if not output.endswith(".csv"):
         raise UsageError(f"{output} must end in .csv")
     try:
-        pd.DataFrame([entry.record() for entry in entries]).to_csv(output, index=False)
+        write_csv(pd.DataFrame([entry.record() for entry in entries]), Path(output))
     except OSError as error:
         raise CollapseError(f"cannot write {output}: {error.strerror or error}") from error
 

@@ -2,6 +2,8 @@
 
 import click
 
+from collapse.cli._terminal import say, tell
+
 
 @click.command()
 @click.option("--output", default="collapse-demo", show_default=True, metavar="DIR", help="Where everything goes.")
@@ -15,15 +17,13 @@ def command(output: str) -> None:
     from collapse.cli._render import print_analysis, print_table, progress
     from collapse_zoo.demo import demo
 
-    click.echo(
-        f"Stories, a tokenizer and eight toy models go to {output}/ (about two minutes on two cores) …", err=True
-    )
+    tell(f"Stories, a tokenizer and eight toy models go to {output}/ (about two minutes on two cores) …")
     with progress() as report:
         made = demo(output, progress=report)
     best = min(made.rows, key=lambda row: row.measurements["val_loss"] or 0)
     print_table([best])
     print_analysis(made.analysis)
-    click.echo(
+    say(
         f"""
 The first table is the best of eight toy models, the second asks what goes with their validation loss. Two widths
 make two clusters of models, so read it as an example of the output, not as a result.

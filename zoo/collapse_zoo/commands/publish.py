@@ -2,6 +2,8 @@
 
 import click
 
+from collapse.cli._terminal import say
+
 
 @click.command()
 @click.argument("folder", metavar="RUN")
@@ -34,9 +36,9 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
             ]
             print_records(["file", "bytes"], sizes, title=f"{repo or f'YOU/{run.name}'}@{revision.k}")
         total = sum(revision.size for revision in planned)
-        click.echo(f"{len(planned)} revisions, {total / 1e6:,.1f} MB; nothing was sent")
+        say(f"{len(planned)} revisions, {total / 1e6:,.1f} MB; nothing was sent")
         return
     with progress() as report:
         where, sent = publish(run, repo, private=private, progress=report)
     what = f"sent {', '.join(f'@{k}' for k in sent)} to" if sent else "everything is already in"
-    click.echo(f"{what} {where}; measure it with: collapse measure {where}")
+    say(f"{what} {where}; measure it with: collapse measure {where}")

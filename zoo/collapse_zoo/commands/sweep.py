@@ -1,10 +1,10 @@
 """collapse zoo sweep and status: many models, and how far they are."""
 
-import json
 from typing import Any
 
 import click
 
+from collapse.cli._terminal import say, say_json, tell
 from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
 
 
@@ -46,8 +46,8 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     )
     if dry_run:
         for member in members:
-            click.echo(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))
-        click.echo(f"{len(members)} runs, {sum(len(member.checkpoints) for member in members)} measurements", err=True)
+            say(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))
+        tell(f"{len(members)} runs, {sum(len(member.checkpoints) for member in members)} measurements")
         return
     from collapse.cli._render import progress
     from collapse.errors import CollapseError
@@ -69,7 +69,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     )
     done = sum(member.done for member in planned)
     already = f", {done} of them done already" if done else ""
-    click.echo(f"{len(planned)} members into {output}/{already}", err=True)
+    tell(f"{len(planned)} members into {output}/{already}")
     with progress() as report:
         made = sweep(
             planned,
@@ -81,7 +81,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             poll_seconds=options["poll"],
             progress=report,
         )
-    click.echo(
+    say(
         f"{len(made.rows)} measurements of {len(planned)} members in {made.results}; next: "
         f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
     )
@@ -104,7 +104,7 @@ def status_command(folder: str, as_json: bool) -> None:
 
     members = status(folder)
     if as_json:
-        click.echo(json.dumps(members, indent=1))
+        say_json(members)
         return
     if not members:
         raise UsageError(f"no run is in {folder}: name the folder of --output, or begin: collapse zoo sweep GRID")

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from collapse.cli._terminal import say, tell
 from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
 
 
@@ -45,11 +46,10 @@ def command(
     named = name_of(recipe, source.label)
     folder = output or f"runs/{named}"
     if first:
-        click.echo(
+        tell(
             f"{named}: {recipe.n_params:,} parameters, learning rate {recipe.learning_rate:g}, weight decay "
             f"{recipe.weight_decay:g}, {recipe.precision}, batches of {recipe.batch_size} x {recipe.chunk_length:,} "
-            f"tokens of {source.corpus.name}; into {folder}/",
-            err=True,
+            f"tokens of {source.corpus.name}; into {folder}/"
         )
     with progress() as report:
         run = train(recipe, source, folder, measure=measure, progress=report, **training_arguments(options))
@@ -67,7 +67,7 @@ def _tell(run: Any, source: Any) -> None:
     print_records(columns, rows, title=record["name"])
     texts = "".join(f" --text {file}" for file in source.corpus.files)
     texts += "".join(f" --validation-text {file}" for file in (source.validation.files if source.validation else ()))
-    click.echo(
+    say(
         f"{run.path} is trained ({record.get('tokens_per_second') or 0:,.0f} tokens/s); measure it with: "
         f"collapse measure {run.path}{texts or f' --text {source.corpus.name}'}"
     )
