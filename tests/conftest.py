@@ -4,9 +4,12 @@ import importlib.util
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -33,10 +36,22 @@ def shared() -> Path:
 @pytest.fixture(scope="session")
 def reference() -> ModuleType:
     """The direct float64 computations."""
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "tests" / "reference.py")
+    return _beside("reference")
+
+
+@pytest.fixture(scope="session")
+def hub_server() -> ModuleType:
+    """The Hub on the loopback interface."""
+    return _beside("hub_server")
+
+
+def _beside(name: str) -> ModuleType:
+    """A module of this folder, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tests" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
     spec.loader.exec_module(module)
     return module
 
@@ -67,36 +82,34 @@ def run() -> Callable[..., subprocess.CompletedProcess[str]]:
 
 
 @pytest.fixture
-def hub() -> Iterator[Any]:
-    """A Hub on the loopback interface (see hub_server.py)."""
-    spec = importlib.util.spec_from_file_location("hub_server", ROOT / "tests" / "hub_server.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["hub_server"] = module  # dataclasses look their module up by name
-    spec.loader.exec_module(module)
-    served = module.Hub().start()
+def hub(hub_server: ModuleType) -> Iterator[Any]:
+    """A Hub of the test's own."""
+    served = hub_server.Hub().start()
     yield served
     served.shutdown()
     served.server_close()
 
 
+def hub_environment(hub: Any, home: Path, token: str | None = "hf_owner") -> dict[str, str]:
+    """The environment of somebody with a home of their own; the client reads it when it is imported."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    environment |= {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(home),
+        "COLLAPSE_HOME": str(home / "collapse"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+    }
+    return environment | ({"HF_TOKEN": token} if token else {})
+
+
 @pytest.fixture
 def as_user(hub: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run collapse as somebody with a home of their own; the endpoint is read when the client is imported."""
+    """Run collapse as somebody with a home of their own."""
 
     def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None, timeout=200):
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-        environment |= {
-            "HF_ENDPOINT": hub.url,
-            "HF_HOME": str(tmp_path / home),
-            "COLLAPSE_HOME": str(tmp_path / home / "collapse"),
-            "HF_HUB_DISABLE_XET": "1",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "HF_UPDATE_DOWNLOAD_COUNTS": "0",
-        }
-        if token:
-            environment["HF_TOKEN"] = token
-        if offline:
-            environment["HF_HUB_OFFLINE"] = "1"
+        environment = hub_environment(hub, tmp_path / home, token) | ({"HF_HUB_OFFLINE": "1"} if offline else {})
         command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
         done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
         assert "Traceback" not in done.stderr, done.stderr
@@ -105,6 +118,75 @@ def as_user(hub: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProce
         return done
 
     return as_user
+
+
+class Runner:
+    """Starts command lines quickly, each a process group of its own forked from a warm process (see zygote.py)."""
+
+    def __init__(self, environment: dict[str, str], prefix: tuple[str, ...] = ()) -> None:
+        self.process = subprocess.Popen(
+            [*prefix, sys.executable, str(ROOT / "tests" / "zygote.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment | {"TOKENIZERS_PARALLELISM": "false"},
+        )
+
+    def start(
+        self, words: list[Any], log: Path, environment: dict[str, str] | None = None, file_limit: int | None = None
+    ) -> int:
+        """Start a command line, which may write no longer files than the limit; its process id."""
+        words = [str(word) for word in words]
+        return self._ask(start=words, log=str(log), environment=environment or {}, file_limit=file_limit)
+
+    def wait(self, pid: int) -> int:
+        """The exit code of a command line, once it has ended."""
+        return os.waitstatus_to_exitcode(self._ask(wait=pid))
+
+    def run(self, words: list[Any], log: Path, **options: Any) -> tuple[int, str]:
+        """Run a command line to its end: the exit code, and what it said."""
+        before = log.stat().st_size if log.exists() else 0
+        code = self.wait(self.start(words, log, **options))
+        return code, log.read_bytes()[before:].decode()
+
+    def kill(self, pid: int) -> bool:
+        """Kill a command line's whole group; whether it was still running."""
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        return self.wait(pid) == -signal.SIGKILL
+
+    def kill_after(self, words: list[Any], log: Path, seconds: float, **options: Any) -> bool:
+        """Start a command line and kill it after some time; whether it was still running."""
+        pid = self.start(words, log, **options)
+        time.sleep(seconds)
+        return self.kill(pid)
+
+    def _ask(self, **request: Any) -> int:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def close(self) -> None:
+        """End the warm process."""
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def start_runner() -> Iterator[Callable[..., Runner]]:
+    """Start warm processes: start_runner(home) or start_runner(home, hub), with a prefix to their command line."""
+    runners: list[Runner] = []
+
+    def start(home: Path, hub: Any = None, prefix: tuple[str, ...] = ()) -> Runner:
+        environment = hub_environment(hub, home) if hub else os.environ | {"COLLAPSE_HOME": str(home)}
+        runners.append(Runner(environment, prefix))
+        return runners[-1]
+
+    yield start
+    for runner in runners:
+        runner.close()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import json
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,6 +23,7 @@ import yaml
 
 USERS = {"hf_owner": "owner", "hf_other": "other"}
 LFS_FROM = 10_000  # bytes; smaller files travel inside the commit
+PIECE = 1 << 22
 LFS_SUFFIXES = (".safetensors", ".bin", ".pt", ".parquet")
 
 Files = dict[str, str]
@@ -54,7 +56,10 @@ class Repo:
 
 
 class Hub(ThreadingHTTPServer):
-    """The server. ``requests`` has (method, path) of all that was asked, ``sent`` the bytes of each body."""
+    """The server. ``requests`` has (method, path) of all that was asked, ``uploaded`` what was sent.
+
+    ``pause``: seconds before each request and between the pieces of a body, so that something can happen meanwhile.
+    """
 
     daemon_threads = True
 
@@ -65,6 +70,7 @@ class Hub(ThreadingHTTPServer):
         self.requests: list[tuple[str, str]] = []
         self.uploaded: list[str] = []
         self.fault: Callable[[Handler, str, str], bool] | None = None
+        self.pause = 0.0
         self.lock = threading.RLock()
 
     @property
@@ -84,6 +90,11 @@ class Hub(ThreadingHTTPServer):
             there = self.repos.setdefault((kind, repo), Repo(repo, private))
             now = there.commits.get(there.branches.get("main", ""), {})
             return there.commit(now | {path: self.keep(content) for path, content in files.items()}, "main")
+
+    def handle_error(self, *_: Any) -> None:
+        """Say nothing of a client that went away in the middle of a request."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(*_)
 
     def start(self) -> "Hub":
         """Serve from a thread."""
@@ -125,8 +136,10 @@ class Handler(BaseHTTPRequestHandler):
         path, self.query = unquote(parts.path), parse_qs(parts.query)
         self.server.requests.append((method, path))
         self.__dict__.pop("body", None)
+        time.sleep(self.server.pause)
         if self.server.fault is not None and self.server.fault(self, method, path):
             return
+        _ = self.body  # the whole of it, before anything is done
         with self.server.lock:
             for verb, pattern, function in ROUTES:
                 match = re.fullmatch(pattern, path)
@@ -139,17 +152,22 @@ class Handler(BaseHTTPRequestHandler):
     def body(self) -> bytes:
         """What came with the request; a fault may leave it unread."""
         length = int(self.headers.get("Content-Length") or 0)
-        return self.rfile.read(length) if length else self._chunked()
+        body = self.rfile.read(length) if length else self._chunked()
+        if len(body) < length:
+            raise ConnectionResetError("the client went away: half a request is none")
+        return body
 
     def _chunked(self) -> bytes:
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
             return b""
         body = b""
-        while size := int(self.rfile.readline().split(b";")[0], 16):
+        while line := self.rfile.readline():
+            size = int(line.split(b";")[0], 16)
             body += self.rfile.read(size)
             self.rfile.readline()
-        self.rfile.readline()
-        return body
+            if not size:
+                return body
+        raise ConnectionResetError("the client went away: half a request is none")
 
     @property
     def user(self) -> str | None:
@@ -173,7 +191,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(content)
+            for start in range(0, len(content), PIECE):
+                self.wfile.write(content[start : start + PIECE])
+                time.sleep(self.server.pause)
 
     def fail(self, status: int, code: str, message: str) -> None:
         """Send an error as the Hub labels it."""

@@ -1,20 +1,26 @@
 """A process with everything imported that forks a command line for each request: kills by the dozen, in seconds.
 
-Reads a JSON line {"arguments", "log"}, prints the child's process id, waits, prints its exit status. The child leads a
-process group of its own, so that a kill of the group is a kill of all it started.
+Reads a JSON line. {"start": words, "log": file, "environment": names and values, "file_limit": bytes or null} forks a
+command line and prints the child's process id; {"wait": process id} prints its exit status. The child leads a process
+group of its own, so that a kill of the group is a kill of all it started.
 """
 
 import json
 import os
+import resource
 import sys
 from typing import Any, NoReturn
 
 import datasets  # noqa: F401  # imported for the children
 import torch
 import transformers
+from huggingface_hub import HfApi, constants  # noqa: F401  # as above
 
-import collapse.collecting  # noqa: F401  # imported for the children
-from collapse.cli import main
+import collapse.collecting
+import collapse.measuring
+import collapse.merging
+import collapse.sharing  # noqa: F401  # imported for the children
+from collapse.cli import _render, main  # noqa: F401  # as above
 from collapse.plugin_manager import plugins
 
 
@@ -25,12 +31,14 @@ def serve() -> None:
     transformers.AutoModelForCausalLM, transformers.AutoTokenizer  # noqa: B018  # loaded when first named
     for line in sys.stdin:
         request = json.loads(line)
+        if "wait" in request:
+            _, status = os.waitpid(request["wait"], 0)
+            tell(status)
+            continue
         child = os.fork()
         if child == 0:
             run(request)
         tell(child)
-        _, status = os.waitpid(child, 0)
-        tell(status)
 
 
 def run(request: dict[str, Any]) -> NoReturn:
@@ -39,9 +47,15 @@ def run(request: dict[str, Any]) -> NoReturn:
     log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    os.environ.update(request["environment"])
+    # the client read this when it was imported
+    constants.HF_HUB_CACHE = os.environ.get("HF_HUB_CACHE", constants.HF_HUB_CACHE)
+    if request["file_limit"] is not None:  # Python ignores SIGXFSZ: a longer write ends half-way with an OSError
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"], resource.RLIM_INFINITY))
     try:
-        main(request["arguments"])
+        main(request["start"])
     except SystemExit as done:
+        sys.stdout.flush()
         os._exit(int(done.code or 0))
     os._exit(70)
 
