@@ -1,33 +1,51 @@
 """The card of a store on the Hub: README.md, written from the manifest and what was measured."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collapse.escaping import markdown, visible
 from collapse.hub import is_repo_id
 
 if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
+
+    from collapse.results import Row
     from collapse.store import Store
 
 TAGS = ("collapse", "neural-collapse")
 
 
-def card(store: "Store", repo: str, folder: str) -> str:
-    """Markdown with its metadata: what was measured, on what, how to load it, what made it."""
+def card(store: "Store", repo: str, folder: str, *, others: Sequence[str] = (), licence: str | None = None) -> str:
+    """Markdown with its metadata: what was measured, on what, how to load it, what made it.
+
+    Args:
+        store: The store.
+        repo: Where it goes.
+        folder: And where in it.
+        others: Folders of the other stores there.
+        licence: The training text's, as its card on the Hub has it.
+    """
     from huggingface_hub import ModelCardData
 
     manifest, identity = store.manifest, store.identity
+    row = store.results()
     on_hub = bool((identity.get("corpus") or {}).get("revision"))
     data = ModelCardData(
         library_name="collapse",
         tags=[*TAGS, visible(store.corpus.split("/")[-1])],
         datasets=[store.corpus] if on_hub and is_repo_id(store.corpus) else None,
         base_model=store.model if store.revision and is_repo_id(store.model) else None,
+        license=licence,
+        model_name=visible(store.model),
+        eval_results=eval_results(row.measurements, store.corpus) if row else None,
     )
     train, validation = (manifest["coverage"].get(phase) or {} for phase in ("train", "validation"))
     rows = [
         ("model", store.model + (f" @ {store.revision}" if store.revision else "")),
         ("corpus", store.corpus),
         ("tokens a chunk", identity.get("chunk_length")),
+        ("text's licence", licence),
+        ("training samples", f"{int(store.tensors('train')['counts'].sum()):,}"),
         ("training chunks", train.get("chunks")),
         ("validation chunks", validation.get("chunks")),
         ("attention", identity.get("attention")),
@@ -46,12 +64,28 @@ def card(store: "Store", repo: str, folder: str) -> str:
         f"| | |\n| --- | --- |\n" + "\n".join(lines) + "\n\n"
         f"## Load it\n\n```console\n$ collapse measure {repo}/{folder}\n```\n\n```python\nimport collapse\n\n"
         f'store = collapse.load("{repo}/{folder}")\nrow = collapse.measure(store)\n```\n'
-        f"{_measured(store)}\nThe text's own licence applies to what is derived from it.\n"
+        f"{_measured(row)}{_listed(repo, others)}\nThe text's own licence applies to what is derived from it.\n"
     )
 
 
-def _measured(store: "Store") -> str:
-    row = store.results()
+def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list[EvalResult] | None":
+    """Measurements as the Hub's evaluation results; None where there are none."""
+    from huggingface_hub import EvalResult
+
+    task, on = "text-generation", visible(corpus)
+    return [
+        EvalResult(task, on, on, visible(name), value, dataset_split="validation", metric_name=visible(name))
+        for name, value in sorted(measurements.items())
+        if value is not None and name != "n_params"
+    ] or None
+
+
+def _listed(repo: str, others: Sequence[str]) -> str:
+    lines = [f"- `collapse measure {repo}/{each}`" for each in others]
+    return "\n## Also here\n\n" + "\n".join(lines) + "\n" if lines else ""
+
+
+def _measured(row: "Row | None") -> str:
     if row is None:
         return ""
     lines = [

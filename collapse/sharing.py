@@ -5,7 +5,7 @@ In a repository each store is a folder ``collapse/<corpus>-<split>-T<chunk>[-<n>
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,10 +88,26 @@ def push(
     content = files_of(store, folder)
     if not into_model_repo:
         create_repo(repo, private=private)
-        content["README.md"] = card(store, repo, folder).encode()
+        there = reach(f"{repo}@{revision}" if revision else repo).stores()
+        content["README.md"] = card(
+            store, repo, folder, others=[each for each in there if each != folder], licence=_licence(store)
+        ).encode()
     message = f"Add {folder}: {store.model} on {store.corpus}"
     url, sent = commit_files(repo, content, message, revision=revision, create_pr=create_pr, progress=progress)
     return Pushed(repo, folder, url, sent, sorted(set(content) - set(sent)))
+
+
+def _licence(store: Store) -> str | None:
+    """The licence on the card of the training text, where that is on the Hub and says."""
+    from huggingface_hub import HfApi, errors
+
+    revision = (store.identity.get("corpus") or {}).get("revision")
+    if revision is None:
+        return None
+    with suppress(errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError):
+        about = steadily(lambda: HfApi().dataset_info(store.corpus, revision=revision)).card_data
+        return str(about.license) if about and about.license else None
+    return None
 
 
 def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:

@@ -32,7 +32,8 @@ def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
     (manifest,) = (path for path in files if path.endswith("collapse.json"))
     assert manifest.startswith("collapse/text.jsonl-T32-60/")
     card = files["README.md"].decode()
-    for said in ("library_name: collapse", "- neural-collapse", "collapse measure owner/stats/", "nc3.self_duality"):
+    samples = f"| training samples | {60 * 31:,} |"
+    for said in ("library_name: collapse", "- neural-collapse", "collapse measure owner/stats/", "nc3.self", samples):
         assert said in card
     text = b"".join(files.values())
     assert str(tmp_path).encode() not in text
@@ -62,6 +63,7 @@ def test_what_is_there_is_not_sent_again(hub, as_user, stored, tiny, tmp_path):
     as_user("push", other.path, "owner/stats")
     files = files_of(hub, "owner/stats")
     assert sum(path.endswith("collapse.json") for path in files) == 2  # side by side
+    assert b"- `collapse measure owner/stats/collapse/text.jsonl-T32-60`" in files["README.md"]
     several = as_user("measure", "owner/stats", ok=False)
     assert several.returncode == 2
     assert "has several stores: name one of owner/stats/collapse/text.jsonl-T32-40" in several.stderr
@@ -125,11 +127,32 @@ def test_a_models_own_store_is_found(hub, as_user, tiny, tmp_path):
     assert json.loads(fourth.stdout)[0]["measurements"] != json.loads(first.stdout)[0]["measurements"]
 
 
+def test_a_text_on_the_hub_gives_the_card_its_licence_and_the_zoo_lists_the_store(hub, as_user, tiny, tmp_path):
+    text = {"train.jsonl": tiny.text.read_bytes(), "README.md": b"---\nlicense: cdla-sharing-1.0\n---\n"}
+    hub.add("roneneldan/TinyStories", text, kind="datasets")
+    hub.add("rhubarbwu/TinyStories-01x0064_01d", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
+    words = ("rhubarbwu/TinyStories-01x0064_01d", "--text", "roneneldan/TinyStories", "--chunk-length", 32)
+    as_user("measure", *words, "--max-chunks", 20, "--store", tmp_path / "s")
+    as_user("push", tmp_path / "s", "owner/stats")
+    card = files_of(hub, "owner/stats")["README.md"].decode()
+    assert "license: cdla-sharing-1.0" in card
+    assert "| text's licence | cdla-sharing-1.0 |" in card
+    listed = json.loads(as_user("zoo", "list", "--hub", "--json").stdout)
+    assert [(each["model"], each["where"]) for each in listed] == [("TinyStories-01x0064_01d@0", "Hub: owner/stats")]
+    assert listed[0]["nc1.cdnv"] > 0
+
+
 def test_a_store_elsewhere_is_found_by_its_card_or_pointed_at(hub, as_user, tiny, tmp_path):
     hub.add("owner/tiny", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
     texts = [*tiny.words()[1:], "--max-chunks", 40]
     first = as_user("measure", "owner/tiny", *texts, "--store", tmp_path / "s", "--json")
     as_user("push", tmp_path / "s", "owner/tiny-stats")
+    about = as_user(
+        python="import huggingface_hub as h; a = h.model_info('owner/tiny-stats'); "
+        "print(*a.tags, {e.metric_type: e.metric_value for e in a.card_data.eval_results}['nc3.self_duality'])"
+    ).stdout.split()
+    assert {"collapse", "neural-collapse", "base_model:owner/tiny", "text.jsonl"} <= set(about[:-1])
+    assert float(about[-1]) == json.loads(first.stdout)[0]["measurements"]["nc3.self_duality"]
     card = files_of(hub, "owner/tiny-stats")["README.md"]
     assert b"base_model: owner/tiny" in card
     hub.add("another/stats", {"README.md": card, "collapse/x/collapse.json": b"{}"})  # tagged alike, and no store

@@ -1,6 +1,7 @@
 """What there is in the zoo: the paper's measurements of its 230 models, and the runs of this machine."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -64,25 +65,25 @@ def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published",
 
 
 def on_the_hub() -> list[Entry]:
-    """The models of the zoo that are published on the Hub, with the measurements of their cards.
+    """The models of the zoo on the Hub, and stores of them, with the measurements of their cards.
 
     Raises:
         CollapseError: The Hub cannot be reached.
     """
     from huggingface_hub import HfApi, errors
 
+    from collapse.card import TAGS
     from collapse.hub import steadily
-    from collapse_zoo.model_card import ZOO_TAG
 
     try:
-        models = steadily(lambda: list(HfApi().list_models(filter=ZOO_TAG, cardData=True, full=True)))
+        models = steadily(lambda: list(HfApi().list_models(filter=TAGS[0], cardData=True, full=True)))
     except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
         raise CollapseError(f"the Hub cannot be searched: {str(error).splitlines()[0]}") from error
     entries = []
     for model in models:
-        try:
-            name = parse(model.id)
-        except UsageError:  # anybody may use the tag
+        bases = getattr(model.card_data, "base_model", None) or []
+        name = _zoo_name([model.id, *([bases] if isinstance(bases, str) else bases)])
+        if name is None:  # a store of another model; and anybody may use the tag
             continue
         results = (model.card_data.eval_results if model.card_data else None) or []
         numbers: dict[str, float | None] = {
@@ -91,6 +92,14 @@ def on_the_hub() -> list[Entry]:
         k = name.epochs - 1
         entries.append(Entry(f"{name}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
     return entries
+
+
+def _zoo_name(candidates: Sequence[object]) -> Name | None:
+    """The first that is the name of a model of the zoo."""
+    for each in candidates:
+        with suppress(UsageError):
+            return parse(str(each))
+    return None
 
 
 def find(model: str, runs: str | Path = "runs") -> list[Entry]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from collapse.card import TAGS
+from collapse.card import TAGS, eval_results
 from collapse.escaping import markdown, visible
 from collapse_zoo.runs import Checkpoint, Run
 
@@ -12,7 +12,7 @@ _LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
 
 def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
     """Markdown with its metadata; the measurements are in it twice, as a table and as evaluation results."""
-    from huggingface_hub import EvalResult, ModelCardData
+    from huggingface_hub import ModelCardData
 
     record: dict[str, Any] = run.record or {}
     corpus, name = record["corpus"]["name"], f"{run.name}@{checkpoint.k}"
@@ -28,19 +28,7 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
         datasets=[corpus] if corpus in _LICENCES else None,
         tags=[*TAGS, ZOO_TAG],
         model_name=visible(run.name),
-        eval_results=[
-            EvalResult(
-                "text-generation",
-                visible(corpus),
-                visible(corpus),
-                visible(key),
-                value,
-                dataset_split="validation",
-                metric_name=visible(key),
-            )
-            for key, value in numbers.items()
-        ]
-        or None,
+        eval_results=eval_results(numbers, corpus),
     )
     recipe = {key: value for key, value in record["recipe"].items() if value not in (None, {})}
     versions = markdown(", ".join(f"{key} {value}" for key, value in record["versions"].items()))
