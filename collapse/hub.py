@@ -140,6 +140,23 @@ def fetch_file(repo: str, name: str, commit: str, *, repo_type: str = "model", o
     return None
 
 
+def list_files(repo: str, commit: str, *, online: bool = True) -> list[str]:
+    """The files of a model's repository; offline, those of them that are in the client's cache.
+
+    Raises:
+        CollapseError: The Hub does not answer.
+    """
+    from huggingface_hub import HfApi, errors
+
+    if not online:
+        snapshot = _repo_cache(repo, "model") / "snapshots" / commit
+        return [file.relative_to(snapshot).as_posix() for file in snapshot.rglob("*") if file.is_file()]
+    try:
+        return list(steadily(lambda: HfApi().list_repo_files(repo, revision=commit)))
+    except (errors.HTTPError, errors.HfHubHTTPError, OSError, RuntimeError) as error:
+        raise CollapseError(f"{repo}: its files cannot be listed: {first_line(error)}") from error
+
+
 def first_line(error: BaseException) -> str:
     """An error in one line."""
     return str(error).strip().split("\n")[0] or type(error).__name__

@@ -1,7 +1,9 @@
 """A causal language model: what it is without loading it, then loaded, with its classifier, run without logits."""
 
+import logging
 import math
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,11 +13,15 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from collapse.checkpoints import check_code, loading_error, pickled_files
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.plugin_manager import plugins
+from collapse.references import config_of
 
 if TYPE_CHECKING:
     from collapse.references import ModelReference
+
+log = logging.getLogger("collapse")
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -155,12 +161,27 @@ def load_model(
     import transformers
 
     target = pick_device(device)
+    if not trust_remote_code:
+        check_code(reference, config_of(reference), "architectures", "AutoModelForCausalLM", "AutoConfig")
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses determinism
         torch.use_deterministic_algorithms(True)
-    with quiet_transformers():
+    # transformers would have a service of the Hub convert a pickled checkpoint, in the background and unasked
+    os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
+    arguments = dict(model_args or {})
+    pickled = pickled_files(reference, arguments)
+    if pickled:
+        log.warning(
+            "%s has only a pickled checkpoint (%s); loaded through torch's weights_only unpickler",
+            reference.name,
+            ", ".join(pickled),
+        )
+    if not arguments.get("gguf_file"):
+        arguments["use_safetensors"] = not pickled  # told, so that a lost connection does not make it try the other
+    with quiet_transformers(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the unpickler, about what it refuses a moment later
         try:
             model = transformers.AutoModelForCausalLM.from_pretrained(
                 reference.location,
@@ -168,12 +189,11 @@ def load_model(
                 local_files_only=not reference.online,
                 dtype=getattr(torch, dtype),
                 trust_remote_code=trust_remote_code,
-                **(model_args or {}),
+                weights_only=True,
+                **arguments,
             )
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError) as error:
-            raise CollapseError(
-                f"{reference.name} cannot be loaded as a causal language model: {first_line(error)}"
-            ) from error
+        except Exception as error:  # anybody's files, which many libraries read, each with errors of its own
+            raise loading_error(reference, "a causal language model", error, pickled) from error
     # a checkpoint may carry layers in other dtypes than asked for (dequantized GGUF norms, for one)
     model = model.to(device=target, dtype=getattr(torch, dtype)).eval()
     head = model.get_output_embeddings()
@@ -201,6 +221,8 @@ def load_tokenizer(
     """
     import transformers
 
+    if not trust_remote_code:
+        check_code(reference, config_of(reference, "tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
     with quiet_transformers():
         try:
             return transformers.AutoTokenizer.from_pretrained(
@@ -210,10 +232,9 @@ def load_tokenizer(
                 trust_remote_code=trust_remote_code,
                 **(model_args or {}),
             )
-        except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError) as error:
-            raise CollapseError(
-                f"no tokenizer can be loaded from {reference.name}: {first_line(error)}. Name one with --tokenizer"
-            ) from error
+        except Exception as error:  # as above
+            made = loading_error(reference, "a tokenizer", error)
+            raise CollapseError(f"{made}. Or name another with --tokenizer") from error
 
 
 def pick_device(device: str) -> torch.device:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collapse.checkpoints import check_model_args
 from collapse.errors import UsageError
 from collapse.files import home, sha256_of
 from collapse.references import (
@@ -111,6 +112,7 @@ def plan_collection(
     ):
         if value is not None and value < least:
             raise UsageError(f"{name} {value} makes no sense: give at least {least}")
+    check_model_args(model_args or {})
     reference = find_model(model, revision=revision, model_args=model_args)
     there = there or {}
     trained_on = there.get("corpus") if text is None else None

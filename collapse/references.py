@@ -7,7 +7,7 @@ from typing import Any
 
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.files import read_json, sha256_file, sha256_of
-from collapse.hub import fetch_file, is_repo_id, resolve_commit, split_revision
+from collapse.hub import fetch_file, is_repo_id, list_files, resolve_commit, split_revision
 
 _CARD_LIMIT = 1 << 20
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
@@ -56,6 +56,13 @@ class ModelReference:
             return path if path.is_file() else None
         return fetch_file(self.location, name, str(self.revision), online=self.online)
 
+    def files(self) -> list[str]:
+        """Names of its files; raises CollapseError where the Hub does not answer."""
+        if not self.is_local:
+            return list_files(self.location, str(self.revision), online=self.online)
+        folder = Path(self.location)
+        return [file.relative_to(folder).as_posix() for file in folder.glob("**/*") if file.is_file()]
+
 
 def find_model(
     name: str, *, revision: str | None = None, model_args: Mapping[str, Any] | None = None
@@ -88,14 +95,16 @@ def find_tokenizer(name: str) -> ModelReference:
     return find_model(name)
 
 
-def config_of(reference: ModelReference) -> dict[str, Any]:
-    """The model's config.json, or {} where it has none."""
-    file = reference.file("config.json")
+from collapse.files import read_json, sha256_file, sha256_of
+    """The model's config.json, or another of its JSON files; {} where it has none."""
+    import json
+
+    file = reference.file(name)
     if file is None:
         return {}
     try:
-        return dict(read_json(file))
-    except (ValueError, TypeError, OSError, RecursionError) as error:
+        return dict(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, TypeError, RecursionError, OSError) as error:
         raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
 
 

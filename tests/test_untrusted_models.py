@@ -1,0 +1,209 @@
+"""Models that anybody may have put on the Hub: pickles, code, damaged files. Nothing of them is run."""
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import collapse
+from collapse.cli import _add_commands, _run
+
+CODE = """
+from pathlib import Path
+Path({marker!r}).write_text("run")
+from transformers import PretrainedConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
+class Config(PretrainedConfig):
+    model_type = "novel"
+class Model(GPTNeoForCausalLM):
+    pass
+class Tokenizer(PreTrainedTokenizerFast):
+    pass
+"""
+
+
+@pytest.fixture
+def told(capsys) -> Callable[..., str]:
+    """Measure in this process what cannot be measured; returns what that told on stderr."""
+    _add_commands()
+
+    def told(*words: object) -> str:
+        capsys.readouterr()
+        assert _run(["measure", *map(str, words)]) == 1
+        return capsys.readouterr().err
+
+    return told
+
+
+class Runs:
+    """Unpickled by Python itself, it makes a file."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self):
+        return Path.write_text, (self.marker, "run")
+
+
+@pytest.fixture
+def pickled(tiny, tmp_path) -> Path:
+    """The tiny model with a pickled checkpoint in place of its safetensors."""
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "pickled"))
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    return folder
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_a_pickled_checkpoint_is_measured_with_a_note(hub, as_user, run, tiny, pickled, tmp_path):
+    words = [*tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3", "--json"]
+    expected = json.loads(run("measure", tiny.model, *words).stdout)[0]["measurements"]
+    local = run("measure", pickled, *words)
+    note = " has only a pickled checkpoint (pytorch_model.bin); loaded through torch's weights_only unpickler"
+    assert f"pickled{note}" in local.stderr
+    hub.add("owner/old", files_in(pickled))
+    there = as_user("measure", "owner/old", *words)
+    assert f"owner/old{note}" in there.stderr
+    for done in (local, there):
+        assert json.loads(done.stdout)[0]["measurements"] == expected
+    # transformers would have asked a service of the Hub to convert it, in the background
+    assert not [path for method, path in hub.requests if "discussions" in path or method == "POST"]
+    offline = as_user("measure", "owner/old", *words, "--recollect", offline=True)
+    assert f"owner/old{note}" in offline.stderr
+
+
+def test_shards_of_a_pickled_checkpoint(run, tiny, pickled):
+    weights = torch.load(pickled / "pytorch_model.bin", weights_only=True)
+    (pickled / "pytorch_model.bin").unlink()
+    shards = {f"pytorch_model-0000{i + 1}-of-00002.bin": dict(list(weights.items())[i::2]) for i in range(2)}
+    for name, shard in shards.items():
+        torch.save(shard, pickled / name)
+    index = {"metadata": {}, "weight_map": {key: name for name, shard in shards.items() for key in shard}}
+    (pickled / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    done = run("measure", pickled, *tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3")
+    assert "has only a pickled checkpoint (pytorch_model-00001-of-00002.bin, pytorch_model-00002" in done.stderr
+
+
+@pytest.mark.parametrize("where", ["local", "hub"])
+@pytest.mark.parametrize("plain", [False, True], ids=["torch", "plain pickle"])
+def test_a_pickle_that_would_run_something(hub, as_user, told, tiny, pickled, tmp_path, where, plain):
+    marker = tmp_path / "marker"
+    if plain:
+        (pickled / "pytorch_model.bin").write_bytes(pickle.dumps({"x": Runs(marker)}, protocol=2))
+    else:
+        torch.save({"x": Runs(marker)}, pickled / "pytorch_model.bin")
+    words = [*tiny.words()[1:], "--max-chunks", 20]
+    if where == "hub":
+        hub.add("owner/evil", files_in(pickled))
+        done = as_user("measure", "owner/evil", *words, ok=False)
+        assert done.returncode == 1
+        said = done.stderr
+    else:
+        said = told(pickled, *words)
+    assert not marker.exists()
+    name = "owner/evil" if where == "hub" else "pickled"
+    (line,) = [line for line in said.splitlines() if line.startswith("collapse:")]
+    assert f"{name}: pytorch_model.bin holds more than tensors (it asks for " in line
+    assert "nothing in it was run" in line
+    assert "Warning" not in said
+
+
+@pytest.mark.parametrize("content", [b"\x80\x02nonsense", b"PK\x03\x04nonsense", b"", b"nonsense"])
+def test_a_damaged_pickle_is_one_line(told, tiny, pickled, content):
+    (pickled / "pytorch_model.bin").write_bytes(content)
+    assert "pytorch_model.bin" in told(pickled, *tiny.words()[1:], "--max-chunks", 20).splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", [b"\x10\0\0\0\0\0\0\0{}", b"nonsense-nonsense", b""])
+def test_damaged_safetensors_are_one_line_and_no_pickle_is_tried(told, tiny, tmp_path, content):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "damaged"))
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").write_bytes(content)
+    said = told(folder, *tiny.words()[1:], "--max-chunks", 20)
+    assert "damaged cannot be loaded as a causal language model" in said
+    assert "pickled" not in said
+
+
+@pytest.mark.parametrize("where", ["local", "hub"])
+def test_safetensors_are_taken_where_there_are_both(hub, as_user, run, tiny, tmp_path, where):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "both"))
+    torch.save({"x": Runs(tmp_path / "marker")}, folder / "pytorch_model.bin")
+    words = [*tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3"]
+    if where == "hub":
+        hub.add("owner/both", files_in(folder))
+        done = as_user("measure", "owner/both", *words)
+        assert not [path for _, path in hub.requests if "pytorch_model" in path]
+    else:
+        done = run("measure", folder, *words)
+    assert "pickled" not in done.stderr
+    assert not (tmp_path / "marker").exists()
+
+
+def coded(tiny, folder: Path, marker: Path, *, native: bool = False, tokenizer: bool = False) -> Path:
+    """A repository whose configuration asks for its own code."""
+    shutil.copytree(tiny.model, folder)
+    (folder / "code.py").write_text(CODE.format(marker=str(marker)))
+    if tokenizer:
+        config = json.loads((folder / "tokenizer_config.json").read_text())
+        config |= {"tokenizer_class": "Novel", "auto_map": {"AutoTokenizer": [None, "code.Tokenizer"]}}
+        (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    else:
+        config = json.loads((folder / "config.json").read_text())
+        config |= {} if native else {"model_type": "novel", "architectures": ["Model"]}
+        config["auto_map"] = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
+        (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.mark.parametrize("where", ["local", "hub"])
+@pytest.mark.parametrize("tokenizer", [False, True], ids=["model", "tokenizer"])
+def test_code_of_a_repository_is_not_run(hub, as_user, told, tiny, tmp_path, where, tokenizer):
+    folder = coded(tiny, tmp_path / "coded", tmp_path / "marker", tokenizer=tokenizer)
+    words = [*tiny.words()[1:], "--max-chunks", 20]
+    if where == "hub":
+        hub.add("owner/coded", files_in(folder))
+        said = as_user("measure", "owner/coded", *words, ok=False).stderr
+        assert not [path for _, path in hub.requests if path.endswith("code.py")]
+    else:
+        said = told(folder, *words)
+    name = "owner/coded" if where == "hub" else "coded"
+    assert f"{name} needs Python code of its own repository, which is not run unasked" in said
+    assert "--trust-remote-code" in said
+    assert not (tmp_path / "marker").exists()
+
+
+def test_code_is_run_where_it_is_trusted(run, tiny, tmp_path):
+    folder = coded(tiny, tmp_path / "coded", tmp_path / "marker", tokenizer=True)
+    words = [*tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3", "--trust-remote-code"]
+    run("measure", folder, *words, ok=False)
+    assert (tmp_path / "marker").exists()  # the code above is code that runs
+
+
+def test_code_that_transformers_has_itself_is_not_needed(run, tiny, tmp_path):
+    folder = coded(tiny, tmp_path / "coded", tmp_path / "marker", native=True)
+    run("measure", folder, *tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3")
+    assert not (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize(
+    "odd", [{"architectures": 5}, {"auto_map": 5}, {"architectures": [{}], "auto_map": {"AutoConfig": 5}}, [], 5]
+)
+def test_an_odd_configuration_is_one_line(told, tiny, tmp_path, odd):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "odd"))
+    config = json.loads((folder / "config.json").read_text())
+    config = config | {"model_type": "novel"} | odd if isinstance(odd, dict) else odd
+    (folder / "config.json").write_text(json.dumps(config))
+    assert len(told(folder, *tiny.words()[1:], "--max-chunks", 20).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["trust_remote_code", "weights_only", "token", "revision", "dtype"])
+def test_what_is_no_model_arg(tiny, tmp_path, name):
+    with pytest.raises(collapse.CollapseError, match=rf"--model-arg {name}=… is not taken: "):
+        collapse.collect(tiny.model, store=tmp_path / "s", model_args={name: "hf_secret"}, **tiny.options())
