@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from collapse.accumulate import ClassMoments, NotFinite, Statistic
@@ -16,6 +17,7 @@ from collapse.decisions import Decider, ValidationTally
 from collapse.errors import CollapseError
 from collapse.files import sha256_file
 from collapse.plugin_manager import plugins
+from collapse.provenance import Clock, command_line, device_name, versions
 from collapse.statistics import EmbeddingStatistics
 from collapse.store import LAYER, Store, build
 
@@ -39,7 +41,7 @@ def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | Non
     Raises:
         CollapseError: A tensor is missing, of the wrong shape or not finite, or a label lies outside the classifier.
     """
-    path = Path(path)
+    path, clock = Path(path), Clock()
     features = read_features(path)
     weight, bias = features["classifier"], features.get("classifier_bias")
     kinds = list(plugins().statistics.values()) if kinds is None else kinds
@@ -69,7 +71,9 @@ def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | Non
         "statistics": {kind.name: kind.version for kind in kinds if kind.name in layers},
     }
     files = {f"{LAYER}/{name}.safetensors": tensors for name, tensors in layers.items()}
-    return build(None, about, files, provenance={})
+    provenance = clock.times() | {"device": device_name("cpu"), "threads": torch.get_num_threads()}
+    provenance |= {"versions": versions(), "command": command_line()}
+    return build(None, about, files, provenance=provenance)
 
 
 def read_features(path: Path) -> dict[str, Tensor]:

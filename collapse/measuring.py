@@ -11,6 +11,7 @@ from collapse.errors import CollapseError, UsageError, near_names
 from collapse.metrics import CoV, LogMeanExp, MeanLog, Measure, Metric, Noted
 from collapse.pairs import reduced, sweep
 from collapse.plugin_manager import plugins
+from collapse.provenance import without_folders
 from collapse.results import Note, Row
 from collapse.statistics import EmbeddingStatistics
 from collapse.store import Store
@@ -157,7 +158,7 @@ class _Found:
 
     def failed(self, metric: Metric, measures: Sequence[Measure], error: Exception) -> None:
         kind = "" if isinstance(error, CollapseError) else f"{type(error).__name__}: "
-        text = str(error).strip().split("\n")[0]
+        text = without_folders(str(error).strip().split("\n")[0])  # notes are published with their numbers
         self.nothing(measures, "error", f"{metric.module}.{metric.function.__name__} failed: {kind}{text}")
 
     def scalar(self, metric: Metric, measure: Measure) -> None:

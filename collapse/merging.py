@@ -14,6 +14,7 @@ from collapse.errors import StoreError, UsageError
 from collapse.files import locked
 from collapse.manifest import differences, is_store, now, spans
 from collapse.plugin_manager import plugins
+from collapse.provenance import command_line, versions
 from collapse.statistics import ValidationStatistics
 from collapse.store import LAYER, Store, build
 
@@ -201,7 +202,7 @@ def _merge_train(parts: Sequence[Store], target: Path) -> Store:
         "coverage": {"train": train, "validation": None},
         "statistics": versions,
     }
-    provenance = {"merged": now(), "parts": [part.manifest["provenance"] for part in parts]}
+    provenance = _provenance(parts)
     return build(target, about, files, provenance=provenance)
 
 
@@ -244,8 +245,13 @@ def _merge_validation(parts: Sequence[Store], target: Path) -> Store:
         **coverage,
         "validation": {**coverage["validation"], "done": joined([run for run, _ in pieces])},
     }
-    provenance = {"merged": now(), "parts": [part.manifest["provenance"] for part in parts]}
+    provenance = _provenance(parts)
     return add_validation(parts[0], pieces, statistics, path=target, about=about, provenance=provenance)
+
+
+def _provenance(parts: Sequence[Store]) -> dict[str, Any]:
+    made = [part.manifest["provenance"] for part in parts]
+    return {"merged": now(), "versions": versions(), "command": command_line(), "parts": made}
 
 
 def _tensors(store: Store, file: str) -> dict[str, Tensor]:

@@ -5,6 +5,7 @@ cut into chunks of T, and what is left over is dropped. That is what grouping wi
 num_proc=shards)`` gives, which itself may answer with a cached result of another num_proc.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -120,6 +121,11 @@ def pack(
     tokens = _cached(folder)
     assert tokens is not None  # it was written just now
     return Chunks(tokens)
+
+
+def tokens_hash(chunks: Chunks) -> str:
+    """sha256 of the token ids, little-endian int32: which text this is, whatever it was cut from, and by what."""
+    return hashlib.sha256(np.ascontiguousarray(chunks.tokens, dtype="<i4").data).hexdigest()
 
 
 def _chunks(

@@ -1,7 +1,6 @@
 """The two passes of a collection: training text into class moments, validation text into decisions and loss."""
 
 import logging
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +13,13 @@ from collapse.accumulate import ClassMoments, Statistic
 from collapse.decisions import Decider, ValidationTally
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.files import home
-from collapse.manifest import differences, is_store, now, spans
+from collapse.manifest import differences, is_store, spans
 from collapse.merging import NOTHING, add_validation, joined, means_hash, pieces_of
 from collapse.models import load_model, load_tokenizer
-from collapse.packing import Chunks, pack
+from collapse.packing import Chunks, pack, tokens_hash
 from collapse.partial import Partial, Progress
 from collapse.planning import Plan
+from collapse.provenance import Clock, command_line, device_name, versions
 from collapse.slices import Slices, run_slices, samples
 from collapse.statistics import ValidationStatistics
 from collapse.store import LAYER, Store, build
@@ -50,7 +50,7 @@ class Collection:
 
     def run(self, *, device: str, trust_remote_code: bool, deterministic: bool) -> Store:
         """Do what is left to do, and give the store."""
-        self.started = now()
+        self.clock, self.earlier = Clock(), dict[str, int]()
         plan = self.plan
         own = plan.tokenizer is plan.model
         tokenizer = load_tokenizer(
@@ -81,6 +81,7 @@ class Collection:
         if store is None:
             assert training is not None  # without a store the plan has a corpus
             store = self._train(training)
+            self.clock = Clock()
         if store.state == "trained" and validation is not None:
             store = self._validate(store, validation)
         return store
@@ -166,7 +167,7 @@ class Collection:
             "coverage": {"train": slices.coverage([[slices.start, slices.stop]]), "validation": None},
             "statistics": names,
         }
-        store = build(self.folder, about, files, provenance=self._provenance(batch))
+        store = build(self.folder, about, files, provenance=self._provenance("train", chunks, batch))
         self.partial.clear()
         return store
 
@@ -220,7 +221,7 @@ class Collection:
             "coverage": {**store.manifest["coverage"], "validation": coverage},
             "statistics": versions,
         }
-        provenance = store.manifest["provenance"] | {"validation": self._provenance(batch)}
+        provenance = store.manifest["provenance"] | {"validation": self._provenance("validation", chunks, batch)}
         made = add_validation(store, pieces, statistics, path=self.folder, about=about, provenance=provenance)
         self.partial.clear()
         return made
@@ -282,37 +283,19 @@ class Collection:
             self.partial.clear()
             return None
         self.partial.check(place, self.identity, slices.start, slices.stop)
+        self.earlier[slices.phase] = place.done - place.start
         log.info("%s: going on after slice %d of %d", slices.phase, place.done, slices.stop)
         return place
 
-    def _provenance(self, batch: int) -> dict[str, Any]:
-        import transformers
-
-        import collapse
-
+    def _provenance(self, phase: str, chunks: Chunks, batch: int) -> dict[str, Any]:
+        earlier = {"slices_of_earlier_runs": self.earlier[phase]} if self.earlier.get(phase) else {}
         return {
-            "started": self.started,
-            "finished": now(),
-            "device": _device_name(self.model.device),
+            **self.clock.times(),
+            **earlier,
+            "device": device_name(self.model.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),
-            "versions": {
-                "collapse": collapse.__version__,
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-                "python": sys.version.split()[0],
-            },
+            "tokens": tokens_hash(chunks),
+            "versions": versions(),
             "command": command_line(),
         }
-
-
-def command_line() -> str | None:
-    """The command line without absolute paths, which are nobody else's business; None in a notebook or script."""
-    program = Path(sys.argv[0])
-    if program.name != "collapse" and program.parts[-2:] != ("collapse", "__main__.py"):
-        return None
-    return " ".join(["collapse", *(Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:])])
-
-
-def _device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type

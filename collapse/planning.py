@@ -61,7 +61,7 @@ class Plan:
         return own | {
             "weights": self.model.weights,
             "tokenizer": self.tokenizer.tokenizer,
-            "model_args": dict(self.model_args),
+            "model_args": {name: _without_place(value) for name, value in self.model_args.items()},
             "corpus": self.corpus.identity() if self.corpus else self.trained_on,
             "validation": self.validation.identity() if self.validation else None,
             "chunk_length": self.chunk_length,
@@ -151,6 +151,13 @@ def _text_of_card(reference: ModelReference) -> str:
         )
     log.info("corpus: %s, named by the card of %s", named[0], reference.name)
     return named[0]
+
+
+def _without_place(value: Any) -> Any:
+    """A path of this machine as its last part and a hash of the rest: a store is made to be published."""
+    if isinstance(value, str) and Path(value).expanduser().is_absolute():
+        return f"{Path(value).name}#{sha256_of(value)[:12]}"
+    return value
 
 
 def _known_corpus(identity: Mapping[str, Any]) -> Corpus:

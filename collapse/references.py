@@ -95,15 +95,13 @@ def find_tokenizer(name: str) -> ModelReference:
     return find_model(name)
 
 
-from collapse.files import read_json, sha256_file, sha256_of
+def config_of(reference: ModelReference, name: str = "config.json") -> dict[str, Any]:
     """The model's config.json, or another of its JSON files; {} where it has none."""
-    import json
-
     file = reference.file(name)
     if file is None:
         return {}
     try:
-        return dict(json.loads(file.read_text(encoding="utf-8")))
+        return dict(read_json(file))
     except (ValueError, TypeError, RecursionError, OSError) as error:
         raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
 

@@ -200,12 +200,11 @@ class Store:
 
     def missing(self, need: str) -> str:
         """Why something a metric needs is not here, and what would add it."""
-        where = self.path if self.path else self.model
         if need == "validation":
             validation = self.manifest["coverage"]["validation"]
             if validation is None and self.manifest["corpus"].get("validation") is None:
                 return "no validation text was given: add one with --validation-text"
-            return f"not validated yet: collapse collect MODEL --store {where}"
+            return "not validated yet: collapse collect MODEL --store STORE"  # no path: notes are published
         if need == "n_params":
             return "a features file does not say how many parameters its model has"
         if need in ("classifier", "means", "counts", "variances"):

@@ -1,5 +1,8 @@
 """collapse info: what a store holds and where it came from."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import click
 
 from collapse.cli._terminal import say_json
@@ -9,19 +12,25 @@ from collapse.cli._terminal import say_json
 @click.argument("path", metavar="STORE")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as JSON.")
 def command(path: str, as_json: bool) -> None:
-    """Show what a store holds and how it was made."""
+    """Show what a store holds and how it was made.
+
+    STORE is a folder, or user/name or user/name/folder on the Hub, of which only the manifest is downloaded.
+    """
     from collapse.cli._render import print_records
     from collapse.store import load
 
-    store = load(path).check()
+    store = load(path)
+    if store.origin is None:
+        store.check()
     if as_json:
         say_json(store.manifest)
         return
-    identity, coverage = store.identity, store.manifest["coverage"]
+    identity, coverage, corpus = store.identity, store.manifest["coverage"], store.manifest["corpus"]
     rows: list[list[object]] = [
-        ["model", store.model + (f" @ {store.revision[:12]}" if store.revision else "")],
-        ["corpus", store.corpus],
-        ["validation", store.manifest["corpus"].get("validation")],
+        ["store", str(store)],
+        ["model", store.model + (f" @ {store.revision}" if store.revision else "")],
+        ["corpus", _corpus(store.corpus, identity.get("corpus"))],
+        ["validation", _corpus(corpus.get("validation"), identity.get("validation"))],
         ["state", store.state if store.state != "part" else f"part: {store.covered()}"],
         ["digest", store.digest],
     ]
@@ -30,9 +39,9 @@ def command(path: str, as_json: bool) -> None:
         rows.append(["last measured", f"{len(last.measurements)} measurements, min_count {last.min_count}"])
     phases = [phase for phase in ("train", "validation") if "chunks" in (coverage[phase] or {})]
     rows += [[f"{phase} chunks", coverage[phase]["chunks"]] for phase in phases]
-    rows += [[key, _flat(value)] for key, value in identity.items() if key not in ("corpus", "validation")]
-    rows += [[key, _flat(value)] for key, value in store.manifest["provenance"].items()]
-    print_records(["", ""], rows)
+    rows += [[_words(key), _flat(value)] for key, value in identity.items() if key not in ("corpus", "validation")]
+    print_records(["holds", ""], rows)
+    print_records(["made", ""], _made(store.manifest["provenance"]))
     files = [
         [
             name,
@@ -42,6 +51,30 @@ def command(path: str, as_json: bool) -> None:
         for name, entry in store.manifest["files"].items()
     ]
     print_records(["file", "size", "tensors"], files)
+
+
+def _corpus(name: str | None, identity: Mapping[str, Any] | None) -> str | None:
+    """A text by its name, with what identifies it: a commit, or the hash of its files."""
+    told = _flat({key: value for key, value in (identity or {}).items() if key != "name"})
+    return f"{name} ({told})" if name and told else name
+
+
+def _made(provenance: Mapping[str, Any], of: str = "") -> list[list[object]]:
+    """When, how long, on what, by which versions and which command; of each phase and part."""
+    rows: list[list[object]] = []
+    for key, value in provenance.items():
+        if key == "validation" and isinstance(value, dict):
+            rows += _made(value, f"{of}validation, ")
+        elif key == "parts" and isinstance(value, list):
+            for index, part in enumerate(value):
+                rows += _made(part, f"{of}part {index + 1}, ")
+        else:
+            rows.append([f"{of}{_words(key)}", _flat(value)])
+    return rows
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")
 
 
 def _flat(value: object) -> object:

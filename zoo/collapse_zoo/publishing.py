@@ -9,6 +9,7 @@ from typing import Any
 from collapse.errors import CollapseError, UsageError
 from collapse.hub import steadily
 from collapse.manifest import is_store
+from collapse.provenance import without_folders
 from collapse.remote import reach
 from collapse.sharing import check_repo, commit_files, create_repo, files_of, folder_of
 from collapse.store import Store
@@ -106,6 +107,7 @@ def _record(run: Run) -> bytes:
     record = {key: value for key, value in (run.record or {}).items() if key != "published"}
     arguments = record.get("arguments") or {}
     record["arguments"] = {key: value for key, value in arguments.items() if not key.startswith(_PRIVATE)}
+    record = without_folders(record)
     return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.files import locked
 from collapse.models import first_line
 from collapse.packing import Chunks
-from collapse.passes import command_line
+from collapse.provenance import command_line, device_name, versions
 from collapse_zoo.model import build
 from collapse_zoo.names import name_of
 from collapse_zoo.recipes import Recipe
@@ -235,15 +234,11 @@ def _begin(
             "n_params": recipe.n_params,
             "state": "running",
             "problem": None,
-            "device": str(arguments.device),
+            "device": device_name(arguments.device),
             "processes": arguments.world_size,
             "fast_attention": fast,
             "command": command_line(),
-            "versions": {
-                "python": platform.python_version(),
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-            },
+            "versions": versions(),
             "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
         }
     )
