@@ -112,12 +112,13 @@ def collect(
     )
     folder = Path(store) if store else plan.cached
     done = None if recollect else _finished(folder, plan, part)
-    if done is not None:
+    if done is not None and not (folder / "partial").exists():
         return done
     _refuse_other_folder(folder)
     with locked(folder):
         done = None if recollect else _finished(folder, plan, part)  # another process may have finished it just now
         if done is not None:
+            _clear_finished(done, folder)
             return done
         if recollect:
             (folder / MANIFEST).unlink(missing_ok=True)
@@ -148,12 +149,22 @@ def _refuse_other_folder(folder: Path) -> None:
         raise StoreError(f"{folder} is a file: a store is a folder; choose another --store")
     if not folder.is_dir() or is_store(folder) or (folder / "partial").is_dir():
         return
-    strange = sorted(each.name for each in folder.iterdir() if each.name not in (LAYER, ".lock"))
+    # what a killed command may leave: files half written, markers of the lock
+    left = (".lock", f".{MANIFEST}.partial")
+    strange = sorted(each.name for each in folder.iterdir() if each.name != LAYER and not each.name.startswith(left))
     if strange:
         raise StoreError(
             f"{folder} holds other things than a store ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
+
+
+def _clear_finished(store: Store, folder: Path) -> None:
+    """Remove what a run that was killed once its store was there had no time to remove."""
+    partial = Partial(folder)
+    place = partial.read()
+    if place is None or store.state == "complete" or place.phase == "train":
+        partial.clear()
 
 
 def _finished(folder: Path, plan: Plan, part: tuple[int, int] | None) -> Store | None:

@@ -1,5 +1,6 @@
 """Files that are either whole or not there: atomic writes, hashes, canonical JSON, checked tensor files, the lock."""
 
+import errno
 import hashlib
 import json
 import os
@@ -19,6 +20,14 @@ _SETTLED_SECONDS = 2.0
 _REMEMBER_BYTES = 1 << 20
 _HEADER_LIMIT = 1 << 24
 _JSON_LIMIT = 1 << 26
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ANOTHER_STORE, ANOTHER_HOME, ANOTHER_CACHE = (
+    "choose another --store",
+    "set COLLAPSE_HOME to a folder on another disk",
+    "set HF_HOME to a folder on another disk",
+)
+# A marker that names no process after this time is its maker's who was killed; the library then needs two seconds more.
+_UNNAMED_SECONDS, _TAKE_OVER_SECONDS = 1.0, 5.0
 
 
 def home() -> Path:
@@ -74,12 +83,18 @@ def sha256_file(path: Path, *, remember: bool = True) -> str:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if remember and time.time() - status.st_ctime > _SETTLED_SECONDS:
-        with suppress(OSError):  # a cache that cannot be written is no reason to stop
-            memory.parent.mkdir(parents=True, exist_ok=True)
-            partial = memory.with_suffix(f".{os.getpid()}")
-            partial.write_text(json.dumps({"stamp": stamp, "sha256": digest}))
-            partial.replace(memory)
+        _remember(memory, {"stamp": stamp, "sha256": digest})
     return digest
+
+
+def _remember(memory: Path, known: Mapping[str, Any]) -> None:
+    partial = memory.with_suffix(f".{os.getpid()}")
+    with suppress(OSError):  # a cache that cannot be written is no reason to stop
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(known))
+        partial.replace(memory)
+    with suppress(OSError):
+        partial.unlink(missing_ok=True)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
@@ -103,13 +118,29 @@ def write_atomic(path: Path, data: bytes) -> None:
         raise write_error(path, error, len(data)) from error
 
 
-def write_error(path: Path, error: OSError, size: int = 0) -> CollapseError:
-    """The message for a failed write."""
-    need = f" ({size / 1e6:,.1f} MB)" if size else ""
+def write_error(path: str | Path, error: OSError, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
+    """The message for a failed write; ``other`` says how to write elsewhere."""
+    need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
+    reason = os.strerror(error.errno) if error.errno else str(error).split("\n")[0]
     return CollapseError(
-        f"cannot write {path}{need}: {error.strerror or error}. Free space or choose another --store, "
+        f"cannot write {path}{need}: {reason}. Free space or {other}, "
         "then run the same command again: what was finished is kept"
     )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed for want of space: a full disk, a used-up quota, a limit on a file's size."""
+    # datasets looks at the free space itself, and raises without a number
+    return isinstance(error, OSError) and (error.errno in _FULL or str(error).startswith("Not enough disk space"))
+
+
+def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
+    """Raise the message for a full disk where a library's error came of one, however deep."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and is_full(cause):
+            raise write_error(cause.filename or folder, cause, other=other) from error
+        cause = cause.__cause__ or cause.__context__
 
 
 def _sync_folder(folder: Path) -> None:
@@ -192,6 +223,8 @@ def _parse_header(header: bytes) -> dict[str, Any]:
 def locked(folder: Path, *, option: str = "--store") -> Iterator[None]:
     """Hold a folder's lock: process id, host and start time in ``.lock``, recognized when its holder is gone.
 
+    A marker without these is left where its maker was killed as it wrote it: that is waited for, some seconds.
+
     Raises:
         CollapseError: Another live process holds it.
     """
@@ -201,11 +234,16 @@ def locked(folder: Path, *, option: str = "--store") -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         holder = SoftFileLock(lock)
-        holder.acquire(timeout=0)
+        try:
+            holder.acquire(timeout=0)
+        except Timeout:
+            if _named(lock):
+                raise
+            time.sleep(_UNNAMED_SECONDS)
+            _mark_abandoned(lock)
+            holder.acquire(timeout=_TAKE_OVER_SECONDS)
     except Timeout as error:
-        pid, host = "?", "?"
-        with suppress(OSError, ValueError):
-            pid, host = lock.read_text().split("\n")[:2]
+        pid, host = _named(lock) or ("?", "?")
         raise CollapseError(
             f"{folder} is in use by process {pid} on {host}: wait for it, or use another {option} "
             f"(if that process is surely gone, delete {lock})"
@@ -216,3 +254,23 @@ def locked(folder: Path, *, option: str = "--store") -> Iterator[None]:
         yield
     finally:
         holder.release()
+
+
+def _named(lock: Path) -> tuple[str, str] | None:
+    """Process id and host in a marker, or None where it says neither."""
+    try:
+        lines = lock.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError):
+        return None
+    return (lines[0], lines[1]) if len(lines) > 2 and lines[0].isdigit() else None
+
+
+def _mark_abandoned(lock: Path) -> None:
+    """Write into an empty marker: the library takes over what it cannot read, and never what is empty."""
+    with suppress(OSError):
+        if lock.stat().st_size == 0:
+            handle = os.open(lock, os.O_WRONLY | os.O_APPEND)
+            try:
+                os.write(handle, b"abandoned\n")
+            finally:
+                os.close(handle)

@@ -3,6 +3,7 @@
 import logging
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from json import JSONDecodeError
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from collapse.errors import CollapseError, UsageError
+from collapse.files import ANOTHER_CACHE, is_full, raise_if_full
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[\w.-]+(/[\w.-]+)?")
@@ -37,7 +39,7 @@ def steadily(call: Callable[[], T]) -> T:
             raise
         except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
             response = getattr(error, "response", None)
-            if not left or (response is not None and response.status_code not in _TRANSIENT):
+            if not left or is_full(error) or (response is not None and response.status_code not in _TRANSIENT):
                 raise
             asked = response.headers.get("Retry-After", "") if response is not None else ""
             pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, _LONGEST_WAIT)
@@ -116,28 +118,40 @@ def remember_commit(repo: str, revision: str | None, commit: str) -> None:
         ref.write_text(commit)
 
 
+def hub_cache() -> Path:
+    """Where the client keeps what it downloads."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
 @contextmanager
 def quiet_client() -> Iterator[None]:
-    """Keeps the client's own bars out of ours."""
+    """Keeps the client's own bars out of ours, and its guess that a disk will be full: that is told when it is."""
     from huggingface_hub import utils
 
     shown = not utils.are_progress_bars_disabled()
     if shown:
         utils.disable_progress_bars()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Not enough free disk space")
+            yield
     finally:
         if shown:
             utils.enable_progress_bars()
 
 
 def fetch_file(repo: str, name: str, commit: str, *, repo_type: str = "model", online: bool = True) -> Path | None:
-    """One small file of a repository, or None where it has none or cannot be had."""
+    """One small file of a repository, or None where it has none or cannot be had; raises where the disk is full."""
     from huggingface_hub import errors, hf_hub_download
 
-    with suppress(errors.HTTPError, errors.HfHubHTTPError, errors.EntryNotFoundError, OSError, RuntimeError):
-        return Path(hf_hub_download(repo, name, repo_type=repo_type, revision=commit, local_files_only=not online))
-    return None
+    try:
+        with quiet_client():
+            return Path(hf_hub_download(repo, name, repo_type=repo_type, revision=commit, local_files_only=not online))
+    except (errors.HTTPError, errors.HfHubHTTPError, errors.EntryNotFoundError, OSError, RuntimeError) as error:
+        raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+        return None
 
 
 def list_files(repo: str, commit: str, *, online: bool = True) -> list[str]:
@@ -163,9 +177,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _repo_cache(repo: str, repo_type: str) -> Path:
-    from huggingface_hub import constants
-
-    return Path(constants.HF_HUB_CACHE) / f"{repo_type}s--{repo.replace('/', '--')}"
+    return hub_cache() / f"{repo_type}s--{repo.replace('/', '--')}"
 
 
 def _cached_commit(repo: str, revision: str | None, repo_type: str) -> str | None:

@@ -41,8 +41,7 @@ def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
         raise UsageError("nothing to merge: name the stores of the parts")
     parts = [each if isinstance(each, Store) else Store.load(each) for each in stores]
     target = Path(store)
-    if is_store(target):
-        raise StoreError(f"{target} already holds a store: choose another --store")
+    _refuse_store(target)
     first = parts[0]
     for other in parts[1:]:
         differ = differences(_comparable(first), _comparable(other))
@@ -53,7 +52,13 @@ def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
     for part in parts:
         part.check()
     with locked(target):
+        _refuse_store(target)  # another process may have finished one just now
         return _merge_train(ordered, target) if phase == "train" else _merge_validation(ordered, target)
+
+
+def _refuse_store(target: Path) -> None:
+    if is_store(target):
+        raise StoreError(f"{target} already holds a store: choose another --store")
 
 
 def means_hash(store: Store, layer: str = LAYER) -> str:

@@ -15,6 +15,8 @@ from torch import Tensor
 
 from collapse.checkpoints import check_code, loading_error, pickled_files
 from collapse.errors import CollapseError, UsageError, near_names
+from collapse.files import ANOTHER_CACHE, raise_if_full
+from collapse.hub import hub_cache
 from collapse.plugin_manager import plugins
 from collapse.references import config_of
 
@@ -193,6 +195,7 @@ def load_model(
                 **arguments,
             )
         except Exception as error:  # anybody's files, which many libraries read, each with errors of its own
+            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, "a causal language model", error, pickled) from error
     # a checkpoint may carry layers in other dtypes than asked for (dequantized GGUF norms, for one)
     model = model.to(device=target, dtype=getattr(torch, dtype)).eval()
@@ -233,6 +236,7 @@ def load_tokenizer(
                 **(model_args or {}),
             )
         except Exception as error:  # as above
+            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             made = loading_error(reference, "a tokenizer", error)
             raise CollapseError(f"{made}. Or name another with --tokenizer") from error
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from collapse.errors import CollapseError, UsageError
-from collapse.files import sha256_file, sha256_of, write_error
+from collapse.files import ANOTHER_HOME, sha256_file, sha256_of, write_error
 from collapse.text import Corpus, Report, load_rows, texts
 
 _MAP = 1000
@@ -182,7 +182,7 @@ def _write(folder: Path, about: dict[str, Any], chunks: Iterator[np.ndarray]) ->
         shutil.rmtree(folder, ignore_errors=True)
         partial.replace(folder)
     except OSError as error:
-        raise write_error(folder, error) from error
+        raise write_error(folder, error, other=ANOTHER_HOME) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

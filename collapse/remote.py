@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from collapse.errors import CollapseError, StoreError
-from collapse.files import check_file, sha256_file, sha256_of
-from collapse.hub import first_line, quiet_client, remember_commit, resolve_commit, split_revision, steadily
+from collapse.files import ANOTHER_CACHE, check_file, raise_if_full, sha256_file, sha256_of
+from collapse.hub import first_line, hub_cache, quiet_client, remember_commit, resolve_commit, split_revision, steadily
 from collapse.manifest import MANIFEST, MANIFEST_LIMIT, read_manifest
 from collapse.store import Store
 
@@ -66,6 +66,7 @@ class Remote:
         except errors.EntryNotFoundError as error:
             raise CollapseError(f"{self.repo} has no {path} at {self.commit[:12]}") from error
         except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError) as error:
+            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise CollapseError(f"{self.repo}: {path} cannot be downloaded: {first_line(error)}") from error
         return Path(got)
 
@@ -187,7 +188,5 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def _cached_files(repo: str, commit: str) -> list[str]:
-    from huggingface_hub import constants
-
-    snapshot = Path(constants.HF_HUB_CACHE) / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
+    snapshot = hub_cache() / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
     return [file.relative_to(snapshot).as_posix() for file in snapshot.rglob(MANIFEST)]

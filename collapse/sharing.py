@@ -13,9 +13,10 @@ from typing import Any
 
 from collapse.card import card
 from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.files import locked
 from collapse.finding import open_store
 from collapse.hub import first_line, is_repo_id, quiet_client, steadily
-from collapse.manifest import MANIFEST
+from collapse.manifest import MANIFEST, is_store, render
 from collapse.remote import FOLDER, reach
 from collapse.store import RESULTS, Store
 
@@ -115,7 +116,7 @@ def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
     store.check()
     assert store.path is not None  # a store in memory has no files
     content: dict[str, Path | bytes] = {f"{folder}/{name}": store.path / name for name in store.manifest["files"]}
-    content[f"{folder}/{MANIFEST}"] = store.path / MANIFEST
+    content[f"{folder}/{MANIFEST}"] = render(store.manifest)  # as opened: another process may go on with the store
     if store.results() is not None:
         content[f"{folder}/{RESULTS}"] = store.path / RESULTS
     return content
@@ -222,15 +223,25 @@ def pull(name: str, folder: str | Path, *, progress: Report | None = None) -> St
 
     Raises:
         StoreError: The folder holds another store, or the Hub's is not whole.
-        CollapseError: It cannot be had.
+        CollapseError: It cannot be had, or another process writes to the folder.
     """
     folder = Path(folder)
     remote = open_store(name)
-    if (folder / MANIFEST).is_file():
-        have = Store.load(folder)
-        if have.digest != remote.digest:
-            raise StoreError(f"{folder} holds another store ({have.digest[:12]}…): choose another --store")
-        return have.check()
+    if is_store(folder):
+        return _same(folder, remote)
+    with locked(folder):
+        return _same(folder, remote) if is_store(folder) else _download(name, remote, folder, progress)
+
+
+def _same(folder: Path, remote: Store) -> Store:
+    """The store in a folder, which must be the one on the Hub."""
+    have = Store.load(folder)
+    if have.digest != remote.digest:
+        raise StoreError(f"{folder} holds another store ({have.digest[:12]}…): choose another --store")
+    return have.check()
+
+
+def _download(name: str, remote: Store, folder: Path, progress: Report | None) -> Store:
     done = 0
     for file, entry in remote.manifest["files"].items():
         if progress:

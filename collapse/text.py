@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.files import sha256_file, sha256_of
+from collapse.files import ANOTHER_CACHE, ANOTHER_HOME, raise_if_full, sha256_file, sha256_of
 from collapse.hub import is_repo_id, resolve_commit, split_revision
 
 Report = Callable[[str, int, int | None], None]
@@ -103,11 +103,15 @@ def load_rows(corpus: Corpus, cache: Path) -> Any:
                 )
             else:
                 rows = _load_hub(datasets, corpus)
-        except DatasetGenerationError as error:
+        except (OSError, ValueError, RuntimeError, DatasetGenerationError) as error:
+            if corpus.source == "files":
+                raise_if_full(error, cache / "datasets", ANOTHER_HOME)
+            raise_if_full(error, datasets.config.HF_CACHE_HOME, ANOTHER_CACHE)
+            if not isinstance(error, DatasetGenerationError):
+                reason = str(error).strip().split("\n")[0]
+                raise CollapseError(f"{corpus.name} cannot be loaded: {reason}") from error
             reason = str(error.__cause__ or error).strip().split("\n")[0]
             raise CollapseError(f"{corpus.name} cannot be read: {reason}") from error
-        except (OSError, ValueError, RuntimeError) as error:
-            raise CollapseError(f"{corpus.name} cannot be loaded: {str(error).strip().split(chr(10))[0]}") from error
     if corpus.column not in rows.column_names:
         raise UsageError(
             f"{corpus.name} has no column {corpus.column!r}; {near_names(corpus.column, rows.column_names)} "

@@ -4,12 +4,9 @@ import importlib.util
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -108,10 +105,10 @@ def hub_environment(hub: Any, home: Path, token: str | None = "hf_owner") -> dic
 def as_user(hub: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run collapse as somebody with a home of their own."""
 
-    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None, timeout=200):
+    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None, cwd=None, timeout=200):
         environment = hub_environment(hub, tmp_path / home, token) | ({"HF_HUB_OFFLINE": "1"} if offline else {})
         command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=timeout)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, timeout=timeout)
         assert "Traceback" not in done.stderr, done.stderr
         assert not ok or done.returncode == 0, done.stderr
         assert "hf_owner" not in done.stdout + done.stderr
@@ -120,73 +117,35 @@ def as_user(hub: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProce
     return as_user
 
 
-class Runner:
-    """Starts command lines quickly, each a process group of its own forked from a warm process (see zygote.py)."""
-
-    def __init__(self, environment: dict[str, str], prefix: tuple[str, ...] = ()) -> None:
-        self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(ROOT / "tests" / "zygote.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment | {"TOKENIZERS_PARALLELISM": "false"},
-        )
-
-    def start(
-        self, words: list[Any], log: Path, environment: dict[str, str] | None = None, file_limit: int | None = None
-    ) -> int:
-        """Start a command line, which may write no longer files than the limit; its process id."""
-        words = [str(word) for word in words]
-        return self._ask(start=words, log=str(log), environment=environment or {}, file_limit=file_limit)
-
-    def wait(self, pid: int) -> int:
-        """The exit code of a command line, once it has ended."""
-        return os.waitstatus_to_exitcode(self._ask(wait=pid))
-
-    def run(self, words: list[Any], log: Path, **options: Any) -> tuple[int, str]:
-        """Run a command line to its end: the exit code, and what it said."""
-        before = log.stat().st_size if log.exists() else 0
-        code = self.wait(self.start(words, log, **options))
-        return code, log.read_bytes()[before:].decode()
-
-    def kill(self, pid: int) -> bool:
-        """Kill a command line's whole group; whether it was still running."""
-        with suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
-        return self.wait(pid) == -signal.SIGKILL
-
-    def kill_after(self, words: list[Any], log: Path, seconds: float, **options: Any) -> bool:
-        """Start a command line and kill it after some time; whether it was still running."""
-        pid = self.start(words, log, **options)
-        time.sleep(seconds)
-        return self.kill(pid)
-
-    def _ask(self, **request: Any) -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def close(self) -> None:
-        """End the warm process."""
-        self.process.kill()
-        self.process.communicate()
+@pytest.fixture(scope="session")
+def command_lines() -> ModuleType:
+    """Commands as the tests of interruptions start them."""
+    return _beside("commands")
 
 
 @pytest.fixture(scope="module")
-def start_runner() -> Iterator[Callable[..., Runner]]:
+def start_runner(command_lines: ModuleType) -> Iterator[Callable[..., Any]]:
     """Start warm processes: start_runner(home) or start_runner(home, hub), with a prefix to their command line."""
-    runners: list[Runner] = []
+    runners = []
 
-    def start(home: Path, hub: Any = None, prefix: tuple[str, ...] = ()) -> Runner:
+    def start(home: Path, hub: Any = None, prefix: tuple[str, ...] = ()) -> Any:
         environment = hub_environment(hub, home) if hub else os.environ | {"COLLAPSE_HOME": str(home)}
-        runners.append(Runner(environment, prefix))
+        runners.append(command_lines.Runner(environment, prefix))
         return runners[-1]
 
     yield start
     for runner in runners:
         runner.close()
+
+
+@pytest.fixture(scope="module")
+def commands(command_lines: ModuleType, hub_server: ModuleType, tiny: "Tiny", tmp_path_factory) -> Iterator[Any]:
+    """The five commands that write, and a Hub for them that takes its time."""
+    served = hub_server.Hub().start()
+    served.pause = 0.01
+    yield command_lines.Commands(served, tiny, tmp_path_factory.mktemp("commands"))
+    served.shutdown()
+    served.server_close()
 
 
 @dataclass(frozen=True)

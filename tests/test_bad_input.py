@@ -216,23 +216,6 @@ def test_no_space_leaves_finished_slices_and_says_so(tiny, tmp_path):
     assert collapse.load(tmp_path / "s").state == "complete"
 
 
-def test_a_store_in_use_is_told_by_whom(told, tiny, tmp_path):
-    hold = (
-        "import sys, time; from pathlib import Path; from collapse.files import locked\n"
-        "with locked(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
-    )
-    holder = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path / "s")], stdout=subprocess.PIPE, text=True)
-    try:
-        assert holder.stdout is not None
-        holder.stdout.readline()
-        said = told(1, "collect", *tiny.words("--store", tmp_path / "s", "--max-chunks", 20))
-        assert f"in use by process {holder.pid} on" in said
-    finally:
-        holder.kill()
-        holder.communicate()
-    told(0, "collect", *tiny.words("--store", tmp_path / "s", "--max-chunks", 20))  # a dead holder's lock is stale
-
-
 def test_an_interrupt_says_how_to_go_on(tiny, tmp_path):
     command = [sys.executable, "-m", "collapse", "collect", *tiny.words("--store", tmp_path / "s", "--batch-size", 1)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)

@@ -65,9 +65,6 @@ def command(
             device = options["device"] if options["device"] != "auto" else None
             rows.append(measure(opened, metrics=names, min_count=min_count, device=device, progress=report))
             opened.keep_results(rows[-1])
-    results = Results(rows)
-    if output:
-        results.write(output)
     if as_json:
         say_json([row.to_dict() for row in rows])
     else:
@@ -76,6 +73,8 @@ def command(
         for note in row.notes:
             if note.kind == "error":
                 complain(f"{note.measurement}: {note.text}")
+    if output:  # last: where it cannot be written, the numbers have been told
+        Results(rows).write(output)
 
 
 def _open(model: str, store: str | None, models: int, options: dict[str, Any], report: Any) -> Any:
