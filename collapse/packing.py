@@ -179,8 +179,12 @@ def _write(folder: Path, about: dict[str, Any], chunks: Iterator[np.ndarray]) ->
         digest = sha256_file(partial / "tokens.bin", remember=False)
         record = {**about, "shape": shape, "sha256": digest}
         (partial / "chunks.json").write_text(json.dumps(record, indent=1))
-        shutil.rmtree(folder, ignore_errors=True)
-        partial.replace(folder)
+        try:
+            partial.replace(folder)
+        except OSError:
+            if _cached(folder) is None:  # else another process has just packed the same
+                shutil.rmtree(folder, ignore_errors=True)
+                partial.replace(folder)
     except OSError as error:
         raise write_error(folder, error, other=ANOTHER_HOME) from error
     finally:

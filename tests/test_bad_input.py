@@ -195,27 +195,6 @@ def test_no_place_to_write(told, tiny, tmp_path):
     assert "cannot write" in told(1, "measure", features(tmp_path), "--output", tmp_path / "file" / "r.csv")
 
 
-def test_no_space_leaves_finished_slices_and_says_so(tiny, tmp_path):
-    # the limit on a file's size stands in for a full disk: both end a write half-way with an OSError
-    limited = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-        "from collapse.cli import main; import collapse.collecting; "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)); main(sys.argv[1:])"
-    )
-    words = tiny.words("--store", tmp_path / "s", "--max-chunks", 30)
-    subprocess.run([sys.executable, "-m", "collapse", "collect", *tiny.words("--store", tmp_path / "x")], check=True)
-    done = subprocess.run(
-        [sys.executable, "-c", limited, "collect", *words], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1, done.stderr
-    assert "Traceback" not in done.stderr
-    assert "cannot write" in done.stderr
-    assert "then run the same command again" in done.stderr
-    assert not (tmp_path / "s" / "collapse.json").exists()
-    subprocess.run([sys.executable, "-m", "collapse", "collect", *words], check=True, capture_output=True)
-    assert collapse.load(tmp_path / "s").state == "complete"
-
-
 def test_an_interrupt_says_how_to_go_on(tiny, tmp_path):
     command = [sys.executable, "-m", "collapse", "collect", *tiny.words("--store", tmp_path / "s", "--batch-size", 1)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)

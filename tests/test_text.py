@@ -224,3 +224,27 @@ def test_tinystories_gives_the_papers_counts(tmp_path_factory, monkeypatch):
             assert made.tokens[:, 1:].size == 469_514_249
             assert len(np.unique(made.tokens[:, 1:])) == 29_233
     assert sizes == {"train": 229_367, "validation": 2_303}
+
+
+def test_two_processes_that_pack_the_same_text(tmp_path):
+    from collapse.packing import _cached, _write
+
+    folder, about = tmp_path / "chunks" / "key", {"chunk_length": 2}
+    chunk = np.arange(4).reshape(2, 2)
+    seen = []
+
+    def chunks():
+        yield chunk
+        if not seen:  # another process is a little quicker
+            seen.append(True)
+            (tmp_path / "chunks" / "other").mkdir()
+            _write(tmp_path / "chunks" / "other" / "key", about, chunks())
+            (tmp_path / "chunks" / "other" / "key").replace(folder)
+            seen.append(folder.stat().st_ino)
+
+    _write(folder, about, chunks())
+    assert folder.stat().st_ino == seen[1]  # it may be reading it by now
+    assert (_cached(folder) == chunk).all()
+    (folder / "tokens.bin").write_bytes(b"damaged")
+    _write(folder, about, chunks())
+    assert (_cached(folder) == chunk).all()

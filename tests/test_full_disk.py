@@ -1,0 +1,138 @@
+"""A full disk in the middle of any command: a line says what cannot be written and what to do; with space it goes on.
+
+A limit on the size of files stands in for the disk: a write ends half-way with an OSError, too. The long version fills
+a small disk to many levels, which needs user namespaces or root: ``pytest -n0 -s -m slow tests/test_full_disk.py``.
+"""
+
+import os
+import random
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from collapse.results import Results
+
+NAMES = ("collect", "merge", "pull", "measure")
+LEVELS, DISK = 15, "160m"
+TOLD = re.compile(
+    r"collapse: cannot write (/\S+)(?: \([\d.,]+ MB\))?: (?:No space left on device|File too large)\. Free space or "
+    r"(choose another --store|choose another --output|set COLLAPSE_HOME to a folder on another disk|"
+    r"set HF_HOME to a folder on another disk), then run the same command again: what was finished is kept"
+)
+
+
+@pytest.fixture(scope="module")
+def runner(start_runner, commands, tmp_path_factory):
+    return start_runner(tmp_path_factory.mktemp("home"), commands.hub)
+
+
+def told(ended, at):
+    """What a message about a file in a folder says to do, which must be its one line beside those of progress."""
+    code, said = ended
+    assert code == 1, said
+    lines = [line for line in said.splitlines() if not re.match(r"(train|validation): (slice|going on)", line)]
+    found = TOLD.fullmatch(lines[0])
+    assert found, said
+    assert found[1].startswith(str(at)), said
+    assert len(lines) == 1, said
+    return found[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "limits"),
+    [
+        ("collect", {2_000: "COLLAPSE_HOME", 100_000: "--store"}),
+        ("merge", {2_000: "--store", 2_000_000: "--store"}),
+        ("pull", {2_000: "HF_HOME", 11_000_000: "HF_HOME"}),
+        ("measure", {2_000: "COLLAPSE_HOME", 100_000: "--store"}),
+    ],
+)
+def test_no_space_is_told_and_mended(runner, commands, command_lines, tmp_path, name, limits):
+    command, expected = commands[name], None
+    for limit, elsewhere in {None: None, **limits}.items():
+        at = tmp_path / f"{limit}"
+        at.mkdir()
+        options = {"log": tmp_path / f"{limit}.log", "environment": command_lines.homes(at)}
+        if limit:
+            assert elsewhere in told(runner.run(command.words(at), file_limit=limit, **options), at)
+            assert not command.looks_whole(at)
+        code, said = runner.run(command.words(at), **options)
+        assert code == 0, said
+        expected = expected or command.outcome(at)
+        assert command.outcome(at) == expected
+
+
+def test_a_full_disk_is_no_matter_to_a_push(runner, commands, command_lines, tmp_path):
+    words, environment = commands["push"].words(tmp_path), command_lines.homes(tmp_path)
+    code, _ = runner.run(words, Path("/dev/null"), environment=environment, file_limit=100)
+    assert code == 0
+    assert commands["push"].looks_whole(tmp_path)
+    assert not list((tmp_path / "home").rglob("*.*"))  # no half of a remembered hash
+
+
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_a_table_that_cannot_be_written(runner, commands, tmp_path, suffix):
+    table = tmp_path / f"table.{suffix}"
+    (tmp_path / f".table.{suffix}.partial").symlink_to("/dev/full")
+    words = ["measure", commands.big, "--metrics", "nc3", "--output", table]
+    code, said = runner.run(words, tmp_path / "log")
+    assert code == 1, said
+    assert "nc3.self_duality" in said  # the numbers are not lost
+    assert TOLD.fullmatch(said.splitlines()[-1])[2] == "choose another --output"
+    assert not table.exists()
+    code, said = runner.run(words, tmp_path / "log")
+    assert code == 0, said
+    assert len(Results.read(table)) == 1
+
+
+def test_results_that_cannot_be_kept_beside_the_store(runner, commands, tmp_path):
+    store = Path(shutil.copytree(commands.big, tmp_path / "store"))
+    (store / "results.json").unlink(missing_ok=True)
+    (store / ".results.json.partial").symlink_to("/dev/full")
+    code, said = runner.run(["measure", store, "--metrics", "nc3"], tmp_path / "log")
+    assert code == 0, said
+    assert not (store / "results.json").exists()
+
+
+@pytest.fixture(scope="module")
+def disk(start_runner, commands, tmp_path_factory):
+    """A small disk of its own: a process that sees it, its folder there, and the folder seen from here."""
+    folder = tmp_path_factory.mktemp("disk")
+    mount = f'mount -t tmpfs -o size={DISK} none "$0" && exec "$@"'
+    runner = start_runner(folder / "home", commands.hub, ("unshare", "-rm", "sh", "-c", mount, str(folder)))
+    runner.run(["--version"], tmp_path_factory.mktemp("log") / "log")
+    return runner, folder, Path(f"/proc/{runner.process.pid}/root{folder}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_a_disk_filled_to_many_levels(disk, commands, command_lines, tmp_path, name):
+    runner, at, seen = disk
+    command, draw, counts = commands[name], random.Random(0), Counter()
+    options = {"log": tmp_path / "log", "environment": command_lines.homes(at)}
+    for each in (*seen.iterdir(),):
+        shutil.rmtree(each)
+    empty = free(seen)
+    code, said = runner.run(command.words(at), **options)
+    assert code == 0, said
+    expected, used = command.outcome(seen), empty - free(seen)
+    for share in (0, *sorted(draw.random() for _ in range(LEVELS - 1))):
+        for each in (*seen.iterdir(),):
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        with (seen / "filler").open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, empty - int(used * share))
+        counts[told(runner.run(command.words(at), **options), at)] += 1
+        assert not command.looks_whole(seen)
+        (seen / "filler").unlink()
+        code, said = runner.run(command.words(at), **options)
+        assert code == 0, said
+        assert command.outcome(seen) == expected
+    print(f"{name}: {LEVELS} levels of a disk, told to {dict(counts)}")  # noqa: T201  # the run's result
+
+
+def free(folder):
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
