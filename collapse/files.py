@@ -121,7 +121,8 @@ def write_atomic(path: Path, data: bytes) -> None:
 def write_error(path: str | Path, error: OSError, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
     """The message for a failed write; ``other`` says how to write elsewhere."""
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
-    reason = os.strerror(error.errno) if error.errno else str(error).split("\n")[0]
+    number = error.errno or (errno.ENOSPC if is_full(error) else 0)
+    reason = os.strerror(number) if number else str(error).split("\n")[0]
     return CollapseError(
         f"cannot write {path}{need}: {reason}. Free space or {other}, "
         "then run the same command again: what was finished is kept"

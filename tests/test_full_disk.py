@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from collapse.results import Results
+from collapse.store import Store
 
 NAMES = ("collect", "merge", "pull", "measure")
 LEVELS, DISK = 15, "160m"
@@ -65,6 +66,15 @@ def test_no_space_is_told_and_mended(runner, commands, command_lines, tmp_path, 
         assert command.outcome(at) == expected
 
 
+@pytest.mark.parametrize("limit", [500, 100_000], ids=["config", "weights"])
+def test_no_space_for_a_model_of_the_hub(runner, commands, command_lines, tiny, tmp_path, limit):
+    commands.hub.add("owner/tiny", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
+    words = ["collect", "owner/tiny", *tiny.words("--store", tmp_path / "store", "--max-chunks", 20)[1:]]
+    environment = command_lines.homes(tmp_path)
+    ended = runner.run(words, tmp_path / "log", environment=environment, file_limit=limit)
+    assert "HF_HOME" in told(ended, tmp_path)
+
+
 def test_a_full_disk_is_no_matter_to_a_push(runner, commands, command_lines, tmp_path):
     words, environment = commands["push"].words(tmp_path), command_lines.homes(tmp_path)
     code, _ = runner.run(words, Path("/dev/null"), environment=environment, file_limit=100)
@@ -113,24 +123,45 @@ def test_a_disk_filled_to_many_levels(disk, commands, command_lines, tmp_path, n
     runner, at, seen = disk
     command, draw, counts = commands[name], random.Random(0), Counter()
     options = {"log": tmp_path / "log", "environment": command_lines.homes(at)}
-    for each in (*seen.iterdir(),):
-        shutil.rmtree(each)
+    clear(seen)
     empty = free(seen)
     code, said = runner.run(command.words(at), **options)
     assert code == 0, said
     expected, used = command.outcome(seen), empty - free(seen)
     for share in (0, *sorted(draw.random() for _ in range(LEVELS - 1))):
-        for each in (*seen.iterdir(),):
-            shutil.rmtree(each) if each.is_dir() else each.unlink()
-        with (seen / "filler").open("wb") as file:
-            os.posix_fallocate(file.fileno(), 0, empty - int(used * share))
+        clear(seen)
+        fill(seen, empty - int(used * share))
         counts[told(runner.run(command.words(at), **options), at)] += 1
-        assert not command.looks_whole(seen)
+        if command.looks_whole(seen):
+            assert not Store.load(seen / "store").verify()
         (seen / "filler").unlink()
         code, said = runner.run(command.words(at), **options)
         assert code == 0, said
         assert command.outcome(seen) == expected
     print(f"{name}: {LEVELS} levels of a disk, told to {dict(counts)}")  # noqa: T201  # the run's result
+
+
+@pytest.mark.slow
+def test_a_push_from_a_disk_without_any_space(disk, commands, command_lines, tmp_path):
+    runner, at, seen = disk
+    clear(seen)
+    fill(seen, free(seen))
+    commands.begin()
+    environment = command_lines.homes(at)
+    code, said = runner.run(commands["push"].words(at), tmp_path / "log", environment=environment)
+    assert code == 0, said
+    assert commands["push"].looks_whole(at)
+    assert not list((seen / "home").rglob("*.*"))
+
+
+def clear(folder):
+    for each in (*folder.iterdir(),):
+        shutil.rmtree(each) if each.is_dir() else each.unlink()
+
+
+def fill(folder, size):
+    with (folder / "filler").open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, size)
 
 
 def free(folder):
