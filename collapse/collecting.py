@@ -7,7 +7,7 @@ from typing import Any
 from collapse.accumulate import Statistic
 from collapse.errors import StoreError, UsageError
 from collapse.features import collect_features, is_features_file
-from collapse.files import locked
+from collapse.lock import locked
 from collapse.manifest import MANIFEST, differences, is_store
 from collapse.models import check_dtype
 from collapse.partial import Partial

@@ -11,7 +11,7 @@ from torch import Tensor
 from collapse.accumulate import ClassMoments, Side, Statistic
 from collapse.decisions import merge_validation
 from collapse.errors import StoreError, UsageError
-from collapse.files import locked
+from collapse.lock import locked
 from collapse.manifest import differences, is_store, now, spans
 from collapse.plugin_manager import plugins
 from collapse.provenance import command_line, versions

@@ -13,9 +13,9 @@ from typing import Any
 
 from collapse.card import card
 from collapse.errors import CollapseError, StoreError, UsageError
-from collapse.files import locked
 from collapse.finding import open_store
 from collapse.hub import first_line, is_repo_id, quiet_client, steadily
+from collapse.lock import locked
 from collapse.manifest import MANIFEST, is_store, render
 from collapse.remote import FOLDER, reach
 from collapse.store import RESULTS, Store

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError
-from collapse.files import home, locked, sha256_of
+from collapse.files import home, sha256_of
+from collapse.lock import locked
 from collapse.models import load_tokenizer
 from collapse.packing import Chunks, pack
 from collapse.references import ModelReference, find_tokenizer

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from collapse.errors import CollapseError, UsageError
-from collapse.files import locked
+from collapse.lock import locked
 from collapse.models import first_line
 from collapse.packing import Chunks
 from collapse.provenance import command_line, device_name, versions
