@@ -137,7 +137,7 @@ def test_nothing_pushed_tells_who_and_where(hub, as_user, alice, tmp_path):
     ],
 )
 def test_a_word_of_the_command(alice, tmp_path, monkeypatch, given, kept):
-    (tmp_path / "alice" / "there").mkdir(parents=True)
+    (tmp_path / "alice" / "there" / "x").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["collapse", given])
     assert command_line() == f"collapse {kept}"

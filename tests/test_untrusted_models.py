@@ -74,7 +74,9 @@ def test_a_pickled_checkpoint_is_measured_with_a_note(hub, as_user, run, tiny, p
     for done in (local, there):
         assert json.loads(done.stdout)[0]["measurements"] == expected
     # transformers would have asked a service of the Hub to convert it, in the background
-    assert not [path for method, path in hub.requests if "discussions" in path or method == "POST"]
+    assert not [
+        path for method, path in hub.requests if "/commits/" in path or "discussions" in path or method == "POST"
+    ]
     offline = as_user("measure", "owner/old", *words, "--recollect", offline=True)
     assert f"owner/old{note}" in offline.stderr
 
