@@ -16,18 +16,22 @@ from collapse.files import ANOTHER_CACHE, is_full, raise_if_full
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _TIMEOUT = 10.0
-_TRIES, _FIRST_WAIT, _LONGEST_WAIT = 6, 0.5, 60.0
+_TRIES, _TRIES_IF_CACHED, _FIRST_WAIT, _LONGEST_WAIT = 6, 2, 0.5, 60.0
 _TRANSIENT = (408, 409, 429, 500, 502, 503, 504)
 
 log = logging.getLogger("collapse")
 T = TypeVar("T")
 
 
-def steadily(call: Callable[[], T]) -> T:
+def steadily(call: Callable[[], T], *, unanswered: int = _TRIES) -> T:
     """Call the Hub again where it is busy or the connection was lost: six times, waiting longer each time.
 
     The client repeats some of its requests and not others. What is called must be safe to repeat: a commit names its
     parent, so that one which did arrive is not made twice.
+
+    Args:
+        call: What to do.
+        unanswered: How often at most where nobody answers at all.
     """
     from huggingface_hub import errors
 
@@ -40,6 +44,8 @@ def steadily(call: Callable[[], T]) -> T:
         except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
             response = getattr(error, "response", None)
             if not left or is_full(error) or (response is not None and response.status_code not in _TRANSIENT):
+                raise
+            if response is None and _TRIES - left >= unanswered:
                 raise
             asked = response.headers.get("Retry-After", "") if response is not None else ""
             pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, _LONGEST_WAIT)
@@ -68,8 +74,16 @@ def is_repo_id(name: str) -> bool:
     return bool(_REPO.fullmatch(name)) and not name.startswith(".")
 
 
-def resolve_commit(repo: str, revision: str | None, repo_type: str = "model") -> tuple[str, bool]:
+def resolve_commit(
+    repo: str, revision: str | None, repo_type: str = "model", *, patient: bool = False
+) -> tuple[str, bool]:
     """The commit that a revision of a repository is now, from the Hub or, where it cannot be reached, its cache.
+
+    Args:
+        repo: Its id.
+        revision: Branch, tag or commit; None for main.
+        repo_type: "model" or "dataset".
+        patient: Wait for a Hub that does not answer even where something of the repository is cached.
 
     Returns:
         The sha, and whether it came from the Hub (else only cached files can be had).
@@ -80,10 +94,15 @@ def resolve_commit(repo: str, revision: str | None, repo_type: str = "model") ->
     """
     from huggingface_hub import HfApi, constants, errors
 
+    sha = revision if revision and _COMMIT.fullmatch(revision) else _cached_commit(repo, revision, repo_type)
+    sha = sha if _repo_cache(repo, repo_type).is_dir() else None
     unreachable = "HF_HUB_OFFLINE=1 is set"
     if not constants.HF_HUB_OFFLINE:
         try:
-            info = steadily(lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=_TIMEOUT))
+            info = steadily(
+                lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=_TIMEOUT),
+                unanswered=_TRIES if patient or sha is None else _TRIES_IF_CACHED,
+            )
             if info.sha:
                 return info.sha, True
             unreachable = "it names no commit"
@@ -100,8 +119,9 @@ def resolve_commit(repo: str, revision: str | None, repo_type: str = "model") ->
             ) from error
         except (errors.HTTPError, errors.HfHubHTTPError, OSError, RuntimeError) as error:
             unreachable = first_line(error)
-    sha = revision if revision and _COMMIT.fullmatch(revision) else _cached_commit(repo, revision, repo_type)
-    if sha is None or not _repo_cache(repo, repo_type).is_dir():
+            if sha is not None:
+                log.warning("the Hub was not reached (%s): %s as it is cached here", unreachable, repo)
+    if sha is None:
         raise CollapseError(
             f"{repo_type} {repo} cannot be had: the Hub was not reached ({unreachable}), and nothing of it is cached. "
             f"Fetch it where there is a network with: hf download {repo}"

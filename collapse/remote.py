@@ -147,8 +147,12 @@ class Remote:
         return "sha256:" + sha256_of(hashes)
 
 
-def reach(name: str) -> Remote:
+def reach(name: str, *, patient: bool = False) -> Remote:
     """A repository by its name, ``user/repo`` or ``user/repo@revision``; offline, from the cache.
+
+    Args:
+        name: The name.
+        patient: Wait for a Hub that does not answer even where something of it is cached.
 
     Raises:
         UsageError: There is no such repository or revision.
@@ -158,7 +162,7 @@ def reach(name: str) -> Remote:
     from huggingface_hub.hf_api import RepoFile
 
     repo, revision = split_revision(name)
-    commit, online = resolve_commit(repo, revision)
+    commit, online = resolve_commit(repo, revision, patient=patient)
     files: dict[str, tuple[int, str]] = {}
     if online:
         remember_commit(repo, revision, commit)

@@ -17,7 +17,7 @@ from collapse.finding import open_store
 from collapse.hub import first_line, is_repo_id, quiet_client, steadily
 from collapse.lock import locked
 from collapse.manifest import MANIFEST, is_store, render
-from collapse.remote import FOLDER, reach
+from collapse.remote import FOLDER, Remote, reach
 from collapse.store import RESULTS, Store
 
 Report = Callable[..., None]
@@ -89,7 +89,7 @@ def push(
     content = files_of(store, folder)
     if not into_model_repo:
         create_repo(repo, private=private)
-        there = reach(f"{repo}@{revision}" if revision else repo).stores()
+        there = _branch(repo, revision).stores()
         content["README.md"] = card(
             store, repo, folder, others=[each for each in there if each != folder], licence=_licence(store)
         ).encode()
@@ -154,7 +154,7 @@ def commit_files(
 
     api = HfApi()
     with _told(repo):
-        remote = reach(f"{repo}@{revision}" if revision else repo)
+        remote = _branch(repo, revision)
         changed = {path: what for path, what in content.items() if not remote.holds(path, what)}
         if not changed:
             return None, []
@@ -172,12 +172,20 @@ def commit_files(
         try:
             made = steadily(commit)
         except errors.HfHubHTTPError as error:
-            now = reach(f"{repo}@{revision}" if revision else repo)
+            now = _branch(repo, revision)
             arrived = now.commit != remote.commit and all(now.holds(path, what) for path, what in content.items())
             if error.response.status_code != _PARENT_MOVED or not arrived:
                 raise
             return f"{api.endpoint}/{repo}/commit/{now.commit}", sorted(changed)  # only the answer had been lost
     return made.pr_url or made.commit_url, sorted(changed)
+
+
+def _branch(repo: str, revision: str | None) -> Remote:
+    """A branch as it is on the Hub now: what is cached here is no ground to write on."""
+    remote = reach(f"{repo}@{revision}" if revision else repo, patient=True)
+    if not remote.online:
+        raise CollapseError(f"{repo}: nothing was committed: the Hub cannot be reached; run the same command again")
+    return remote
 
 
 @contextmanager

@@ -184,6 +184,12 @@ def test_offline_warm_and_cold(hub, as_user, stored):
     cold = as_user("measure", "owner/stats", home="cold", offline=True, ok=False)
     assert cold.returncode == 1
     assert "HF_HUB_OFFLINE=1 is set" in cold.stderr
+    hub.shutdown()
+    hub.server_close()  # nobody answers, and nobody has said so
+    began = time.monotonic()
+    alone = as_user("measure", "owner/stats", "--metrics", "nc3", home="warm")
+    assert time.monotonic() - began < 30
+    assert "owner/stats as it is cached here" in alone.stderr
 
 
 def test_what_was_deleted_upstream(hub, as_user, stored):

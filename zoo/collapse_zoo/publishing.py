@@ -114,7 +114,7 @@ def _record(run: Run) -> bytes:
 def _is_tagged(repo: str, revision: Revision, *, last: bool) -> bool:
     """Whether a revision is there; an older one by its weights, the last in every file."""
     try:
-        there = reach(f"{repo}@{revision.k}")
+        there = reach(f"{repo}@{revision.k}", patient=True)
     except CollapseError:
         return False
     weights = revision.content["model.safetensors"]
