@@ -99,8 +99,6 @@ class Command:
 class Commands:
     """The five commands, by name, on a small model and on stores of some megabytes; and the Hub they speak to."""
 
-    NAMES = ("collect", "merge", "push", "pull", "measure")
-
     def __init__(self, hub: Any, tiny: Any, folder: Path) -> None:
         self.hub, self.tiny, self.folder = hub, tiny, folder
 
