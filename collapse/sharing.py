@@ -13,6 +13,7 @@ from typing import Any
 
 from collapse.card import card
 from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.escaping import visible
 from collapse.finding import open_store
 from collapse.hub import first_line, is_repo_id, quiet_client, steadily
 from collapse.lock import locked
@@ -93,7 +94,7 @@ def push(
         content["README.md"] = card(
             store, repo, folder, others=[each for each in there if each != folder], licence=_licence(store)
         ).encode()
-    message = f"Add {folder}: {store.model} on {store.corpus}"
+    message = visible(f"Add {folder}: {store.model} on {store.corpus}")
     url, sent = commit_files(repo, content, message, revision=revision, create_pr=create_pr, progress=progress)
     return Pushed(repo, folder, url, sent, sorted(set(content) - set(sent)))
 

@@ -1,0 +1,40 @@
+"""What is installed with this package, however deep, is pinned in constraints.txt."""
+
+import re
+from importlib.metadata import PackageNotFoundError, requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+CONSTRAINTS = Path(__file__).parent.parent / "constraints.txt"
+
+
+def needed(name, extras, seen):
+    """Names of the installed distributions that one needs."""
+    if (name, extras) in seen:
+        return
+    try:
+        lines = requires(name) or []
+    except PackageNotFoundError:  # for another platform or Python
+        return
+    seen.add((name, extras))
+    for line in lines:
+        requirement = Requirement(line)
+        chosen = [{"extra": extra} for extra in extras or ("",)]
+        if requirement.marker is None or any(requirement.marker.evaluate(each) for each in chosen):
+            needed(canonicalize_name(requirement.name), tuple(sorted(requirement.extras)), seen)
+
+
+def test_every_dependency_is_pinned():
+    pinned = {
+        canonicalize_name(line.partition("==")[0])
+        for line in CONSTRAINTS.read_text().splitlines()
+        if re.fullmatch(r"[\w.-]+==\S+", line)
+    }
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    needed("linguistic-collapse", ("docs", "gguf", "test", "zoo"), seen)
+    installed = {name for name, _ in seen if name != "linguistic-collapse"}
+    assert len(installed) > 50
+    lacking = {name for name in installed - pinned if not name.startswith(("nvidia-", "cuda-", "triton"))}
+    assert not lacking, f"pin these in constraints.txt: {', '.join(sorted(lacking))}"
