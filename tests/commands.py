@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 import collapse
 from collapse.testing import random_features
 
-TIMES = ("started", "finished", "merged")
+TIMES = ("started", "finished", "merged", "seconds", "slices_of_earlier_runs")
 
 
 class Runner:
@@ -37,11 +37,33 @@ class Runner:
         self.ended: dict[int, int] = {}
 
     def start(
-        self, words: list[Any], log: Path, environment: dict[str, str] | None = None, file_limit: int | None = None
+        self,
+        words: list[Any],
+        log: Path,
+        *,
+        out: Path | None = None,
+        environment: dict[str, str] | None = None,
+        folder: Path | None = None,
+        file_limit: int | None = None,
     ) -> int:
-        """Start a command line, which may write no longer files than the limit; its process id."""
-        words = [str(word) for word in words]
-        return self._ask(start=words, log=str(log), environment=environment or {}, file_limit=file_limit)
+        """Start a command line; its process id.
+
+        Args:
+            words: Its words.
+            log: Where its stderr goes, and its stdout unless there is another place for that.
+            out: The other place.
+            environment: What is set besides the warm process's own.
+            folder: Where it runs.
+            file_limit: It may write no longer files.
+        """
+        return self._ask(
+            start=[str(word) for word in words],
+            out=str(out or log),
+            err=str(log),
+            environment=environment or {},
+            folder=folder and str(folder),
+            file_limit=file_limit,
+        )
 
     def wait(self, pid: int) -> int:
         """The exit code of a command line, once it has ended."""

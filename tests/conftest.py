@@ -4,8 +4,11 @@ import importlib.util
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +22,12 @@ ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
 # Shapes in signatures are checked here and only here.
+collect_ignore = [
+    "fault_runner.py",
+    "fuzz_mutations.py",
+    "fuzz_stores.py",
+]  # programs, not modules to look for doctests in
+
 install_import_hook(["collapse", "collapse_metrics"], "beartype.beartype")
 
 
@@ -78,43 +87,21 @@ def run() -> Callable[..., subprocess.CompletedProcess[str]]:
     return run
 
 
-@pytest.fixture
-def hub(hub_server: ModuleType) -> Iterator[Any]:
-    """A Hub of the test's own."""
+@pytest.fixture(scope="session")
+def one_hub(hub_server: ModuleType) -> Iterator[Any]:
+    """The Hub of all tests of a process: the client reads its address only once."""
     served = hub_server.Hub().start()
     yield served
     served.shutdown()
     served.server_close()
 
 
-def hub_environment(hub: Any, home: Path, token: str | None = "hf_owner") -> dict[str, str]:
-    """The environment of somebody with a home of their own; the client reads it when it is imported."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    environment |= {
-        "HF_ENDPOINT": hub.url,
-        "HF_HOME": str(home),
-        "COLLAPSE_HOME": str(home / "collapse"),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_UPDATE_DOWNLOAD_COUNTS": "0",
-    }
-    return environment | ({"HF_TOKEN": token} if token else {})
-
-
 @pytest.fixture
-def as_user(hub: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run collapse as somebody with a home of their own."""
-
-    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None, cwd=None, timeout=200):
-        environment = hub_environment(hub, tmp_path / home, token) | ({"HF_HUB_OFFLINE": "1"} if offline else {})
-        command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, timeout=timeout)
-        assert "Traceback" not in done.stderr, done.stderr
-        assert not ok or done.returncode == 0, done.stderr
-        assert "hf_owner" not in done.stdout + done.stderr
-        return done
-
-    return as_user
+def hub(one_hub: Any) -> Iterator[Any]:
+    """A Hub that is the test's own for its time."""
+    one_hub.empty()
+    yield one_hub
+    one_hub.empty()
 
 
 @pytest.fixture(scope="session")
@@ -123,13 +110,47 @@ def command_lines() -> ModuleType:
     return _beside("commands")
 
 
+@pytest.fixture(scope="session")
+def warm(one_hub: Any, command_lines: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A process with everything imported that forks command lines which speak to the Hub."""
+    made = command_lines.Runner(one_hub.environment(tmp_path_factory.mktemp("warm"), token=None))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def as_user(hub: Any, warm: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run collapse as somebody with a home of their own; where the client must be imported anew, in a fresh process."""
+
+    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None, cwd=None, timeout=200):
+        environment = hub.environment(tmp_path / home, token) | ({"HF_HUB_OFFLINE": "1"} if offline else {})
+        if python or offline or "--no-download" in words:
+            command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
+            done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, timeout=timeout)
+        else:
+            folder = Path(tempfile.mkdtemp(dir=tmp_path))
+            out, err = folder / "out", folder / "err"
+            pid = warm.start(words, err, out=out, environment=environment, folder=cwd)
+            too_long = threading.Timer(timeout, os.killpg, (pid, signal.SIGKILL))
+            too_long.start()
+            code = warm.wait(pid)
+            too_long.cancel()
+            done = subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())
+        assert "Traceback" not in done.stderr, done.stderr
+        assert not ok or done.returncode == 0, done.stderr
+        assert "hf_owner" not in done.stdout + done.stderr
+        return done
+
+    return as_user
+
+
 @pytest.fixture(scope="module")
 def start_runner(command_lines: ModuleType) -> Iterator[Callable[..., Any]]:
     """Start warm processes: start_runner(home) or start_runner(home, hub), with a prefix to their command line."""
     runners = []
 
     def start(home: Path, hub: Any = None, prefix: tuple[str, ...] = ()) -> Any:
-        environment = hub_environment(hub, home) if hub else os.environ | {"COLLAPSE_HOME": str(home)}
+        environment = hub.environment(home) if hub else os.environ | {"COLLAPSE_HOME": str(home)}
         runners.append(command_lines.Runner(environment, prefix))
         return runners[-1]
 

@@ -8,6 +8,7 @@ in a process of its own (``python hub_server.py``, which prints its address) or 
 import base64
 import hashlib
 import json
+import os
 import re
 import sys
 import threading
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -65,18 +67,35 @@ class Hub(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
+        self.lock = threading.RLock()
+        self.empty()
+
+    def empty(self) -> None:
+        """Forget everything."""
         self.repos: dict[tuple[str, str], Repo] = {}
         self.blobs: dict[str, bytes] = {}
         self.requests: list[tuple[str, str]] = []
         self.uploaded: list[str] = []
         self.fault: Callable[[Handler, str, str], bool] | None = None
         self.pause = 0.0
-        self.lock = threading.RLock()
 
     @property
     def url(self) -> str:
         """For HF_ENDPOINT."""
         return f"http://127.0.0.1:{self.server_port}"
+
+    def environment(self, home: Path, token: str | None = "hf_owner") -> dict[str, str]:
+        """The environment of somebody with a home of their own; the client reads it when it is imported."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        kept |= {
+            "HF_ENDPOINT": self.url,
+            "HF_HOME": str(home),
+            "COLLAPSE_HOME": str(home / "collapse"),
+            "HF_HUB_DISABLE_XET": "1",
+            "HF_HUB_DISABLE_TELEMETRY": "1",
+            "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+        }
+        return kept | ({"HF_TOKEN": token} if token else {})
 
     def keep(self, content: bytes) -> str:
         """Keep a file's content; its sha256."""

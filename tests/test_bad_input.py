@@ -196,14 +196,15 @@ def test_no_place_to_write(told, tiny, tmp_path):
 
 
 def test_an_interrupt_says_how_to_go_on(tiny, tmp_path):
-    command = [sys.executable, "-m", "collapse", "collect", *tiny.words("--store", tmp_path / "s", "--batch-size", 1)]
+    words = tiny.words("--store", tmp_path / "s", "--batch-size", 1, "--chunk-length", 16)  # some seconds of work
+    command = [sys.executable, "-m", "collapse", "collect", *words]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     while not (tmp_path / "s" / "partial" / "state.json").exists():
         assert process.poll() is None
         time.sleep(0.01)
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
-    assert process.returncode == 1
+    assert process.returncode == 1, said
     assert "interrupted. What was finished is kept: the same command goes on from there" in said
     assert "Traceback" not in said
     done = subprocess.run(command, capture_output=True, text=True, check=True)

@@ -46,7 +46,7 @@ def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
 
     expected = collapse.measure(collapse.load(stored)).measurements
     row = json.loads(as_user("measure", "owner/stats", "--json", token=None, home="reader").stdout)[0]
-    assert row["measurements"] == expected
+    assert row["measurements"] == pytest.approx(expected, rel=1e-9, abs=1e-12)  # on one thread, here on several
     assert row["store"] == collapse.load(stored).digest
     loaded = as_user(python="import collapse; print(collapse.load('owner/stats').digest)", home="python").stdout
     assert loaded.strip() == collapse.load(stored).digest
@@ -184,8 +184,7 @@ def test_offline_warm_and_cold(hub, as_user, stored):
     cold = as_user("measure", "owner/stats", home="cold", offline=True, ok=False)
     assert cold.returncode == 1
     assert "HF_HUB_OFFLINE=1 is set" in cold.stderr
-    hub.shutdown()
-    hub.server_close()  # nobody answers, and nobody has said so
+    hub.fault = lambda ask, method, path: setattr(ask, "close_connection", True) or True  # nobody answers
     began = time.monotonic()
     alone = as_user("measure", "owner/stats", "--metrics", "nc3", home="warm")
     assert time.monotonic() - began < 30

@@ -1,8 +1,8 @@
 """A process with everything imported that forks a command line for each request: kills by the dozen, in seconds.
 
-Reads a JSON line. {"start": words, "log": file, "environment": names and values, "file_limit": bytes or null} forks a
-command line and prints the child's process id; {"wait": process id} prints its exit status. The child leads a process
-group of its own, so that a kill of the group is a kill of all it started.
+Reads a JSON line. {"start": words, "out": file, "err": file, "environment": names and values, "folder": where, or null,
+"file_limit": bytes, or null} forks a command line and prints the child's process id; {"wait": process id} prints its
+exit status. The child leads a process group of its own, so that a kill of the group is a kill of all it started.
 """
 
 import json
@@ -11,7 +11,7 @@ import resource
 import sys
 from typing import Any, NoReturn
 
-import datasets  # noqa: F401  # imported for the children
+import datasets
 import torch
 import transformers
 from huggingface_hub import HfApi, constants  # noqa: F401  # as above
@@ -44,14 +44,20 @@ def serve() -> None:
 def run(request: dict[str, Any]) -> NoReturn:
     """The child: a command line in a process group of its own, its output appended to the log."""
     os.setsid()
-    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    for number, name in ((1, "out"), (2, "err")):
+        os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.update(request["environment"])
-    # the client read this when it was imported
-    constants.HF_HUB_CACHE = os.environ.get("HF_HUB_CACHE", constants.HF_HUB_CACHE)
+    home = os.environ.get("HF_HOME", constants.HF_HOME)
+    # the libraries read these when they were imported
+    constants.HF_HUB_CACHE = os.environ.get("HF_HUB_CACHE", f"{home}/hub")
+    constants.HF_TOKEN_PATH = f"{home}/token"
+    constants.HF_XET_CACHE = f"{home}/xet"
+    datasets.config.HF_DATASETS_CACHE = f"{home}/datasets"
+    if request["folder"] is not None:
+        os.chdir(request["folder"])
     if request["file_limit"] is not None:  # Python ignores SIGXFSZ: a longer write ends half-way with an OSError
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"], resource.RLIM_INFINITY))
+    sys.argv = ["collapse", *request["start"]]
     try:
         main(request["start"])
     except SystemExit as done:
