@@ -173,9 +173,10 @@ def commit_files(
         try:
             made = steadily(commit)
         except errors.HfHubHTTPError as error:
+            if error.response.status_code != _PARENT_MOVED:
+                raise
             now = _branch(repo, revision)
-            arrived = now.commit != remote.commit and all(now.holds(path, what) for path, what in content.items())
-            if error.response.status_code != _PARENT_MOVED or not arrived:
+            if not all(now.holds(path, what) for path, what in content.items()):
                 raise
             return f"{api.endpoint}/{repo}/commit/{now.commit}", sorted(changed)  # only the answer had been lost
     return made.pr_url or made.commit_url, sorted(changed)

@@ -268,9 +268,14 @@ class Store:
         path = Path(path)
         if (path / MANIFEST).exists():
             raise StoreError(f"{path} already holds a store: choose another --store")
-        for name in self.manifest["files"]:
-            layer, file = name.split("/")
-            write_atomic(path / name, tensor_bytes(self.tensors(file.removesuffix(".safetensors"), layer)))
+        for name, entry in self.manifest["files"].items():
+            if self.path is None:
+                data = tensor_bytes(self._files[name])
+            else:
+                self.fetch(name)
+                check_file(self.path / name, entry)
+                data = (self.path / name).read_bytes()  # not written anew: another writer's bytes may differ from ours
+            write_atomic(path / name, data)
         write_atomic(path / MANIFEST, render(self.manifest))
         return Store.load(path)
 

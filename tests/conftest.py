@@ -21,13 +21,13 @@ from jaxtyping import install_import_hook
 ROOT = Path(__file__).resolve().parents[1]
 SHARED = ROOT.parent / "shared"
 
-# Shapes in signatures are checked here and only here.
-collect_ignore = [
-    "fault_runner.py",
-    "fuzz_mutations.py",
-    "fuzz_stores.py",
-]  # programs, not modules to look for doctests in
+if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores: threads that wait for each other only cost
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Programs, not modules to look for doctests in.
+collect_ignore = ["fault_runner.py", "fuzz_mutations.py", "fuzz_stores.py"]
+
+# Shapes in signatures are checked here and only here.
 install_import_hook(["collapse", "collapse_metrics"], "beartype.beartype")
 
 

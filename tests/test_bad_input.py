@@ -196,9 +196,11 @@ def test_no_place_to_write(told, tiny, tmp_path):
 
 
 def test_an_interrupt_says_how_to_go_on(tiny, tmp_path):
-    words = tiny.words("--store", tmp_path / "s", "--batch-size", 1, "--chunk-length", 16)  # some seconds of work
+    words = tiny.words("--store", tmp_path / "s", "--batch-size", 1)
     command = [sys.executable, "-m", "collapse", "collect", *words]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    # a shell that started the tests in the background may have had them ignore interrupts
+    listening = {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **listening)
     while not (tmp_path / "s" / "partial" / "state.json").exists():
         assert process.poll() is None
         time.sleep(0.01)

@@ -202,7 +202,7 @@ def test_schedules_of_faults_end_right_or_are_told(hub, big, tmp_path):
 
 def test_without_the_hash_check_they_do_not(hub, big, tmp_path):
     with Runner(hub, big, tmp_path, "--without-check") as runner:
-        assert "wrong" in {outcome for _, outcome, _, _ in runner.pull(range(0, 20, 2))}
+        assert any(outcome == "wrong" for _, outcome, _, _ in runner.pull(range(0, 60, 2)))
 
 
 @pytest.mark.slow

@@ -5,9 +5,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import StoreError
+from collapse.files import described
 from collapse.manifest import MANIFEST, render, sealed
 from collapse.store import Store
 
@@ -36,6 +38,18 @@ def test_the_golden_store_is_written_to_the_same_bytes(tmp_path):
         if file.is_file():
             assert (tmp_path / "again" / file.relative_to(GOLDEN)).read_bytes() == file.read_bytes(), file
     assert again.digest == collapse.load(GOLDEN).digest
+
+
+def test_a_file_that_another_program_wrote_is_copied_as_it_is(copy, tmp_path):
+    file = copy / "top" / "train.safetensors"
+    save_file(load_file(file), file, metadata={"format": "pt"})
+    manifest = json.loads((copy / MANIFEST).read_text())
+    content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
+    content["files"]["top/train.safetensors"] = described(file.read_bytes())
+    (copy / MANIFEST).write_bytes(render(sealed(content, {})))
+    saved = collapse.load(copy).save(tmp_path / "again")
+    assert saved.verify() == []
+    assert (saved.path / "top" / "train.safetensors").read_bytes() == file.read_bytes()
 
 
 def test_provenance_does_not_change_the_digest(copy):

@@ -62,10 +62,10 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
-def test_a_pickled_checkpoint_is_measured_with_a_note(hub, as_user, run, tiny, pickled, tmp_path):
+def test_a_pickled_checkpoint_is_measured_with_a_note(hub, as_user, tiny, pickled):
     words = [*tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3", "--json"]
-    expected = json.loads(run("measure", tiny.model, *words).stdout)[0]["measurements"]
-    local = run("measure", pickled, *words)
+    expected = json.loads(as_user("measure", tiny.model, *words).stdout)[0]["measurements"]
+    local = as_user("measure", pickled, *words)
     note = " has only a pickled checkpoint (pytorch_model.bin); loaded through torch's weights_only unpickler"
     assert f"pickled{note}" in local.stderr
     hub.add("owner/old", files_in(pickled))
