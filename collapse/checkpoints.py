@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, first_line
 
 if TYPE_CHECKING:
     from collapse.references import ModelReference
@@ -99,5 +99,6 @@ def loading_error(
             f"{reference.name}: {files or 'its checkpoint'} holds more than tensors ({asked}): torch's weights_only "
             "unpickler refused it, and nothing in it was run; use a checkpoint in safetensors"
         )
-    reason = text.strip().split("\n")[0] or type(error).__name__
-    return CollapseError(f"{reference.name} cannot be loaded as {what}: {reason}{f' ({files})' if files else ''}")
+    return CollapseError(
+        f"{reference.name} cannot be loaded as {what}: {first_line(error)}{f' ({files})' if files else ''}"
+    )

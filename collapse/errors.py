@@ -23,6 +23,11 @@ class PluginError(CollapseError):
     """A plugin that does not keep the contract. Costs its own rows, never the run."""
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its kind where it says nothing."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
 def near_names(name: str, known: Iterable[str]) -> str:
     """A ready-made ending for "unknown name" messages: the near names, else all of them.
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, StoreError
+from collapse.errors import CollapseError, StoreError, first_line
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -120,7 +120,7 @@ def write_error(path: str | Path, error: OSError, size: int = 0, *, other: str =
     """The message for a failed write; ``other`` says how to write elsewhere."""
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
     number = error.errno or (errno.ENOSPC if is_full(error) else 0)
-    reason = os.strerror(number) if number else str(error).split("\n")[0]
+    reason = os.strerror(number) if number else first_line(error)
     return CollapseError(
         f"cannot write {path}{need}: {reason}. Free space or {other}, "
         "then run the same command again: what was finished is kept"

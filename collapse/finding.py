@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError
-from collapse.hub import first_line, is_repo_id, steadily
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.hub import is_repo_id, steadily
 from collapse.remote import FOLDER, Remote, reach, split_name
 from collapse.store import Store
 

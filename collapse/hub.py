@@ -10,7 +10,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import TypeVar
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.files import ANOTHER_CACHE, is_full, raise_if_full
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -189,11 +189,6 @@ def list_files(repo: str, commit: str, *, online: bool = True) -> list[str]:
         return list(steadily(lambda: HfApi().list_repo_files(repo, revision=commit)))
     except (errors.HTTPError, errors.HfHubHTTPError, OSError, RuntimeError) as error:
         raise CollapseError(f"{repo}: its files cannot be listed: {first_line(error)}") from error
-
-
-def first_line(error: BaseException) -> str:
-    """An error in one line."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
 
 
 def _repo_cache(repo: str, repo_type: str) -> Path:

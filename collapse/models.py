@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.checkpoints import check_code, loading_error, pickled_files
-from collapse.errors import CollapseError, UsageError, near_names
+from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.files import ANOTHER_CACHE, raise_if_full
 from collapse.hub import hub_cache
 from collapse.plugin_manager import plugins
@@ -261,12 +261,6 @@ def check_dtype(dtype: str) -> None:
     """Refuse an unknown dtype by name."""
     if dtype not in DTYPES:
         raise UsageError(f"no dtype is called {dtype!r}; {near_names(dtype, DTYPES)}")
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its kind."""
-    text = str(error).strip().split("\n")[0]
-    return text or type(error).__name__
 
 
 class quiet_transformers:  # noqa: N801  # used as a function

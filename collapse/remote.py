@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from collapse.errors import CollapseError, StoreError
+from collapse.errors import CollapseError, StoreError, first_line
 from collapse.files import ANOTHER_CACHE, check_file, raise_if_full, sha256_file, sha256_of
-from collapse.hub import first_line, hub_cache, quiet_client, remember_commit, resolve_commit, split_revision, steadily
+from collapse.hub import hub_cache, list_files, quiet_client, remember_commit, resolve_commit, split_revision, steadily
 from collapse.manifest import MANIFEST, MANIFEST_LIMIT, read_manifest
 from collapse.store import Store
 
@@ -37,7 +37,7 @@ class Remote:
 
     def stores(self) -> list[str]:
         """Folders of the stores in it."""
-        paths = self.files if self.online else _cached_files(self.repo, self.commit)
+        paths = self.files if self.online else list_files(self.repo, self.commit, online=False)
         return sorted(str(PurePosixPath(path).parent) for path in paths if PurePosixPath(path).name == MANIFEST)
 
     def fetch(self, path: str, *, force: bool = False) -> Path:
@@ -189,8 +189,3 @@ def split_name(name: str) -> tuple[str, str]:
     path, revision = split_revision(name)
     parts = path.split("/")
     return "/".join(parts[:2]) + (f"@{revision}" if revision else ""), "/".join(parts[2:])
-
-
-def _cached_files(repo: str, commit: str) -> list[str]:
-    snapshot = hub_cache() / f"models--{repo.replace('/', '--')}" / "snapshots" / commit
-    return [file.relative_to(snapshot).as_posix() for file in snapshot.rglob(MANIFEST)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.escaping import guarded, unguarded
 from collapse.files import read_json, write_error
 
@@ -178,8 +178,9 @@ class Results:
             else:
                 results._frame = pd.read_parquet(path)
         except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-            reason = str(error).split("\n")[0]
-            raise CollapseError(f"{path} cannot be read as a {path.suffix} results table: {reason}") from error
+            raise CollapseError(
+                f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
+            ) from error
         return results
 
     def write(self, path: str | Path) -> None:

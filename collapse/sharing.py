@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from collapse.card import card
-from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.errors import CollapseError, StoreError, UsageError, first_line
 from collapse.escaping import visible
 from collapse.finding import open_store
-from collapse.hub import first_line, is_repo_id, quiet_client, steadily
+from collapse.hub import is_repo_id, quiet_client, steadily
 from collapse.lock import locked
 from collapse.manifest import MANIFEST, is_store, render
 from collapse.remote import FOLDER, Remote, reach

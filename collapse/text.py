@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError, near_names
+from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.files import ANOTHER_CACHE, ANOTHER_HOME, raise_if_full, sha256_file, sha256_of
 from collapse.hub import is_repo_id, resolve_commit, split_revision
 
@@ -108,10 +108,8 @@ def load_rows(corpus: Corpus, cache: Path) -> Any:
                 raise_if_full(error, cache / "datasets", ANOTHER_HOME)
             raise_if_full(error, datasets.config.HF_CACHE_HOME, ANOTHER_CACHE)
             if not isinstance(error, DatasetGenerationError):
-                reason = str(error).strip().split("\n")[0]
-                raise CollapseError(f"{corpus.name} cannot be loaded: {reason}") from error
-            reason = str(error.__cause__ or error).strip().split("\n")[0]
-            raise CollapseError(f"{corpus.name} cannot be read: {reason}") from error
+                raise CollapseError(f"{corpus.name} cannot be loaded: {first_line(error)}") from error
+            raise CollapseError(f"{corpus.name} cannot be read: {first_line(error.__cause__ or error)}") from error
     if corpus.column not in rows.column_names:
         raise UsageError(
             f"{corpus.name} has no column {corpus.column!r}; {near_names(corpus.column, rows.column_names)} "

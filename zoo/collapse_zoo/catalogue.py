@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse_zoo.names import Name, parse
 from collapse_zoo.published import published
 from collapse_zoo.recipes import Recipe
@@ -78,7 +78,7 @@ def on_the_hub() -> list[Entry]:
     try:
         models = steadily(lambda: list(HfApi().list_models(filter=TAGS[0], cardData=True, full=True)))
     except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
-        raise CollapseError(f"the Hub cannot be searched: {str(error).splitlines()[0]}") from error
+        raise CollapseError(f"the Hub cannot be searched: {first_line(error)}") from error
     entries = []
     for model in models:
         bases = getattr(model.card_data, "base_model", None) or []

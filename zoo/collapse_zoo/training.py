@@ -12,9 +12,8 @@ from typing import Any
 import torch
 import transformers
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.lock import locked
-from collapse.models import first_line
 from collapse.packing import Chunks
 from collapse.provenance import command_line, device_name, versions
 from collapse_zoo.model import build
