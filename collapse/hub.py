@@ -16,14 +16,14 @@ from collapse.files import ANOTHER_CACHE, is_full, raise_if_full
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _TIMEOUT = 10.0
-_TRIES, _TRIES_IF_CACHED, _FIRST_WAIT, _LONGEST_WAIT = 6, 2, 0.5, 60.0
+_TRIES, _TRIES_IF_CACHED, _TRIES_AT_FIRST, _FIRST_WAIT, _LONGEST_WAIT = 6, 2, 2, 0.5, 60.0
 _TRANSIENT = (408, 409, 429, 500, 502, 503, 504)
 
 log = logging.getLogger("collapse")
 T = TypeVar("T")
 
 
-def steadily(call: Callable[[], T], *, unanswered: int = _TRIES) -> T:
+def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: int = _TRIES) -> T:
     """Call the Hub again where it is busy or the connection was lost: six times, waiting longer each time.
 
     The client repeats some of its requests and not others. What is called must be safe to repeat: a commit names its
@@ -32,6 +32,7 @@ def steadily(call: Callable[[], T], *, unanswered: int = _TRIES) -> T:
     Args:
         call: What to do.
         unanswered: How often at most where nobody answers at all.
+        unconnected: How often at most where no connection is made: the machine has no network, more likely than not.
     """
     from huggingface_hub import errors
 
@@ -45,7 +46,9 @@ def steadily(call: Callable[[], T], *, unanswered: int = _TRIES) -> T:
             response = getattr(error, "response", None)
             if not left or is_full(error) or (response is not None and response.status_code not in _TRANSIENT):
                 raise
-            if response is None and _TRIES - left >= unanswered:
+            # by its name: the client's HTTP library is httpx in some of its versions and httpx2 in others
+            most = unconnected if type(error).__name__ == "ConnectError" else unanswered
+            if response is None and _TRIES - left >= most:
                 raise
             asked = response.headers.get("Retry-After", "") if response is not None else ""
             pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, _LONGEST_WAIT)
@@ -102,6 +105,7 @@ def resolve_commit(
             info = steadily(
                 lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=_TIMEOUT),
                 unanswered=_TRIES if patient or sha is None else _TRIES_IF_CACHED,
+                unconnected=_TRIES if patient else _TRIES_AT_FIRST,
             )
             if info.sha:
                 return info.sha, True

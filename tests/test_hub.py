@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import socket
+import subprocess
+import sys
 import time
 
 import pytest
@@ -189,6 +192,24 @@ def test_offline_warm_and_cold(hub, as_user, stored):
     alone = as_user("measure", "owner/stats", "--metrics", "nc3", home="warm")
     assert time.monotonic() - began < 30
     assert "owner/stats as it is cached here" in alone.stderr
+
+
+def test_without_a_network_a_mistyped_name_is_told_soon(hub, tmp_path):
+    with socket.socket() as closed:  # bound, and nobody listens: every connection is refused at once
+        closed.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        began = time.monotonic()
+        told = subprocess.run(
+            [sys.executable, "-m", "collapse", "measure", "stores/none"],
+            capture_output=True,
+            text=True,
+            env=hub.environment(tmp_path) | {"HF_ENDPOINT": endpoint},
+            timeout=100,
+        )
+        taken = time.monotonic() - began
+    assert told.returncode == 1
+    assert "stores/none cannot be had: the Hub was not reached" in told.stderr.splitlines()[-1]
+    assert taken < 15  # six tries of two requests, the waits between them growing, would take 31 s
 
 
 def test_what_was_deleted_upstream(hub, as_user, stored):
