@@ -14,8 +14,8 @@ from collapse.partial import Partial
 from collapse.passes import Collection
 from collapse.planning import Plan, part_of, plan_collection
 from collapse.plugin_manager import plugins
+from collapse.reporting import Report
 from collapse.store import LAYER, Store
-from collapse.text import Report
 
 
 def collect(

@@ -18,7 +18,8 @@ import numpy as np
 
 from collapse.errors import CollapseError, UsageError
 from collapse.files import ANOTHER_HOME, sha256_file, sha256_of, write_error
-from collapse.text import Corpus, Report, load_rows, texts
+from collapse.reporting import Report
+from collapse.text import Corpus, load_rows, texts
 
 _MAP = 1000
 _FORMAT = 1

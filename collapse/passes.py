@@ -20,10 +20,11 @@ from collapse.packing import Chunks, pack, tokens_hash
 from collapse.partial import Partial, Progress
 from collapse.planning import Plan
 from collapse.provenance import Clock, command_line, device_name, versions
+from collapse.reporting import Report
 from collapse.slices import Slices, run_slices, samples
 from collapse.statistics import ValidationStatistics
 from collapse.store import LAYER, Store, build
-from collapse.text import Corpus, Report
+from collapse.text import Corpus
 
 log = logging.getLogger("collapse")
 

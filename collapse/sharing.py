@@ -4,7 +4,7 @@ In a repository each store is a folder ``collapse/<corpus>-<split>-T<chunk>[-<n>
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,10 +19,8 @@ from collapse.hub import is_repo_id, quiet_client, steadily
 from collapse.lock import locked
 from collapse.manifest import MANIFEST, is_store, render
 from collapse.remote import FOLDER, Remote, reach
+from collapse.reporting import Report
 from collapse.store import RESULTS, Store
-
-Report = Callable[..., None]
-"""Called as progress(what, bytes done, bytes[, note])."""
 
 _PARENT_MOVED = 412  # the branch is no longer where the commit starts from
 

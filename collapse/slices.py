@@ -19,7 +19,7 @@ from collapse.models import LanguageModel
 from collapse.packing import Chunks
 from collapse.partial import Partial, Progress
 from collapse.planning import first_batch, part_of, slice_length
-from collapse.text import Report
+from collapse.reporting import Report
 
 log = logging.getLogger("collapse")
 

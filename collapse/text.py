@@ -8,7 +8,7 @@ import glob
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,6 @@ from typing import Any
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.files import ANOTHER_CACHE, ANOTHER_HOME, raise_if_full, sha256_file, sha256_of
 from collapse.hub import is_repo_id, resolve_commit, split_revision
-
-Report = Callable[[str, int, int | None], None]
 
 # One line of a .txt file is a text and keeps its line break, so that the texts laid end to end are the file.
 _BUILDERS = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}

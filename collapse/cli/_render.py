@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.cli._terminal import cell, tell
 from collapse.escaping import visible
+from collapse.reporting import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collapse.metrics import Limit
     from collapse.results import Row, Table
 
-Report = Any
 
 _MODELS_A_TABLE = 4
 

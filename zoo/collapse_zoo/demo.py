@@ -1,19 +1,18 @@
 """The demo: from nothing to NC1–NC4 and a permutation test, offline, in a couple of minutes on a laptop."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import collapse
 from collapse.plugin_manager import plugins
+from collapse.reporting import Report
 from collapse.results import Results, Row, Table
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
 from collapse_zoo.training import train
-
-Report = Callable[..., None]
 
 DEPTH, HEADS, CHUNK_LENGTH, VOCABULARY = 2, 4, 128, 2048
 TESTED = (

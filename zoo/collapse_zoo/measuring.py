@@ -1,14 +1,13 @@
 """Neural collapse of a run's checkpoints: each collected on the text it was trained on, and measured, once."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any
 
 import collapse
+from collapse.reporting import Report
 from collapse.results import Row
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source
-
-Report = Callable[..., None]
 
 
 def measure_run(

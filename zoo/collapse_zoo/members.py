@@ -6,20 +6,18 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError
 from collapse.files import write_atomic
+from collapse.reporting import Report
 from collapse_zoo.measuring import measure_run
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source, find_source
 from collapse_zoo.training import train
-
-Report = Callable[..., None]
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """A run to the Hub: each epoch's model and store a revision tagged with its k, main the last, with a card."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +10,11 @@ from collapse.hub import steadily
 from collapse.manifest import is_store
 from collapse.provenance import without_folders
 from collapse.remote import reach
+from collapse.reporting import Report
 from collapse.sharing import check_repo, commit_files, create_repo, files_of, folder_of
 from collapse.store import Store
 from collapse_zoo.model_card import model_card
 from collapse_zoo.runs import COMPLETE, CURVE, RECORD, Checkpoint, Run
-
-Report = Callable[..., None]
 
 _LEFT_OUT = (COMPLETE, "trainer_state.json")
 _PRIVATE = ("output_dir", "logging_dir", "run_name", "hub_")

@@ -1,7 +1,7 @@
 """What a model is trained on: a training and a validation text and a tokenizer, packed as collection packs them."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,11 @@ from collapse.lock import locked
 from collapse.models import load_tokenizer
 from collapse.packing import Chunks, pack
 from collapse.references import ModelReference, find_tokenizer
+from collapse.reporting import Report
 from collapse.text import Corpus, find_corpus
 from collapse_zoo.names import CORPUS
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
-
-Report = Callable[..., None]
-"""Called as progress(what, done, total[, note])."""
 
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"

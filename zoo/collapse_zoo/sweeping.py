@@ -3,7 +3,7 @@
 import json
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from collapse.errors import CollapseError
 from collapse.files import write_atomic
 from collapse.manifest import is_store
 from collapse.partial import Partial
+from collapse.reporting import Report
 from collapse.results import Results, Row
 from collapse.store import Store
 from collapse_zoo.catalogue import local_runs
@@ -22,7 +23,6 @@ from collapse_zoo.names import name_of
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source, find_source
 
-Report = Callable[..., None]
 SWEEP = "sweep.json"
 
 

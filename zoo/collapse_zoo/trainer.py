@@ -15,10 +15,9 @@ from torch.utils.data import Dataset, Sampler
 
 from collapse.files import canonical
 from collapse.packing import Chunks
+from collapse.reporting import Report
 from collapse_zoo.loss import IGNORED
 from collapse_zoo.runs import CURVE, Run
-
-Report = Callable[..., None]
 
 
 class Samples(Dataset[dict[str, Tensor]]):

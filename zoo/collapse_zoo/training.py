@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
@@ -16,6 +16,7 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.lock import locked
 from collapse.packing import Chunks
 from collapse.provenance import command_line, device_name, versions
+from collapse.reporting import Report
 from collapse_zoo.model import build
 from collapse_zoo.names import name_of
 from collapse_zoo.recipes import Recipe
@@ -25,8 +26,6 @@ from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, 
 
 log = logging.getLogger("collapse")
 
-Report = Callable[..., None]
-"""Called as progress(what, done, total[, note])."""
 
 _DAY = 24 * 3600
 
