@@ -15,7 +15,7 @@ from collapse_zoo import fast_gpt_neo
 from collapse_zoo.fast_gpt_neo import NAME, FastSelfAttention, banded_attention, prepare
 
 
-def gpt_neo(layers=("global", "local"), window=256, positions=2048, width=32, heads=4, dropout=0.0):
+def gpt_neo(layers=("global", "local"), window=256, positions=2048, width=32, heads=4, dropout=0.0, act="gelu_new"):
     torch.manual_seed(0)
     config = GPTNeoConfig(
         vocab_size=97,
@@ -27,6 +27,7 @@ def gpt_neo(layers=("global", "local"), window=256, positions=2048, width=32, he
         max_position_embeddings=positions,
         window_size=window,
         attention_dropout=dropout,
+        activation_function=act,
         initializer_range=0.3,  # scores far from zero, so that the softmax is far from flat
         bos_token_id=0,
         eos_token_id=0,
@@ -122,6 +123,16 @@ def test_dropout_is_kept_in_training():
     assert not torch.equal(model(tokens_BT).logits, model(tokens_BT).logits)
     model.eval()
     assert torch.equal(model(tokens_BT).logits, model(tokens_BT).logits)
+
+
+@pytest.mark.parametrize("act", ["gelu_new", "relu"])
+def test_the_activation_is_the_configured_one(act):
+    own = gpt_neo(act=act, positions=64)
+    ours = fast(own)
+    x = torch.linspace(-12, 12, 10_001)
+    assert (type(ours.transformer.h[0].mlp.act) is torch.nn.GELU) == (act == "gelu_new")
+    torch.testing.assert_close(ours.transformer.h[0].mlp.act(x), own.transformer.h[0].mlp.act(x), rtol=1e-5, atol=2e-6)
+    assert ours.config.activation_function == act
 
 
 def test_weights_and_configuration_stay(tmp_path):

@@ -2,7 +2,7 @@
 
 transformers computes GPT-Neo's scores whole and in float32, for local layers too. Here a global layer is one call of
 ``scaled_dot_product_attention``, and a local one looks only at its band: queries in blocks of the window w, each with
-the 2w keys that they can reach.
+the 2w keys that they can reach. And its GELU, which transformers puts together from eight operations, is one.
 """
 
 import copy
@@ -14,7 +14,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
-from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoSelfAttention
+from transformers.activations import NewGELUActivation
+from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoMLP, GPTNeoSelfAttention
 
 log = logging.getLogger("collapse")
 
@@ -26,7 +27,7 @@ _FLEX_LEAST_HEAD = 16  # the smallest head that flex_attention's kernels take
 
 
 def prepare(model: Any) -> str | None:
-    """Give every GPT-Neo layer in a model the fast attention, in place; its weights and configuration stay.
+    """Give every GPT-Neo layer in a model the fast attention and GELU, in place; its weights and configuration stay.
 
     Returns:
         The attention's name, or None where the model has no eager GPT-Neo layer.
@@ -36,6 +37,9 @@ def prepare(model: Any) -> str | None:
         return None
     for layer in layers:
         layer.__class__ = FastSelfAttention
+    for module in model.modules():
+        if isinstance(module, GPTNeoMLP) and isinstance(module.act, NewGELUActivation):
+            module.act = torch.nn.GELU(approximate="tanh")
     for body in model.modules():
         if type(body).__name__ == "GPTNeoModel":
             # transformers then makes no mask for text without padding, and a boolean one for padded text. On a copy:

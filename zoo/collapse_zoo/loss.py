@@ -59,16 +59,12 @@ class _InPieces(torch.autograd.Function):
             h, labels = h_Nd[start : start + size], labels_N[start : start + size]
             kept = labels != IGNORED
             index = labels.where(kept, 0)[:, None]
-            logits = (h @ weight_Vd.T).float()
-            log_sum = logits.logsumexp(1, keepdim=True)
-            total += ((log_sum - logits.gather(1, index))[:, 0] * kept).sum()
-            # softmax − one-hot, in the place of the logits
-            error = logits.sub_(log_sum).exp_()
-            error.scatter_add_(1, index, torch.full_like(log_sum, -1.0))
-            error.mul_(kept[:, None])
-            error = error.to(h.dtype)
-            grad_h[start : start + size] = error @ weight_Vd
-            grad_weight += error.T @ h
+            log_p = (h @ weight_Vd.T).log_softmax(1, dtype=torch.float32)
+            total -= (log_p.gather(1, index)[:, 0] * kept).sum()
+            # softmax − one-hot, in the place of the logarithms
+            error = log_p.exp_().scatter_add_(1, index, log_p.new_full(index.shape, -1.0)).to(h.dtype)
+            grad_h[start : start + size] = (error @ weight_Vd) * kept[:, None]
+            grad_weight += error.T @ (h * kept[:, None])
         ctx.save_for_backward(grad_h, grad_weight.to(weight_Vd.dtype))
         return total
 
