@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,9 +21,11 @@ _SETTLED_SECONDS = 2.0
 _REMEMBER_BYTES = 1 << 20
 _HEADER_LIMIT = 1 << 24
 _JSON_LIMIT = 1 << 26
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-ANOTHER_STORE, ANOTHER_HOME, ANOTHER_CACHE = (
+ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_HOME, ANOTHER_CACHE = (
     "choose another --store",
+    "choose another --output",
     "set COLLAPSE_HOME to a folder on another disk",
     "set HF_HOME to a folder on another disk",
 )
@@ -95,8 +98,13 @@ def _remember(memory: Path, known: Mapping[str, Any]) -> None:
         partial.unlink(missing_ok=True)
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE) -> None:
     """Write a file whole or not at all, and durably: a temporary file beside it, fsync, rename.
+
+    Args:
+        path: Where.
+        data: What.
+        other: How to write elsewhere, for the message where it cannot be written.
 
     Raises:
         CollapseError: No space, no permission, or another failure of the file system.
@@ -113,13 +121,13 @@ def write_atomic(path: Path, data: bytes) -> None:
     except OSError as error:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-        raise write_error(path, error, len(data)) from error
+        raise write_error(path, error, len(data), other=other) from error
 
 
-def write_error(path: str | Path, error: OSError, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
+def write_error(path: str | Path, error: BaseException, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
     """The message for a failed write; ``other`` says how to write elsewhere."""
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
-    number = error.errno or (errno.ENOSPC if is_full(error) else 0)
+    number = _number(error) or (errno.ENOSPC if is_full(error) else 0)
     reason = os.strerror(number) if number else first_line(error)
     return CollapseError(
         f"cannot write {path}{need}: {reason}. Free space or {other}, "
@@ -129,16 +137,26 @@ def write_error(path: str | Path, error: OSError, size: int = 0, *, other: str =
 
 def is_full(error: BaseException) -> bool:
     """Whether a write failed for want of space: a full disk, a used-up quota, a limit on a file's size."""
-    # datasets looks at the free space itself, and raises without a number
-    return isinstance(error, OSError) and (error.errno in _FULL or str(error).startswith("Not enough disk space"))
+    # datasets looks at the free space itself, and raises without a number; torch's writer finds itself in a wrong place
+    said = str(error)
+    in_words = said.startswith("Not enough disk space") or ("inline_container" in said and "Reader" not in said)
+    return _number(error) in _FULL or in_words
+
+
+def _number(error: BaseException) -> int:
+    """The system's number of an error, which Rust's libraries put in words; 0 for none."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    in_words = _OS_ERROR.search(str(error))
+    return int(in_words[1]) if in_words else 0
 
 
 def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
     """Raise the message for a full disk where a library's error came of one, however deep."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError) and is_full(cause):
-            raise write_error(cause.filename or folder, cause, other=other) from error
+        if is_full(cause):
+            raise write_error(getattr(cause, "filename", None) or folder, cause, other=other) from error
         cause = cause.__cause__ or cause.__context__
 
 

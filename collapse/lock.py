@@ -43,7 +43,7 @@ def locked(folder: Path, *, option: str = "--store") -> Iterator[None]:
             f"(if that process is surely gone, delete {lock})"
         ) from error
     except OSError as error:
-        raise write_error(folder, error) from error
+        raise write_error(folder, error, other=f"choose another {option}") from error
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.escaping import guarded, unguarded
-from collapse.files import read_json, write_error
+from collapse.files import ANOTHER_OUTPUT, read_json, write_error
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -208,7 +208,7 @@ class Results:
                 self.frame().to_parquet(partial, index=False)
             partial.replace(path)
         except OSError as error:
-            raise write_error(path, error, other="choose another --output") from error
+            raise write_error(path, error, other=ANOTHER_OUTPUT) from error
         except UnicodeError as error:
             raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
         finally:

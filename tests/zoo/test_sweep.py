@@ -11,11 +11,13 @@ import time
 import pytest
 
 import collapse
+from collapse_zoo import sweeping
 from collapse_zoo.catalogue import local_runs
+from collapse_zoo.grids import grid
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.sweeping import status
+from collapse_zoo.sweeping import plan, status, sweep
 from collapse_zoo.tokenizing import train_tokenizer
 
 GRID = ["1,2x16,32", "--data-seeds", "0,1"]
@@ -231,8 +233,8 @@ def test_a_machine_without_sbatch(texts, tmp_path, run, monkeypatch):
 
 
 def test_what_is_no_grid(run, tmp_path):
-    for grid, said in (("papr", "did you mean paper"), ("1,2x63", "heads do not divide"), ("1x64_01q", "weight decay")):
-        refused = run("zoo", "sweep", grid, "--generated", ok=False, cwd=tmp_path)
+    for word, said in (("papr", "did you mean paper"), ("1,2x63", "heads do not divide"), ("1x64_01q", "weight decay")):
+        refused = run("zoo", "sweep", word, "--generated", ok=False, cwd=tmp_path)
         assert refused.returncode == 2
         assert said in refused.stderr
     refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", ok=False, cwd=tmp_path)
@@ -244,22 +246,38 @@ def test_what_is_no_grid(run, tmp_path):
     assert "150 runs, 210 measurements" in listed.stderr
 
 
-def test_a_member_on_two_processes(texts, tmp_path):
-    from collapse_zoo.grids import grid
-    from collapse_zoo.sweeping import plan, sweep
-
+def planned(texts, folder, name, **options):
+    """A small sweep from Python, and its source."""
+    values = {"chunk_length": 64, "batch_size": 8, "max_steps": 4, "precision": "float32"}
     source = {
         "text": str(texts / "train.jsonl"),
         "validation_text": str(texts / "validation.jsonl"),
         "tokenizer": str(texts / "tokenizer"),
     }
-    values = {"chunk_length": 64, "batch_size": 8, "max_steps": 4, "precision": "float32"}
-    planned, found = plan(
-        grid("1x16"), tmp_path / "runs", source=source, values=values, training={"device": "cpu"}, processes=2
-    )
-    made = sweep(planned, found, tmp_path / "runs")
+    return plan(grid(name), folder, source=source, values=values, training={"device": "cpu"}, **options)
+
+
+def test_a_member_on_two_processes(texts, tmp_path):
+    members, source = planned(texts, tmp_path / "runs", "1x16", processes=2)
+    made = sweep(members, source, tmp_path / "runs")
     assert not made.problems
     record = Run(tmp_path / "runs" / "texts-01x0016_01d").record
     assert record["processes"] == 2
     assert len(made.rows) == 1
-    assert find_source(**source).identity() == record["text"]
+    assert find_source(**members[0].source).identity() == record["text"]
+
+
+def test_a_failure_that_nobody_foresaw_does_not_stop_the_others(texts, tmp_path, monkeypatch, caplog):
+    done = sweeping.work
+
+    def work(member, *more):
+        assert "x0016" not in member.name, "nobody foresaw it"
+        done(member, *more)
+
+    monkeypatch.setattr(sweeping, "work", work)
+    made = sweep(*planned(texts, tmp_path / "runs", "1x16,32"), tmp_path / "runs")
+    assert list(made.problems) == ["texts-01x0016_01d"]
+    assert "AssertionError: nobody foresaw it" in made.problems["texts-01x0016_01d"]
+    assert [row.model for row in made.rows] == ["texts-01x0032_01d@0"]
+    listed = {each["member"]: each["state"] for each in status(tmp_path / "runs")}
+    assert "nobody foresaw it" in listed["texts-01x0016_01d"]

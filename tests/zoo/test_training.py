@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
-from collapse_zoo.trainer import Order
+from collapse_zoo.trainer import Order, Watcher
 from collapse_zoo.training import train
 
 SMALL = {"heads": 4, "chunk_length": 64, "batch_size": 8, "learning_rate": 1e-3, "precision": "float32"}
@@ -126,26 +127,53 @@ def test_a_killed_run_goes_on_to_the_same_losses(texts, tmp_path):
     assert Run(killed).record["epochs"] == Run(whole).record["epochs"]
 
 
-def test_resume_points_inside_an_epoch(source, tmp_path, monkeypatch):
-    from collapse_zoo import trainer
+def stopped_at(step, *arguments, **options):
+    """A training that is interrupted at a step."""
 
-    train(small(), source, tmp_path / "whole")
-    steps = max(step for step, _ in losses(tmp_path / "whole"))
-    logged = trainer.Watcher.on_log
+    logged = Watcher.on_log
 
     def stop(self, args, state, control, **more):
-        if state.global_step == 9:
+        if state.global_step == step:
             raise KeyboardInterrupt
         logged(self, args, state, control, **more)
 
-    monkeypatch.setattr(trainer.Watcher, "on_log", stop)
-    with pytest.raises(KeyboardInterrupt):
-        train(small(), source, tmp_path / "stopped", save_every=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Watcher, "on_log", stop)
+        with pytest.raises(KeyboardInterrupt):
+            train(*arguments, **options)
+
+
+def test_resume_points_inside_an_epoch(source, tmp_path):
+    train(small(), source, tmp_path / "whole")
+    steps = max(step for step, _ in losses(tmp_path / "whole"))
+    stopped_at(9, small(), source, tmp_path / "stopped", save_every=4)
     assert [(each.step, each.k) for each in Run(tmp_path / "stopped").checkpoints()] == [(8, None)]
-    monkeypatch.setattr(trainer.Watcher, "on_log", logged)
     run = train(small(), source, tmp_path / "stopped", save_every=4)
     assert losses(run.path) == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
     assert [(each.step, each.k) for each in run.checkpoints()] == [(steps, 0)]
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "rng_state.pth"])
+def test_a_damaged_checkpoint_is_not_gone_on_from(source, tmp_path, name):
+    stopped_at(7, small(), source, tmp_path / "run", save_every=4)
+    damaged = tmp_path / "run" / "checkpoints" / "checkpoint-4" / name
+    content = damaged.read_bytes()
+    damaged.write_bytes(content[:-200] + bytes([content[-200] ^ 1]) + content[-199:])
+    with pytest.raises(CollapseError, match=rf"checkpoint-4/{name} is not as it was written; restore it, or delete"):
+        train(small(), source, tmp_path / "run", save_every=4)
+    damaged.write_bytes(content)
+    assert train(small(), source, tmp_path / "run", save_every=4).finished
+
+
+def test_an_earlier_checkpoint_than_the_newest_is_not_gone_on_from(source, tmp_path):
+    stopped_at(32, small(epochs=2), source, tmp_path / "run", save_every=10)
+    assert [each.step for each in Run(tmp_path / "run").checkpoints()] == [27, 30]
+    (tmp_path / "run" / "checkpoints" / "checkpoint-30" / "optimizer.pt").write_bytes(b"half")
+    with pytest.raises(CollapseError, match="a later checkpoint than checkpoint-27 is damaged or gone"):
+        train(small(epochs=2), source, tmp_path / "run", save_every=10)
+    assert (tmp_path / "run" / "checkpoints" / "checkpoint-30").exists()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert train(small(epochs=2), source, tmp_path / "run", save_every=10).finished
 
 
 def test_half_a_checkpoint_is_none(source, tmp_path):

@@ -8,14 +8,15 @@ stores/epoch-<n>/   results.csv results.json      what was collected and measure
 """
 
 import json
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse.files import canonical, write_atomic
+from collapse.files import ANOTHER_OUTPUT, canonical, sha256_file, write_atomic, write_error
 from collapse.results import Results, Row
 from collapse_zoo.recipes import Recipe
 
@@ -36,12 +37,14 @@ class Checkpoint:
         step: Optimizer steps taken.
         k: After epoch k + 1; None inside an epoch.
         validation: Loss, accuracy and perplexity, where there is a validation text.
+        files: The sha256 of each of its files as it was written.
     """
 
     path: Path
     step: int
     k: int | None
     validation: dict[str, float]
+    files: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Run:
     def update(self, **changes: Any) -> None:
         """Write the record anew with other values."""
         record = (self.record or {}) | changes
-        write_atomic(self.path / RECORD, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+        _write(self.path / RECORD, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
 
     def checkpoints(self) -> list[Checkpoint]:
         """The whole ones, in order; what a kill left half-written is not among them."""
@@ -102,12 +105,31 @@ class Run:
         has = ", ".join(f"@{each.k}" for each in there) or "none yet"
         raise UsageError(f"{self.path} has no checkpoint @{k}; there are: {has}")
 
+    def check_resumable(self) -> None:
+        """See that the newest checkpoint, if there is one, can be gone on from to the same losses.
+
+        Raises:
+            CollapseError: It is not as it was written, or is without its optimizer's state.
+        """
+        whole = self.checkpoints()
+        if not whole:
+            return
+        last, mend = whole[-1], f"restore it, or delete {self.path / CHECKPOINTS} to train from the beginning"
+        if not any(_is_state(last.path / name) for name in last.files):
+            raise CollapseError(
+                f"{self.path} cannot go on: a later checkpoint than {last.path.name} is damaged or gone, and earlier "
+                f"ones do not keep the optimizer's state; {mend}"
+            )
+        for name, digest in last.files.items():
+            if sha256_file(last.path / name, remember=False) != digest:
+                raise CollapseError(f"{last.path / name} is not as it was written; {mend}")
+
     def complete(self, folder: Path, step: int, k: int | None, validation: dict[str, float]) -> None:
         """Mark a checkpoint as whole, and drop what only older ones needed."""
         (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json says the same
-        sizes = {file.name: file.stat().st_size for file in sorted(folder.iterdir()) if file.is_file()}
-        about = {"step": step, "k": k, "validation": validation, "files": sizes}
-        write_atomic(folder / COMPLETE, canonical(about))
+        files = {file.name: _kept(file) for file in sorted(folder.iterdir()) if file.is_file()}
+        about = {"step": step, "k": k, "validation": validation, "files": files}
+        _write(folder / COMPLETE, canonical(about))
         for older in self.checkpoints()[:-1]:
             if older.k is None:
                 shutil.rmtree(older.path)
@@ -127,7 +149,7 @@ class Run:
                 shutil.rmtree(folder)
         last = whole[-1] if whole else None
         kept = [line for line in self.curve() if last is not None and line["step"] <= last.step]
-        write_atomic(self.path / CURVE, b"".join(canonical(line) + b"\n" for line in kept))
+        _write(self.path / CURVE, b"".join(canonical(line) + b"\n" for line in kept))
 
     def curve(self) -> Iterator[dict[str, float]]:
         """The lines of the curve: step, epoch and loss, or validation_loss after an epoch."""
@@ -149,11 +171,9 @@ class Run:
             if file.is_file() and file.name not in (COMPLETE, "trainer_state.json") and not _is_state(file)
         ]
         for file in sorted(files, key=lambda file: file.name == "config.json"):
-            partial = self.path / f".{file.name}.partial"
-            shutil.copyfile(file, partial)
-            partial.replace(self.path / file.name)
-        _drop_state(last)
+            _copy(file, self.path / file.name)
         self.update(state="finished", problem=None)
+        _drop_state(last)
 
     @property
     def name(self) -> str:
@@ -179,15 +199,37 @@ class Run:
         return named
 
 
+def _write(file: Path, data: bytes) -> None:
+    write_atomic(file, data, other=ANOTHER_OUTPUT)
+
+
+def _copy(file: Path, to: Path) -> None:
+    partial = to.with_name(f".{to.name}.partial")
+    try:
+        shutil.copyfile(file, partial)
+        partial.replace(to)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise write_error(to, error, file.stat().st_size, other=ANOTHER_OUTPUT) from error
+
+
 def _read(folder: Path) -> Checkpoint | None:
     try:
         about = json.loads((folder / COMPLETE).read_text())
-        whole = all((folder / name).stat().st_size == size for name, size in about["files"].items())
-        return Checkpoint(folder, about["step"], about["k"], about["validation"]) if whole else None
+        whole = all((folder / name).stat().st_size == entry["size"] for name, entry in about["files"].items())
+        files = {name: entry["sha256"] for name, entry in about["files"].items()}
+        return Checkpoint(folder, about["step"], about["k"], about["validation"], files) if whole else None
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """A file's size and hash, once it is on the disk: the Trainer leaves it to the system, which a power cut ends."""
+    with file.open("rb+") as handle:
+        os.fsync(handle.fileno())
+    return {"size": file.stat().st_size, "sha256": sha256_file(file, remember=False)}
 
 
 def _is_state(file: Path) -> bool:
@@ -202,6 +244,6 @@ def _drop_state(checkpoint: Checkpoint) -> None:
     about = json.loads((checkpoint.path / COMPLETE).read_text())
     for file in state:
         about["files"].pop(file.name, None)
-    write_atomic(checkpoint.path / COMPLETE, canonical(about))
+    _write(checkpoint.path / COMPLETE, canonical(about))
     for file in state:
         file.unlink()

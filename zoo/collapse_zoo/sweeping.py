@@ -1,6 +1,7 @@
 """Many recipes: trained, collected and measured in turn or as jobs, into one results table; and how far they are."""
 
 import json
+import logging
 import os
 import socket
 from collections.abc import Mapping, Sequence
@@ -8,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError
-from collapse.files import write_atomic
+from collapse.errors import CollapseError, first_line
+from collapse.files import ANOTHER_OUTPUT, write_atomic
 from collapse.manifest import is_store
 from collapse.partial import Partial
 from collapse.reporting import Report
@@ -22,6 +23,8 @@ from collapse_zoo.members import Member, work
 from collapse_zoo.names import name_of
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source, find_source
+
+log = logging.getLogger("collapse")
 
 SWEEP = "sweep.json"
 
@@ -117,6 +120,9 @@ def sweep(
                 work(member, source, progress)
             except CollapseError as error:
                 problems[member.name] = str(error)
+            except Exception as error:  # the other members' days of work do not wait for one that nobody foresaw
+                log.exception("%s failed", member.name)
+                problems[member.name] = f"{type(error).__name__}: {first_line(error)}"
     _remember(folder, members, problems)
     rows = [row for member in members for row in _rows(member)]
     Results(rows).write(folder / "results.json")
@@ -208,7 +214,7 @@ def _remember(folder: Path, members: Sequence[Member], problems: Mapping[str, st
     for member in members:
         about = {"checkpoints": list(member.checkpoints), "epochs": member.recipe.epochs}
         swept[member.name] = about | {"problem": (problems or {}).get(member.name)}
-    write_atomic(folder / SWEEP, (json.dumps(swept, indent=1) + "\n").encode())
+    write_atomic(folder / SWEEP, (json.dumps(swept, indent=1) + "\n").encode(), other=ANOTHER_OUTPUT)
 
 
 def _remembered(folder: Path) -> dict[str, dict[str, Any]]:

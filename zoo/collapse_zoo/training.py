@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import torch
 import transformers
 
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.files import ANOTHER_OUTPUT, raise_if_full
 from collapse.lock import locked
 from collapse.packing import Chunks
 from collapse.provenance import command_line, device_name, versions
@@ -103,6 +104,7 @@ def _train(
     if validation is None:
         arguments.eval_strategy = transformers.IntervalStrategy.NO
     if first:
+        run.check_resumable()
         _begin(run, recipe, source, name, arguments, fast_attention)
         run.drop_unfinished()
     arguments.distributed_state.wait_for_everyone()
@@ -133,7 +135,8 @@ def _train(
     with quiet(), _told(run, recipe, first), _watched(trainer, recipe, run, name, first, report):
         trainer.train(resume_from_checkpoint=str(last.path) if last else None)
     if first:
-        run.finish()
+        with _told(run, recipe, first):
+            run.finish()
 
 
 @contextmanager
@@ -244,28 +247,34 @@ def _begin(
 
 @contextmanager
 def _told(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
-    """Put what went wrong in the record, and memory that ran out in words."""
+    """Put what went wrong in words and in the record."""
     try:
         yield
-    except (RuntimeError, MemoryError) as error:
-        if not _is_out_of_memory(error):
-            if first:
-                run.update(state="failed", problem=f"{type(error).__name__}: {first_line(error)}")
-            raise
-        kept = run.checkpoints()
-        where = f"the checkpoint after step {kept[-1].step:,} is kept" if kept else "no checkpoint had been written"
-        told = CollapseError(
-            f"out of memory: {recipe.depth}x{recipe.width} with batches of {recipe.batch_size} x "
-            f"{recipe.chunk_length:,} tokens does not fit. Use more GPUs (torchrun divides the batch), or lower "
-            f"--batch-size or --chunk-length in a new run; {where}"
-        )
-        if first:
-            run.update(state="failed", problem=str(told))
-        raise told from error
     except Exception as error:
+        told = error if isinstance(error, CollapseError) else _in_words(error, run, recipe)
         if first:
-            run.update(state="failed", problem=f"{type(error).__name__}: {first_line(error)}")
-        raise
+            with suppress(CollapseError):  # a full disk may have no room for the record either
+                run.update(state="failed", problem=str(told or f"{type(error).__name__}: {first_line(error)}"))
+        if told is None or told is error:
+            raise
+        raise told from error
+
+
+def _in_words(error: Exception, run: Run, recipe: Recipe) -> CollapseError | None:
+    """What to do about a disk or a memory that is full; None for anything else."""
+    try:
+        raise_if_full(error, run.path, ANOTHER_OUTPUT)
+    except CollapseError as told:
+        return told
+    if not _is_out_of_memory(error):
+        return None
+    kept = run.checkpoints()
+    where = f"the checkpoint after step {kept[-1].step:,} is kept" if kept else "no checkpoint had been written"
+    return CollapseError(
+        f"out of memory: {recipe.depth}x{recipe.width} with batches of {recipe.batch_size} x "
+        f"{recipe.chunk_length:,} tokens does not fit. Use more GPUs (torchrun divides the batch), or lower "
+        f"--batch-size or --chunk-length in a new run; {where}"
+    )
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -1,0 +1,55 @@
+"""A full disk while a model is trained: a line says what cannot be written; with space the same command goes on.
+
+A limit on the size of files stands in for the disk: torch's and safetensors' writers end half-way, too.
+"""
+
+import json
+
+import pytest
+
+from collapse_zoo.runs import Run
+from collapse_zoo.stories import stories, write_stories
+from collapse_zoo.tokenizing import train_tokenizer
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    """A training of which state, model and optimizer are files of rising sizes."""
+    folder = tmp_path_factory.mktemp("some") / "texts"
+    folder.mkdir()
+    write_stories(folder / "train.jsonl", 60, seed=1)
+    train_tokenizer(stories(200, seed=1), folder / "tokenizer", vocabulary=400)
+    text = ["--text", folder / "train.jsonl", "--tokenizer", folder / "tokenizer"]
+    return ["zoo", "train", "2x64", *text, "--chunk-length", 64, "--batch-size", 8, "--max-steps", 6, "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def runner(start_runner, tmp_path_factory):
+    return start_runner(tmp_path_factory.mktemp("home"))
+
+
+def test_no_space_is_told_and_mended(runner, words, tmp_path):
+    code, said = runner.run([*words, "--output", tmp_path / "undisturbed"], tmp_path / "log")
+    assert code == 0, said
+    curve = list(Run(tmp_path / "undisturbed").curve())
+    sizes = {file.stat().st_size for file in (tmp_path / "undisturbed").iterdir() if file.is_file()}
+    assert max(sizes) < 600_000
+    for limit, what in {1_000: "training.json", 100_000: "run", 600_000: "run"}.items():
+        output = tmp_path / str(limit) / "run"
+        command = [*words, "--output", output]
+        code, said = runner.run(command, tmp_path / f"{limit}.log", file_limit=limit)
+        assert code == 1, said
+        assert "Traceback" not in said
+        told = said.splitlines()[-1]
+        assert told.startswith("collapse: cannot write ")
+        assert f"/{what}" in told
+        assert "Free space or choose another --output, then run the same command again" in told
+        assert not (output / "config.json").exists()
+        if what == "run":
+            record = json.loads((output / "training.json").read_text())
+            assert record["state"] == "failed"
+            assert record["problem"] in told
+        code, said = runner.run(command, tmp_path / "log")
+        assert code == 0, said
+        assert list(Run(output).curve()) == curve
+        assert Run(output).record["problem"] is None
