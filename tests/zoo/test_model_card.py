@@ -23,7 +23,7 @@ def test_hostile_names_stay_text(tmp_path):
         "command": f"collapse zoo train {NASTY}",
     }
     (tmp_path / "training.json").write_text(json.dumps(record))
-    made = model_card(Run(tmp_path), "owner/x", Checkpoint(tmp_path, 5, 0, {NASTY: 0.5}))
+    made = model_card(Run(tmp_path), "owner/x", Checkpoint(tmp_path, 5, 0, {NASTY: 0.5}, {}))
     assert made.replace("\n", "").isprintable()
     begin, front, body = re.split(r"^---\n", made, maxsplit=2, flags=re.MULTILINE)
     assert begin == ""

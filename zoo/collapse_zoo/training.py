@@ -1,34 +1,30 @@
 """Training a recipe on a source into a run directory that anybody's tools load; killed, it goes on where it was."""
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import transformers
 
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.files import ANOTHER_OUTPUT, raise_if_full
 from collapse.lock import locked
 from collapse.packing import Chunks
 from collapse.provenance import command_line, device_name, versions
 from collapse.reporting import Report
+from collapse_zoo.arguments import arguments_of
+from collapse_zoo.failures import told
 from collapse_zoo.model import build
 from collapse_zoo.names import name_of
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.runs import CHECKPOINTS, RECORD, Run
+from collapse_zoo.runs import RECORD, Run
 from collapse_zoo.sources import Source
 from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, ZooTrainer, quiet
 
 log = logging.getLogger("collapse")
-
-
-_DAY = 24 * 3600
 
 
 def train(
@@ -71,7 +67,7 @@ def train(
     recipe.configuration()  # a slip is told before anything is written
     _check_vocabulary(recipe, source)
     _check_same(run, recipe, source)
-    arguments = _arguments(recipe, run, device, compile_model, save_every, source, report_to)
+    arguments = arguments_of(recipe, run, device, compile_model, save_every, report_to)
     with _alone(run, arguments):
         if not run.finished:
             _train(recipe, source, run, name, arguments, measure, fast_attention, progress)
@@ -132,10 +128,10 @@ def _train(
     last = run.checkpoints()[-1] if run.checkpoints() else None
     if last is not None and first:
         log.info("going on after step %s", f"{last.step:,}")
-    with quiet(), _told(run, recipe, first), _watched(trainer, recipe, run, name, first, report):
+    with quiet(), told(run, recipe, first), _watched(trainer, recipe, run, name, first, report):
         trainer.train(resume_from_checkpoint=str(last.path) if last else None)
     if first:
-        with _told(run, recipe, first):
+        with told(run, recipe, first):
             run.finish()
 
 
@@ -152,68 +148,6 @@ def _watched(
         trainer.add_callback(watcher)
         yield
         run.update(tokens_per_second=round(watcher.tokens_per_second, 1), ended=_now())
-
-
-def _arguments(
-    recipe: Recipe,
-    run: Run,
-    device: str,
-    compile_model: bool,
-    save_every: int | None,
-    source: Source,
-    report_to: Sequence[str],
-) -> transformers.TrainingArguments:
-    """The Trainer's arguments: its defaults but for what is said here."""
-    if device == "cuda" and not torch.cuda.is_available():
-        raise UsageError("no device 'cuda' here: use --device cpu or auto")
-    cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    with quiet():
-        values: dict[str, Any] = {
-            "output_dir": str(run.path / CHECKPOINTS),
-            "num_train_epochs": recipe.epochs,
-            "max_steps": recipe.max_steps or -1,
-            "learning_rate": recipe.learning_rate,
-            "weight_decay": recipe.weight_decay,
-            "adam_beta1": recipe.adam_beta1,
-            "adam_beta2": recipe.adam_beta2,
-            "adam_epsilon": recipe.adam_epsilon,
-            "max_grad_norm": recipe.max_grad_norm,
-            "lr_scheduler_type": "linear",
-            "bf16": recipe.precision == "bf16",
-            "seed": recipe.seed,
-            "data_seed": recipe.data_seed,
-            "save_strategy": "steps" if save_every else "epoch",
-            "save_steps": save_every or 500,
-            "eval_strategy": "epoch",
-            "logging_strategy": "steps",
-            "logging_steps": 1,
-            "report_to": list(report_to) or "none",
-            "run_name": run.path.name,
-            "logging_nan_inf_filter": False,
-            "disable_tqdm": True,
-            "remove_unused_columns": False,
-            "use_cpu": cpu,
-            "ddp_backend": "gloo" if cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
-            "ddp_find_unused_parameters": False,
-            "ddp_broadcast_buffers": False,
-            "ddp_timeout": _DAY,  # the others wait while one packs or measures
-            "dataloader_pin_memory": not cpu,
-            "torch_compile": compile_model,
-        }
-        try:
-            arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
-        except (TypeError, ValueError, ImportError) as error:
-            raise UsageError(f"the Trainer does not take these arguments: {first_line(error)}") from error
-        processes = arguments.world_size
-        arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs are for torchrun: DataParallel would multiply batches
-    if recipe.batch_size % processes:
-        fitting = ", ".join(str(n) for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0)
-        raise UsageError(
-            f"a batch of {recipe.batch_size} chunks cannot be divided among {processes} processes: "
-            f"use {fitting} of them, or another --batch-size (it is global)"
-        )
-    arguments.per_device_train_batch_size = arguments.per_device_eval_batch_size = recipe.batch_size // processes
-    return arguments
 
 
 def _begin(
@@ -242,45 +176,6 @@ def _begin(
             "versions": versions(),
             "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
         }
-    )
-
-
-@contextmanager
-def _told(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
-    """Put what went wrong in words and in the record."""
-    try:
-        yield
-    except Exception as error:
-        told = error if isinstance(error, CollapseError) else _in_words(error, run, recipe)
-        if first:
-            with suppress(CollapseError):  # a full disk may have no room for the record either
-                run.update(state="failed", problem=str(told or f"{type(error).__name__}: {first_line(error)}"))
-        if told is None or told is error:
-            raise
-        raise told from error
-
-
-def _in_words(error: Exception, run: Run, recipe: Recipe) -> CollapseError | None:
-    """What to do about a disk or a memory that is full; None for anything else."""
-    try:
-        raise_if_full(error, run.path, ANOTHER_OUTPUT)
-    except CollapseError as told:
-        return told
-    if not _is_out_of_memory(error):
-        return None
-    kept = run.checkpoints()
-    where = f"the checkpoint after step {kept[-1].step:,} is kept" if kept else "no checkpoint had been written"
-    return CollapseError(
-        f"out of memory: {recipe.depth}x{recipe.width} with batches of {recipe.batch_size} x "
-        f"{recipe.chunk_length:,} tokens does not fit. Use more GPUs (torchrun divides the batch), or lower "
-        f"--batch-size or --chunk-length in a new run; {where}"
-    )
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    said = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        "out of memory" in said or "not enough memory" in said or "can't allocate memory" in said
     )
 
 
