@@ -153,6 +153,19 @@ def test_resume_points_inside_an_epoch(source, tmp_path):
     assert [(each.step, each.k) for each in run.checkpoints()] == [(steps, 0)]
 
 
+def test_a_run_interrupted_as_it_ends(source, tmp_path, monkeypatch):
+    finish = Run.finish
+    monkeypatch.setattr(Run, "finish", lambda run: os.kill(os.getpid(), signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        train(small(max_steps=5), source, tmp_path / "run")
+    before = losses(tmp_path / "run")
+    assert not Run(tmp_path / "run").finished
+    monkeypatch.setattr(Run, "finish", finish)
+    assert train(small(max_steps=5), source, tmp_path / "run").finished
+    assert losses(tmp_path / "run") == before
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "run").config.hidden_size == 16
+
+
 @pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "rng_state.pth"])
 def test_a_damaged_checkpoint_is_not_gone_on_from(source, tmp_path, name):
     stopped_at(7, small(), source, tmp_path / "run", save_every=4)
@@ -168,10 +181,13 @@ def test_a_damaged_checkpoint_is_not_gone_on_from(source, tmp_path, name):
 def test_an_earlier_checkpoint_than_the_newest_is_not_gone_on_from(source, tmp_path):
     stopped_at(32, small(epochs=2), source, tmp_path / "run", save_every=10)
     assert [each.step for each in Run(tmp_path / "run").checkpoints()] == [27, 30]
-    (tmp_path / "run" / "checkpoints" / "checkpoint-30" / "optimizer.pt").write_bytes(b"half")
-    with pytest.raises(CollapseError, match="a later checkpoint than checkpoint-27 is damaged or gone"):
+    newest = tmp_path / "run" / "checkpoints" / "checkpoint-30"
+    (newest / "optimizer.pt").write_bytes(b"half")
+    with pytest.raises(CollapseError, match="checkpoint-30 is damaged: restore it, or delete it"):
         train(small(epochs=2), source, tmp_path / "run", save_every=10)
-    assert (tmp_path / "run" / "checkpoints" / "checkpoint-30").exists()
+    shutil.rmtree(newest)
+    with pytest.raises(CollapseError, match="a later checkpoint than checkpoint-27 is gone"):
+        train(small(epochs=2), source, tmp_path / "run", save_every=10)
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     assert train(small(epochs=2), source, tmp_path / "run", save_every=10).finished
 

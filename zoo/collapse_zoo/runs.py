@@ -109,16 +109,19 @@ class Run:
         """See that the newest checkpoint, if there is one, can be gone on from to the same losses.
 
         Raises:
-            CollapseError: It is not as it was written, or is without its optimizer's state.
+            CollapseError: It is not as it was written or without its optimizer's state, or another one is damaged.
         """
+        for marker in (self.path / CHECKPOINTS).glob(f"checkpoint-*/{COMPLETE}"):
+            if _read(marker.parent) is None:
+                raise CollapseError(f"{marker.parent} is damaged: restore it, or delete it")
         whole = self.checkpoints()
         if not whole:
             return
         last, mend = whole[-1], f"restore it, or delete {self.path / CHECKPOINTS} to train from the beginning"
         if not any(_is_state(last.path / name) for name in last.files):
             raise CollapseError(
-                f"{self.path} cannot go on: a later checkpoint than {last.path.name} is damaged or gone, and earlier "
-                f"ones do not keep the optimizer's state; {mend}"
+                f"{self.path} cannot go on: a later checkpoint than {last.path.name} is gone, and earlier ones do not "
+                f"keep the optimizer's state; {mend}"
             )
         for name, digest in last.files.items():
             if sha256_file(last.path / name, remember=False) != digest:
@@ -132,6 +135,7 @@ class Run:
         _write(folder / COMPLETE, canonical(about))
         for older in self.checkpoints()[:-1]:
             if older.k is None:
+                (older.path / COMPLETE).unlink()  # first: half of it is none
                 shutil.rmtree(older.path)
             else:
                 _drop_state(older)

@@ -128,8 +128,9 @@ def _train(
     last = run.checkpoints()[-1] if run.checkpoints() else None
     if last is not None and first:
         log.info("going on after step %s", f"{last.step:,}")
-    with quiet(), told(run, recipe, first), _watched(trainer, recipe, run, name, first, report):
-        trainer.train(resume_from_checkpoint=str(last.path) if last else None)
+    if last is None or last.step < (recipe.max_steps or steps_an_epoch * recipe.epochs):  # else it would take one more
+        with quiet(), told(run, recipe, first), _watched(trainer, recipe, run, name, first, report):
+            trainer.train(resume_from_checkpoint=str(last.path) if last else None)
     if first:
         with told(run, recipe, first):
             run.finish()

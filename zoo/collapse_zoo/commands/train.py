@@ -67,7 +67,8 @@ def _tell(run: Any, source: Any) -> None:
     print_records(columns, rows, title=record["name"])
     texts = "".join(f" --text {file}" for file in source.corpus.files)
     texts += "".join(f" --validation-text {file}" for file in (source.validation.files if source.validation else ()))
+    speed = record.get("tokens_per_second")  # not known of a run that was killed after its last step
     say(
-        f"{run.path} is trained ({record.get('tokens_per_second') or 0:,.0f} tokens/s); measure it with: "
+        f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}; measure it with: "
         f"collapse measure {run.path}{texts or f' --text {source.corpus.name}'}"
     )
