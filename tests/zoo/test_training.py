@@ -293,6 +293,25 @@ def test_memory_that_runs_out_keeps_the_last_checkpoint(source, tmp_path, monkey
     assert train(small(epochs=3), source, tmp_path / "run").finished
 
 
+def test_a_loss_that_is_no_number_ends_training(source, tmp_path):
+    wild = small(learning_rate=9.0, weight_decay=9.0, max_grad_norm=1e9, max_steps=60)
+    with pytest.raises(CollapseError, match=r"the loss is (nan|inf) at step \d+: training has diverged. .*--learning"):
+        train(wild, source, tmp_path / "run")
+    record = Run(tmp_path / "run").record
+    assert record["state"] == "failed"
+    assert "training has diverged" in record["problem"]
+    assert list(Run(tmp_path / "run").curve())[-1]["loss"] in ("nan", "inf")
+
+
+def test_a_perplexity_beyond_all_numbers_is_none(source, tmp_path):
+    wild = small(learning_rate=9.0, max_grad_norm=1e9, max_steps=2, weight_decay=0.0)
+    run = train(wild, source, tmp_path / "run")
+    kept = run.checkpoint(0).validation
+    assert kept["validation_loss"] > 710
+    assert kept["perplexity"] is None
+    assert run.finished
+
+
 def test_a_missing_corpus_says_how_to_get_it(texts, tmp_path, run):
     offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
     refused = run("zoo", "train", "1x64", ok=False, env=offline, cwd=tmp_path)

@@ -19,7 +19,8 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
     measured = next((row.measurements for row in run.results() if row.model == name), {})
     numbers = {key: value for key, value in sorted(measured.items()) if value is not None and key != "n_params"}
     for key, value in checkpoint.validation.items():
-        numbers.setdefault({"validation_loss": "val_loss", "accuracy": "val_accuracy"}.get(key, key), value)
+        if value is not None:
+            numbers.setdefault({"validation_loss": "val_loss", "accuracy": "val_accuracy"}.get(key, key), value)
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag="text-generation",

@@ -36,14 +36,14 @@ class Checkpoint:
         path: Its folder, which transformers loads.
         step: Optimizer steps taken.
         k: After epoch k + 1; None inside an epoch.
-        validation: Loss, accuracy and perplexity, where there is a validation text.
+        validation: Loss, accuracy and perplexity, where there is a validation text; None where infinite.
         files: The sha256 of each of its files as it was written.
     """
 
     path: Path
     step: int
     k: int | None
-    validation: dict[str, float]
+    validation: dict[str, float | None]
     files: Mapping[str, str]
 
 
@@ -127,7 +127,7 @@ class Run:
             if sha256_file(last.path / name, remember=False) != digest:
                 raise CollapseError(f"{last.path / name} is not as it was written; {mend}")
 
-    def complete(self, folder: Path, step: int, k: int | None, validation: dict[str, float]) -> None:
+    def complete(self, folder: Path, step: int, k: int | None, validation: dict[str, float | None]) -> None:
         """Mark a checkpoint as whole, and drop what only older ones needed."""
         (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json says the same
         files = {file.name: _kept(file) for file in sorted(folder.iterdir()) if file.is_file()}

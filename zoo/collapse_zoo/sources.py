@@ -126,7 +126,8 @@ def find_source(
         reference = find_tokenizer(tokenizer or TOKENIZER)
         loaded = load_tokenizer(reference)
     except CollapseError as error:
-        raise type(error)(f"{error}. {_advice(text, tokenizer)}") from error
+        end = "" if str(error).endswith("?") else "."
+        raise type(error)(f"{error}{end} {_advice(text, tokenizer)}") from error
     optional = validation_text is None and corpus.source == "hub"
     validation = None
     if validation_text is not None or optional:

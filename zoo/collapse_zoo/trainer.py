@@ -13,6 +13,7 @@ import transformers
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from collapse.errors import CollapseError
 from collapse.files import canonical
 from collapse.packing import Chunks
 from collapse.reporting import Report
@@ -62,7 +63,7 @@ class ZooTrainer(transformers.Trainer):
     def __init__(self, run: Run, data_seed: int, steps_an_epoch: int, **options: Any) -> None:
         super().__init__(compute_metrics=validation_metrics, **options)
         self.run, self.data_seed, self.steps_an_epoch = run, data_seed, steps_an_epoch
-        self.validation: dict[str, float] = {}
+        self.validation: dict[str, float | None] = {}
         # Trainer prints each log entry on stdout, which belongs to the results
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
 
@@ -74,7 +75,9 @@ class ZooTrainer(transformers.Trainer):
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
         """As in the Trainer; the loss is the mean over tokens."""
         metrics: dict[str, float] = super().evaluate(*arguments, **options)
-        self.validation = {name: metrics[f"eval_{name}"] for name in ("validation_loss", "accuracy", "perplexity")}
+        names = ("validation_loss", "accuracy", "perplexity")
+        values = {name: metrics[f"eval_{name}"] for name in names}
+        self.validation = {name: value if np.isfinite(value) else None for name, value in values.items()}
         return metrics
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
@@ -123,10 +126,18 @@ class Watcher(transformers.TrainerCallback):
             if self.progress:
                 note = f"{self.tokens_per_second:,.0f} tokens/s, loss {self.loss:.3f}"
                 self.progress(f"training {self.name}", state.global_step, state.max_steps, note)
+            self._check(state.global_step)
         elif "eval_validation_loss" in logs:
             metrics = {name: logs[f"eval_{name}"] for name in ("validation_loss", "accuracy", "perplexity")}
             self._write(line | metrics)
         state.log_history.clear()  # the curve has it; a state that grows with it would be written at every checkpoint
+
+    def _check(self, step: int) -> None:
+        if not np.isfinite(self.loss):
+            raise CollapseError(
+                f"the loss is {self.loss} at step {step:,}: training has diverged. In a new run, lower "
+                "--learning-rate or --max-grad-norm"
+            )
 
     def _write(self, line: dict[str, float]) -> None:
         self.file.write(canonical({name: _plain(value) for name, value in line.items()}) + b"\n")
@@ -180,5 +191,5 @@ def quiet() -> Iterator[None]:
 
 
 def _plain(value: float) -> float | str:
-    """JSON has no NaN."""
+    """JSON has no NaN and no infinity."""
     return value if np.isfinite(value) else str(value)
