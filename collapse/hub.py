@@ -36,11 +36,18 @@ def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: in
     """
     from huggingface_hub import errors
 
+    final = (
+        errors.EntryNotFoundError,
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.OfflineModeIsEnabled,
+        errors.LocalTokenNotFoundError,
+    )
     wait = _FIRST_WAIT
     for left in reversed(range(_TRIES)):
         try:
             return call()
-        except (errors.EntryNotFoundError, errors.RepositoryNotFoundError, errors.RevisionNotFoundError):
+        except final:
             raise
         except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
             response = getattr(error, "response", None)

@@ -116,5 +116,14 @@ def test_what_cannot_be_published(hub, as_user, published, tmp_path):
     hub.repos["models", "owner/y"].tags["0"] = hub.repos["models", "owner/y"].branches["main"]
     refused = as_user("zoo", "publish", published.path, "owner/y", ok=False)
     assert "holds other weights than this run's" in refused.stderr
-    refused = as_user("zoo", "publish", published.path, token=None, ok=False)
-    assert "hf auth login" in refused.stderr
+
+
+def test_what_no_second_try_would_change_is_told_at_once(hub, as_user, published):
+    for words, options, said in (
+        (["zoo", "list", "--hub"], {"offline": True}, "the Hub cannot be searched"),
+        (["zoo", "publish", published.path], {"token": None}, "you are not logged in: hf auth login"),
+    ):
+        told = as_user(*words, **options, ok=False)
+        assert told.returncode
+        assert said in told.stderr
+        assert "once more" not in told.stderr

@@ -91,7 +91,9 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
         say_json(record)
         return
     print_records(
-        ["recipe", ""], [[name.replace("_", " "), _text(value)] for name, value in about.items()], title=title
+        ["recipe", ""],
+        [[name.replace("_", " "), _text(value)] for name, value in about.items() if value not in (None, {})],
+        title=title,
     )
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
     if not known:
