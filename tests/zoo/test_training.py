@@ -293,6 +293,17 @@ def test_memory_that_runs_out_keeps_the_last_checkpoint(source, tmp_path, monkey
     assert train(small(epochs=3), source, tmp_path / "run").finished
 
 
+def test_memory_too_small_for_the_model(texts, tmp_path):
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30)); "
+    words_ = ["zoo", "train", "12x32768", *words(texts), "--device", "cpu", "--output", str(tmp_path / "run")]
+    command = [sys.executable, "-c", f"{limit}from collapse.cli import main; main({words_!r})"]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert ended.returncode == 1, ended.stderr
+    assert "out of memory: 12x32768" in ended.stderr.splitlines()[-1]
+    assert "Traceback" not in ended.stderr
+    assert "out of memory" in Run(tmp_path / "run").record["problem"]
+
+
 def test_a_loss_that_is_no_number_ends_training(source, tmp_path):
     wild = small(learning_rate=9.0, weight_decay=9.0, max_grad_norm=1e9, max_steps=60)
     with pytest.raises(CollapseError, match=r"the loss is (nan|inf) at step \d+: training has diverged. .*--learning"):
@@ -359,6 +370,7 @@ def test_any_other_value_is_taken_and_recorded(texts, run, tmp_path):
 def test_an_integration_that_is_not_there(source, tmp_path):
     with pytest.raises(CollapseError, match=r"training cannot begin: .*no_such_thing"):
         train(small(), source, tmp_path / "run", report_to=["no_such_thing"])
+    assert Run(tmp_path / "run").record["state"] == "failed"
 
 
 def test_a_batch_that_processes_do_not_divide(source, tmp_path, monkeypatch):

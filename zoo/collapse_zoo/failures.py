@@ -32,7 +32,7 @@ def _in_words(error: Exception, run: Run, recipe: Recipe) -> CollapseError | Non
         raise_if_full(error, run.path, ANOTHER_OUTPUT)
     except CollapseError as full:
         return full
-    if not _is_out_of_memory(error):
+    if not is_out_of_memory(error):
         return None
     kept = run.checkpoints()
     where = f"the checkpoint after step {kept[-1].step:,} is kept" if kept else "no checkpoint had been written"
@@ -43,7 +43,8 @@ def _in_words(error: Exception, run: Run, recipe: Recipe) -> CollapseError | Non
     )
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of a GPU or of the machine."""
     said = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
         "out of memory" in said or "not enough memory" in said or "can't allocate memory" in said

@@ -16,11 +16,12 @@ from collapse.packing import Chunks
 from collapse.provenance import command_line, device_name, versions
 from collapse.reporting import Report
 from collapse_zoo.arguments import arguments_of
-from collapse_zoo.failures import told
+from collapse_zoo.checks import check_same, check_vocabulary
+from collapse_zoo.failures import is_out_of_memory, told
 from collapse_zoo.model import build
 from collapse_zoo.names import name_of
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.runs import RECORD, Run
+from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source
 from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, ZooTrainer, quiet
 
@@ -65,8 +66,8 @@ def train(
     run = Run(Path(folder))
     name = name or str(name_of(recipe, source.label))
     recipe.configuration()  # a slip is told before anything is written
-    _check_vocabulary(recipe, source)
-    _check_same(run, recipe, source)
+    check_vocabulary(recipe, source)
+    check_same(run, recipe, source)
     arguments = arguments_of(recipe, run, device, compile_model, save_every, report_to)
     with _alone(run, arguments):
         if not run.finished:
@@ -96,7 +97,6 @@ def _train(
             f"too little text for one batch: {len(chunks)} chunks of {recipe.chunk_length:,} tokens, and a batch takes "
             f"{recipe.batch_size}. Give more text, or lower --batch-size or --chunk-length"
         )
-    steps_an_epoch = -(-len(chunks) // recipe.batch_size)
     if validation is None:
         arguments.eval_strategy = transformers.IntervalStrategy.NO
     if first:
@@ -104,8 +104,36 @@ def _train(
         _begin(run, recipe, source, name, arguments, fast_attention)
         run.drop_unfinished()
     arguments.distributed_state.wait_for_everyone()
+    with quiet(), told(run, recipe, first):
+        trainer = _trainer(recipe, source, run, arguments, chunks, validation, fast_attention)
+        if measure and first:
+            missing = partial(_measure_missing, run, source, str(arguments.device), report)
+            missing()
+            trainer.add_callback(AfterCheckpoint(missing))
+        last = run.checkpoints()[-1] if run.checkpoints() else None
+        if last is not None and first:
+            log.info("going on after step %s", f"{last.step:,}")
+        steps = recipe.max_steps or trainer.steps_an_epoch * recipe.epochs
+        if last is None or last.step < steps:  # a Trainer that goes on from the last step would take one more
+            with _watched(trainer, recipe, run, name, first, report):
+                trainer.train(resume_from_checkpoint=str(last.path) if last else None)
+        if first:
+            run.finish()
+
+
+def _trainer(
+    recipe: Recipe,
+    source: Source,
+    run: Run,
+    arguments: transformers.TrainingArguments,
+    chunks: Chunks,
+    validation: Chunks | None,
+    fast_attention: bool,
+) -> ZooTrainer:
+    """The Trainer of a new model."""
     model = build(recipe, fast_attention=fast_attention)
     _name_end_of_text(model, source.tokenizer)
+    steps_an_epoch = -(-len(chunks) // recipe.batch_size)
     try:
         trainer = ZooTrainer(
             run,
@@ -119,21 +147,11 @@ def _train(
             data_collator=transformers.default_data_collator,  # chunks have one length: nothing to pad
         )
     except (RuntimeError, ImportError, ValueError) as error:  # a package of --report-to that is not installed
+        if is_out_of_memory(error):
+            raise
         raise CollapseError(f"training cannot begin: {first_line(error)}") from error
     trainer.add_callback(EveryEpoch(steps_an_epoch))
-    if measure and first:
-        missing = partial(_measure_missing, run, source, str(arguments.device), report)
-        missing()
-        trainer.add_callback(AfterCheckpoint(missing))
-    last = run.checkpoints()[-1] if run.checkpoints() else None
-    if last is not None and first:
-        log.info("going on after step %s", f"{last.step:,}")
-    if last is None or last.step < (recipe.max_steps or steps_an_epoch * recipe.epochs):  # else it would take one more
-        with quiet(), told(run, recipe, first), _watched(trainer, recipe, run, name, first, report):
-            trainer.train(resume_from_checkpoint=str(last.path) if last else None)
-    if first:
-        with told(run, recipe, first):
-            run.finish()
+    return trainer
 
 
 @contextmanager
@@ -196,45 +214,10 @@ def _validation(source: Source, recipe: Recipe, report: Report | None) -> Chunks
         return None
 
 
-def _check_same(run: Run, recipe: Recipe, source: Source) -> None:
-    """Refuse a directory that holds anything but this recipe's run on this text."""
-    record = run.record
-    if record is None:
-        if run.path.is_file() or (run.path.is_dir() and any(each.name != ".lock" for each in run.path.iterdir())):
-            raise UsageError(f"{run.path} holds other things than a run (no {RECORD}): choose another --output")
-        return
-    differ = Recipe.from_dict(record["recipe"]).differences(recipe)
-    now = source.identity()
-    differ += [
-        f"{key} {_brief(record['text'].get(key))} and {_brief(now[key])}"
-        for key in now
-        if record["text"].get(key) != now[key]
-    ]
-    if differ:
-        raise UsageError(
-            f"{run.path} holds another run, which differs in {'; '.join(differ)} (there and now): "
-            "choose another --output, or give the same options"
-        )
-
-
-def _check_vocabulary(recipe: Recipe, source: Source) -> None:
-    tokens = len(source.tokenizer)
-    if tokens > recipe.vocabulary:
-        raise UsageError(
-            f"a vocabulary of {recipe.vocabulary:,} is too small for the tokenizer of {source.reference.name}, "
-            f"which has {tokens:,} tokens: give --vocabulary {tokens}, or leave it out"
-        )
-
-
 def _name_end_of_text(model: Any, tokenizer: Any) -> None:
     for config in (model.config, model.generation_config):
         config.bos_token_id = tokenizer.bos_token_id
         config.eos_token_id = tokenizer.eos_token_id
-
-
-def _brief(value: Any) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
 
 
 def _alone(run: Run, arguments: transformers.TrainingArguments) -> Any:

@@ -1,0 +1,44 @@
+"""What must hold before a recipe is trained: its directory holds no other run, its vocabulary all tokens."""
+
+from typing import Any
+
+from collapse.errors import UsageError
+from collapse_zoo.recipes import Recipe
+from collapse_zoo.runs import RECORD, Run
+from collapse_zoo.sources import Source
+
+
+def check_same(run: Run, recipe: Recipe, source: Source) -> None:
+    """Refuse a directory that holds anything but this recipe's run on this text."""
+    record = run.record
+    if record is None:
+        if run.path.is_file() or (run.path.is_dir() and any(each.name != ".lock" for each in run.path.iterdir())):
+            raise UsageError(f"{run.path} holds other things than a run (no {RECORD}): choose another --output")
+        return
+    differ = Recipe.from_dict(record["recipe"]).differences(recipe)
+    now = source.identity()
+    differ += [
+        f"{key} {_brief(record['text'].get(key))} and {_brief(now[key])}"
+        for key in now
+        if record["text"].get(key) != now[key]
+    ]
+    if differ:
+        raise UsageError(
+            f"{run.path} holds another run, which differs in {'; '.join(differ)} (there and now): "
+            "choose another --output, or give the same options"
+        )
+
+
+def check_vocabulary(recipe: Recipe, source: Source) -> None:
+    """Refuse a vocabulary that the tokenizer does not fit into."""
+    tokens = len(source.tokenizer)
+    if tokens > recipe.vocabulary:
+        raise UsageError(
+            f"a vocabulary of {recipe.vocabulary:,} is too small for the tokenizer of {source.reference.name}, "
+            f"which has {tokens:,} tokens: give --vocabulary {tokens}, or leave it out"
+        )
+
+
+def _brief(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"
