@@ -343,6 +343,12 @@ def test_a_missing_corpus_says_how_to_get_it(texts, tmp_path, run):
         (["2x64", "--generated", "--text", "x.txt"], "--generated takes the place of --text"),
         (["2x64", "--batch-size", "0"], "not in the range"),
         (["2x64", "--epochs", "0"], "makes no sense"),
+        (["2x64", "--adam-beta1", "2"], "betas 2.0 and 0.999 make no sense"),
+        (["2x64", "--max-grad-norm", "-1"], "neither can be negative"),
+        (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size: the model's name says it"),
+        (["2x64", "--config-arg", "attention_dropout=much"], "no GPT-Neo can be built with"),
+        (["2x64", "--config-arg", "activation_function=nope"], "no GPT-Neo can be built with"),
+        (["2x64", "--trainer-arg", "gradient_accumulation_steps=2"], "--trainer-arg gradient_accumulation_steps: not"),
     ],
 )
 def test_what_cannot_be_trained(given, said, texts, run, tmp_path):
@@ -350,6 +356,7 @@ def test_what_cannot_be_trained(given, said, texts, run, tmp_path):
     refused = run("zoo", "train", *given, *more, ok=False, cwd=tmp_path)
     assert refused.returncode == 2
     assert said in refused.stderr
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
 
 
 def test_any_other_value_is_taken_and_recorded(texts, run, tmp_path):

@@ -14,6 +14,27 @@ from collapse_zoo.trainer import quiet
 
 _DAY = 24 * 3600
 
+_FREE = (
+    "lr_scheduler_type",
+    "run_name",
+    "dataloader_pin_memory",
+    "ddp_find_unused_parameters",
+    "ddp_broadcast_buffers",
+)
+"""What is said here and may be said otherwise; the rest a recipe says, or a run relies on."""
+
+_RELIED_ON = (
+    "per_device_train_batch_size",
+    "per_device_eval_batch_size",
+    "gradient_accumulation_steps",
+    "auto_find_batch_size",
+    "fp16",
+    "save_total_limit",
+    "save_only_model",
+    "load_best_model_at_end",
+)
+"""What is left at the Trainer's default and must stay there."""
+
 
 def arguments_of(
     recipe: Recipe,
@@ -64,12 +85,18 @@ def arguments_of(
             "dataloader_pin_memory": not cpu,
             "torch_compile": compile_model,
         }
+        fixed = recipe.trainer.keys() & ({*values, *_RELIED_ON} - {*_FREE})
+        if fixed:
+            raise UsageError(
+                f"--trainer-arg {', '.join(sorted(fixed))}: not here. What a recipe says (--learning-rate, …; "
+                "--batch-size, which is global) has an option of its own, and a run relies on the rest"
+            )
         try:
             arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
         except (TypeError, ValueError, ImportError) as error:
             raise UsageError(f"the Trainer does not take these arguments: {first_line(error)}") from error
         processes = arguments.world_size
-        arguments._n_gpu = min(arguments.n_gpu, 1)  # several GPUs are for torchrun: DataParallel would multiply batches
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # several are for torchrun: DataParallel would multiply batches
     if recipe.batch_size % processes:
         fitting = ", ".join(str(n) for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0)
         raise UsageError(

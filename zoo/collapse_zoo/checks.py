@@ -1,8 +1,11 @@
-"""What must hold before a recipe is trained: its directory holds no other run, its vocabulary all tokens."""
+"""What must hold before a recipe is trained: it makes a model, of all tokens, in a directory of no other run."""
 
 from typing import Any
 
-from collapse.errors import UsageError
+import torch
+import transformers
+
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import RECORD, Run
 from collapse_zoo.sources import Source
@@ -27,6 +30,20 @@ def check_same(run: Run, recipe: Recipe, source: Source) -> None:
             f"{run.path} holds another run, which differs in {'; '.join(differ)} (there and now): "
             "choose another --output, or give the same options"
         )
+
+
+def check_model(recipe: Recipe) -> None:
+    """Refuse a configuration that makes no model, at the price of none: on torch's meta device."""
+    try:
+        with torch.device("meta"):
+            transformers.GPTNeoForCausalLM(recipe.configuration())
+    except CollapseError:
+        raise
+    except Exception as error:  # each value is refused in its own way
+        raise UsageError(
+            f"--config-arg: no GPT-Neo can be built with {dict(recipe.config)}: {type(error).__name__}: "
+            f"{first_line(error)}"
+        ) from error
 
 
 def check_vocabulary(recipe: Recipe, source: Source) -> None:

@@ -12,6 +12,16 @@ CHUNK_LENGTH = 2048
 SEED = 42
 """The Trainer's default, of initialization and order alike where a name says nothing else."""
 
+_SAID_ELSEWHERE = {
+    "vocab_size": "--vocabulary",
+    "hidden_size": "the model's name",
+    "num_layers": "the model's name",
+    "num_heads": "--heads",
+    "window_size": "--window",
+    "max_position_embeddings": "--chunk-length",
+}
+"""Values of GPTNeoConfig that a recipe has a word of its own for."""
+
 _DEEPEST, _WIDEST = 256, 65_536
 
 
@@ -111,6 +121,8 @@ class Recipe:
             "eos_token_id": self.vocabulary - 1,
         }
         for name in self.config:
+            if name in _SAID_ELSEWHERE:
+                raise UsageError(f"--config-arg {name}: {_SAID_ELSEWHERE[name]} says it")
             if not hasattr(GPTNeoConfig(), name):
                 raise UsageError(
                     f"GPT-Neo's configuration has no {name!r}; {near_names(name, GPTNeoConfig().to_dict())}"
@@ -177,6 +189,13 @@ def _check(recipe: Recipe) -> None:
         raise UsageError(
             f"a learning rate of {recipe.learning_rate} with decay {recipe.weight_decay} makes no sense: "
             "the paper's are 5e-5 with 0.0005 or 0.1"
+        )
+    if not all(0 <= beta < 1 for beta in (recipe.adam_beta1, recipe.adam_beta2)):
+        raise UsageError(f"AdamW's betas {recipe.adam_beta1} and {recipe.adam_beta2} make no sense: give 0 to below 1")
+    if not (recipe.adam_epsilon >= 0 and recipe.max_grad_norm >= 0):
+        raise UsageError(
+            f"--adam-epsilon {recipe.adam_epsilon} with --max-grad-norm {recipe.max_grad_norm} makes no sense: "
+            "neither can be negative; a norm of 0 clips nothing"
         )
     if recipe.precision not in ("bf16", "float32"):
         raise UsageError(f"no precision is called {recipe.precision!r}: use bf16 or float32")

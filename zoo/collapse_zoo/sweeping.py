@@ -17,6 +17,7 @@ from collapse.reporting import Report
 from collapse.results import Results, Row
 from collapse.store import Store
 from collapse_zoo.catalogue import local_runs
+from collapse_zoo.checks import check_model
 from collapse_zoo.grids import GridMember
 from collapse_zoo.launching import Resources, launch
 from collapse_zoo.members import Member, work
@@ -72,6 +73,8 @@ def plan(
         last = (recipe.epochs - 1,) if recipe.epochs != member.name.epochs or recipe.max_steps else member.checkpoints
         run = str(Path(folder) / name)
         made.append(Member(name, run, recipe, dict(source), dict(training or {}), last, processes))
+    if made:
+        check_model(made[0].recipe)  # what is wrong with one configuration is told here, not by a hundred jobs
     return made, found
 
 

@@ -16,7 +16,7 @@ from collapse.packing import Chunks
 from collapse.provenance import command_line, device_name, versions
 from collapse.reporting import Report
 from collapse_zoo.arguments import arguments_of
-from collapse_zoo.checks import check_same, check_vocabulary
+from collapse_zoo.checks import check_model, check_same, check_vocabulary
 from collapse_zoo.failures import is_out_of_memory, told
 from collapse_zoo.model import build
 from collapse_zoo.names import name_of
@@ -65,7 +65,7 @@ def train(
     """
     run = Run(Path(folder))
     name = name or str(name_of(recipe, source.label))
-    recipe.configuration()  # a slip is told before anything is written
+    check_model(recipe)  # slips are told before anything is written
     check_vocabulary(recipe, source)
     check_same(run, recipe, source)
     arguments = arguments_of(recipe, run, device, compile_model, save_every, report_to)
