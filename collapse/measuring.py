@@ -1,7 +1,7 @@
 """Store × metrics → a row. A metric that fails costs its own measurements and a note, never the run."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,11 +12,10 @@ from collapse.metrics import CoV, LogMeanExp, MeanLog, Measure, Metric, Noted
 from collapse.pairs import reduced, sweep
 from collapse.plugin_manager import plugins
 from collapse.provenance import without_folders
+from collapse.reporting import Report
 from collapse.results import Note, Row
 from collapse.statistics import EmbeddingStatistics
 from collapse.store import Store
-
-Progress = Callable[[str, int, int | None], None]
 
 _RAW = ("counts", "variances")
 
@@ -27,7 +26,7 @@ def measure(
     metrics: Iterable[str] | None = None,
     min_count: int = 1,
     device: str | None = None,
-    progress: Progress | None = None,
+    progress: Report | None = None,
 ) -> Row:
     """Measure a store with the registered metrics.
 
@@ -190,7 +189,7 @@ class _Found:
         except Exception as error:  # as above
             self.failed(metric, measures, error)
 
-    def pairwise(self, wanted: Sequence[tuple[Metric, Sequence[Measure]]], progress: Progress | None) -> None:
+    def pairwise(self, wanted: Sequence[tuple[Metric, Sequence[Measure]]], progress: Report | None) -> None:
         swept = sweep(self.s, wanted, progress=progress)
         for (metric, measures), result in zip(wanted, swept.metrics, strict=True):
             if isinstance(result, Exception):
