@@ -15,7 +15,7 @@ from collapse.passes import Collection
 from collapse.planning import Plan, part_of, plan_collection
 from collapse.plugin_manager import plugins
 from collapse.reporting import Report
-from collapse.store import LAYER, Store
+from collapse.store import LAYER, Store, load_same
 
 
 def collect(
@@ -132,13 +132,7 @@ def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]])
     if folder is None:
         return made
     if is_store(folder):
-        have = Store.load(folder).check()
-        if have.digest != made.digest:
-            differ = differences(have.identity, made.identity) or ["its statistics"]
-            raise StoreError(
-                f"{folder} holds another store, which differs in {'; '.join(differ)}: choose another --store"
-            )
-        return have
+        return load_same(folder, made)
     _refuse_other_folder(folder)
     with locked(folder):
         return made.save(folder)

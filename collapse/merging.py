@@ -16,7 +16,7 @@ from collapse.manifest import differences, is_store, now, spans
 from collapse.plugin_manager import plugins
 from collapse.provenance import command_line, versions
 from collapse.statistics import ValidationStatistics
-from collapse.store import LAYER, Store, build
+from collapse.store import LAYER, Store, build, load_same
 
 Run = tuple[int, int]
 NOTHING = Side(torch.zeros(0).long(), torch.zeros(0).double(), torch.zeros(0, 0).double())
@@ -31,17 +31,16 @@ def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
 
     Args:
         stores: The parts.
-        store: Folder of the result, which must hold no store.
+        store: Folder of the result, which holds no store, or this one: then nothing is written.
 
     Raises:
         StoreError: Parts overlap, leave slices out, or differ in identity; which and in what is named.
-        CollapseError: The result's folder already holds a store, or cannot be written.
+        CollapseError: The result's folder holds another store, or cannot be written.
     """
     if not stores:
         raise UsageError("nothing to merge: name the stores of the parts")
     parts = [each if isinstance(each, Store) else Store.load(each) for each in stores]
     target = Path(store)
-    _refuse_store(target)
     first = parts[0]
     for other in parts[1:]:
         differ = differences(_comparable(first), _comparable(other))
@@ -51,14 +50,11 @@ def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
     ordered = _in_order(parts, phase)
     for part in parts:
         part.check()
-    with locked(target):
-        _refuse_store(target)  # another process may have finished one just now
-        return _merge_train(ordered, target) if phase == "train" else _merge_validation(ordered, target)
-
-
-def _refuse_store(target: Path) -> None:
+    make = _merge_train if phase == "train" else _merge_validation
     if is_store(target):
-        raise StoreError(f"{target} already holds a store: choose another --store")
+        return load_same(target, make(ordered, None))
+    with locked(target):  # another process may have finished it just now
+        return load_same(target, make(ordered, None)) if is_store(target) else make(ordered, target)
 
 
 def means_hash(store: Store, layer: str = LAYER) -> str:
@@ -172,7 +168,7 @@ def _in_order(parts: Sequence[Store], phase: str) -> list[Store]:
     return list(dict.fromkeys(part for _, _, part in covered))
 
 
-def _merge_train(parts: Sequence[Store], target: Path) -> Store:
+def _merge_train(parts: Sequence[Store], target: Path | None) -> Store:
     kinds = [
         kind
         for name, kind in sorted(plugins().statistics.items())
@@ -230,7 +226,7 @@ def _classifier(parts: Sequence[Store], classes: Tensor) -> dict[str, Tensor]:
     return rows
 
 
-def _merge_validation(parts: Sequence[Store], target: Path) -> Store:
+def _merge_validation(parts: Sequence[Store], target: Path | None) -> Store:
     pieces = sorted((piece for part in parts for piece in pieces_of(part)), key=lambda piece: piece[0])
     kinds = [
         kind

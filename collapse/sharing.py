@@ -20,7 +20,7 @@ from collapse.lock import locked
 from collapse.manifest import MANIFEST, is_store, render
 from collapse.remote import FOLDER, Remote, reach
 from collapse.reporting import Report
-from collapse.store import RESULTS, Store
+from collapse.store import RESULTS, Store, load_same
 
 _PARENT_MOVED = 412  # the branch is no longer where the commit starts from
 
@@ -236,17 +236,9 @@ def pull(name: str, folder: str | Path, *, progress: Report | None = None) -> St
     folder = Path(folder)
     remote = open_store(name)
     if is_store(folder):
-        return _same(folder, remote)
+        return load_same(folder, remote)
     with locked(folder):
-        return _same(folder, remote) if is_store(folder) else _download(name, remote, folder, progress)
-
-
-def _same(folder: Path, remote: Store) -> Store:
-    """The store in a folder, which must be the one on the Hub."""
-    have = Store.load(folder)
-    if have.digest != remote.digest:
-        raise StoreError(f"{folder} holds another store ({have.digest[:12]}…): choose another --store")
-    return have.check()
+        return load_same(folder, remote) if is_store(folder) else _download(name, remote, folder, progress)
 
 
 def _download(name: str, remote: Store, folder: Path, progress: Report | None) -> Store:

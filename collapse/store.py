@@ -22,7 +22,7 @@ from collapse.files import (
     write_atomic,
 )
 from collapse.layout import check_values
-from collapse.manifest import MANIFEST, VERSION, read_manifest, render, sealed, spans
+from collapse.manifest import MANIFEST, VERSION, differences, read_manifest, render, sealed, spans
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -297,6 +297,19 @@ def load(path: str | Path) -> Store:
         return Store.from_pretrained(str(path))
     except UsageError as error:
         raise type(error)(f"there is no folder {path}; {error}") from error
+
+
+def load_same(folder: str | Path, other: Store) -> Store:
+    """Open the store in a folder, which must hold what another one does; every file is checked.
+
+    Raises:
+        StoreError: It holds another; what differs is named.
+    """
+    have = Store.load(folder)
+    if have.digest != other.digest:
+        differ = differences(have.identity, other.identity) or ["its statistics"]
+        raise StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: choose another --store")
+    return have.check()
 
 
 class _WhenAsked(Mapping[str, Tensors]):

@@ -92,6 +92,17 @@ def test_sixteen_parts_merged_in_any_order_equal_the_single_run(parts, whole, tm
     assert merged.identity == whole.identity
 
 
+def test_merged_again_is_the_same_store_and_another_is_refused(parts, whole, tmp_path):
+    merged = collapse.merge(parts, store=tmp_path / "merged")
+    manifest = tmp_path / "merged" / "collapse.json"
+    before = manifest.read_bytes()
+    assert collapse.merge(parts[::-1], store=tmp_path / "merged").digest == merged.digest
+    assert manifest.read_bytes() == before
+    other = whole.save(tmp_path / "other")
+    with pytest.raises(StoreError, match=r"other holds another store, which differs in .*: choose another --store"):
+        collapse.merge(parts, store=other.path)
+
+
 def test_a_merged_store_is_validated_alone(tiny, parts, whole, tmp_path):
     merged = collapse.merge(parts, store=tmp_path / "merged")
     before = collapse.measure(merged)
