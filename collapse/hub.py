@@ -16,7 +16,7 @@ from collapse.files import ANOTHER_CACHE, is_full, raise_if_full
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _TIMEOUT = 10.0
-_TRIES, _TRIES_IF_CACHED, _TRIES_AT_FIRST, _FIRST_WAIT, _LONGEST_WAIT = 6, 2, 2, 0.5, 60.0
+_TRIES, _FEW_TRIES, _FIRST_WAIT, _LONGEST_WAIT = 6, 2, 0.5, 60.0
 _TRANSIENT = (408, 409, 429, 500, 502, 503, 504)
 
 log = logging.getLogger("collapse")
@@ -111,8 +111,8 @@ def resolve_commit(
         try:
             info = steadily(
                 lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=_TIMEOUT),
-                unanswered=_TRIES if patient or sha is None else _TRIES_IF_CACHED,
-                unconnected=_TRIES if patient else _TRIES_AT_FIRST,
+                unanswered=_TRIES if patient or sha is None else _FEW_TRIES,
+                unconnected=_TRIES if patient else _FEW_TRIES,
             )
             if info.sha:
                 return info.sha, True

@@ -51,10 +51,11 @@ def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
     for part in parts:
         part.check()
     make = _merge_train if phase == "train" else _merge_validation
-    if is_store(target):
-        return load_same(target, make(ordered, None))
-    with locked(target):  # another process may have finished it just now
-        return load_same(target, make(ordered, None)) if is_store(target) else make(ordered, target)
+    if not is_store(target):
+        with locked(target):
+            if not is_store(target):  # another process may have finished it just now
+                return make(ordered, target)
+    return load_same(target, make(ordered, None))
 
 
 def means_hash(store: Store, layer: str = LAYER) -> str:

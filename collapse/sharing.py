@@ -235,10 +235,11 @@ def pull(name: str, folder: str | Path, *, progress: Report | None = None) -> St
     """
     folder = Path(folder)
     remote = open_store(name)
-    if is_store(folder):
-        return load_same(folder, remote)
-    with locked(folder):
-        return load_same(folder, remote) if is_store(folder) else _download(name, remote, folder, progress)
+    if not is_store(folder):
+        with locked(folder):
+            if not is_store(folder):  # another process may have finished it just now
+                return _download(name, remote, folder, progress)
+    return load_same(folder, remote)
 
 
 def _download(name: str, remote: Store, folder: Path, progress: Report | None) -> Store:

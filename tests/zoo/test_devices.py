@@ -12,8 +12,6 @@ from collapse_zoo.fast_gpt_neo import prepare
 from collapse_zoo.loss import IGNORED, cross_entropy
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.sources import find_source
-from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.tokenizing import train_tokenizer
 from collapse_zoo.training import train
 
 pytestmark = pytest.mark.filterwarnings("default")  # of compilers, which would put flex_attention out of use
@@ -61,10 +59,8 @@ def test_the_loss_is_the_exact_one(device, dtype, close):
 
 
 @pytest.mark.parametrize(("precision", "close"), [("float32", 1e-4), ("bf16", 2e-2)])
-def test_training_goes_as_on_the_cpu_and_is_measured(device, tmp_path, precision, close):
-    write_stories(tmp_path / "train.jsonl", 60, seed=1)
-    train_tokenizer(stories(200, seed=1), tmp_path / "tokenizer", vocabulary=400)
-    source = find_source(text=str(tmp_path / "train.jsonl"), tokenizer=str(tmp_path / "tokenizer"))
+def test_training_goes_as_on_the_cpu_and_is_measured(device, texts, tmp_path, precision, close):
+    source = find_source(text=str(texts / "train.jsonl"), tokenizer=str(texts / "tokenizer"))
     small = Recipe(2, 64, vocabulary=400, heads=4, window=32, chunk_length=64, batch_size=8, max_steps=5)
     losses = []
     for where, recipe in ((device, small.with_(precision=precision)), ("cpu", small.with_(precision="float32"))):

@@ -8,18 +8,12 @@ import json
 import pytest
 
 from collapse_zoo.runs import Run
-from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.tokenizing import train_tokenizer
 
 
 @pytest.fixture(scope="module")
-def words(tmp_path_factory):
+def words(texts):
     """A training of which state, model and optimizer are files of rising sizes."""
-    folder = tmp_path_factory.mktemp("some") / "texts"
-    folder.mkdir()
-    write_stories(folder / "train.jsonl", 60, seed=1)
-    train_tokenizer(stories(200, seed=1), folder / "tokenizer", vocabulary=400)
-    text = ["--text", folder / "train.jsonl", "--tokenizer", folder / "tokenizer"]
+    text = ["--text", texts / "train.jsonl", "--tokenizer", texts / "tokenizer"]
     return ["zoo", "train", "2x64", *text, "--chunk-length", 64, "--batch-size", 8, "--max-steps", 6, "--device", "cpu"]
 
 

@@ -16,22 +16,10 @@ from collapse_zoo.catalogue import local_runs
 from collapse_zoo.grids import grid
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
-from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.sweeping import plan, status, sweep
-from collapse_zoo.tokenizing import train_tokenizer
 
 GRID = ["1,2x16,32", "--data-seeds", "0,1"]
 MEMBERS = [f"texts-0{d}x00{w}_01d0{s}" for d in (1, 2) for w in (16, 32) for s in (0, 1)]
-
-
-@pytest.fixture(scope="module")
-def texts(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("some") / "texts"
-    folder.mkdir()
-    write_stories(folder / "train.jsonl", 60, seed=1)
-    write_stories(folder / "validation.jsonl", 20, seed=2)
-    train_tokenizer(stories(200, seed=1), folder / "tokenizer", vocabulary=400)
-    return folder
 
 
 @pytest.fixture(autouse=True)
