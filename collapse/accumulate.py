@@ -15,8 +15,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.errors import CollapseError
+from collapse.filling import Filled, makers
+from collapse.finite import check_finite, within_range
 from collapse.statistics import EmbeddingStatistics
+
+_CONSTANT = 1e-9  # classes with a smaller spread, relative to their mean, are averaged twice
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,14 @@ class Statistic:
         name: Names it in ``needs`` and its file in the store.
         version: Goes up when its numbers change.
         phase: "train", or "validation" for what needs the final means and both decisions.
+        per_class: Whether metrics that read it can leave classes out; one that sums over all classes cannot, and those
+            metrics are null where ``--min-count`` leaves classes out.
     """
 
     name: ClassVar[str]
     version: ClassVar[int] = 1
     phase: ClassVar[Literal["train", "validation"]] = "train"
+    per_class: ClassVar[bool] = False
 
     def update(self, batch: Batch) -> None:
         """Take in one batch. Training batches go into a fresh object that is then merged into the total."""
@@ -99,10 +105,12 @@ class ClassMoments:
     batch nor a merge costs more than the classes it touches.
     """
 
-    def __init__(self, dim: int, device: str | torch.device = "cpu", statistics: Sequence[Statistic] = ()) -> None:
+    def __init__(
+        self, dim: int, device: str | torch.device = "cpu", statistics: Sequence[Statistic] | Filled = ()
+    ) -> None:
         self.dim = dim
         self.device = torch.device(device)
-        self.statistics = list(statistics)
+        self.statistics = statistics if isinstance(statistics, Filled) else Filled(statistics)
         self._used = 0
         self._classes = torch.empty(0, dtype=torch.int64, device=device)
         self._counts = torch.empty(0, dtype=torch.int64, device=device)
@@ -112,6 +120,7 @@ class ClassMoments:
         # Fresh memory for every batch would cost more than the arithmetic on it.
         self._h = torch.empty(0, dim, dtype=torch.float64, device=device)
         self._deviations = torch.empty(0, dim, dtype=torch.float64, device=device)
+        self._before = torch.empty(0, dim, dtype=torch.float64, device=device)
 
     @property
     def samples(self) -> int:
@@ -124,39 +133,70 @@ class ClassMoments:
         Raises:
             CollapseError: An embedding is NaN or infinite; its row is in the message and in ``error.row``.
         """
+        batch, squares_K = self._split(h_Bd, y_B)
+        theirs = Side(batch.classes, batch.counts.double(), batch.means)
+        mine = self._merge(theirs, squares_K)  # before any statistic sees the batch: it may write to it
+        if self.statistics:
+            made = [batch]
+            self.statistics.take(lambda: made.pop() if made else self._split(h_Bd, y_B)[0], mine)
+
+    def _split(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Batch, Tensor]:
+        """A batch by class, in memory that the next one uses again, and the squared deviations of each class."""
         if len(h_Bd) > len(self._h):
             self._h, self._deviations = (self._h.new_empty(len(h_Bd), self.dim) for _ in range(2))
         h_Bd = self._h[: len(h_Bd)].copy_(h_Bd)
-        y_B = y_B.to(self.device)
+        y_B = y_B.to(self.device, copy=True)
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
         means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
-        if not torch.isfinite(means_Kd.sum()):
+        if not within_range(means_Kd):
             check_finite(h_Bd)
         deviations_Bd = torch.index_select(means_Kd, 0, inverse_B, out=self._deviations[: len(h_Bd)])
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
         squares_K = h_Bd.new_zeros(len(classes_K))
         squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
-        parts = []
-        if self.statistics:
-            batch = Batch(h_Bd, y_B, classes_K, inverse_B, counts_K, means_Kd, deviations_Bd)
-            for statistic in self.statistics:
-                parts.append(type(statistic)())
-                parts[-1].update(batch)
-        self._merge(Side(classes_K, counts_K.double(), means_Kd), squares_K, parts)
+        if not within_range(squares_K):
+            check_finite(h_Bd)
+        self._average_again(means_Kd, deviations_Bd, squares_K, inverse_B, counts_K)
+        return Batch(h_Bd, y_B, classes_K, inverse_B, counts_K, means_Kd, deviations_Bd), squares_K
+
+    def _average_again(
+        self, means_Kd: Tensor, deviations_Bd: Tensor, squares_K: Tensor, inverse_B: Tensor, counts_K: Tensor
+    ) -> None:
+        """Take the rounding of a long sum off the means of classes whose samples are all but equal.
+
+        The mean of n equal samples is off by up to n·ε/2, which would be all there is of its distance to another such
+        class. Deviations from it are exact, so their mean corrects it.
+        """
+        constant_K = (squares_K <= counts_K * _CONSTANT**2 * _row_squares(means_Kd)) & (counts_K > 1)
+        if not bool(constant_K.any()):
+            return
+        here = constant_K[inverse_B].nonzero().squeeze(1)
+        which = inverse_B[here]
+        correction_Kd = torch.zeros_like(means_Kd).index_add_(0, which, deviations_Bd[here])
+        correction_Kd /= counts_K.unsqueeze(1)
+        means_Kd += correction_Kd
+        deviations_Bd[here] -= correction_Kd[which]
+        squares_K[constant_K] = 0
+        squares_K.index_add_(0, which, _row_squares(deviations_Bd[here]))
 
     def merge(self, other: "ClassMoments") -> None:
         """Take in another accumulator, as if its samples had come here."""
         used = other._used
-        side = Side(other._classes[:used], other._counts[:used].double(), other._means[:used])
-        self._merge(side, other._squares[:used], other.statistics)
+        side = Side(other._classes[:used].clone(), other._counts[:used].double(), other._means[:used].clone())
+        mine = self._merge(side, other._squares[:used])
+        if self.statistics:
+            self.statistics.merge(other.statistics, mine, side)
 
-    def _merge(self, theirs: Side, squares_K: Tensor, statistics: Sequence[Statistic]) -> None:
+    def _merge(self, theirs: Side, squares_K: Tensor) -> Side:
+        """Take in counts, means and squares; returns what was here before, where there are statistics to merge."""
         rows_K = self._rows_for(theirs.classes)
         mine_counts_K = self._counts[rows_K].double()
         mine_means_Kd = self._means.index_select(0, rows_K)
-        for mine, part in zip(self.statistics, statistics, strict=True):
-            mine.merge(part, Side(theirs.classes, mine_counts_K, mine_means_Kd), theirs)
+        before = Side(theirs.classes, mine_counts_K, mine_means_Kd)
+        if self.statistics:
+            self._before = self._before if len(rows_K) <= len(self._before) else torch.empty_like(mine_means_Kd)
+            before = Side(theirs.classes.clone(), mine_counts_K, self._before[: len(rows_K)].copy_(mine_means_Kd))
         total_K = mine_counts_K + theirs.counts
         share_K = theirs.counts / total_K
         delta_Kd = theirs.means - mine_means_Kd
@@ -164,6 +204,7 @@ class ClassMoments:
         self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (mine_counts_K * share_K)
         self._means[rows_K] = mine_means_Kd.addcmul_(delta_Kd, share_K.unsqueeze(1))
         self._counts[rows_K] = total_K.long()
+        return before
 
     def _rows_for(self, classes_K: Tensor) -> Tensor:
         top = int(classes_K.max()) if len(classes_K) else -1
@@ -191,26 +232,20 @@ class ClassMoments:
             "means": self._means[order],
             "squares": self._squares[order],
         }
-        for statistic in self.statistics:
-            state |= {f"{statistic.name}/{key}": value for key, value in statistic.tensors().items()}
+        state |= self.statistics.state()
         return {key: value.cpu().contiguous() for key, value in state.items()}
 
     @classmethod
     def from_state(
-        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type[Statistic]]
+        cls,
+        state: Mapping[str, Tensor],
+        device: str | torch.device,
+        kinds: Sequence[type[Statistic]],
+        dropped: Mapping[str, str] | None = None,
     ) -> "ClassMoments":
-        """The accumulator that gave :meth:`state`."""
-        statistics = [
-            kind.from_tensors(
-                {
-                    key.split("/", 1)[1]: value.to(device)
-                    for key, value in state.items()
-                    if key.startswith(f"{kind.name}/")
-                }
-            )
-            for kind in kinds
-        ]
-        made = cls(state["means"].shape[1], device, statistics)
+        """The accumulator that gave :meth:`state`; ``dropped`` are statistics that it no longer fills, and why."""
+        made = cls(state["means"].shape[1], device)
+        made.statistics = Filled.from_state(state, device, kinds, dropped)
         made._rows_for(state["classes"].to(device))
         made._counts[: made._used] = state["counts"].to(device)
         made._means[: made._used] = state["means"].to(device)
@@ -220,32 +255,20 @@ class ClassMoments:
     def statistics_so_far(self) -> EmbeddingStatistics:
         """Class statistics, classes ascending."""
         state = self.state()
+        extra: dict[str, dict[str, Tensor]] = {each.name: {} for each in self.statistics}
+        for key, value in state.items():
+            if "/" in key:
+                name, tensor = key.split("/", 1)
+                extra[name][tensor] = value
         return EmbeddingStatistics(
             classes=state["classes"],
             counts=state["counts"],
             means=state["means"],
             variances=state["squares"] / state["counts"],
-            extra={each.name: {k: v.cpu() for k, v in each.tensors().items()} for each in self.statistics},
+            extra=extra,
+            versions=self.statistics.versions,
+            made_by=makers(type(each) for each in self.statistics),
         )
-
-
-def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
-    """Raise :class:`NotFinite` where an embedding is NaN or infinite."""
-    bad = (~torch.isfinite(h_Bd)).any(dim=1).nonzero()
-    if len(bad):
-        raise NotFinite(int(bad[0]))
-
-
-class NotFinite(CollapseError):
-    """An embedding is NaN or infinite.
-
-    Attributes:
-        row: Its row in the batch.
-    """
-
-    def __init__(self, row: int) -> None:
-        super().__init__(f"the embedding of sample {row} is NaN or infinite")
-        self.row = row
 
 
 def _row_squares(rows_nd: Tensor) -> Tensor:

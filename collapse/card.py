@@ -37,13 +37,16 @@ def card(store: "Store", repo: str, folder: str, *, others: Sequence[str] = (), 
         base_model=store.model if store.revision and is_repo_id(store.model) else None,
         license=licence,
         model_name=visible(store.model),
-        eval_results=eval_results(row.measurements, store.corpus) if row else None,
+        # the metadata has no place for what was left out
+        eval_results=eval_results(row.measurements, store.corpus) if row and row.min_count == 1 else None,
     )
     train, validation = (manifest["coverage"].get(phase) or {} for phase in ("train", "validation"))
     rows = [
         ("model", store.model + (f" @ {store.revision}" if store.revision else "")),
         ("corpus", store.corpus),
+        ("validation text", manifest["corpus"].get("validation")),
         ("tokens a chunk", identity.get("chunk_length")),
+        ("chunks of each text, at most", identity.get("max_chunks")),
         ("text's licence", licence),
         ("training samples", f"{int(store.tensors('train')['counts'].sum()):,}"),
         ("training chunks", train.get("chunks")),
@@ -92,4 +95,17 @@ def _measured(row: "Row | None") -> str:
         f"| {markdown(name)} | {'–' if value is None else format(value, '.6g')} |"
         for name, value in sorted(row.measurements.items())
     ]
-    return "\n## Measured\n\n| measurement | value |\n| --- | --- |\n" + "\n".join(lines) + "\n"
+    kept = f"the {row.classes:,} classes of at least {row.min_count:,} samples" if row.min_count > 1 else "all classes"
+    of = f"Over {kept} (`--min-count {row.min_count}`): C = {row.classes:,}, d = {row.dim:,}, N = {row.samples:,}.\n\n"
+    return f"\n## Measured\n\n{of}| measurement | value |\n| --- | --- |\n" + "\n".join(lines) + "\n" + _remarks(row)
+
+
+def _remarks(row: "Row") -> str:
+    """The notes of a row, those of one text together, and the pairs that were left out."""
+    grouped: dict[str, list[str]] = {}
+    for note in row.notes:
+        grouped.setdefault(note.text, []).append(note.measurement)
+    for name, pairs in row.excluded.items():
+        grouped.setdefault(f"{pairs:,} pairs of classes or classes left out", []).append(name)
+    lines = [f"- {markdown(', '.join(names))}: {markdown(text)}" for text, names in grouped.items()]
+    return "\nNotes:\n\n" + "\n".join(lines) + "\n" if lines else ""

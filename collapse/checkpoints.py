@@ -5,16 +5,22 @@ tensors and refuses the rest. Code of a repository is not run at all, unless the
 """
 
 import re
-from collections.abc import Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.files import canonical
+from collapse.reading import parse_json, read_bounded
+from collapse.references import config_of
 
 if TYPE_CHECKING:
     from collapse.references import ModelReference
 
+_MOST_IDS = 10_000_000
+_LONG_NUMBER = re.compile(rb":\s*\d{8}")
+_NAMED = 3  # weights that a message names
 _ASKED_FOR = re.compile(r"GLOBAL (\S+)|(Unsupported operand \d+)")
 _INSTEAD = {
     "trust_remote_code": "use --trust-remote-code",
@@ -25,7 +31,17 @@ _INSTEAD = {
     "dtype": "use --dtype",
     "torch_dtype": "use --dtype",
     "local_files_only": "set HF_HUB_OFFLINE=1",
+    "output_loading_info": "missing and mismatched weights are always reported, as an error",
+    "ignore_mismatched_sizes": "weights of another shape are always refused",
+    "config": "the model's own config.json is used",
+    "state_dict": "the model's own weights are used",
+    "adapter_kwargs": "merge the adapter into the model (peft's merge_and_unload) and save it",
+    "adapter_name": "merge the adapter into the model (peft's merge_and_unload) and save it",
+    "return_unused_kwargs": "it changes what transformers returns",
 }
+_RUNS_CODE = ("use_kernels", "kernel_config", "allow_all_kernels")
+# what torch and transformers hold themselves; other names may be looked up on the Hub and run (package "kernels")
+_BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "batched_mm", "grouped_mm")
 
 
 def check_model_args(model_args: Mapping[str, Any]) -> None:
@@ -34,24 +50,36 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
     Raises:
         UsageError: One of these is there; what to do instead is said.
     """
-    for name in model_args:
+    for name, value in model_args.items():
         if name in _INSTEAD:
             raise UsageError(f"--model-arg {name}=… is not taken: {_INSTEAD[name]}")
+        if name.startswith("_"):
+            raise UsageError(f"--model-arg {name}=… is not taken: names with an underscore are transformers' own")
+        try:
+            canonical(value)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise UsageError(f"--model-arg {name}=… must be a value of JSON: {error}") from error
 
 
-def pickled_files(reference: "ModelReference", model_args: Mapping[str, Any]) -> list[str]:
-    """The pickles that a model's weights are in; none where there are safetensors, a GGUF file, or no weights."""
+def checkpoint_files(reference: "ModelReference", model_args: Mapping[str, Any]) -> list[str]:
+    """Names of the files that transformers reads a model's weights from: safetensors where there are any."""
     if model_args.get("gguf_file"):
-        return []
-    folder, variant = str(model_args.get("subfolder") or "").strip("/"), model_args.get("variant")
-    infix = f".{variant}" if variant else ""
-    inside = f"{folder}/" if folder else ""
-    names = [name.removeprefix(inside) for name in reference.files() if name.startswith(inside)]
-    safe = {f"model{infix}.safetensors", f"model.safetensors.index{infix}.json"}
-    if model_args.get("use_safetensors") is not False and safe & set(names):
-        return []
-    whole = f"pytorch_model{infix}.bin"
-    return [whole] if whole in names else sorted(name for name in names if fnmatchcase(name, "pytorch_model*-of-*.bin"))
+        return [str(model_args["gguf_file"])]
+    within = f"{reference.subfolder}/" if reference.subfolder else ""
+    names = {name.removeprefix(within) for name in reference.files() if name.startswith(within)}
+    explicit = config_of(reference).get("transformers_weights")
+    infix = f".{model_args['variant']}" if model_args.get("variant") else ""
+    stems = [("model", "safetensors"), ("pytorch_model", "bin")]
+    if model_args.get("use_safetensors") is False:
+        del stems[0]
+    tried = [str(explicit)] if explicit else []
+    for stem, suffix in stems:
+        tried += [f"{stem}{infix}.{suffix}", f"{stem}.{suffix}.index{infix}.json"]
+    found = next((name for name in tried if name in names), None)
+    if found is None or not found.endswith(".json"):
+        return [found] if found else []
+    shards = config_of(reference, found).get("weight_map")
+    return sorted({str(each) for each in shards.values()}) if isinstance(shards, dict) else []
 
 
 def check_code(reference: "ModelReference", config: Mapping[str, Any], named: str, *autos: str) -> None:
@@ -78,6 +106,130 @@ def check_code(reference: "ModelReference", config: Mapping[str, Any], named: st
         raise _needs_code(reference)
 
 
+def check_kernels(reference: "ModelReference", config: Mapping[str, Any], model_args: Mapping[str, Any]) -> None:
+    """Refuse attention and experts implementations that may be code of a repository on the Hub.
+
+    With the package ``kernels``, transformers downloads and imports what is named as ``owner/repo``, and some versions
+    do so unasked for a name in a model's config.json.
+
+    Args:
+        reference: The model.
+        config: Its config.json.
+        model_args: What the user passes; flash attention may be named here, and a repository may not.
+
+    Raises:
+        CollapseError: One is named.
+    """
+    for name, value in model_args.items():
+        repository = any("/" in each for each in _implementations({name: value}))
+        if repository or (name in _RUNS_CODE and value):
+            raise UsageError(f"--model-arg {name}=… runs code from the Hub: if you trust it, give --trust-remote-code")
+    for value in _implementations(config):
+        if value not in _BUILT_IN:
+            raise CollapseError(
+                f"{reference.name}: its config.json asks for the implementation {value!r}, which may be code from the "
+                "Hub and is not run unasked: remove it from config.json, or if you trust it, give --trust-remote-code"
+            )
+
+
+def _implementations(value: Any, named: bool = False) -> list[str]:
+    """Texts under keys such as ``_attn_implementation``, however deep."""
+    if isinstance(value, str):
+        return [value] if named else []
+    if isinstance(value, Mapping):
+        return [
+            found
+            for key, each in value.items()
+            for found in _implementations(each, named or "_implementation" in str(key))
+        ]
+    return [found for each in value for found in _implementations(each, named)] if isinstance(value, list) else []
+
+
+def check_adapter(reference: "ModelReference") -> None:
+    """Refuse a PEFT adapter: with peft installed transformers would load another model's weights, or add to these.
+
+    Raises:
+        CollapseError: There is one.
+    """
+    if reference.file("adapter_config.json") is not None:
+        raise CollapseError(
+            f"{reference.name} holds a PEFT adapter (adapter_config.json): merge it into its model with peft's "
+            "merge_and_unload(), save that, and measure it"
+        )
+
+
+def check_token_ids(reference: "ModelReference") -> None:
+    """Refuse a tokenizer of enormous token ids: the library counts up to the largest one, whatever lies between.
+
+    Raises:
+        CollapseError: There is one.
+    """
+    file = reference.file("tokenizer.json")
+    if file is None:
+        return
+    try:
+        data = read_bounded(file)
+        content = parse_json(data) if _LONG_NUMBER.search(data) else {}
+        vocabulary, added = content.get("model", {}).get("vocab"), content.get("added_tokens") or []
+        ids = [*(vocabulary.values() if isinstance(vocabulary, dict) else ()), *(each.get("id") for each in added)]
+    except (OSError, ValueError, TypeError, AttributeError):
+        return  # loading says what is wrong
+    largest = max((each for each in ids if isinstance(each, int)), default=0)
+    if largest >= _MOST_IDS:
+        raise CollapseError(
+            f"{reference.name}: its tokenizer.json has the token id {largest:,}, and ids must be below {_MOST_IDS:,}: "
+            "name another with --tokenizer"
+        )
+
+
+def check_loaded(reference: "ModelReference", model: Any, info: Mapping[str, Any]) -> None:
+    """Refuse a model of which some weights were not in its checkpoint: transformers fills them with random numbers.
+
+    Args:
+        reference: The model.
+        model: It, loaded.
+        info: transformers' loading report; tied heads and keys that the model class ignores are not in it.
+
+    Raises:
+        CollapseError: Weights are missing, have another shape or belong to layers left out; some are named.
+    """
+    missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
+    mismatched = sorted(info["mismatched_keys"])
+    kind = type(model).__name__
+    if mismatched:
+        shapes = [f"{name} {_shape(there)}, not {_shape(wanted)}" for name, there, wanted in mismatched]
+        raise CollapseError(
+            f"{reference.name}: {len(mismatched):,} weights of its checkpoint have another shape than its config.json "
+            f"says for {kind} ({_some(shapes)}): use the checkpoint that belongs to this config.json"
+        )
+    if missing:
+        others = f"; it holds {len(unexpected):,} that {kind} does not know ({_some(unexpected)})" if unexpected else ""
+        raise CollapseError(
+            f"{reference.name}: {len(missing):,} weights of {kind} are missing from its checkpoint ({_some(missing)})"
+            f"{others}. They would be random: use a complete checkpoint of a causal language model"
+        )
+    layers = {_of_any_layer(name, model) for name in model.state_dict()}
+    if left := [name for name in unexpected if _of_any_layer(name, model) in layers]:
+        raise CollapseError(
+            f"{reference.name}: its checkpoint holds {len(left):,} weights of layers that its config.json leaves out "
+            f"({_some(left)}): use the config.json that belongs to it, or save the shorter model with save_pretrained"
+        )
+
+
+def _of_any_layer(name: str, model: Any) -> str:
+    """A weight's name without the layer's number and the base model's name."""
+    return re.sub(r"(?<=\.)\d+(?=\.)", "#", "." + name.removeprefix(f"{model.base_model_prefix}."))
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _shape(shape: Any) -> str:
+    return "×".join(map(str, shape))
+
+
 def _needs_code(reference: "ModelReference") -> CollapseError:
     return CollapseError(
         f"{reference.name} needs Python code of its own repository, which is not run unasked: read that code, and if "
@@ -99,6 +251,21 @@ def loading_error(
             f"{reference.name}: {files or 'its checkpoint'} holds more than tensors ({asked}): torch's weights_only "
             "unpickler refused it, and nothing in it was run; use a checkpoint in safetensors"
         )
-    return CollapseError(
-        f"{reference.name} cannot be loaded as {what}: {first_line(error)}{f' ({files})' if files else ''}"
-    )
+    first, _, rest = text.strip().partition("\n")
+    reason = f"{first} {rest.strip().split(chr(10))[0].strip()}" if first.endswith(":") and rest else first_line(error)
+    return CollapseError(f"{reference.name} cannot be loaded as {what}: {reason}{f' ({files})' if files else ''}")
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """Keep transformers' own warnings and bars out of ours while something loads."""
+    from transformers.utils import logging
+
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        logging.enable_progress_bar()

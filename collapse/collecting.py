@@ -1,5 +1,6 @@
 """Model × text → store: what :func:`collect` finds there already, what it refuses, and what it sets to work."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,15 +8,18 @@ from typing import Any
 from collapse.accumulate import Statistic
 from collapse.errors import StoreError, UsageError
 from collapse.features import collect_features, is_features_file
-from collapse.lock import locked
-from collapse.manifest import MANIFEST, differences, is_store
+from collapse.finding import find_store
+from collapse.manifest import differences, is_store
 from collapse.models import check_dtype
 from collapse.partial import Partial
 from collapse.passes import Collection
+from collapse.places import RECOLLECTED, discard_recollected, replace, settled, writing
 from collapse.planning import Plan, part_of, plan_collection
 from collapse.plugin_manager import plugins
 from collapse.reporting import Report
-from collapse.store import LAYER, Store, load_same
+from collapse.store import Store, load_same
+
+log = logging.getLogger("collapse")
 
 
 def collect(
@@ -47,6 +51,9 @@ def collect(
 ) -> Store:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
+    Without ``store`` these are, in this order, the one in the local cache and one that is published in the model's own
+    repository, if it is of the same identity (see :func:`collapse.finding.find_store`).
+
     Args:
         model: A local folder, a Hub id (``repo@revision``), or a features file.
         store: Folder of the store; None for the local cache, where it is found again by what it holds.
@@ -70,7 +77,8 @@ def collect(
         deterministic: Ask torch for deterministic algorithms (on CUDA, for byte-identical reruns).
         fast_attention: Let plugins swap in an equal, faster attention, as the zoo does for GPT-Neo; its name stands in
             the manifest.
-        recollect: Collect anew even where a store is there.
+        recollect: Collect anew even where a store is there, here or on the Hub. The one here is replaced once the new
+            one is complete.
         progress: Called as progress(what, done, total).
 
     Returns:
@@ -91,66 +99,99 @@ def collect(
     kinds = [kind for name, kind in sorted(known.items()) if name not in without]
     if is_features_file(model):
         return _features(Path(model), Path(store) if store else None, kinds)
-    there = Store.load(store) if store and is_store(store) else None
-    plan = plan_collection(
-        str(model),
-        there=there.identity if there else None,
-        text=text,
-        validation_text=validation_text,
-        split=split,
-        validation_split=validation_split,
-        text_column=text_column,
-        tokenizer=tokenizer,
-        revision=revision,
-        chunk_length=chunk_length,
-        shards=shards,
-        eos_between=eos_between,
-        max_chunks=max_chunks,
-        dtype=dtype,
-        model_args=model_args,
-        fast_attention=fast_attention,
-    )
+    options: dict[str, Any] = {
+        "text": text,
+        "validation_text": validation_text,
+        "split": split,
+        "validation_split": validation_split,
+        "text_column": text_column,
+        "tokenizer": tokenizer,
+        "revision": revision,
+        "chunk_length": chunk_length,
+        "shards": shards,
+        "eos_between": eos_between,
+        "max_chunks": max_chunks,
+        "dtype": dtype,
+        "model_args": model_args,
+        "fast_attention": fast_attention,
+        "trust_remote_code": trust_remote_code,
+    }
+    if store is None and part is None and not recollect:
+        found = find_store(str(model), options)
+        if found is not None:
+            return found
+    there = Store.load(store).identity if store and is_store(store) else None
+    if there and recollect:  # the texts are read anew, so they must be named
+        there = {**there, "corpus": None, "validation": None}
+    plan = plan_collection(str(model), there=there, **options)
     folder = Path(store) if store else plan.cached
+    if recollect:
+        _refuse_to_replace(folder, plan, part, cached=store is None)
     done = None if recollect else _finished(folder, plan, part)
-    if done is not None and not (folder / "partial").exists():
-        return done
-    _refuse_other_folder(folder)
-    with locked(folder):
+    if done is not None and settled(folder):
+        return done.called(plan.names)
+    with writing(folder, cached=store is None):
         done = None if recollect else _finished(folder, plan, part)  # another process may have finished it just now
         if done is not None:
             _clear_finished(done, folder)
-            return done
+            return done.called(plan.names)
+        if recollect and not _goes_on(folder, plan):
+            discard_recollected(folder)
+        target = folder / RECOLLECTED if recollect else folder
+        collection = Collection(plan, target, kinds, batch_size, part, progress)
+        made = collection.run(device=device, trust_remote_code=trust_remote_code, deterministic=deterministic)
         if recollect:
-            (folder / MANIFEST).unlink(missing_ok=True)
-            Partial(folder).clear()
-        collection = Collection(plan, folder, kinds, batch_size, part, progress)
-        return collection.run(device=device, trust_remote_code=trust_remote_code, deterministic=deterministic)
+            replace(folder)
+            made = Store.load(folder)
+        return made.called(plan.names)
 
 
 def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]]) -> Store:
     made = collect_features(path, kinds=kinds)
     if folder is None:
         return made
-    if is_store(folder):
-        return load_same(folder, made)
-    _refuse_other_folder(folder)
-    with locked(folder):
-        return made.save(folder)
+    if not is_store(folder) or not settled(folder):
+        with writing(folder):
+            if not is_store(folder):
+                return made.save(folder)
+    return load_same(folder, made).called({"model": made.model, "corpus": made.corpus})
 
 
-def _refuse_other_folder(folder: Path) -> None:
-    if folder.is_file():
-        raise StoreError(f"{folder} is a file: a store is a folder; choose another --store")
-    if not folder.is_dir() or is_store(folder) or (folder / "partial").is_dir():
+def _refuse_to_replace(folder: Path, plan: Plan, part: tuple[int, int] | None, *, cached: bool) -> None:
+    """Let ``--recollect`` replace only a store of the same model and texts, and of the same slices."""
+    if not is_store(folder):
         return
-    # what a killed command may leave: files half written, markers of the lock
-    left = (".lock", f".{MANIFEST}.partial")
-    strange = sorted(each.name for each in folder.iterdir() if each.name != LAYER and not each.name.startswith(left))
-    if strange:
+    try:
+        store = Store.load(folder)
+    except StoreError:
+        if cached:  # its folder's name says what it is of
+            return
+        raise
+    differ = _differences(store, plan)
+    if (store.state == "part") != (part is not None) or (part is not None and not _is_part(store, part)):
+        wanted = "all" if part is None else f"part {part[0]}/{part[1]}"
+        differ.append(f"slices: {store.covered() if store.state == 'part' else 'all'} and {wanted}")
+    if differ:
         raise StoreError(
-            f"{folder} holds other things than a store ({', '.join(strange[:3])}): "
-            "choose an empty or a new folder for --store"
+            f"{folder} holds a store that --recollect would lose: it differs in {'; '.join(differ)} (there and now): "
+            "choose another --store, or delete it"
         )
+
+
+def _goes_on(folder: Path, plan: Plan) -> bool:
+    """Whether an unfinished ``--recollect`` is of what is asked for now."""
+    target = folder / RECOLLECTED
+    try:
+        if is_store(target):
+            differ = _differences(Store.load(target), plan)
+        else:
+            place = Partial(target).read()
+            differ = [] if place is None else _beside_loading(place.identity, plan)
+    except StoreError as error:
+        differ = [str(error)]
+    if differ:
+        log.warning("%s: an unfinished --recollect is discarded: it differs in %s", folder, "; ".join(differ))
+    return not differ
 
 
 def _clear_finished(store: Store, folder: Path) -> None:
@@ -166,13 +207,7 @@ def _finished(folder: Path, plan: Plan, part: tuple[int, int] | None) -> Store |
     if not is_store(folder):
         return None
     store = Store.load(folder).check()
-    known_later = {"attention", "head", "statistics"}
-    adopts = {"validation"} if store.identity.get("validation") is None else set()
-    differ = [
-        each
-        for each in differences(store.identity, plan.identity)
-        if each.split(".")[0].split(":")[0] not in known_later | adopts
-    ]
+    differ = _differences(store, plan)
     if differ:
         raise StoreError(
             f"{folder} holds another store, which differs in {'; '.join(differ)} (there and now): "
@@ -181,8 +216,7 @@ def _finished(folder: Path, plan: Plan, part: tuple[int, int] | None) -> Store |
     if store.state == "complete":
         return store
     if store.state == "part":
-        train = store.manifest["coverage"]["train"]
-        if part is not None and [list(part_of(train["slices"], part))] == train["done"]:
+        if part is not None and _is_part(store, part):
             return store
         raise StoreError(
             f"{folder} holds {store.covered()}: collect other parts into other stores, "
@@ -191,3 +225,22 @@ def _finished(folder: Path, plan: Plan, part: tuple[int, int] | None) -> Store |
     if plan.validation is None or (plan.optional_validation and store.manifest["corpus"]["validation"] is None):
         return store
     return None
+
+
+def _is_part(store: Store, part: tuple[int, int]) -> bool:
+    train = store.manifest["coverage"]["train"]
+    return bool(part[1] <= train["slices"] and [list(part_of(train["slices"], part))] == train["done"])
+
+
+def _differences(store: Store, plan: Plan) -> list[str]:
+    """In what a store is not what is planned; a validation that it does not have may be added."""
+    differ = _beside_loading(store.identity, plan)
+    adopts = store.identity.get("validation") is None
+    return [each for each in differ if not (adopts and each.split(".")[0].split(":")[0] == "validation")]
+
+
+def _beside_loading(identity: Mapping[str, Any], plan: Plan) -> list[str]:
+    """In what an identity differs from a plan's, beside what is known once the model is loaded."""
+    known_later = {"attention", "head", "statistics"}
+    differ = differences(identity, plan.identity)
+    return [each for each in differ if each.split(".")[0].split(":")[0] not in known_later]

@@ -183,7 +183,7 @@ def _numbers(frame: "pd.DataFrame", name: str) -> Floats:
         return column.to_numpy(np.float64, na_value=np.nan)
     present = column.dropna()
     if len(present):
-        raise UsageError(f"column {name!r} is not of numbers: it holds {present.iloc[0]!r}")
+        raise UsageError(f"column {name!r} is not of numbers: it holds {present.iloc[0]!r:.60}")
     return np.full(len(column), np.nan)  # a measurement that no row has
 
 

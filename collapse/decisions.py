@@ -1,23 +1,28 @@
 """The validation pass: what the linear and the nearest-class-centre classifiers decide, and the loss.
 
 Linear decisions and the loss are taken in float64 from the embeddings as they came, so that they are exact to
-rounding whatever the head's dtype. The nearest centre is argmax ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄, in float32;
-samples whose margin lies within the error bound are decided again in float64. Ties go to the lowest id.
+rounding whatever the head's dtype. The nearest centre is decided in three steps, each for the samples that the one
+before left within its proven error bound: argmax ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄, in float32; the same in
+float64; and ‖h − μ_c‖² by direct difference for the classes that are left. Ties go to the lowest id.
 
 Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.accumulate import Batch, Side, Statistic, check_finite
+from collapse.accumulate import Batch, Statistic
+from collapse.filling import Filled
+from collapse.finite import check_finite, within_range
 from collapse.statistics import EmbeddingStatistics, ValidationStatistics
 
 _LOGITS = 1 << 24  # logits held at a time (float64: 128 MB)
 _HEAD = 1 << 28  # numbers of a head that is kept in float64 (2 GB); a larger one is converted block by block
+_GATHER = 1 << 21  # numbers gathered at a time where distances are taken one by one
 _PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
 
 
@@ -36,9 +41,12 @@ class Decider:
         self.bias = None if bias is None else bias.double()
         self.classes = s.classes.to(device)
         self.global_mean = s.global_mean.to(device)
-        self.centred_means = s.centred_means.to(device)
-        self.half_sqnorms = torch.linalg.vecdot(self.centred_means, self.centred_means) / 2
-        self.centred_means_32, self.half_sqnorms_32 = self.centred_means.float(), self.half_sqnorms.float()
+        self.means, self.centred_means = s.means.to(device), s.centred_means.to(device)
+        self._scale = _power_of_two(self.centred_means)
+        self._centres = self.centred_means / self._scale
+        self._half_sqnorms = torch.linalg.vecdot(self._centres, self._centres) / 2
+        self._longest = (2 * self._half_sqnorms.max()).sqrt()
+        self._centres_32 = self._centres.float()
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
 
@@ -75,29 +83,51 @@ class Decider:
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """The class whose mean is nearest, shape (B,)."""
-        centred_Bd = h_Bd - self.global_mean
         rows = max(1, _LOGITS // len(self.classes))
-        return torch.cat([self._nearest_block(block) for block in centred_Bd.split(rows)])
+        return torch.cat([self._nearest_block(block) for block in h_Bd.split(rows)])
 
     def _nearest_block(self, h_Bd: Tensor) -> Tensor:
-        scores_BC = h_Bd.float() @ self.centred_means_32.T
-        scores_BC -= self.half_sqnorms_32
+        # Division by powers of two is exact, and leaves no value above 1: no product overflows.
+        x_Bd = h_Bd - self.global_mean
+        scale = max(_power_of_two(x_Bd), self._scale)
+        x_Bd /= scale
+        share = self._scale / scale
+        half_sqnorms_C = self._half_sqnorms * share
+        scores_BC = x_Bd.float() @ self._centres_32.T
+        scores_BC -= half_sqnorms_C.float()
         best_B, index_B = scores_BC.max(dim=1)
-        bound_B = self._error_bound(h_Bd, torch.float32)
-        scores_BC.sub_((best_B - 2 * bound_B).unsqueeze(1))
-        # not "count < 2": a nan row (float32 overflow) must be decided again too
+        scores_BC.sub_((best_B - 2 * self._error_bound(x_Bd, share, torch.float32)).unsqueeze(1))
         sure_B = (scores_BC >= 0).sum(dim=1) == 1
         unsure = (~sure_B).nonzero().squeeze(1)
         if len(unsure):
-            exact = h_Bd[unsure] @ self.centred_means.T - self.half_sqnorms
-            tied = exact >= (exact.amax(dim=1) - 2 * self._error_bound(h_Bd[unsure], torch.float64)).unsqueeze(1)
-            index_B[unsure] = tied.int().argmax(dim=1)  # the first of them, the lowest id
+            x_Bd = x_Bd[unsure]
+            scores_BC = x_Bd @ self._centres.T - half_sqnorms_C
+            least_B = scores_BC.amax(dim=1) - 2 * self._error_bound(x_Bd, share, torch.float64)
+            index_B[unsure] = self._nearest_of(h_Bd[unsure], scores_BC >= least_B.unsqueeze(1), scale)
         return self.classes[index_B]
 
-    def _error_bound(self, h_Bd: Tensor, dtype: torch.dtype) -> Tensor:
-        """Largest error of a score: a dot product of length d loses at most about d·ε of ‖h‖‖a‖."""
-        longest = (2 * self.half_sqnorms.max()).sqrt()
-        return (h_Bd.shape[1] + 8) * torch.finfo(dtype).eps * (h_Bd.norm(dim=1) * longest + longest.square())
+    def _error_bound(self, x_Bd: Tensor, share: float, dtype: torch.dtype) -> Tensor:
+        """Largest error of a score: a dot product of length d loses at most about d·ε·‖x‖‖a‖ + d·tiny."""
+        size_B = (x_Bd.norm(dim=1) + share * self._longest) * self._longest
+        kind = torch.finfo(dtype)
+        return (x_Bd.shape[1] + 8) * (kind.eps * size_B + 8 * kind.tiny)
+
+    def _nearest_of(self, h_Bd: Tensor, candidates_BC: Tensor, scale: float) -> Tensor:
+        """Row of the nearest mean among each sample's candidates; the first of those that are equal to rounding."""
+        index_B = candidates_BC.int().argmax(dim=1)
+        several = (candidates_BC.sum(dim=1) > 1).nonzero().squeeze(1)
+        if self._longest == 0 or not len(several):  # all means are equal, or nothing is left to decide
+            return index_B
+        sqdist_BC = torch.full(candidates_BC.shape, float("inf"), dtype=torch.float64, device=h_Bd.device)[several]
+        pairs = candidates_BC[several].nonzero()
+        for some in pairs.split(max(1, _GATHER // h_Bd.shape[1])):
+            samples, classes = some.unbind(dim=1)
+            delta = (h_Bd[several[samples]] - self.means[classes]) / scale
+            sqdist_BC[samples, classes] = torch.linalg.vecdot(delta, delta)
+        rounding = (h_Bd.shape[1] + 8) * torch.finfo(torch.float64).eps
+        nearest_B = sqdist_BC.amin(dim=1, keepdim=True)
+        index_B[several] = (sqdist_BC <= nearest_B * (1 + rounding)).int().argmax(dim=1)
+        return index_B
 
 
 class ValidationTally:
@@ -108,10 +138,10 @@ class ValidationTally:
         statistics: Plugin statistics of the validation phase.
     """
 
-    def __init__(self, decider: Decider, statistics: Sequence[Statistic] = ()) -> None:
+    def __init__(self, decider: Decider, statistics: Sequence[Statistic] | Filled = ()) -> None:
         vocabulary, device = len(decider.weight), decider.weight.device
         self.decider = decider
-        self.statistics = list(statistics)
+        self.statistics = statistics if isinstance(statistics, Filled) else Filled(statistics)
         self._sums = {name: torch.zeros(vocabulary, dtype=torch.int64, device=device) for name in _PER_CLASS}
         self._sums["linear_predictions"] = torch.zeros(vocabulary, dtype=torch.int64, device=device)
         self._sums["ncc_predictions"] = torch.zeros(vocabulary, dtype=torch.int64, device=device)
@@ -122,8 +152,9 @@ class ValidationTally:
     def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"], chunks: int = 1) -> None:
         """Take in a batch of whole chunks, one after the other, all of one length."""
         device = self.decider.weight.device
+        given_Bd = h_Bd
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
-        if not torch.isfinite(h_Bd.sum()):
+        if not within_range(h_Bd):
             check_finite(h_Bd)
         linear_B, everywhere_B, loss_B = self.decider.linear(h_Bd, y_B)
         ncc_B = self.decider.nearest(h_Bd)
@@ -144,20 +175,17 @@ class ValidationTally:
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), loss_B], dim=1)
         self._chunks.append(per_sample.view(chunks, -1, 4).sum(dim=1))
         if self.statistics:
-            self._update_statistics(h_Bd, y_B, linear_B, ncc_B)
+            self.statistics.take(lambda: self._batch(given_Bd, y_B.clone(), linear_B.clone(), ncc_B.clone()))
 
-    def _update_statistics(self, h_Bd: Tensor, y_B: Tensor, linear_B: Tensor, ncc_B: Tensor) -> None:
+    def _batch(self, given_Bd: Tensor, y_B: Tensor, linear_B: Tensor, ncc_B: Tensor) -> Batch:
+        """A batch for statistics, in memory of its own."""
+        h_Bd = given_Bd.to(self.decider.weight.device, torch.float64, copy=True)
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
         rows_K = torch.searchsorted(self.decider.classes, classes_K).clamp_(max=len(self.decider.classes) - 1)
         means_Kd = self.decider.centred_means[rows_K] + self.decider.global_mean
         means_Kd[self.decider.classes[rows_K] != classes_K] = torch.nan
         deviations_Bd = h_Bd - means_Kd[inverse_B]
-        batch = Batch(h_Bd, y_B, classes_K, inverse_B, counts_K, means_Kd, deviations_Bd, linear_B, ncc_B)
-        side = Side(classes_K, counts_K.double(), means_Kd)
-        for statistic in self.statistics:
-            part = type(statistic)()
-            part.update(batch)
-            statistic.merge(part, side, side)
+        return Batch(h_Bd, y_B, classes_K, inverse_B, counts_K, means_Kd, deviations_Bd, linear_B, ncc_B)
 
     def state(self) -> dict[str, Tensor]:
         """The whole state as the store has it; :meth:`resume` takes it back to the bit."""
@@ -167,28 +195,29 @@ class ValidationTally:
         state = {"classes": classes, "chunk_totals": chunks}
         state |= {name: values[classes] for name, values in self._sums.items()}
         state["argmax_without_mean"] = torch.tensor([self._argmax_without_mean])
-        for statistic in self.statistics:
-            state |= {f"{statistic.name}/{key}": value for key, value in statistic.tensors().items()}
+        state |= self.statistics.state()
         return {name: value.cpu().contiguous() for name, value in state.items()}
 
-    def resume(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what :meth:`state` gave."""
+    def resume(
+        self,
+        state: Mapping[str, Tensor],
+        kinds: Sequence[type[Statistic]] = (),
+        dropped: Mapping[str, str] | None = None,
+    ) -> None:
+        """Go on from what :meth:`state` gave, with these statistics; those ``dropped`` are no longer filled."""
         device = self.decider.weight.device
         classes = state["classes"].to(device)
         for name, values in self._sums.items():
             values[classes] = state[name].to(device)
         self._chunks = [state["chunk_totals"].to(device)]
         self._argmax_without_mean = int(state["argmax_without_mean"])
-        self.statistics = [
-            type(each).from_tensors(
-                {
-                    key.split("/", 1)[1]: value.to(device)
-                    for key, value in state.items()
-                    if key.startswith(f"{each.name}/")
-                }
-            )
-            for each in self.statistics
-        ]
+        self.statistics = Filled.from_state(state, device, kinds, dropped)
+
+
+def _power_of_two(values: Tensor) -> float:
+    """The power of two by which division brings the largest value to between ½ and 1."""
+    _, exponent = math.frexp(max(map(abs, map(float, torch.aminmax(values)))))
+    return math.ldexp(1.0, min(max(exponent, -1000), 1000))
 
 
 def merge_validation(parts: Sequence[ValidationStatistics]) -> ValidationStatistics:

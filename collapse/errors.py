@@ -6,6 +6,8 @@ Every message says what was found, what was expected, and the option or command 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+_FIRST_LINE = 500
+
 
 class CollapseError(Exception):
     """Something a user can mend. The command line prints it as one line and exits 1."""
@@ -13,6 +15,10 @@ class CollapseError(Exception):
 
 class UsageError(CollapseError):
     """The request itself is wrong (an unknown name, a missing option). Exits 2."""
+
+
+class InUseError(CollapseError):
+    """Another process holds the lock of the folder that is to be written."""
 
 
 class StoreError(CollapseError):
@@ -24,8 +30,20 @@ class PluginError(CollapseError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its kind where it says nothing."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
+    """The first line of an error's message, of 500 characters at most, or its kind where it says nothing."""
+    return shortened(str(error).strip().split("\n")[0], _FIRST_LINE) or type(error).__name__
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most ``most`` characters: of a longer one the beginning and the end.
+
+    >>> shortened("0123456789", 7)
+    '012 … 9'
+    """
+    if len(text) <= most:
+        return text
+    end = (most - 3) // 4
+    return f"{text[: most - 3 - end]} … {text[len(text) - end :]}"
 
 
 def near_names(name: str, known: Iterable[str]) -> str:

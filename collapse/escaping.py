@@ -11,6 +11,18 @@ _ENTITIES = {ord(each): f"&#{ord(each)};" for each in "&<>|`"}  # these harm eve
 _WORD = r"[^\W_]"  # an underscore between two of these is no markup, and is in many names
 _MARKUP = re.compile(rf"[\\*~#$@!^\[\]]|(?<!{_WORD})_|_(?!{_WORD})|(?<=:)//|(?<=www)\.", re.IGNORECASE)
 
+_QUERY = re.compile(r"(https?://[^\s?'\"<>]*\?)[^\s'\"<>)]+")
+_CREDENTIALS = re.compile(r"(\w://)[^/@\s'\"]+@")
+
+
+def without_signatures(text: str) -> str:
+    """Text whose addresses have no queries and no passwords: a signed address lets anybody who reads it in.
+
+    >>> without_signatures("503 for url 'https://host/file?X-Amz-Signature=1f2e' by http://ann:pw@proxy:1")
+    "503 for url 'https://host/file?…' by http://…@proxy:1"
+    """
+    return _CREDENTIALS.sub(r"\1…@", _QUERY.sub(r"\1…", text))
+
 
 def visible(text: str, keep: str = "") -> str:
     r"""Text that a terminal only prints: every character that is not printable as the escape that ``repr`` shows.

@@ -4,6 +4,7 @@ Safetensors with ``train_features`` (N, d), ``train_labels`` (N,), ``classifier`
 ``classifier_bias`` (C,), ``validation_features`` (n, d), ``validation_labels`` (n,).
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,23 +13,28 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.accumulate import ClassMoments, NotFinite, Statistic
+from collapse.accumulate import ClassMoments, Statistic
 from collapse.decisions import Decider, ValidationTally
 from collapse.errors import CollapseError
-from collapse.files import sha256_file
+from collapse.files import load_tensors, sha256_file, stamp
+from collapse.filling import Filled, makers
+from collapse.finite import NotFinite, check_classifier
 from collapse.plugin_manager import plugins
 from collapse.provenance import Clock, command_line, device_name, versions
 from collapse.statistics import EmbeddingStatistics
 from collapse.store import LAYER, Store, build
 
 _ROWS = 8192
+log = logging.getLogger("collapse")
+
 _WANTED = {"train_features": 2, "train_labels": 1, "classifier": 2}
+_FLOATS = ("float64", "float32", "float16", "bfloat16")
 _OPTIONAL = {"classifier_bias": 1, "validation_features": 2, "validation_labels": 1}
 
 
 def is_features_file(path: str | Path) -> bool:
     """Whether this names a features file rather than a model or a store."""
-    return Path(path).suffix == ".safetensors" and Path(path).is_file()
+    return Path(path).suffix == ".safetensors" and Path(path).exists() and not Path(path).is_dir()
 
 
 def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | None = None) -> Store:
@@ -42,10 +48,12 @@ def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | Non
         CollapseError: A tensor is missing, of the wrong shape or not finite, or a label lies outside the classifier.
     """
     path, clock = Path(path), Clock()
+    before = stamp(path)
     features = read_features(path)
     weight, bias = features["classifier"], features.get("classifier_bias")
+    check_classifier(weight, bias, f"{path}: classifier")
     kinds = list(plugins().statistics.values()) if kinds is None else kinds
-    moments = ClassMoments(weight.shape[1], statistics=[kind() for kind in kinds if kind.phase == "train"])
+    moments = ClassMoments(weight.shape[1], statistics=Filled.begin(kind for kind in kinds if kind.phase == "train"))
     labels = features["train_labels"].long()
     for start in range(0, len(labels), _ROWS):
         with _naming(path, "train_features", start):
@@ -57,9 +65,11 @@ def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | Non
     }
     layers |= {name: dict(tensors) for name, tensors in s.extra.items()}
     if "validation_features" in features:
-        layers |= _validated(path, features, s, [kind() for kind in kinds if kind.phase == "validation"])
+        layers |= _validated(path, features, s, Filled.begin(kind for kind in kinds if kind.phase == "validation"))
     whole = {"slices": 1, "done": [[0, 1]]}
     digest = sha256_file(path)
+    if stamp(path) != before:
+        raise CollapseError(f"{path} changed while it was read: run the same command again")
     about: dict[str, Any] = {
         "identity": {
             "features": digest,
@@ -69,6 +79,7 @@ def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | Non
         "corpus": {"name": path.name, "validation": path.name if "validation_features" in features else None},
         "coverage": {"train": whole, "validation": whole if "validation_features" in features else None},
         "statistics": {kind.name: kind.version for kind in kinds if kind.name in layers},
+        "statistics_by": makers(kind for kind in kinds if kind.name in layers),
     }
     files = {f"{LAYER}/{name}.safetensors": tensors for name, tensors in layers.items()}
     provenance = clock.times() | {"device": device_name("cpu"), "threads": torch.get_num_threads()}
@@ -79,10 +90,9 @@ def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | Non
 def read_features(path: Path) -> dict[str, Tensor]:
     """Read and check a features file; raises as :func:`collect_features`."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
     try:
-        features = load_file(path)
+        features = load_tensors(path)
     except (SafetensorError, OSError, ValueError) as error:
         raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
     missing = [name for name in _WANTED if name not in features]
@@ -92,8 +102,13 @@ def read_features(path: Path) -> dict[str, Tensor]:
             f"(it has {', '.join(sorted(features)) or 'nothing'}). "
             "It needs train_features (N, d), train_labels (N,) and classifier (C, d); for a store give its folder"
         )
+    if unknown := sorted(set(features) - set(_WANTED | _OPTIONAL)):
+        log.warning("%s: %s is not used; known are %s", path, ", ".join(unknown), ", ".join(_WANTED | _OPTIONAL))
     for name, dims in (_WANTED | _OPTIONAL).items():
-        if name in features and features[name].dim() != dims:
+        if name not in features:
+            continue
+        features[name] = _as_kept(path, name, features[name])
+        if features[name].dim() != dims:
             raise CollapseError(f"{path}: {name} has shape {tuple(features[name].shape)}, not {dims} dimensions")
     classes, dim = features["classifier"].shape
     if "classifier_bias" in features and len(features["classifier_bias"]) != classes:
@@ -110,7 +125,7 @@ def read_features(path: Path) -> dict[str, Tensor]:
             raise CollapseError(f"{path}: {split}_features has {len(h)} rows for {len(y)} labels")
         if h.shape[1] != dim:
             raise CollapseError(f"{path}: {split}_features has d = {h.shape[1]}, the classifier {dim}")
-        if y.is_floating_point() or int(y.min()) < 0 or int(y.max()) >= classes:
+        if int(y.min()) < 0 or int(y.max()) >= classes:
             raise CollapseError(
                 f"{path}: {split}_labels run from {y.min().item()} to {y.max().item()}, "
                 f"but the classifier has rows 0 to {classes - 1}"
@@ -118,8 +133,20 @@ def read_features(path: Path) -> dict[str, Tensor]:
     return features
 
 
+def _as_kept(path: Path, name: str, tensor: Tensor) -> Tensor:
+    """The tensor in a dtype that a store holds: labels as int64, all others as the floating-point numbers they are."""
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if name.endswith("_labels"):
+        if tensor.is_floating_point() or tensor.is_complex():
+            raise CollapseError(f"{path}: {name} is {dtype}: labels must be integers")
+        return tensor.long()  # torch has no minimum of unsigned integers
+    if dtype not in _FLOATS:
+        raise CollapseError(f"{path}: {name} is {dtype}: convert it to one of {', '.join(_FLOATS)}")
+    return tensor
+
+
 def _validated(
-    path: Path, features: dict[str, Tensor], s: EmbeddingStatistics, statistics: list[Any]
+    path: Path, features: dict[str, Tensor], s: EmbeddingStatistics, statistics: Filled
 ) -> dict[str, dict[str, Tensor]]:
     tally = ValidationTally(Decider(s, features["classifier"], features.get("classifier_bias")), statistics)
     labels = features["validation_labels"].long()
@@ -128,9 +155,7 @@ def _validated(
             tally.add(features["validation_features"][start : start + _ROWS], labels[start : start + _ROWS])
     state = tally.state()
     parts = {"validation": {name: value for name, value in state.items() if "/" not in name}}
-    for each in tally.statistics:
-        parts[each.name] = dict(each.tensors())
-    return parts
+    return parts | tally.statistics.tensors()
 
 
 @contextmanager
@@ -139,4 +164,4 @@ def _naming(path: Path, name: str, start: int) -> Iterator[None]:
     try:
         yield
     except NotFinite as error:
-        raise CollapseError(f"{path}: {name} row {start + error.row} is NaN or infinite") from error
+        raise CollapseError(f"{path}: {name} row {start + error.row} is {error.wrong}") from error

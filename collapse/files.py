@@ -5,22 +5,28 @@ import hashlib
 import json
 import os
 import re
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, StoreError, first_line
+from collapse.reading import is_utf8, open_regular, parse_json
+from collapse.reading import read_json as read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+Examine = Callable[[bytes], None]
+
 # A file changed within this time of being hashed could change again within one tick of the clock: not remembered.
 _SETTLED_SECONDS = 2.0
 _REMEMBER_BYTES = 1 << 20
+_MEMORY_LIMIT = 1 << 12
+_BLOCK = 1 << 20
 _HEADER_LIMIT = 1 << 24
-_JSON_LIMIT = 1 << 26
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_HOME, ANOTHER_CACHE = (
@@ -36,7 +42,21 @@ def home() -> Path:
     from platformdirs import user_cache_path
 
     given = os.environ.get("COLLAPSE_HOME")
-    return Path(given).expanduser() if given else user_cache_path("collapse")
+    if given:
+        return expanded(given)
+    with suppress(RuntimeError):
+        folder = user_cache_path("collapse")
+        if folder.is_absolute():
+            return folder
+    raise CollapseError(
+        "no home folder is known (HOME is not set): set COLLAPSE_HOME to a folder for the cache, "
+        "and HF_HOME to one for what comes from the Hub"
+    )
+
+
+def expanded(path: str | Path) -> Path:
+    """A path with ``~`` replaced by the home folder; unchanged where nobody has that name."""
+    return Path(os.path.expanduser(path))
 
 
 def canonical(value: Any) -> bytes:
@@ -48,54 +68,74 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def read_json(path: Path) -> Any:
-    """A JSON file of at most 64 MiB.
-
-    Raises:
-        ValueError: It is larger, or no JSON.
-        RecursionError: It is nested too deeply.
-    """
-    size = path.stat().st_size
-    if size > _JSON_LIMIT:
-        raise ValueError(f"it is too large ({size:,} bytes)")
-    return json.loads(path.read_bytes())
-
-
 def sha256_of(value: Any) -> str:
     """sha256 of a value's canonical JSON."""
     return hashlib.sha256(canonical(value)).hexdigest()
 
 
-def sha256_file(path: Path, *, remember: bool = True) -> str:
-    """sha256 of a file's bytes, in full; remembered in the user's cache by size, times and inode.
+def sha256_file(path: Path, *, remember: bool = True, examine: Examine | None = None) -> str:
+    """sha256 of a regular file's bytes, in full; remembered in the user's cache by size, times and inode.
 
     The change time is part of what is compared: no program can set it back, so a byte flipped under a restored
     modification time is still seen.
+
+    Args:
+        path: The file.
+        remember: Use and keep the remembered hash. False reads the file, whatever is remembered.
+        examine: Called with each block that is hashed, and with b"" at the end; it raises where a block is refused. A
+            remembered hash is used only where the same function accepted the file before.
+
+    Raises:
+        OSError: It cannot be read, or is no regular file.
     """
-    status = path.stat()
-    stamp = [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
-    remember = remember and status.st_size >= _REMEMBER_BYTES and os.name == "posix"
-    memory = home() / "hashes" / f"{hashlib.sha256(str(path.resolve()).encode()).hexdigest()}.json"
-    if remember:
-        with suppress(OSError, ValueError):
-            known = json.loads(memory.read_text())
-            if known["stamp"] == stamp:
-                return str(known["sha256"])
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if remember and time.time() - status.st_ctime > _SETTLED_SECONDS:
-        _remember(memory, {"stamp": stamp, "sha256": digest})
-    return digest
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        before = stamp(file.fileno())
+        remember = remember and status.st_size >= _REMEMBER_BYTES and os.name == "posix"
+        about = "" if examine is None else examine.__qualname__
+        if remember:
+            with suppress(OSError, ValueError, LookupError, TypeError, CollapseError):
+                known = read_json(_memory(path, about), _MEMORY_LIMIT)
+                if known["stamp"] == before:
+                    return str(known["sha256"])
+        hashed = hashlib.sha256()
+        while block := file.read(_BLOCK):
+            hashed.update(block)
+            if examine is not None:
+                examine(block)
+        if examine is not None:
+            examine(b"")
+        unchanged = stamp(file.fileno()) == before
+    if remember and unchanged and time.time() - status.st_ctime > _SETTLED_SECONDS:
+        with suppress(OSError, CollapseError):  # a cache that cannot be written is no reason to stop
+            _remember(_memory(path, about), {"stamp": before, "sha256": hashed.hexdigest()})
+    return hashed.hexdigest()
+
+
+def stamp(file: Path | int) -> list[int]:
+    """What changes with a file's content: the change time is set by the system alone."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return []
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev]
+
+
+def _memory(path: Path, examined: str) -> Path:
+    place = os.fsencode(path.resolve()) + (f"\0{examined}".encode() if examined else b"")
+    return home() / "hashes" / f"{hashlib.sha256(place).hexdigest()}.json"
 
 
 def _remember(memory: Path, known: Mapping[str, Any]) -> None:
-    partial = memory.with_suffix(f".{os.getpid()}")
-    with suppress(OSError):  # a cache that cannot be written is no reason to stop
-        memory.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(known))
-        partial.replace(memory)
-    with suppress(OSError):
-        partial.unlink(missing_ok=True)
+    memory.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(prefix=".", dir=memory.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(canonical(known))
+        os.replace(partial, memory)
+    finally:
+        with suppress(OSError):
+            os.unlink(partial)
 
 
 def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE) -> None:
@@ -122,6 +162,16 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE) -> None
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise write_error(path, error, len(data), other=other) from error
+
+
+def move(source: Path, target: Path) -> None:
+    """Move a file within a file system, durably, in the place of what is there; raises as :func:`write_atomic`."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise write_error(target, error) from error
 
 
 def write_error(path: str | Path, error: BaseException, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
@@ -190,11 +240,36 @@ def read_tensors(path: Path, entry: Mapping[str, Any], *, remember: bool = True)
         StoreError: It is absent, truncated, altered, or its header is not the manifest's.
     """
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
 
+    before = stamp(path)
     check_file(path, entry, remember=remember)
     try:
-        return load_file(path)
+        tensors = load_tensors(path)
+    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
+        raise StoreError(f"{path} cannot be read as safetensors: {error}; fetch or collect it again") from error
+    if stamp(path) != before:
+        raise StoreError(f"{path} changed while it was read: run the same command again")
+    return tensors
+
+
+def load_tensors(path: Path) -> dict[str, "Tensor"]:
+    """Load a safetensors file, which must be a regular file; the library itself opens no name that is not UTF-8."""
+    from safetensors.torch import load, load_file
+
+    with open_regular(path) as file:
+        return load_file(path) if is_utf8(path) else load(file.read())
+
+
+def read_tensor(path: Path, name: str) -> "Tensor":
+    """Read one tensor of a file that was checked."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        if not is_utf8(path):
+            return load_tensors(path)[name]
+        with safe_open(path, framework="pt") as file:
+            tensor: Tensor = file.get_tensor(name)
+            return tensor
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
         raise StoreError(f"{path} cannot be read as safetensors: {error}; fetch or collect it again") from error
 
@@ -207,7 +282,7 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
     size = path.stat().st_size
     if size != entry["size"]:
         raise StoreError(f"{path} has {size:,} bytes where the manifest says {entry['size']:,}: truncated; {mend}")
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         length = bounded(int.from_bytes(file.read(8), "little"), size)
         header = file.read(length)
     try:
@@ -231,6 +306,6 @@ def bounded(length: int, size: int) -> int:
 def _parse_header(header: bytes) -> dict[str, Any]:
     return {
         name: {"dtype": tensor["dtype"], "shape": tensor["shape"]}
-        for name, tensor in json.loads(header).items()
+        for name, tensor in parse_json(header).items()
         if name != "__metadata__"
     }

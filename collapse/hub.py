@@ -1,4 +1,4 @@
-"""The Hugging Face Hub: which commit a name stands for, and single small files. Light: no torch, no transformers."""
+"""The Hugging Face Hub: the commit of a name, and single small files. Light: no torch, no transformers."""
 
 import logging
 import re
@@ -10,13 +10,16 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import TypeVar
 
+from collapse.client import LONGEST_WAIT, RefusedAnswer, client_errors, guard_client
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.files import ANOTHER_CACHE, is_full, raise_if_full
+from collapse.escaping import without_signatures
+from collapse.files import ANOTHER_CACHE, is_full, raise_if_full, write_atomic
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_REPO = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_REPO = re.compile(r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b")
 _TIMEOUT = 10.0
-_TRIES, _FEW_TRIES, _FIRST_WAIT, _LONGEST_WAIT = 6, 2, 0.5, 60.0
+_TRIES, _FEW_TRIES, _FIRST_WAIT = 6, 2, 0.5
+_PATIENCE = 600.0  # seconds after which nothing is tried again: the client's own waits are not counted as tries
 _TRANSIENT = (408, 409, 429, 500, 502, 503, 504)
 
 log = logging.getLogger("collapse")
@@ -36,14 +39,17 @@ def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: in
     """
     from huggingface_hub import errors
 
+    guard_client()
+    _scrub_client_log()
     final = (
+        RefusedAnswer,
         errors.EntryNotFoundError,
         errors.RepositoryNotFoundError,
         errors.RevisionNotFoundError,
         errors.OfflineModeIsEnabled,
         errors.LocalTokenNotFoundError,
     )
-    wait = _FIRST_WAIT
+    wait, began = _FIRST_WAIT, time.monotonic()
     for left in reversed(range(_TRIES)):
         try:
             return call()
@@ -51,18 +57,30 @@ def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: in
             raise
         except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
             response = getattr(error, "response", None)
-            if not left or is_full(error) or (response is not None and response.status_code not in _TRANSIENT):
+            tired = not left or time.monotonic() - began > _PATIENCE
+            if tired or is_full(error) or (response is not None and response.status_code not in _TRANSIENT):
                 raise
             # by its name: the client's HTTP library is httpx in some of its versions and httpx2 in others
             most = unconnected if type(error).__name__ == "ConnectError" else unanswered
             if response is None and _TRIES - left >= most:
                 raise
             asked = response.headers.get("Retry-After", "") if response is not None else ""
-            pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, _LONGEST_WAIT)
+            pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, LONGEST_WAIT)
             log.info("the Hub did not answer (%s); once more in %.1f s", first_line(error), pause)
             time.sleep(pause)
             wait *= 2
     raise AssertionError("unreachable")  # the last try returns or raises
+
+
+def _scrub_client_log() -> None:
+    """Take signatures out of addresses in what the client logs itself."""
+    for handler in logging.getLogger("huggingface_hub").handlers:
+        handler.addFilter(_without_signatures)  # adding it again does nothing
+
+
+def _without_signatures(record: logging.LogRecord) -> bool:
+    record.msg, record.args = without_signatures(record.getMessage()), ()
+    return True
 
 
 def split_revision(name: str) -> tuple[str, str | None]:
@@ -78,10 +96,11 @@ def split_revision(name: str) -> tuple[str, str | None]:
 def is_repo_id(name: str) -> bool:
     """Whether a name could be a repository on the Hub.
 
-    >>> is_repo_id("roneneldan/TinyStories"), is_repo_id("./a"), is_repo_id("a/b/c")
-    (True, False, False)
+    >>> is_repo_id("roneneldan/TinyStories"), is_repo_id("./a"), is_repo_id("a/b/c"), is_repo_id("runs/exp--1")
+    (True, False, False, False)
     """
-    return bool(_REPO.fullmatch(name)) and not name.startswith(".")
+    # the client's own rules: it raises where a name breaks them
+    return bool(_REPO.fullmatch(name)) and not ("--" in name or ".." in name or name.endswith(".git"))
 
 
 def resolve_commit(
@@ -105,7 +124,7 @@ def resolve_commit(
     from huggingface_hub import HfApi, constants, errors
 
     sha = revision if revision and _COMMIT.fullmatch(revision) else _cached_commit(repo, revision, repo_type)
-    sha = sha if _repo_cache(repo, repo_type).is_dir() else None
+    sha = sha if repo_cache(repo, repo_type).is_dir() else None
     unreachable = "HF_HUB_OFFLINE=1 is set"
     if not constants.HF_HUB_OFFLINE:
         try:
@@ -128,7 +147,7 @@ def resolve_commit(
                 f"the Hub has no {repo_type} {repo}, or you may not see it: "
                 "check its name, or log in with: hf auth login"
             ) from error
-        except (errors.HTTPError, errors.HfHubHTTPError, OSError, RuntimeError) as error:
+        except client_errors() as error:
             unreachable = first_line(error)
             if sha is not None:
                 log.warning("the Hub was not reached (%s): %s as it is cached here", unreachable, repo)
@@ -143,10 +162,10 @@ def resolve_commit(
 
 def remember_commit(repo: str, revision: str | None, commit: str) -> None:
     """Note in the client's cache which commit a branch or tag is, so that the name is known without a network."""
-    ref = _repo_cache(repo, "model") / "refs" / (revision or "main")
-    with suppress(OSError):
-        ref.parent.mkdir(parents=True, exist_ok=True)
-        ref.write_text(commit)
+    if revision == commit:
+        return
+    with suppress(CollapseError):
+        write_atomic(repo_cache(repo, "model") / "refs" / (revision or "main"), commit.encode())
 
 
 def hub_cache() -> Path:
@@ -158,9 +177,10 @@ def hub_cache() -> Path:
 
 @contextmanager
 def quiet_client() -> Iterator[None]:
-    """Keeps the client's own bars out of ours, and its guess that a disk will be full: that is told when it is."""
+    """Silence the client's progress bars and its low-disk warning; a full disk raises an error later."""
     from huggingface_hub import utils
 
+    guard_client()
     shown = not utils.are_progress_bars_disabled()
     if shown:
         utils.disable_progress_bars()
@@ -175,12 +195,12 @@ def quiet_client() -> Iterator[None]:
 
 def fetch_file(repo: str, name: str, commit: str, *, repo_type: str = "model", online: bool = True) -> Path | None:
     """One small file of a repository, or None where it has none or cannot be had; raises where the disk is full."""
-    from huggingface_hub import errors, hf_hub_download
+    from huggingface_hub import hf_hub_download
 
     try:
         with quiet_client():
             return Path(hf_hub_download(repo, name, repo_type=repo_type, revision=commit, local_files_only=not online))
-    except (errors.HTTPError, errors.HfHubHTTPError, errors.EntryNotFoundError, OSError, RuntimeError) as error:
+    except client_errors() as error:
         raise_if_full(error, hub_cache(), ANOTHER_CACHE)
         return None
 
@@ -191,21 +211,25 @@ def list_files(repo: str, commit: str, *, online: bool = True) -> list[str]:
     Raises:
         CollapseError: The Hub does not answer.
     """
-    from huggingface_hub import HfApi, errors
+    from huggingface_hub import HfApi
 
     if not online:
-        snapshot = _repo_cache(repo, "model") / "snapshots" / commit
+        snapshot = repo_cache(repo, "model") / "snapshots" / commit
         return [file.relative_to(snapshot).as_posix() for file in snapshot.rglob("*") if file.is_file()]
     try:
         return list(steadily(lambda: HfApi().list_repo_files(repo, revision=commit)))
-    except (errors.HTTPError, errors.HfHubHTTPError, OSError, RuntimeError) as error:
+    except client_errors() as error:
         raise CollapseError(f"{repo}: its files cannot be listed: {first_line(error)}") from error
 
 
-def _repo_cache(repo: str, repo_type: str) -> Path:
+def repo_cache(repo: str, repo_type: str = "model") -> Path:
+    """Where the client keeps what it downloads of a repository."""
     return hub_cache() / f"{repo_type}s--{repo.replace('/', '--')}"
 
 
 def _cached_commit(repo: str, revision: str | None, repo_type: str) -> str | None:
-    ref = _repo_cache(repo, repo_type) / "refs" / (revision or "main")
-    return ref.read_text().strip() if ref.is_file() else None
+    ref = repo_cache(repo, repo_type) / "refs" / (revision or "main")
+    with suppress(OSError, ValueError):  # none is there, or another program's half-written one
+        commit = ref.read_text().strip()
+        return commit if _COMMIT.fullmatch(commit) else None
+    return None

@@ -8,9 +8,12 @@ from typing import Any
 
 from collapse.errors import StoreError
 from collapse.files import canonical, sha256_of
-from collapse.layout import check_names, check_schema, check_sizes
+from collapse.layout import check_bounds, check_names, check_schema, check_sizes
+from collapse.reading import parse_json, read_bounded
 
 MANIFEST = "collapse.json"
+INCOMING = ".collapse-new"
+"""The folder in a store's folder where its new content lies, complete once it has a manifest, until it moves up."""
 VERSION = 1
 MANIFEST_LIMIT = 1 << 24
 """Bytes; one of a hundred files has 40,000."""
@@ -30,22 +33,44 @@ def render(manifest: Mapping[str, Any]) -> bytes:
 
 def is_store(path: str | Path) -> bool:
     """Whether a folder holds a store."""
-    return (Path(path) / MANIFEST).is_file()
+    return manifest_file(Path(path)).is_file()
+
+
+def manifest_file(path: Path) -> Path:
+    """The manifest of the store in a folder: that of its new content, where a killed command left it complete."""
+    incoming = path / INCOMING / MANIFEST
+    return incoming if incoming.is_file() else path / MANIFEST
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Read and check ``collapse.json``; raises as :meth:`Store.load`."""
-    file = path / MANIFEST
+    """Read and check the manifest of the store in a folder; raises as :meth:`Store.load`."""
+    file = manifest_file(path)
+    try:
+        return read_manifest_file(file)
+    except StoreError:
+        if file.is_file() or file.parent == path:
+            raise
+    return read_manifest_file(path / MANIFEST)  # it has just moved up
+
+
+def read_manifest_file(file: Path) -> dict[str, Any]:
+    """Read and check one manifest.
+
+    Raises:
+        StoreError: There is none at this place, or as :meth:`Store.load`.
+    """
+    path = file.parent
     if not file.is_file():
         if (path / "partial" / "state.json").is_file():
             raise StoreError(f"{path} is being collected, or was interrupted: run the same collapse collect again")
         raise StoreError(f"there is no store in {path} (no {MANIFEST})")
-    if file.stat().st_size > MANIFEST_LIMIT:
-        raise StoreError(f"{file} is too large to be a manifest ({file.stat().st_size:,} bytes)")
-    data = file.read_bytes()
+    try:
+        data = read_bounded(file, MANIFEST_LIMIT)
+    except (ValueError, OSError) as error:
+        raise StoreError(f"{file} is no manifest of a collapse store: {error}") from error
     altered = f"{file} was altered or is damaged: fetch or collect the store again"
     try:
-        manifest = json.loads(data)
+        manifest = parse_json(data)
         version = manifest["version"]
         if manifest["format"] != "collapse" or not isinstance(version, int) or version < 1:
             raise StoreError(f"{file} is no manifest of a collapse store")
@@ -56,6 +81,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{file} is of store format {version}, and this collapse reads up to {VERSION}: "
             "pip install -U linguistic-collapse"
         )
+    try:
+        check_bounds(manifest)
+    except StoreError as error:
+        raise StoreError(f"{file} cannot be used: {error}") from error
     try:
         sealed_part = {key: value for key, value in manifest.items() if key != "checksum"}
         content = {key: value for key, value in sealed_part.items() if key not in ("digest", "provenance")}

@@ -1,26 +1,21 @@
 """Parts of a collection into one store: training parts by merging moments, validation parts by adding counts."""
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from collapse.accumulate import ClassMoments, Side, Statistic
-from collapse.decisions import merge_validation
+from collapse.accumulate import ClassMoments, Statistic
 from collapse.errors import StoreError, UsageError
-from collapse.lock import locked
+from collapse.filling import drop
 from collapse.manifest import differences, is_store, now, spans
+from collapse.pieces import NOTHING, add_validation, filled_of, joined, of_validation, pieces_of, unlike
+from collapse.places import settled, writing
 from collapse.plugin_manager import plugins
 from collapse.provenance import command_line, versions
-from collapse.statistics import ValidationStatistics
 from collapse.store import LAYER, Store, build, load_same
-
-Run = tuple[int, int]
-NOTHING = Side(torch.zeros(0).long(), torch.zeros(0).double(), torch.zeros(0, 0).double())
-"""The sides that a validation statistic's merge is given: it has no use for counts and means."""
 
 
 def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
@@ -51,80 +46,11 @@ def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
     for part in parts:
         part.check()
     make = _merge_train if phase == "train" else _merge_validation
-    if not is_store(target):
-        with locked(target):
+    if not is_store(target) or not settled(target):
+        with writing(target):
             if not is_store(target):  # another process may have finished it just now
                 return make(ordered, target)
     return load_same(target, make(ordered, None))
-
-
-def means_hash(store: Store, layer: str = LAYER) -> str:
-    """sha256 of the raw bytes of (classes, counts, means): what a validation pass decided by."""
-    train = store.tensors("train", layer)
-    digest = hashlib.sha256()
-    for name in ("classes", "counts", "means"):
-        digest.update(train[name].contiguous().numpy().data)
-    return digest.hexdigest()
-
-
-def add_validation(
-    store: Store,
-    pieces: Sequence[tuple[Run, ValidationStatistics]],
-    statistics: dict[str, Statistic],
-    *,
-    path: Path | None,
-    about: dict[str, Any],
-    provenance: dict[str, Any],
-) -> Store:
-    """Put validation pieces, sorted by their runs of slices, beside a store's training files.
-
-    ``about`` holds the manifest's new content; its coverage of validation must already say which slices these are.
-    """
-    total = merge_validation([piece for _, piece in pieces])
-    files: dict[str, dict[str, Tensor]] = {
-        f"{LAYER}/validation.safetensors": {name: getattr(total, name) for name in vars(total)}
-    }
-    files |= {f"{LAYER}/{name}.safetensors": each.tensors() for name, each in statistics.items()}
-    kept = {name: entry for name, entry in store.manifest["files"].items() if name not in files}
-    if path != store.path:
-        files |= {name: _tensors(store, name) for name in kept}
-        kept = {}
-    return build(path, about, files, provenance=provenance, kept=kept)
-
-
-def pieces_of(store: Store) -> list[tuple[Run, ValidationStatistics]]:
-    """The validation results that a store holds, as a piece a run of slices.
-
-    Counts cannot be taken apart again: the first run carries them, the others only their chunks' totals.
-    """
-    validation = store.manifest["coverage"]["validation"]
-    if validation is None:
-        return []
-    whole = ValidationStatistics(**store.tensors("validation"))
-    runs = [(start, stop) for start, stop in validation["done"]]
-    length, chunks = validation["slice_chunks"], validation["chunks"]
-    rows = [min(stop * length, chunks) - start * length for start, stop in runs]
-    pieces = []
-    for index, (run, totals) in enumerate(zip(runs, whole.chunk_totals.split(rows), strict=True)):
-        counted = {name: value if index == 0 else value[:0] for name, value in vars(whole).items()}
-        counted["argmax_without_mean"] = whole.argmax_without_mean * (index == 0)
-        pieces.append((run, ValidationStatistics(**{**counted, "chunk_totals": totals})))
-    return pieces
-
-
-def joined(runs: Sequence[Run]) -> list[list[int]]:
-    """Runs of slices, sorted, with neighbours made one.
-
-    >>> joined([(4, 6), (0, 2), (2, 4), (8, 9)])
-    [[0, 6], [8, 9]]
-    """
-    done: list[list[int]] = []
-    for start, stop in sorted(runs):
-        if done and done[-1][1] == start:
-            done[-1][1] = stop
-        else:
-            done.append([start, stop])
-    return done
 
 
 def _comparable(store: Store) -> dict[str, Any]:
@@ -169,12 +95,27 @@ def _in_order(parts: Sequence[Store], phase: str) -> list[Store]:
     return list(dict.fromkeys(part for _, _, part in covered))
 
 
+def _mergeable(parts: Sequence[Store], phase: str) -> tuple[list[type[Statistic]], dict[str, str]]:
+    """The statistics that all parts hold alike, and why the others cannot be merged, with a warning."""
+    installed = plugins().statistics
+    kinds, dropped = [], dict[str, str]()
+    others = {kind.name for kind in installed.values() if kind.phase != phase}
+    if phase == "validation":
+        others |= {name for part in parts for name in part.manifest["statistics"]} - of_validation(*parts)
+    for name in sorted({name for part in parts for name in part.manifest["statistics"]} - others):
+        if name not in installed:
+            drop(dropped, name, "no plugin installed here can merge it")
+            continue
+        differ = next(((part, why) for part in parts if (why := unlike(part, installed[name]))), None)
+        if differ:
+            drop(dropped, name, f"{differ[0]} {differ[1]}")
+        else:
+            kinds.append(installed[name])
+    return kinds, dropped
+
+
 def _merge_train(parts: Sequence[Store], target: Path | None) -> Store:
-    kinds = [
-        kind
-        for name, kind in sorted(plugins().statistics.items())
-        if kind.phase == "train" and all(part.manifest["statistics"].get(name) == kind.version for part in parts)
-    ]
+    kinds, dropped = _mergeable(parts, "train")
     total: ClassMoments | None = None
     for part in parts:
         moments = _moments(part, kinds)
@@ -185,7 +126,7 @@ def _merge_train(parts: Sequence[Store], target: Path | None) -> Store:
     assert total is not None  # merge() saw at least one part
     s = total.statistics_so_far()
     first = parts[0].manifest
-    versions = {kind.name: kind.version for kind in kinds}
+    versions = dict(s.versions)
     files: dict[str, dict[str, Tensor]] = {
         f"{LAYER}/train.safetensors": {
             "classes": s.classes,
@@ -203,8 +144,9 @@ def _merge_train(parts: Sequence[Store], target: Path | None) -> Store:
         "corpus": first["corpus"],
         "coverage": {"train": train, "validation": None},
         "statistics": versions,
+        "statistics_by": dict(s.made_by),
     }
-    provenance = _provenance(parts)
+    provenance = _provenance(parts, dropped | total.statistics.dropped)
     return build(target, about, files, provenance=provenance)
 
 
@@ -229,33 +171,22 @@ def _classifier(parts: Sequence[Store], classes: Tensor) -> dict[str, Tensor]:
 
 def _merge_validation(parts: Sequence[Store], target: Path | None) -> Store:
     pieces = sorted((piece for part in parts for piece in pieces_of(part)), key=lambda piece: piece[0])
-    kinds = [
-        kind
-        for name, kind in sorted(plugins().statistics.items())
-        if kind.phase == "validation" and all(part.manifest["statistics"].get(name) == kind.version for part in parts)
-    ]
-    statistics = {}
-    for kind in kinds:
-        total = kind.from_tensors(parts[0].tensors(kind.name))
-        for part in parts[1:]:
-            total.merge(kind.from_tensors(part.tensors(kind.name)), NOTHING, NOTHING)
-        statistics[kind.name] = total
+    kinds, dropped = _mergeable(parts, "validation")
+    statistics = filled_of(parts[0], kinds, dropped=dropped)
+    for part in parts[1:]:
+        statistics.merge(filled_of(part, kinds), NOTHING, NOTHING)
     first = parts[0].manifest
     coverage = first["coverage"]
-    about = {name: first[name] for name in ("identity", "model", "corpus", "statistics")}
+    about = {name: first[name] for name in ("identity", "model", "corpus")}
     about["coverage"] = {
         **coverage,
         "validation": {**coverage["validation"], "done": joined([run for run, _ in pieces])},
     }
-    provenance = _provenance(parts)
+    provenance = _provenance(parts, statistics.dropped)
     return add_validation(parts[0], pieces, statistics, path=target, about=about, provenance=provenance)
 
 
-def _provenance(parts: Sequence[Store]) -> dict[str, Any]:
+def _provenance(parts: Sequence[Store], dropped: Mapping[str, str]) -> dict[str, Any]:
     made = [part.manifest["provenance"] for part in parts]
-    return {"merged": now(), "versions": versions(), "command": command_line(), "parts": made}
-
-
-def _tensors(store: Store, file: str) -> dict[str, Tensor]:
-    layer, name = file.removesuffix(".safetensors").split("/")
-    return store.tensors(name, layer)
+    more = {"dropped_statistics": dict(dropped)} if dropped else {}
+    return more | {"merged": now(), "versions": versions(), "command": command_line(), "parts": made}

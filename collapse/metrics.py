@@ -6,69 +6,34 @@ class and a pair metric a value a pair of classes, of which one or more *measure
 be called, tested and doctested like any other function. Nothing here imports torch.
 """
 
-import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from types import EllipsisType
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import EllipsisType, NoneType
+from typing import Any, Literal, TypeVar, get_args
 
-from collapse.errors import PluginError
+from collapse.errors import PluginError, near_names
+from collapse.measures import CoV as CoV
+from collapse.measures import Limit, Measure, check_measures, limit_at, name_of
+from collapse.measures import LogMeanExp as LogMeanExp
+from collapse.measures import Mean as Mean
+from collapse.measures import MeanLog as MeanLog
+from collapse.measures import Std as Std
 
-Limit = float | Callable[[int, int], float | None] | None
-"""A number, or a function of (C, d), or None where there is none."""
-
-Over = Literal["all", "distinct", "directions", "distinct_directions", "distinct_uncentred_directions"]
+PairOver = Literal["all", "distinct", "directions", "distinct_directions", "distinct_uncentred_directions"]
+Over = PairOver | Literal["dual_directions"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 _DECLARATION = "__collapse_declaration__"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One named number taken of the values of a class or pair metric.
-
-    Attributes:
-        name: Its measurement name, such as ``nc2.interference``.
-        towards: Its value at full collapse: a number, a function of (C, d), or None.
-        reachable: What C classes in d dimensions can reach, where that differs: a number or a function of (C, d).
-        scale: How it answers h → s·h: it becomes s**scale times itself; None where it follows no power.
-            ``...`` takes what the metric declares.
-        times: Multiplies the measure by a function of the statistics, such as the mean squared norm.
-    """
-
-    name: str
-    towards: Limit = None
-    reachable: Limit = None
-    scale: float | EllipsisType | None = ...
-    times: Callable[[Any], Any] | None = None
-
-
-class Mean(Measure):
-    """The arithmetic mean over classes or pairs."""
-
-
-class Std(Measure):
-    """The population standard deviation (ddof 0) over classes or pairs."""
-
-
-class CoV(Measure):
-    """The coefficient of variation, std / mean, with the mean's sign."""
-
-
-class MeanLog(Measure):
-    """The mean natural logarithm; values of exactly 0 are left out and counted."""
-
-
-@dataclass(frozen=True)
-class LogMeanExp(Measure):
-    """(1/s)·log mean exp(s·x): a power mean that cannot overflow.
-
-    Attributes:
-        exponent: s as a function of (C, d); the measure is null where s ≤ 0.
-    """
-
-    exponent: Callable[[int, int], float] = field(default=lambda classes, dim: 1.0)
+_OVER = {"scalar": ("all",), "class": ("all", "directions", "dual_directions"), "pair": get_args(PairOver)}
+_ABOUT: dict[str, tuple[type, ...]] = {
+    "version": (int,),
+    "source": (str,),
+    "equation": (str,),
+    "property_name": (str,),
+    "scale": (int, float, NoneType),
+    "translation": (bool,),
+    "rotation": (bool,),
+}
 
 
 @dataclass(frozen=True)
@@ -103,6 +68,11 @@ class Metric:
     def module(self) -> str:
         """Where it is defined, for messages."""
         return self.function.__module__
+
+    @property
+    def called(self) -> str:
+        """The function's full name, for messages."""
+        return f"{self.module}.{name_of(self.function)}"
 
     @property
     def summary(self) -> str:
@@ -180,10 +150,11 @@ def class_metric(
     Args:
         needs: What it reads (see :func:`metric`).
         measures: The measurements: ``Mean("nc3.self_duality", towards=1.0)`` and so on.
-        over: "all", or "directions" to leave out classes whose centred mean is zero.
+        over: "all", "directions" to leave out classes whose centred mean is zero, or "dual_directions" to leave out
+            those whose classifier row is zero too: their value is nan.
         **about: version, source, equation, property_name, scale, translation, rotation.
     """
-    return lambda function: _attach(function, "class", needs, tuple(measures), over=over, **about)
+    return lambda function: _attach(function, "class", needs, measures, over=over, **about)
 
 
 def pair_metric(
@@ -199,7 +170,7 @@ def pair_metric(
             "distinct_uncentred_directions" (the same without centring).
         **about: version, source, equation, property_name, scale, translation, rotation.
     """
-    return lambda function: _attach(function, "pair", needs, tuple(measures), over=over, **about)
+    return lambda function: _attach(function, "pair", needs, measures, over=over, **about)
 
 
 def analysis(name: str) -> Callable[[Function], Function]:
@@ -219,28 +190,53 @@ def declaration(function: Any) -> Any:
         PluginError: It was not declared.
     """
     found = getattr(function, _DECLARATION, None)
-    if found is None:
-        name = getattr(function, "__qualname__", repr(function))
+    if not isinstance(found, Metric | Analysis):
+        name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
         raise PluginError(f"{name} is not declared: decorate it with @metric, @class_metric, @pair_metric or @analysis")
     return found
 
 
-def limit_at(limit: Limit, classes: int, dim: int) -> float | None:
-    """The value of a limit for C classes in d dimensions.
+def limits_of(
+    metric: Metric, measure: Measure, classes: int, dim: int, measured: Mapping[str, float | None] | None = None
+) -> tuple[dict[str, float | None], str | None]:
+    """Both limits of a measure, by keyword, and what is wrong with one; such a limit is None.
 
-    >>> limit_at(lambda classes, dim: -1 / (classes - 1), 5, 2)
-    -0.25
+    ``measured`` is a row's measurements, for a limit that depends on them.
+
+    Returns:
+        ``{"towards": …, "reachable": …}``, and an error in a line or None.
     """
-    return limit(classes, dim) if callable(limit) else limit
+    limits, problem = {}, None
+    for keyword in ("towards", "reachable"):
+        try:
+            limits[keyword] = limit_at(getattr(measure, keyword), classes, dim, measured)
+        except PluginError as error:
+            limits[keyword] = None
+            problem = f"{keyword}= of {measure.name} ({metric.called}) is not shown: {error}"
+    return limits, problem
 
 
-def _attach(
-    function: Function, kind: Any, needs: Sequence[str], measures: tuple[Measure, ...], **about: Any
-) -> Function:
-    for measure in measures:
-        if not _NAME.fullmatch(measure.name):
-            raise PluginError(
-                f"{measure.name!r} is no measurement name: use lower-case letters, digits, _ and dots, as in nc2.norm"
-            )
-    setattr(function, _DECLARATION, Metric(kind, function, tuple(needs), measures, **about))
+def _attach(function: Function, kind: Any, needs: Sequence[str], measures: Any, **about: Any) -> Function:
+    called = f"{getattr(function, '__module__', '?')}.{name_of(function)}"
+    try:
+        check_measures(kind, measures)
+        _check_about(kind, needs, about)
+    except PluginError as error:
+        raise PluginError(f"the declaration of {called} is wrong: {error}") from error
+    setattr(function, _DECLARATION, Metric(kind, function, tuple(needs), tuple(measures), **about))
     return function
+
+
+def _check_about(kind: str, needs: Any, about: dict[str, Any]) -> None:
+    if isinstance(needs, str) or not all(isinstance(need, str) for need in needs):
+        raise PluginError(f"needs={needs!r:.60}: give a list of names, such as ['means']")
+    choices = {"over": _OVER[kind], "better": ("lower", "higher", None)}
+    for keyword, allowed in choices.items():
+        if keyword in about and about[keyword] not in allowed:
+            near = near_names(str(about[keyword]), [each for each in allowed if each])
+            raise PluginError(f"{keyword}={about[keyword]!r:.40}: there is no such choice; {near}")
+    for keyword, kinds in _ABOUT.items():
+        if keyword in about and (type(about[keyword]) not in kinds):
+            raise PluginError(f"{keyword}={about[keyword]!r:.40}: give {' or '.join(kind.__name__ for kind in kinds)}")
+    if about.get("vector") is not None and not callable(about["vector"]):
+        raise PluginError(f"vector={about['vector']!r:.40}: give a function of the statistics")

@@ -1,7 +1,6 @@
 """A causal language model: what it is without loading it, then loaded, with its classifier, run without logits."""
 
 import logging
-import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -9,16 +8,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.checkpoints import check_code, loading_error, pickled_files
+from collapse.checkpoints import (
+    check_adapter,
+    check_code,
+    check_kernels,
+    check_loaded,
+    check_token_ids,
+    checkpoint_files,
+    loading_error,
+    quiet_transformers,
+)
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.files import ANOTHER_CACHE, raise_if_full
 from collapse.hub import hub_cache
-from collapse.plugin_manager import plugins
-from collapse.references import config_of
+from collapse.preparing import prepare
+from collapse.references import config_of, watch_tokenizer, watch_weights
+from collapse.sizes import check_size
 
 if TYPE_CHECKING:
     from collapse.references import ModelReference
@@ -27,9 +35,10 @@ log = logging.getLogger("collapse")
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
-# How far h·Wᵀ + b may lie from the model's own logits, as a share of the largest: rounding only.
-_HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
-_CHECKED_TOKENS = 256
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: a smaller batch may do."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "allocate memory" in str(error)
 
 
 class _HeadReached(Exception):
@@ -82,7 +91,7 @@ class LanguageModel:
         self._captured.clear()
         handle = self.model.get_output_embeddings().register_forward_pre_hook(self._capture)
         try:
-            self.model(input_ids=tokens_BT.to(self.device), use_cache=False)
+            self.run(tokens_BT)
         except _HeadReached:
             return self._captured.pop()
         finally:
@@ -91,49 +100,27 @@ class LanguageModel:
             f"{type(self.model).__name__} does not call its output embedding, so its top-layer embeddings are not known"
         )
 
+    def run(self, tokens_BT: Int[Tensor, "B T"]) -> Any:
+        """What the model itself gives for some tokens.
+
+        Raises:
+            CollapseError: Its code failed. (What says that memory ran out is passed on as it is.)
+        """
+        try:
+            return self.model(input_ids=tokens_BT.to(self.device), use_cache=False)
+        except _HeadReached:
+            raise
+        except Exception as error:  # anybody's configuration
+            if out_of_memory(error):
+                raise
+            raise CollapseError(
+                f"{type(self.model).__name__} cannot be run on {len(tokens_BT)} × {tokens_BT.shape[1]} tokens: "
+                f"{type(error).__name__}: {first_line(error)}; check its config.json and --model-arg"
+            ) from error
+
     def _capture(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self._captured.append(inputs[0])
         raise _HeadReached
-
-    @torch.inference_mode()
-    def check_head(self, tokens_BT: Int[Tensor, "B T"]) -> None:
-        """Compare h·Wᵀ + b with the model's own logits on a piece of the first batch.
-
-        Raises:
-            CollapseError: The model does something else between h and its logits, such as scaling or capping them.
-        """
-        tokens = tokens_BT[:1, :_CHECKED_TOKENS]
-        h = self.embeddings(tokens)
-        if not torch.isfinite(h).all():
-            return  # accumulating will name the chunk and the sample
-        logits = self.model(input_ids=tokens.to(self.device), use_cache=False).logits.double()
-        ours = F.linear(h, self.weight, self.bias).double()
-        largest = float(logits.abs().max())
-        if not math.isfinite(largest):
-            raise CollapseError(f"{type(self.model).__name__} gives logits that are NaN or infinite: check its weights")
-        if ours.shape == logits.shape and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[h.dtype] * largest:
-            return
-        guilty = {
-            name: value
-            for name, value in self.model.config.to_dict().items()
-            if value not in (None, 1, 1.0) and name in _LOGIT_SETTINGS
-        }
-        because = f" (its configuration says {', '.join(f'{k}={v}' for k, v in guilty.items())})" if guilty else ""
-        ratio = float((ours * logits).sum() / (ours * ours).sum()) if ours.shape == logits.shape else float("nan")
-        raise CollapseError(
-            f"{type(self.model).__name__} does not decide by ⟨w, h⟩ + b: its logits are about {ratio:.4g} times "
-            f"the product of its embeddings and its output embedding, and not equal to it{because}. Neural collapse is "
-            "defined for a plain linear head: this model cannot be measured"
-        )
-
-
-_LOGIT_SETTINGS = (
-    "final_logit_softcapping",
-    "logit_scale",
-    "logits_scaling",
-    "lm_head_multiplier",
-    "mup_width_scale",
-)
 
 
 def load_model(
@@ -158,13 +145,18 @@ def load_model(
         fast_attention: Let plugins swap in an equal, faster attention (``collapse_prepare_model``).
 
     Raises:
-        CollapseError: It cannot be loaded, or has no output embedding.
+        CollapseError: It cannot be loaded, lacks weights, changes meanwhile, or has no output embedding.
     """
     import transformers
 
     target = pick_device(device)
+    arguments = dict(model_args or {})
+    watch = watch_weights(reference, arguments)
     if not trust_remote_code:
-        check_code(reference, config_of(reference), "architectures", "AutoModelForCausalLM", "AutoConfig")
+        config = config_of(reference)
+        check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
+        check_kernels(reference, config, arguments)
+    check_adapter(reference)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     if deterministic:
@@ -172,8 +164,8 @@ def load_model(
         torch.use_deterministic_algorithms(True)
     # transformers would have a service of the Hub convert a pickled checkpoint, in the background and unasked
     os.environ["DISABLE_SAFETENSORS_CONVERSION"] = "1"
-    arguments = dict(model_args or {})
-    pickled = pickled_files(reference, arguments)
+    names = checkpoint_files(reference, arguments)
+    pickled = [] if arguments.get("gguf_file") else [name for name in names if not name.endswith(".safetensors")]
     if pickled:
         log.warning(
             "%s has only a pickled checkpoint (%s); loaded through torch's weights_only unpickler",
@@ -181,24 +173,33 @@ def load_model(
             ", ".join(pickled),
         )
     if not arguments.get("gguf_file"):
+        if not trust_remote_code:
+            with quiet_transformers():
+                check_size(reference, names, arguments)
         arguments["use_safetensors"] = not pickled  # told, so that a lost connection does not make it try the other
     with quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the unpickler, about what it refuses a moment later
         try:
-            model = transformers.AutoModelForCausalLM.from_pretrained(
+            model, info = transformers.AutoModelForCausalLM.from_pretrained(
                 reference.location,
                 revision=reference.revision,
                 local_files_only=not reference.online,
                 dtype=getattr(torch, dtype),
                 trust_remote_code=trust_remote_code,
                 weights_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below, by name
                 **arguments,
             )
         except Exception as error:  # anybody's files, which many libraries read, each with errors of its own
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, "a causal language model", error, pickled) from error
+    check_loaded(reference, model, info)
     # a checkpoint may carry layers in other dtypes than asked for (dequantized GGUF norms, for one)
     model = model.to(device=target, dtype=getattr(torch, dtype)).eval()
+    if target.type == "cpu":
+        _leave_files(model)
+    watch.check()
     head = model.get_output_embeddings()
     if head is None or getattr(head, "weight", None) is None or head.weight.dim() != 2:
         raise CollapseError(
@@ -207,8 +208,16 @@ def load_model(
     inputs = model.get_input_embeddings()
     rows = inputs.weight.shape[0] if inputs is not None else head.weight.shape[0]
     bias = getattr(head, "bias", None)
-    attention = (plugins().prepare(model) if fast_attention else None) or model.config._attn_implementation or "own"
-    return LanguageModel(model, head.weight.detach(), None if bias is None else bias.detach(), rows, attention)
+    own = model.config._attn_implementation or "own"
+    loaded = LanguageModel(model, head.weight.detach(), None if bias is None else bias.detach(), rows, own)
+    loaded.attention = (prepare(loaded) if fast_attention else None) or own
+    return loaded
+
+
+def _leave_files(model: torch.nn.Module) -> None:
+    """Copy the weights out of their files, which stay mapped on the CPU: a file written later would change them."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
 
 
 def load_tokenizer(
@@ -226,9 +235,11 @@ def load_tokenizer(
 
     if not trust_remote_code:
         check_code(reference, config_of(reference, "tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
+    check_token_ids(reference)
+    watch = watch_tokenizer(reference, model_args)
     with quiet_transformers():
         try:
-            return transformers.AutoTokenizer.from_pretrained(
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
                 reference.location,
                 revision=reference.revision,
                 local_files_only=not reference.online,
@@ -239,6 +250,8 @@ def load_tokenizer(
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             made = loading_error(reference, "a tokenizer", error)
             raise CollapseError(f"{made}. Or name another with --tokenizer") from error
+    watch.check()
+    return tokenizer
 
 
 def pick_device(device: str) -> torch.device:
@@ -251,7 +264,7 @@ def pick_device(device: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         target = torch.device(device)
-        torch.empty(0, device=target)
+        torch.zeros(1, device=target).item()  # what cannot be read back, such as "meta", cannot be computed on
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"no device {device!r} here: {first_line(error)}; use --device cpu or auto") from error
     return target
@@ -261,20 +274,3 @@ def check_dtype(dtype: str) -> None:
     """Refuse an unknown dtype by name."""
     if dtype not in DTYPES:
         raise UsageError(f"no dtype is called {dtype!r}; {near_names(dtype, DTYPES)}")
-
-
-class quiet_transformers:  # noqa: N801  # used as a function
-    """Keeps transformers' own warnings and bars out of ours while something loads."""
-
-    def __enter__(self) -> None:
-        from transformers.utils import logging
-
-        self._verbosity = logging.get_verbosity()
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-
-    def __exit__(self, *_: object) -> None:
-        from transformers.utils import logging
-
-        logging.set_verbosity(self._verbosity)
-        logging.enable_progress_bar()

@@ -7,22 +7,25 @@ num_proc=shards)`` gives, which itself may answer with a cached result of anothe
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from collapse.errors import CollapseError, UsageError
 from collapse.files import ANOTHER_HOME, sha256_file, sha256_of, write_error
+from collapse.reading import read_json
 from collapse.reporting import Report
+from collapse.scratch import scratch
 from collapse.text import Corpus, load_rows, texts
 
 _MAP = 1000
-_FORMAT = 1
+_PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "cache_dir")
+_FORMAT = 2  # in format 1 the rows of files could be those of other content
 
 Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
 
@@ -90,7 +93,7 @@ def pack(
         corpus: Which text.
         tokenizer: Called plainly, ``tokenizer(texts)["input_ids"]``, with its default special tokens.
         chunk_length: T.
-        tokenizer_hash: Identifies the tokenizer in the cache.
+        tokenizer_hash: Hash of the tokenizer's files; with what was made of them it identifies it in the cache.
         cache: Folder of the cache.
         shards: Contiguous shards of the rows.
         eos_between: Put the tokenizer's end-of-text token after each text.
@@ -102,10 +105,11 @@ def pack(
         UsageError: An unknown split or column, or ``eos_between`` with a tokenizer that has no such token.
     """
     tokenize = _tokenize(tokenizer, eos_between)
-    about = {
+    about: dict[str, Any] = {
         "format": _FORMAT,
         "corpus": corpus.identity(),
         "tokenizer": tokenizer_hash,
+        "loaded": _loaded(tokenizer),
         "chunk_length": chunk_length,
         "shards": shards,
         "eos_between": eos_between,
@@ -117,8 +121,12 @@ def pack(
         if tokens is not None:
             return Chunks(tokens[:max_chunks])
     folder = some if max_chunks else whole
-    rows = load_rows(corpus, cache)
-    _write(folder, about, _chunks(rows, corpus, tokenize, chunk_length, shards, max_chunks, progress))
+    try:
+        with scratch(cache / "chunks", option="COLLAPSE_HOME") as place:
+            rows = load_rows(corpus, _made(place / "text"))
+            _write(folder, about, _chunks(rows, corpus, tokenize, chunk_length, shards, max_chunks, progress), place)
+    except OSError as error:
+        raise write_error(folder, error, other=ANOTHER_HOME) from error
     tokens = _cached(folder)
     assert tokens is not None  # it was written just now
     return Chunks(tokens)
@@ -167,36 +175,47 @@ def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
     return lambda some: [[*row, eos] for row in tokenizer(some, verbose=False)["input_ids"]]
 
 
-def _write(folder: Path, about: dict[str, Any], chunks: Iterator[np.ndarray]) -> None:
+def _loaded(tokenizer: Any) -> str:
+    """Hash of what a tokenizer was made of: its files, options of loading and defaults of the library together."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    options = {
+        name: value if isinstance(value, str | int | float | bool | NoneType) else type(value).__name__
+        for name, value in (getattr(tokenizer, "init_kwargs", None) or {}).items()
+        if name not in _PLACES
+    }
+    special = getattr(tokenizer, "special_tokens_map", None) or {}
+    made = [type(tokenizer).__name__, backend.to_str() if backend is not None else None, options]
+    return sha256_of([*made, {name: str(value) for name, value in special.items()}])
+
+
+def _write(folder: Path, about: dict[str, Any], chunks: Iterator[np.ndarray], place: Path) -> None:
     """Stream chunks into a folder that appears whole or not at all."""
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    partial = _made(place / "chunks")
+    shape = [0, about["chunk_length"]]
+    with (partial / "tokens.bin").open("wb") as file:
+        for some in chunks:
+            file.write(some.astype("<i4").tobytes())
+            shape[0] += len(some)
+    record = {**about, "shape": shape, "sha256": sha256_file(partial / "tokens.bin", remember=False)}
+    (partial / "chunks.json").write_text(json.dumps(record, indent=1))
     try:
-        partial.mkdir(parents=True, exist_ok=True)
-        shape = [0, about["chunk_length"]]
-        with (partial / "tokens.bin").open("wb") as file:
-            for some in chunks:
-                file.write(some.astype("<i4").tobytes())
-                shape[0] += len(some)
-        digest = sha256_file(partial / "tokens.bin", remember=False)
-        record = {**about, "shape": shape, "sha256": digest}
-        (partial / "chunks.json").write_text(json.dumps(record, indent=1))
-        try:
+        partial.replace(folder)
+    except OSError:
+        if _cached(folder) is None:  # else another process has just packed the same
+            shutil.rmtree(folder, ignore_errors=True)
             partial.replace(folder)
-        except OSError:
-            if _cached(folder) is None:  # else another process has just packed the same
-                shutil.rmtree(folder, ignore_errors=True)
-                partial.replace(folder)
-    except OSError as error:
-        raise write_error(folder, error, other=ANOTHER_HOME) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def _cached(folder: Path) -> np.ndarray | None:
     """The chunks in a folder, or None where there are none, or not what was written."""
     file = folder / "tokens.bin"
     try:
-        record = json.loads((folder / "chunks.json").read_text())
+        record = read_json(folder / "chunks.json")
         rows, length = record["shape"]
         if file.stat().st_size != 4 * rows * length or sha256_file(file) != record["sha256"]:
             return None

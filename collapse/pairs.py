@@ -11,10 +11,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse.errors import CollapseError
-from collapse.metrics import CoV, LogMeanExp, MeanLog, Measure, Metric, Std
+from collapse.errors import PluginError
+from collapse.guarding import Watch, Wrote, guest
+from collapse.lending import settle, tensors_of
+from collapse.metrics import CoV, LogMeanExp, MeanLog, Measure, Metric, Std, limit_at
+from collapse.probing import probe
+from collapse.returned import as_tile
 from collapse.statistics import EmbeddingStatistics
 from collapse.tiles import Pair, Points
+
+# What each ``over`` leaves out where it is zero.
+_ROUNDED = {
+    "distinct": "sqdist",
+    "distinct_directions": "unit_sqdist",
+    "distinct_uncentred_directions": "uncentred_unit_sqdist",
+}
 
 
 @dataclass(frozen=True)
@@ -22,12 +33,14 @@ class Sweep:
     """What one sweep gives.
 
     Attributes:
-        metrics: For each metric its measures, or the exception that its function raised.
+        metrics: For each metric its measures, or the exception that says what is wrong with its function.
         close_pairs: Pairs of unequal means closer than the embeddings' rounding, counted where ``sqdist`` is used.
+        rounded: Pairs that differ by no more than the rounding of float64, by the ``over`` that leaves them out.
     """
 
     metrics: list["Swept | Exception"]
     close_pairs: int
+    rounded: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -39,6 +52,7 @@ class Swept:
         left_out: Pairs left out, by measurement name (only where there are any).
         mean, std: Of the pair function itself.
         rows: Mean over the other classes, shape (C,); nan for a class without a pair.
+        cast: The dtype that the function returned where it is a less exact one than the sweep's, or None.
     """
 
     values: dict[str, float]
@@ -46,6 +60,20 @@ class Swept:
     mean: float
     std: float
     rows: Float[Tensor, " C"]
+    cast: str | None = None
+
+
+class SweepStopped(PluginError):
+    """A pair metric wrote to the statistics themselves: nothing that follows could be trusted.
+
+    Attributes:
+        wanted: The metric with its measures, as given.
+        error: What it wrote to.
+    """
+
+    def __init__(self, wanted: tuple[Metric, Sequence[Measure]], error: Wrote) -> None:
+        super().__init__(f"{wanted[0].called}: {error}")
+        self.wanted, self.error = wanted, error
 
 
 def sweep(
@@ -64,35 +92,60 @@ def sweep(
         tile: Classes a side of a tile; None for 512, whose fields stay in a CPU's cache, or 4,096 on a GPU.
         dtype: float64, or float32 for a quick look (distances are then redone sooner).
         progress: Called as progress(what, tiles done, tiles).
+
+    Raises:
+        SweepStopped: A metric wrote to the statistics.
     """
     tile = tile or (512 if s.means.device.type == "cpu" else 4096)
     _let_malloc_keep_tiles()
+    settle(s)
     points = Points.of(s, dtype)
-    tallies: list[_Tally | Exception] = [_Tally(s, metric, measures, dtype) for metric, measures in wanted]
+    tallies = [_start(s, metric, measures) for metric, measures in wanted]
+    watch = Watch(tensors_of(s) | points.tensors())
     gram = torch.empty(tile * tile, dtype=dtype, device=s.means.device)
-    close_pairs = 0
+    close_pairs, rounded = 0, dict.fromkeys(_ROUNDED, 0)
     walk = list(tiles(s.n_classes, tile))
     for done, (rows, columns) in enumerate(walk):
         a_Rd, b_Sd = points.means[rows], points.means[columns]
         out = gram[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
         pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
+        close, equal = 0, dict.fromkeys(_ROUNDED.values(), 0)
         for index, tally in enumerate(tallies):
             if isinstance(tally, Exception):
                 continue
             try:
-                tally.add(pair, rows, columns)
+                with guest():
+                    returned = tally.metric.function(pair)
+                tally.add(returned, pair, rows, columns)
             except Exception as error:  # a plugin's function: it costs its own measurements only
                 tallies[index] = error
-        close_pairs += pair.close_pairs
+            close = max(close, pair.close_pairs)
+            equal |= pair.rounded  # a pair that is made anew below may not compute all fields again
+            if pair.written():
+                tallies[index] = Wrote(pair.written())
+                pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
+            if watch.written():
+                raise SweepStopped(wanted[index], Wrote(watch.written()))
+        close_pairs += close
+        for over, field in _ROUNDED.items():
+            rounded[over] += equal[field]
         if progress:
             progress("sweeping pairs", done + 1, len(walk))
-    return Sweep([each if isinstance(each, Exception) else each.result() for each in tallies], close_pairs)
+    return Sweep([each if isinstance(each, Exception) else each.result() for each in tallies], close_pairs, rounded)
+
+
+def _start(s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure]) -> "_Tally | Exception":
+    try:
+        probe(metric, s)
+        return _Tally(s, metric, measures)
+    except Exception as error:  # as above
+        return error
 
 
 class _Tally:
     """Running (n, mean, M2), row sums and the rarer sums of one pair metric."""
 
-    def __init__(self, s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], dtype: torch.dtype) -> None:
+    def __init__(self, s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure]) -> None:
         self.s, self.metric, self.measures = s, metric, measures
         self.n, self.mean, self.squares = 0, 0.0, 0.0
         self.left_out = 0
@@ -100,15 +153,17 @@ class _Tally:
         self.row_missing = torch.zeros_like(self.row_sums)
         self.log_n, self.log_sum, self.zeros = 0, 0.0, 0
         self.powers = {
-            m.name: _PowerMean(m.exponent(s.n_classes, s.dim)) for m in measures if isinstance(m, LogMeanExp)
+            m.name: _PowerMean(limit_at(m.exponent, s.n_classes, s.dim) or 0.0)
+            for m in measures
+            if isinstance(m, LogMeanExp)
         }
+        self.cast: str | None = None
         self.takes_logs = any(isinstance(m, MeanLog) for m in measures)
 
-    def add(self, pair: Pair, rows: slice, columns: slice) -> None:
-        values = self.metric.function(pair)
-        if not isinstance(values, Tensor) or values.shape != pair.gram.shape:
-            shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-            raise CollapseError(f"a pair metric must return a tile of shape {tuple(pair.gram.shape)}, not {shape}")
+    def add(self, returned: object, pair: Pair, rows: slice, columns: slice) -> None:
+        values = as_tile(returned, pair.gram)
+        if isinstance(returned, Tensor) and returned.dtype != values.dtype and returned.is_floating_point():
+            self.cast = str(returned.dtype).removeprefix("torch.")
         skip = pair.left_out(self.metric.over)
         diagonal = pair.diagonal
         if diagonal:  # both triangles are there: halve the sums, leave out the diagonal
@@ -174,7 +229,7 @@ class _Tally:
             if left:
                 left_out[measure.name] = left
         pairs = self.s.n_classes - self.row_missing  # the diagonal counts as missing once
-        return Swept(values, left_out, mean, std, self.row_sums / pairs)
+        return Swept(values, left_out, mean, std, self.row_sums / pairs, self.cast)
 
 
 class _PowerMean:

@@ -1,23 +1,26 @@
-"""The state of an unfinished collection: what a killed run goes on from.
+"""The state of an unfinished collection: what a killed run resumes from.
 
 Each finished slice writes ``partial/<phase>-<slices>.safetensors``; then ``partial/state.json`` is renamed to point at
-it; then the older one goes. Whenever the process dies, state.json names a whole file.
+it; then the older one is removed. Whenever the process dies, state.json names a whole file. Only files that a
+state.json names are ever removed.
 """
 
-import json
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_origin
 
 from collapse.errors import StoreError
 from collapse.files import canonical, described, read_tensors, tensor_bytes, write_atomic
 from collapse.manifest import differences
+from collapse.reading import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+PARTIAL = "partial"
+_STATE = "state.json"
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,11 @@ class Progress:
         batch_size: Chunks a batch in use.
         identity: Of what is collected.
         means: Hash of the class means that a validation pass decides by, or None.
-        file, entry: The tensor file and its manifest entry.
+        file, entry: The tensor file and its manifest entry; empty before the first slice is done.
+        chunks, slice_chunks: Of the text, and of a slice; None in a state of an earlier version.
+        first_batch: Chunks a batch as asked for; None as above.
+        made_by: Which distribution's plugin fills each statistic.
+        dropped: Why a statistic is no longer filled, by name.
     """
 
     phase: str
@@ -42,60 +49,113 @@ class Progress:
     means: str | None
     file: str
     entry: dict[str, Any]
+    chunks: int | None = None
+    slice_chunks: int | None = None
+    first_batch: int | None = None
+    made_by: dict[str, str] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            kind: Any = dict if get_origin(each.type) is dict else each.type
+            if not isinstance(getattr(self, each.name), kind):
+                raise TypeError(f"{each.name} is {getattr(self, each.name)!r}")
+        if self.file and self.file not in self.names():
+            raise ValueError(f"{self.file} is no file of this phase")
+
+    def names(self) -> set[str]:
+        """Tensor files that may be there: this one, its forerunner, and the one that is written next."""
+        done = {each for each in (self.done - 1, self.done, self.done + 1) if each > self.start}
+        return {_name(self.phase, self.start, each) for each in done}
 
 
 class Partial:
     """The folder ``partial/`` of a store being collected."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "partial"
+        self.folder = folder / PARTIAL
 
     def read(self) -> Progress | None:
-        """How far the last run came, or None where there is nothing to go on from.
+        """How far the last run came, or None where no state was written.
 
         Raises:
-            StoreError: state.json is damaged.
+            StoreError: state.json is damaged, or is none of ours.
         """
-        file = self.folder / "state.json"
+        file = self.folder / _STATE
         if not file.is_file():
             return None
         try:
-            return Progress(**json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, TypeError, OSError) as error:
-            raise StoreError(f"{file} is damaged: delete {self.folder} to collect again from the start") from error
+            return Progress(**read_json(file))
+        except (ValueError, TypeError, OSError, RecursionError) as error:
+            raise StoreError(
+                f"{file} is damaged, or no state of a collection: choose another --store, or delete {self.folder} to "
+                "collect again from the start"
+            ) from error
 
     def tensors(self, progress: Progress) -> dict[str, "Tensor"]:
         """The tensors of a state; raises StoreError where they were altered."""
         return read_tensors(self.folder / Path(progress.file).name, progress.entry, remember=False)
 
     def check(self, progress: Progress, identity: Mapping[str, Any], start: int, stop: int) -> None:
-        """Refuse to go on with another collection's state, naming the fields.
+        """Refuse to resume another collection's state, naming the fields. Statistics are no reason to refuse.
 
         Raises:
             StoreError: The identities or the parts differ.
         """
-        differ = differences(progress.identity, identity)
+        differ = differences({**progress.identity, "statistics": None}, {**identity, "statistics": None})
         if (progress.start, progress.stop) != (start, stop):
             differ.append(f"slices: {progress.start + 1}–{progress.stop} and {start + 1}–{stop}")
         if differ:
             raise StoreError(
                 f"{self.folder.parent} holds an unfinished collection that differs in {'; '.join(differ)} "
-                "(there and now). Give the same options to go on with it, or another --store"
+                "(there and now). Give the same options to resume it, choose another --store, or delete "
+                f"{self.folder} to start again"
             )
+
+    def begin(self, **progress: Any) -> None:
+        """Write the state of a collection that has finished no slice yet."""
+        state = Progress(**progress, done=progress["start"], file="", entry={})
+        write_atomic(self.folder / _STATE, canonical(asdict(state)))
 
     def write(self, tensors: Mapping[str, "Tensor"], **progress: Any) -> None:
         """Replace the state by a newer one, in an order that a kill at any moment leaves whole."""
-        name = f"{progress['phase']}-{progress['start'] + 1}-{progress['done']}.safetensors"
+        name = _name(progress["phase"], progress["start"], progress["done"])
         data = tensor_bytes(tensors)
         write_atomic(self.folder / name, data)
         state = Progress(**progress, file=name, entry=described(data))
-        write_atomic(self.folder / "state.json", canonical(asdict(state)))
-        for older in self.folder.glob("*.safetensors*"):
-            if older.name != name:
-                older.unlink(missing_ok=True)
+        write_atomic(self.folder / _STATE, canonical(asdict(state)))
+        self._remove(state.names() - {name})
+
+    def tidy(self, progress: Progress) -> None:
+        """Remove the files that a state follows or comes before, which a kill may have left."""
+        self._remove(progress.names() - {progress.file})
 
     def clear(self) -> None:
-        """Remove the state: what it held is in the store now."""
-        with suppress(OSError):
-            (self.folder / "state.json").unlink(missing_ok=True)
-            shutil.rmtree(self.folder)
+        """Remove the state: what it held is in the store now, or is discarded."""
+        with suppress(OSError, StoreError):
+            state = self.read()
+            if state is not None:
+                self._remove(state.names())
+            (self.folder / _STATE).unlink(missing_ok=True)
+            (self.folder / f".{_STATE}.partial").unlink(missing_ok=True)
+            self.folder.rmdir()
+
+    def strange(self) -> list[str]:
+        """Names of what lies in the folder and was not written by a collection."""
+        if not self.folder.is_dir():
+            return [self.folder.name] if self.folder.exists() else []
+        state = self.read()
+        known = {_STATE} | (state.names() if state else set())
+        found = (each.name for each in self.folder.iterdir())
+        return sorted(
+            f"{PARTIAL}/{each}" for each in found if each.removeprefix(".").removesuffix(".partial") not in known
+        )
+
+    def _remove(self, names: set[str]) -> None:
+        for name in names:
+            (self.folder / name).unlink(missing_ok=True)
+            (self.folder / f".{name}.partial").unlink(missing_ok=True)
+
+
+def _name(phase: str, start: int, done: int) -> str:
+    return f"{phase}-{start + 1}-{done}.safetensors"

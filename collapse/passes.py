@@ -13,17 +13,21 @@ from collapse.accumulate import ClassMoments, Statistic
 from collapse.decisions import Decider, ValidationTally
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.files import home
+from collapse.filling import Filled, makers, resumable
+from collapse.finite import check_classifier
 from collapse.manifest import differences, is_store, spans
-from collapse.merging import NOTHING, add_validation, joined, means_hash, pieces_of
 from collapse.models import load_model, load_tokenizer
 from collapse.packing import Chunks, pack, tokens_hash
 from collapse.partial import Partial, Progress
+from collapse.pieces import NOTHING, add_validation, filled_of, joined, means_hash, pieces_of, unlike
 from collapse.planning import Plan
 from collapse.provenance import Clock, command_line, device_name, versions
 from collapse.reporting import Report
+from collapse.resuming import find_place
 from collapse.slices import Slices, run_slices, samples
 from collapse.statistics import ValidationStatistics
 from collapse.store import LAYER, Store, build
+from collapse.suitability import check_model
 from collapse.text import Corpus
 
 log = logging.getLogger("collapse")
@@ -51,7 +55,7 @@ class Collection:
 
     def run(self, *, device: str, trust_remote_code: bool, deterministic: bool) -> Store:
         """Do what is left to do, and give the store."""
-        self.clock, self.earlier = Clock(), dict[str, int]()
+        self.clock, self.earlier, self.dropped = Clock(), dict[str, int](), dict[str, str]()
         plan = self.plan
         own = plan.tokenizer is plan.model
         tokenizer = load_tokenizer(
@@ -70,6 +74,7 @@ class Collection:
             deterministic=deterministic,
             fast_attention=plan.fast_attention,
         )
+        plan.check_code()
         for chunks in (training, validation):
             if chunks is not None:
                 self._check_ids(chunks, tokenizer)
@@ -118,10 +123,11 @@ class Collection:
 
     def _check_ids(self, chunks: Chunks, tokenizer: Any) -> None:
         rows = min(self.model.input_rows, len(self.model.weight))
-        if len(tokenizer) <= rows:
+        if max(tokenizer.get_vocab().values(), default=0) < rows:  # ids may be sparse: few tokens, large ids
             return
-        largest = int(chunks.tokens.max())
-        if largest >= rows:
+        # ids of 2³¹ and above are negative in the packed text
+        beyond = chunks.tokens.max() if chunks.tokens.min() >= 0 else chunks.tokens.min() + 2**32
+        if (largest := int(beyond)) >= rows:
             raise CollapseError(
                 f"the text holds token id {largest:,}, but {self.plan.model.name} embeds {rows:,} tokens: "
                 f"its tokenizer (of {len(tokenizer):,}) is larger than that; name the right one with --tokenizer"
@@ -132,16 +138,17 @@ class Collection:
         kinds = [kind for kind in self.kinds if kind.phase == "train"]
         place = self._resume(slices, None)
         if place is None:
-            moments = ClassMoments(self.model.dim, self._home, [kind() for kind in kinds])
+            moments = ClassMoments(self.model.dim, self._home, Filled.begin(kinds))
         else:
-            moments = ClassMoments.from_state(self.partial.tensors(place), self._home, kinds)
+            state = self.partial.tensors(place)
+            moments = ClassMoments.from_state(state, self._home, *resumable(kinds, place, state))
 
         def add(h_BTd: Tensor, tokens_BT: Tensor) -> None:
             moments.add(*samples(h_BTd, tokens_BT))
 
-        batch = self._run(slices, place, add, moments.state)
+        batch = self._run(slices, place, add, moments.state, moments.statistics)
         s = moments.statistics_so_far()
-        names = {kind.name: kind.version for kind in kinds}
+        self.dropped = moments.statistics.dropped
         head = {"weight": self.model.weight[s.classes.to(self.model.device)]}
         if self.model.bias is not None:
             head["bias"] = self.model.bias[s.classes.to(self.model.device)]
@@ -157,7 +164,7 @@ class Collection:
         files |= {f"{LAYER}/{name}.safetensors": tensors for name, tensors in s.extra.items()}
         assert self.plan.corpus is not None  # it was packed
         about = {
-            "identity": self.identity,
+            "identity": self.identity | {"statistics": self._asked()},
             "model": {
                 "name": self.plan.model.name,
                 "revision": self.plan.model.revision,
@@ -166,7 +173,8 @@ class Collection:
             },
             "corpus": {"name": self.plan.corpus.name, "validation": self.validation_name},
             "coverage": {"train": slices.coverage([[slices.start, slices.stop]]), "validation": None},
-            "statistics": names,
+            "statistics": dict(s.versions),
+            "statistics_by": dict(s.made_by),
         }
         store = build(self.folder, about, files, provenance=self._provenance("train", chunks, batch))
         self.partial.clear()
@@ -188,42 +196,41 @@ class Collection:
         if covered and covered["means"] != means:
             log.warning("validation results of other class means are discarded")
             covered = None
+        if covered and (covered["chunks"], covered["slice_chunks"]) != (len(chunks), slices.length):
+            log.warning("validation results of other slices are discarded")
+            covered = None
         pieces = pieces_of(store) if covered else []
         if any(a < stop and start < b for (a, b), _ in pieces):
             return self._already_validated(store, pieces, start, stop)
         kinds = [kind for kind in self.kinds if kind.phase == "validation"]
         if pieces:  # only what all parts hold can be kept
-            kinds = [kind for kind in kinds if store.manifest["statistics"].get(kind.name) == kind.version]
-        tally = ValidationTally(
-            Decider(store.statistics(), self.model.weight, self.model.bias), [kind() for kind in kinds]
-        )
+            kinds = [kind for kind in kinds if not unlike(store, kind)]
+        tally = ValidationTally(Decider(store.statistics(), self.model.weight, self.model.bias), Filled.begin(kinds))
         place = self._resume(slices, means)
         if place is not None:
-            tally.resume(self.partial.tensors(place))
+            saved = self.partial.tensors(place)
+            tally.resume(saved, *resumable(kinds, place, saved))
 
         def add(h_BTd: Tensor, tokens_BT: Tensor) -> None:
             tally.add(*samples(h_BTd, tokens_BT), chunks=len(tokens_BT))
 
-        batch = self._run(slices, place, add, tally.state, means)
+        batch = self._run(slices, place, add, tally.state, tally.statistics, means)
+        if covered:
+            before = filled_of(store, [type(each) for each in tally.statistics], self._home)
+            tally.statistics.merge(before, NOTHING, NOTHING)
         state = {name: value for name, value in tally.state().items() if "/" not in name}
         pieces = sorted([*pieces, ((start, stop), ValidationStatistics(**state))], key=lambda piece: piece[0])
-        statistics = {each.name: each for each in tally.statistics}
-        for name, statistic in statistics.items():
-            if covered:
-                before = type(statistic).from_tensors(store.tensors(name))
-                statistic.merge(before, NOTHING, NOTHING)
+        self.dropped = tally.statistics.dropped
         coverage = slices.coverage(joined([run for run, _ in pieces])) | {"means": means}
         assert self.plan.validation is not None  # it was packed
-        versions = store.manifest["statistics"] | {kind.name: kind.version for kind in kinds}
         about = {
-            "identity": {**store.identity, "validation": self.identity["validation"], "statistics": versions},
+            "identity": {**store.identity, "validation": self.identity["validation"]},
             "model": store.manifest["model"],
             "corpus": {**store.manifest["corpus"], "validation": self.plan.validation.name},
             "coverage": {**store.manifest["coverage"], "validation": coverage},
-            "statistics": versions,
         }
         provenance = store.manifest["provenance"] | {"validation": self._provenance("validation", chunks, batch)}
-        made = add_validation(store, pieces, statistics, path=self.folder, about=about, provenance=provenance)
+        made = add_validation(store, pieces, tally.statistics, path=self.folder, about=about, provenance=provenance)
         self.partial.clear()
         return made
 
@@ -235,6 +242,7 @@ class Collection:
         stop: int,
     ) -> Store:
         if any(a <= start and stop <= b for a, b in joined([run for run, _ in pieces])):
+            self.partial.clear()  # of the run that added it, and was killed then
             return store
         done = spans(joined([run for run, _ in pieces]))
         raise StoreError(
@@ -257,9 +265,11 @@ class Collection:
         place: Progress | None,
         add: Callable[[Tensor, Tensor], None],
         state: Callable[[], dict[str, Tensor]],
+        statistics: Filled,
         means: str | None = None,
     ) -> int:
-        self.model.check_head(slices.tokens(slices.first_chunk, slices.first_chunk + 1))
+        check_classifier(self.model.weight, self.model.bias, "the model's output embedding")
+        check_model(self.model, slices.tokens(slices.first_chunk, slices.first_chunk + 1))
         return run_slices(
             slices,
             self.model,
@@ -267,32 +277,32 @@ class Collection:
             add=add,
             state=state,
             partial=self.partial,
-            identity=self.identity,
-            means=means,
+            about=lambda: {
+                "identity": self.identity,
+                "means": means,
+                "made_by": makers(type(each) for each in statistics),
+                "dropped": statistics.dropped,
+            },
             report=self.report,
         )
 
     def _resume(self, slices: Slices, means: str | None) -> Progress | None:
-        place = self.partial.read()
-        if place is None:
-            return None
-        if place.phase != slices.phase:  # its store was finished before the state could be removed
-            self.partial.clear()
-            return None
-        if place.means != means:
-            log.warning("validation results of other class means are discarded")
-            self.partial.clear()
-            return None
-        self.partial.check(place, self.identity, slices.start, slices.stop)
-        self.earlier[slices.phase] = place.done - place.start
-        log.info("%s: going on after slice %d of %d", slices.phase, place.done, slices.stop)
+        place = find_place(self.partial, slices, self.identity, means)
+        if place is not None:
+            self.earlier[slices.phase] = place.done - place.start
         return place
 
+    def _asked(self) -> dict[str, int]:
+        """Versions of the statistics asked for, but those that failed."""
+        return {kind.name: kind.version for kind in self.kinds if kind.name not in self.dropped}
+
     def _provenance(self, phase: str, chunks: Chunks, batch: int) -> dict[str, Any]:
-        earlier = {"slices_of_earlier_runs": self.earlier[phase]} if self.earlier.get(phase) else {}
+        more: dict[str, Any] = {"slices_of_earlier_runs": self.earlier[phase]} if self.earlier.get(phase) else {}
+        if self.dropped:
+            more["dropped_statistics"] = self.dropped
         return {
             **self.clock.times(),
-            **earlier,
+            **more,
             "device": device_name(self.model.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),

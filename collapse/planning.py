@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from collapse.checkpoints import check_model_args
-from collapse.errors import UsageError
+from collapse.errors import CollapseError, UsageError
 from collapse.files import home, sha256_of
+from collapse.limits import check_chunk_length, default_chunk_length
+from collapse.provenance import shown_argument
 from collapse.references import (
     ModelReference,
     card_datasets,
-    default_chunk_length,
+    code_of,
     find_model,
     find_tokenizer,
 )
@@ -38,6 +40,7 @@ class Plan:
         fast_attention: Whether plugins may swap in an equal, faster attention.
         optional_validation: The validation split was not asked for by name: it may be absent.
         trained_on: Identity of the training text where ``corpus`` is None.
+        code: Fingerprints of the code that is trusted, by where it lies.
     """
 
     model: ModelReference
@@ -53,15 +56,17 @@ class Plan:
     fast_attention: bool = True
     optional_validation: bool = False
     trained_on: Mapping[str, Any] | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that changes a stored number and is known without loading the model."""
-        own = {} if self.fast_attention else {"fast_attention": False}
+        own: dict[str, Any] = {} if self.fast_attention else {"fast_attention": False}
+        own |= {"code": dict(self.code)} if self.code else {}
         return own | {
             "weights": self.model.weights,
             "tokenizer": self.tokenizer.tokenizer,
-            "model_args": {name: _without_place(value) for name, value in self.model_args.items()},
+            "model_args": recorded_arguments(self.model_args),
             "corpus": self.corpus.identity() if self.corpus else self.trained_on,
             "validation": self.validation.identity() if self.validation else None,
             "chunk_length": self.chunk_length,
@@ -71,6 +76,17 @@ class Plan:
             "dtype": self.dtype,
             "layers": [LAYER],
         }
+
+    def check_code(self) -> None:
+        """Raise CollapseError if code that is trusted changed after it was hashed: call this once it is loaded."""
+        if self.code and code_of(self.model, self.tokenizer, self.model_args) != self.code:
+            raise CollapseError(f"{self.model.name}: its code changed while it was loaded; run the same command again")
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """What the model and the texts are called, which is no part of the identity."""
+        corpus, validation = (text.name if text else None for text in (self.corpus, self.validation))
+        return {"model": self.model.name, "corpus": corpus, "validation": validation}
 
     @property
     def cached(self) -> Path:
@@ -96,6 +112,7 @@ def plan_collection(
     dtype: str = "float32",
     model_args: Mapping[str, Any] | None = None,
     fast_attention: bool = True,
+    trust_remote_code: bool = False,
 ) -> Plan:
     """Find out what is to be collected; arguments as of :func:`collapse.collect`.
 
@@ -125,12 +142,15 @@ def plan_collection(
         validation, optional = find_corpus(same, split=validation_split, text_column=text_column), True
     elif trained_on and there.get("validation"):
         validation = _known_corpus(there["validation"])
+    tokenizing = find_tokenizer(tokenizer) if tokenizer else reference
+    chunk_length = chunk_length or there.get("chunk_length") or default_chunk_length(reference, model_args)
+    check_chunk_length(reference, chunk_length, model_args)
     return Plan(
         model=reference,
-        tokenizer=find_tokenizer(tokenizer) if tokenizer else reference,
+        tokenizer=tokenizing,
         corpus=corpus,
         validation=validation,
-        chunk_length=chunk_length or there.get("chunk_length") or default_chunk_length(reference, model_args),
+        chunk_length=chunk_length,
         shards=shards,
         eos_between=eos_between,
         max_chunks=max_chunks or there.get("max_chunks"),
@@ -139,6 +159,7 @@ def plan_collection(
         fast_attention=fast_attention,
         trained_on=trained_on,
         optional_validation=optional,
+        code=code_of(reference, tokenizing, model_args) if trust_remote_code else {},
     )
 
 
@@ -153,11 +174,9 @@ def _text_of_card(reference: ModelReference) -> str:
     return named[0]
 
 
-def _without_place(value: Any) -> Any:
-    """A path of this machine as its last part and a hash of the rest: a store is made to be published."""
-    if isinstance(value, str) and Path(value).expanduser().is_absolute():
-        return f"{Path(value).name}#{sha256_of(value)[:12]}"
-    return value
+def recorded_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return model arguments as the identity records them."""
+    return {name: shown_argument(name, value) for name, value in model_args.items()}
 
 
 def _known_corpus(identity: Mapping[str, Any]) -> Corpus:
@@ -171,15 +190,15 @@ def _known_corpus(identity: Mapping[str, Any]) -> Corpus:
     return find_corpus(name, split=identity["split"], text_column=identity["column"])
 
 
-def slice_length(chunks: int, batch_size: int | None, chunk_length: int) -> int:
-    """Chunks a slice: at most 1,024, at least 16 slices where there are the batches for it, whole batches.
+def slice_length(chunks: int, chunk_length: int) -> int:
+    """Chunks a slice, whatever the batch size: at most 1,024, and at least 16 slices where there are 16 chunks.
 
-    Without a given batch size the largest one that is tried comes in, so that every machine cuts the same slices.
+    A multiple of the largest batch that ``auto`` tries, so that its batches fill the slices.
 
-    >>> slice_length(229_367, None, 2048), slice_length(20, 4, 512), slice_length(730, None, 512)
-    (1024, 4, 32)
+    >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512)
+    (1024, 1, 32)
     """
-    batch = batch_size or largest_batch(chunks, chunk_length)
+    batch = largest_batch(chunks, chunk_length)
     return max(batch, min(_LARGEST_SLICE, chunks // _FEWEST_SLICES) // batch * batch)
 
 

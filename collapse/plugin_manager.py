@@ -1,25 +1,20 @@
-"""Finding plugins, and keeping a broken one from costing more than its own rows.
+"""Find plugins, and keep a broken one from costing more than its own rows.
 
 Entry points are loaded one by one, each in its own ``try``: pluggy's loader would let one broken import end
-``collapse --help``, and ``pm.hook.x()`` dies whole when one implementation raises.
+``collapse --help``, and ``pm.hook.x()`` dies whole when one implementation raises. What an installed plugin gets wrong
+is a line on stderr; what somebody named with ``-p`` or ``COLLAPSE_PLUGINS`` must load whole.
 """
 
-import importlib
-import importlib.util
 import os
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import entry_points
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-import pluggy
-
-from collapse import hookspecs
-from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.discovery import implementations, load_given, new_manager, origin_of, own_first, register
+from collapse.errors import PluginError, UsageError, near_names
+from collapse.guarding import described, guest
 from collapse.metrics import Analysis, Measure, Metric, declaration
 
 if TYPE_CHECKING:
@@ -28,7 +23,7 @@ if TYPE_CHECKING:
 COLLECTED = ("counts", "means", "variances", "classifier", "validation", "n_params")
 """What every store can hold without a plugin statistic."""
 
-_OWN = "linguistic-collapse"
+_GIVEN = "given with -p or COLLAPSE_PLUGINS"
 
 
 @dataclass(frozen=True)
@@ -52,6 +47,12 @@ class Plugins:
     analyses: dict[str, Analysis] = field(default_factory=dict)
     preparers: list[tuple[str, Callable[[Any], str | None]]] = field(default_factory=list)
     origins: dict[str, str] = field(default_factory=dict)
+    makers: dict[str, str] = field(default_factory=dict)
+
+    def maker(self, kind: type["Statistic"]) -> str:
+        """Whose a statistic is, as stores record it: the distribution of its plugin, or its file or module."""
+        registered = self.statistics.get(kind.name) is kind
+        return self.makers.get(self.origins[kind.name], "") if registered else kind.__module__
 
     def measurements(self) -> dict[str, tuple[Metric, Measure]]:
         """Every measurement by name, sorted."""
@@ -89,20 +90,27 @@ class Plugins:
             raise UsageError(f"no analysis is called {name!r}; {near_names(name, self.analyses)}")
         return self.analyses[name]
 
-    def prepare(self, model: Any) -> str | None:
+    def prepare(self, model: Any, check: Callable[[str], None] | None = None) -> str | None:
         """Let the first plugin that knows a model make it faster; returns what it calls the result, or None.
+
+        Args:
+            model: The transformers model.
+            check: Called with each plugin's name once it has had the model.
 
         Raises:
             PluginError: A plugin failed, and may have left the model half changed.
         """
         for plugin, preparer in self.preparers:
             try:
-                name = preparer(model)
+                with guest():
+                    name = preparer(model)
             except Exception as error:
                 raise PluginError(
-                    f"plugin {plugin}: collapse_prepare_model() raised {_describe(error)}; "
+                    f"plugin {plugin}: collapse_prepare_model() raised {described(error)}; "
                     "go on without it: --no-fast-attention"
                 ) from error
+            if check is not None:
+                check(plugin)
             if name is not None:
                 return name
         return None
@@ -112,132 +120,128 @@ _extra: list[str] = []
 
 
 def add_plugins(names: Iterable[str]) -> None:
-    """Add plugin files or modules to those installed (the option ``-p``), before or after first use."""
+    """Add plugin files or modules to those installed (the option ``-p``), before or after first use.
+
+    They are loaded when plugins are next asked for; one that is not usable is then a UsageError.
+    """
     _extra.extend(names)
     plugins.cache_clear()
 
 
 @cache
 def plugins() -> Plugins:
-    """Load every plugin that computes: entry points, ``COLLAPSE_PLUGINS``, and those given with ``-p``."""
+    """Load every plugin that computes: entry points, ``COLLAPSE_PLUGINS``, and those given with ``-p``.
+
+    Raises:
+        UsageError: Something is wrong with a plugin that was named in ``COLLAPSE_PLUGINS`` or with ``-p``.
+    """
     loaded = Plugins()
-    manager = _new_manager()
+    manager = new_manager()
     for name, origin, load in _candidates():
         try:
-            module = load()
-            hooks = _register(manager, name, module)
+            with guest():
+                hooks = register(manager, name, load())
             loaded.found.append(Plugin(name, origin, hooks))
-        except (Exception, SystemExit) as error:  # a plugin may do anything at import, even exit
-            problem = f"plugin {name} ({origin}) is not used: {_describe(error)}"
+            loaded.makers[name] = _maker(name, origin)
+        except Exception as error:  # a plugin may do anything at import
+            problem = f"plugin {name} ({origin}) is not used: {described(error)}"
             loaded.found.append(Plugin(name, origin, problem=problem))
             loaded.problems.append(problem)
+            _refuse_named(origin, problem)
     # Statistics first: the metrics' needs are checked against them.
     for hook in ("collapse_statistics", "collapse_metrics", "collapse_analyses"):
-        for name, implementation in _implementations(manager, hook):
-            try:
-                offered = list(implementation())
-            except Exception as error:
-                loaded.problems.append(f"plugin {name}: {hook}() raised {_describe(error)}")
-                continue
-            for each in offered:
-                try:
-                    _take(loaded, hook, name, each)
-                except PluginError as error:
-                    loaded.problems.append(f"plugin {name}: {error}")
-    loaded.preparers = _implementations(manager, "collapse_prepare_model")
+        for name, implementation in implementations(manager, hook):
+            for problem in _take_all(loaded, hook, name, implementation):
+                loaded.problems.append(problem)
+                _refuse_named(next(each.origin for each in loaded.found if each.name == name), problem)
+    loaded.preparers = implementations(manager, "collapse_prepare_model")
     return loaded
+
+
+def _refuse_named(origin: str, problem: str) -> None:
+    if origin == _GIVEN:
+        raise UsageError(f"{problem}; mend it, or leave it out of -p and COLLAPSE_PLUGINS")
+
+
+def _take_all(loaded: Plugins, hook: str, name: str, implementation: Callable[[], Any]) -> Iterator[str]:
+    """Take in what a hook offers; gives a line for each thing that cannot be used."""
+    try:
+        with guest():
+            offered = list(implementation())
+    except Exception as error:
+        yield f"plugin {name}: {hook}() raised {described(error)}"
+        return
+    for each in offered:
+        try:
+            with guest():
+                _take(loaded, hook, name, each)
+        except Exception as error:  # even looking at what a plugin offers may run its code
+            yield f"plugin {name}: {described(error)}"
 
 
 def command_plugins(cli: Any) -> list[Plugin]:
     """Let installed plugins add their commands to the command line; returns them, those that could not with why."""
     found = []
-    for entry in sorted(entry_points(group="collapse.commands"), key=_own_first):
-        origin = _origin(entry)
+    for entry in sorted(entry_points(group="collapse.commands"), key=own_first):
+        origin, before = origin_of(entry), dict(cli.commands)
+        hooks: tuple[str, ...] = ()
+        problem = None
         try:
-            manager = _new_manager()
-            hooks = _register(manager, entry.name, entry.load())
-            for _, implementation in _implementations(manager, "collapse_commands"):
-                implementation(cli)
-            found.append(Plugin(entry.name, origin, hooks))
-        except (Exception, SystemExit) as error:
-            problem = f"plugin {entry.name} ({origin}) adds no command: {_describe(error)}"
-            found.append(Plugin(entry.name, origin, problem=problem))
+            with guest():
+                manager = new_manager()
+                hooks = register(manager, entry.name, entry.load())
+                for _, implementation in implementations(manager, "collapse_commands"):
+                    implementation(cli)
+        except Exception as error:
+            problem = f"plugin {entry.name} ({origin}) adds no command: {described(error)}"
+            added = {}
+        else:
+            added = {name: command for name, command in cli.commands.items() if name not in before}
+            taken = [name for name, command in before.items() if cli.commands.get(name, command) is not command]
+            if taken:
+                problem = (
+                    f"plugin {entry.name} ({origin}) adds no command {', '.join(taken)}: there is one of this name, "
+                    "which stays; the plugin must give it another name"
+                )
+        cli.commands.clear()
+        cli.commands.update(before | added)
+        found.append(Plugin(entry.name, origin, hooks, problem))
     return found
 
 
-def _new_manager() -> pluggy.PluginManager:
-    manager = pluggy.PluginManager("collapse")
-    manager.add_hookspecs(hookspecs)
-    return manager
+def _maker(name: str, origin: str) -> str:
+    if origin != _GIVEN:
+        return origin.rpartition(" ")[0] or origin
+    return name.replace("\\", "/").rpartition("/")[2] if name.endswith(".py") else name
 
 
 def _candidates() -> Iterator[tuple[str, str, Any]]:
-    for entry in sorted(entry_points(group="collapse"), key=_own_first):
-        yield entry.name, _origin(entry), entry.load
+    for entry in sorted(entry_points(group="collapse"), key=own_first):
+        yield entry.name, origin_of(entry), entry.load
     given = [each for each in os.environ.get("COLLAPSE_PLUGINS", "").split(",") if each.strip()]
     for name in dict.fromkeys([*given, *_extra]):
-        yield name, "given with -p or COLLAPSE_PLUGINS", partial(_load_given, name.strip())
-
-
-def _origin(entry: Any) -> str:
-    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else str(entry.value)
-
-
-def _own_first(entry: Any) -> tuple[bool, str, str]:
-    # Of two metrics of one name the first stays: a guest cannot take the place of what the docs describe.
-    dist = entry.dist.name if entry.dist else ""
-    return dist != _OWN, dist, entry.name
-
-
-def _load_given(name: str) -> ModuleType:
-    path = Path(name).expanduser()
-    if path.suffix != ".py":
-        return importlib.import_module(name)
-    if not path.is_file():
-        raise CollapseError(f"there is no file {name}")
-    spec = importlib.util.spec_from_file_location(f"collapse_plugin_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise CollapseError(f"{name} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and typing look their module up by name
-    spec.loader.exec_module(module)
-    return module
-
-
-def _register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
-    """Register one module and check that every hook it marks exists."""
-    try:
-        manager.register(module, name=name)
-        manager.check_pending()
-    except pluggy.PluginValidationError as error:
-        manager.unregister(name=name)
-        hooks = [hook for hook in dir(hookspecs) if hook.startswith("collapse_")]
-        marked = [each for each in dir(module) if hasattr(getattr(module, each, None), "collapse_impl")]
-        unknown = [each for each in marked if each not in hooks]
-        if unknown:
-            raise PluginError(f"there is no hook {unknown[0]}; {near_names(unknown[0], hooks)}") from error
-        raise PluginError(str(error)) from error
-    callers = manager.get_hookcallers(module) or []
-    return tuple(sorted(caller.name for caller in callers))
-
-
-def _implementations(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:
-    # pluggy lists implementations in the order of registration; the first registered is asked first.
-    return [(each.plugin_name, each.function) for each in getattr(manager.hook, hook).get_hookimpls()]
+        yield name, _GIVEN, partial(load_given, name.strip())
 
 
 def _take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
     if hook == "collapse_statistics":
         name = getattr(offered, "name", "")
+        named = isinstance(name, str) and name.isascii() and name.isidentifier()
+        if not named or name.lower() in (*COLLECTED, "train"):  # its file would be one of the store's own
+            raise PluginError(f"{name!r} cannot name a statistic: use a new identifier of ASCII letters, digits and _")
+        if not isinstance(offered, type) or getattr(offered, "phase", None) not in ("train", "validation"):
+            raise PluginError(f"statistic {name} must be a class with phase 'train' or 'validation'")
+        if type(getattr(offered, "version", None)) is not int:
+            raise PluginError(f"statistic {name} must have a whole number as its version")
         taken = loaded.statistics.get(name)
-        if not isinstance(name, str) or not name.isidentifier() or name in COLLECTED:
-            raise PluginError(f"{name!r} cannot name a statistic: use a new identifier")
         if taken is not None:
             raise PluginError(f"statistic {name} is already defined in {taken.__module__}")
         loaded.statistics[name] = offered
         loaded.origins[name] = plugin
     elif hook == "collapse_analyses":
         analysis = declaration(offered)
+        if not isinstance(analysis, Analysis):
+            raise PluginError(f"{analysis.called} is a metric: return it from collapse_metrics()")
         if analysis.name in loaded.analyses:
             other = loaded.analyses[analysis.name].function.__module__
             raise PluginError(f"analysis {analysis.name} is already defined in {other}")
@@ -245,6 +249,8 @@ def _take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
         loaded.origins[analysis.name] = plugin
     else:
         metric = declaration(offered)
+        if not isinstance(metric, Metric):
+            raise PluginError(f"{metric.name} is an analysis: return it from collapse_analyses()")
         _check_metric(loaded, metric)
         loaded.metrics.append(metric)
         loaded.origins.update(dict.fromkeys((measure.name for measure in metric.measures), plugin))
@@ -263,8 +269,3 @@ def _check_metric(loaded: Plugins, metric: Metric) -> None:
         if need not in known:
             names = ", ".join(measure.name for measure in metric.measures)
             raise PluginError(f"metric {names} needs {need!r}, which no store holds; {near_names(need, known)}")
-
-
-def _describe(error: BaseException) -> str:
-    text = str(error).strip().split("\n")[0]
-    return text if isinstance(error, CollapseError) else f"{type(error).__name__}: {text}".rstrip(": ")

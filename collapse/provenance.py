@@ -3,6 +3,7 @@
 A manifest is made to be published. No absolute path and no user's name goes into it.
 """
 
+import json
 import os
 import platform
 import re
@@ -14,7 +15,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.escaping import without_signatures
+from collapse.files import sha256_of
 from collapse.manifest import now
+from collapse.reading import parse_json
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +27,22 @@ _LIBRARIES = ("torch", "transformers", "tokenizers", "datasets", "safetensors", 
 _PART = r"[^\s\\/'\"=,;|<>]+"
 # an absolute path's folders, wherever they stand in a text; not those of an address such as https://host/a
 _FOLDERS = re.compile(rf"(?<![\w/\\.~-])(?:file:/+)?(?:~[\w.-]*|[A-Za-z]:)?(?:/|\\+)(?:{_PART}[\\/]+)*(?={_PART})")
+# options whose values are arguments, and those arguments whose texts are recorded as they are: all others may be secret
+_ARGUMENTS = ("--model-arg", "--config-arg", "--trainer-arg")
+_PLAIN = (
+    "activation_function",
+    "attn_implementation",
+    "cache_dir",
+    "code_revision",
+    "device_map",
+    "experts_implementation",
+    "gguf_file",
+    "lr_scheduler_type",
+    "optim",
+    "subfolder",
+    "tokenizer_type",
+    "variant",
+)
 
 
 @dataclass(frozen=True)
@@ -63,7 +83,37 @@ def command_line() -> str | None:
     program = Path(sys.argv[0])
     if program.name != "collapse" and program.parts[-2:] != ("collapse", "__main__.py"):
         return None
-    return " ".join(["collapse", *map(_word, sys.argv[1:])])
+    words, before = ["collapse"], ""
+    for word in sys.argv[1:]:
+        option, equals, argument = word.partition("=")
+        if before in _ARGUMENTS:
+            words.append(_argument(word))
+        elif equals and option in _ARGUMENTS:
+            words.append(f"{option}={_argument(argument)}")
+        else:
+            words.append(_word(without_signatures(word)))
+        before = word
+    return " ".join(words)
+
+
+def shown_argument(name: str, value: Any) -> Any:
+    """What a manifest says of a value that a user passes to a library: a store is made to be published.
+
+    Numbers and booleans, and texts of arguments that hold no secrets, are recorded as they are; an absolute path as its
+    last part and a hash; anything else (a token, a proxy with its password, a header) as a hash only.
+
+    >>> shown_argument("gguf_file", "x.Q4_1.gguf"), shown_argument("low_cpu_mem_usage", True)
+    ('x.Q4_1.gguf', True)
+    >>> shown_argument("proxies", {"https": "http://ann:secret@host"})
+    '#4b52d4915ffc'
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    digest = f"#{sha256_of(value)[:12]}"
+    if name not in _PLAIN or not isinstance(value, str):
+        return digest
+    path = Path(value)
+    return f"{path.name}{digest}" if path.is_absolute() or value.startswith("~") else value
 
 
 def without_folders(value: Any) -> Any:
@@ -87,6 +137,17 @@ def _word(word: str) -> str:
     if private:
         value = "~" if path.name in _users() else path.name or "/"
     return f"{option}{equals}{without_folders(value)}"
+
+
+def _argument(text: str) -> str:
+    """``name=value`` of such an option, as :func:`shown_argument` shows the value."""
+    name, equals, value = text.partition("=")
+    try:
+        parsed = parse_json(value.encode())
+    except ValueError:
+        parsed = value
+    shown = shown_argument(name, parsed)
+    return f"{name}{equals}{shown if isinstance(shown, str) else json.dumps(shown)}" if equals else "#"
 
 
 def _is_here(path: Path) -> bool:

@@ -1,26 +1,32 @@
 """Which model and tokenizer a name stands for, told without loading them: what a cached store is found by."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.files import read_json, sha256_file, sha256_of
+from collapse.files import expanded
+from collapse.fingerprints import (
+    Watch,
+    code_fingerprint,
+    inside,
+    tokenizer_files,
+    tokenizer_fingerprint,
+    weight_files,
+    weights_fingerprint,
+)
+from collapse.folders import check_folder
 from collapse.hub import fetch_file, is_repo_id, list_files, resolve_commit, split_revision
+from collapse.reading import read_json
 
 _CARD_LIMIT = 1 << 20
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
-_TOKENIZER = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "*.model",
-    "*.tiktoken",
+# Names of folders that say which state of a model it is, or that it is one, but not of which run.
+_ANY_MODEL = re.compile(
+    r"((checkpoint|ckpt|epoch|(global_?)?step|iter(ation)?)s?[-_@]?)?\d*|[0-9a-f]{40}|snapshots|"
+    r"model|final|best|last|latest|output|hf",
+    re.IGNORECASE,
 )
 
 
@@ -29,12 +35,13 @@ class ModelReference:
     """A model as named, and what identifies it.
 
     Attributes:
-        name: As shown: the Hub id, or the folder's own name.
+        name: As shown: the Hub id, or the folder's name (see :func:`folder_name`).
         location: What transformers loads from: a folder or a Hub id.
         revision: Commit on the Hub, or None for a folder.
         weights: What the weights are: ``commit:<sha>`` or ``sha256:<hash of the files>``.
         tokenizer: The same of the tokenizer's files.
         online: Whether the Hub answered; else only cached files are used.
+        subfolder: Folder inside it that holds the model (``--model-arg subfolder=…``), or "".
     """
 
     name: str
@@ -43,14 +50,16 @@ class ModelReference:
     weights: str
     tokenizer: str
     online: bool = True
+    subfolder: str = ""
 
     @property
     def is_local(self) -> bool:
         """Whether it is a folder on this machine."""
         return self.revision is None
 
-    def file(self, name: str) -> Path | None:
-        """One small file of it, such as config.json or README.md, or None."""
+    def file(self, name: str, *, top: bool = False) -> Path | None:
+        """One small file of it, such as config.json, or None; ``top`` looks beside the subfolder, not in it."""
+        name = f"{self.subfolder}/{name}" if self.subfolder and not top else name
         if self.is_local:
             path = Path(self.location) / name
             return path if path.is_file() else None
@@ -70,13 +79,20 @@ def find_model(
     """What a model's name stands for: a folder, or an id on the Hub with its commit.
 
     Raises:
-        UsageError: There is no such folder, and the Hub has no such model.
+        UsageError: There is no such folder, and the Hub has no such model; or a revision that does not apply.
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
     """
-    folder = Path(name).expanduser()
+    folder = expanded(name)
+    subfolder = str((model_args or {}).get("subfolder") or "").strip("/")
     if folder.is_dir():
-        weights = _hash(folder, _weight_files(folder, model_args))
-        return ModelReference(folder.resolve().name, str(folder), None, weights, _tokenizer_hash(folder, model_args))
+        if revision is not None:
+            raise UsageError(f"{name} is a folder of this machine, which has no revisions: leave out --revision")
+        for each in {folder, inside(folder, model_args)}:
+            if each.is_dir():
+                check_folder(each)
+        weights = weights_fingerprint(folder, model_args)
+        tokenizer = tokenizer_fingerprint(folder, model_args)
+        return ModelReference(folder_name(folder), str(folder), None, weights, tokenizer, subfolder=subfolder)
     repo, at = split_revision(name)
     if not is_repo_id(repo) or folder.suffix in (".safetensors", ".gguf", ".bin", ".json", ".csv"):
         raise UsageError(_not_found(name, folder))
@@ -84,15 +100,85 @@ def find_model(
         commit, online = resolve_commit(repo, revision or at)
     except CollapseError as error:
         raise type(error)(f"{_not_found(name, folder)}; {error}") from error
-    return ModelReference(repo, repo, commit, f"commit:{commit}", f"commit:{repo}:{commit}", online)
+    return ModelReference(repo, repo, commit, f"commit:{commit}", f"commit:{repo}:{commit}", online, subfolder)
+
+
+def folder_name(folder: Path) -> str:
+    """Return a folder's name: its last part, preceded by the run's name where that part names no model.
+
+    >>> folder_name(Path("/runs/2x64/checkpoints/checkpoint-25")), folder_name(Path("/runs/2x64"))
+    ('2x64/checkpoint-25', '2x64')
+    """
+    own, *above = (folder.resolve(), *folder.resolve().parents)
+    if not _ANY_MODEL.fullmatch(own.name):
+        return own.name
+    run = next((each for each in above if not _ANY_MODEL.fullmatch(each.name)), own)
+    # a folder directly in somebody's home has no run's name above it, but a person's
+    return own.name if run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"
 
 
 def find_tokenizer(name: str) -> ModelReference:
     """A tokenizer named on its own: a folder with its files, or a Hub id; raises as :func:`find_model`."""
-    folder = Path(name).expanduser()
+    folder = expanded(name)
     if folder.is_dir():
-        return ModelReference(folder.resolve().name, str(folder), None, "", _tokenizer_hash(folder, None))
+        check_folder(folder)
+        return ModelReference(folder.resolve().name, str(folder), None, "", tokenizer_fingerprint(folder, None))
     return find_model(name)
+
+
+def watch_weights(reference: ModelReference, model_args: Mapping[str, Any] | None) -> Watch:
+    """Watch the weights of a local model while they are loaded; a commit on the Hub cannot change.
+
+    Raises:
+        CollapseError: They changed since they were hashed.
+    """
+    if not reference.is_local:
+        return Watch.nothing(reference.name)
+    folder = Path(reference.location)
+    return Watch.start(
+        reference.name,
+        lambda: weight_files(folder, model_args),
+        reference.weights,
+        lambda: weights_fingerprint(folder, model_args),
+    )
+
+
+def watch_tokenizer(reference: ModelReference, model_args: Mapping[str, Any] | None) -> Watch:
+    """Watch the files of its tokenizer, as :func:`watch_weights` does."""
+    if not reference.is_local:
+        return Watch.nothing(reference.name)
+    folder = Path(reference.location)
+    return Watch.start(
+        reference.name,
+        lambda: tokenizer_files(folder, model_args),
+        reference.tokenizer,
+        lambda: tokenizer_fingerprint(folder, model_args),
+    )
+
+
+def code_of(
+    model: ModelReference, tokenizer: ModelReference, model_args: Mapping[str, Any] | None = None
+) -> dict[str, str]:
+    """Fingerprints of the code that ``--trust-remote-code`` lets run, by where it lies; {} where none is named.
+
+    Code in the model's own Hub repository is left out: the commit in ``weights`` or ``tokenizer`` covers it.
+
+    Raises:
+        CollapseError: A repository that is named cannot be found.
+    """
+    found: dict[str, str] = {}
+    revision = (model_args or {}).get("code_revision")
+    for role, reference in (("model", model), ("tokenizer", tokenizer)):
+        named = [
+            each
+            for name in ("config.json", "tokenizer_config.json")
+            for each in _strings(config_of(reference, name).get("auto_map"))
+        ]
+        for repo in sorted({each.split("--")[0] for each in named if "--" in each}):
+            found[repo] = f"commit:{resolve_commit(repo, str(revision) if revision else None)[0]}"
+        if reference.is_local and any("--" not in each for each in named):
+            found[role] = code_fingerprint(Path(reference.location))
+    return found
 
 
 def config_of(reference: ModelReference, name: str = "config.json") -> dict[str, Any]:
@@ -106,26 +192,11 @@ def config_of(reference: ModelReference, name: str = "config.json") -> dict[str,
         raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
 
 
-def default_chunk_length(reference: ModelReference, model_args: Mapping[str, Any] | None = None) -> int:
-    """T where none is given: min(2048, the model's limit), from config.json or a GGUF header.
-
-    Raises:
-        CollapseError: Neither says how long a sequence the model takes.
-    """
-    limit = _limit(config_of(reference))
-    gguf_file = (model_args or {}).get("gguf_file")
-    if limit is None and gguf_file and (file := reference.file(str(gguf_file))):
-        limit = _gguf_limit(file)
-    if limit is None:
-        raise CollapseError(f"{reference.name} does not say how long a sequence it takes: give --chunk-length")
-    return min(2048, limit)
-
-
 def card_datasets(reference: ModelReference) -> list[str]:
     """The Hub data sets that a model's card says it was trained on."""
     from huggingface_hub.repocard import metadata_load
 
-    file = reference.file("README.md")
+    file = reference.file("README.md", top=True)
     if file is None or file.stat().st_size > _CARD_LIMIT:
         return []
     try:
@@ -136,62 +207,12 @@ def card_datasets(reference: ModelReference) -> list[str]:
         return []
 
 
-def _limit(config: Mapping[str, Any]) -> int | None:
-    for name in (
-        "max_position_embeddings",
-        "n_positions",
-        "n_ctx",
-        "max_seq_len",
-        "seq_length",
-        "max_sequence_length",
-    ):
-        value = config.get(name)
-        if isinstance(value, int) and value > 0:
-            return value
-    text = config.get("text_config")
-    return _limit(text) if isinstance(text, Mapping) else None
-
-
-def _gguf_limit(file: Path) -> int | None:
-    try:
-        import gguf
-    except ImportError as error:
-        raise CollapseError("reading a GGUF file needs: pip install 'linguistic-collapse[gguf]'") from error
-    fields = gguf.GGUFReader(file).fields
-    architecture = fields["general.architecture"].contents()
-    length = fields.get(f"{architecture}.context_length")
-    return int(length.contents()) if length else None
-
-
-def _weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Path]:
-    gguf_file = (model_args or {}).get("gguf_file")
-    if gguf_file:
-        file = folder / str(gguf_file)
-        if not file.is_file():
-            there = [each.name for each in folder.glob("*.gguf")]
-            raise UsageError(f"{folder} holds no {gguf_file}; {near_names(str(gguf_file), there)}")
-        return [file]
-    # a training run leaves .bin and .pt files beside its weights, which are no part of them
-    files = list(folder.glob(_WEIGHTS[0])) or [file for pattern in _WEIGHTS[1:] for file in folder.glob(pattern)]
-    if (folder / "config.json").is_file() and files:
-        return sorted([*files, folder / "config.json"])
-    quantized = sorted(file.name for file in folder.glob("*.gguf"))
-    if quantized:
-        raise UsageError(f"{folder} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
-    lacking = "weights" if (folder / "config.json").is_file() else "config.json"
-    raise CollapseError(f"{folder} holds neither a store (no collapse.json) nor a model (no {lacking})")
-
-
-def _tokenizer_hash(folder: Path, model_args: Mapping[str, Any] | None) -> str:
-    gguf_file = (model_args or {}).get("gguf_file")
-    files = sorted({file for pattern in _TOKENIZER for file in folder.glob(pattern)})
-    if not files and gguf_file:
-        files = [folder / str(gguf_file)]
-    return _hash(folder, files)
-
-
-def _hash(folder: Path, files: list[Path]) -> str:
-    return "sha256:" + sha256_of({file.relative_to(folder).as_posix(): sha256_file(file) for file in files})
+def _strings(value: Any) -> list[str]:
+    """All texts in a value of JSON, however deep."""
+    if isinstance(value, str):
+        return [value]
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return [each for part in parts for each in _strings(part)]
 
 
 def _not_found(name: str, folder: Path) -> str:

@@ -1,22 +1,46 @@
-"""A repository on the Hub at a commit: what it holds, and its files, downloaded and checked.
+"""A repository on the Hub at a commit: its files, downloaded and checked.
 
-The client checks no download's hash; here every file of a store must be what its manifest says, and a manifest what
-its own checksum says.
+The client checks no download's hash. Here every file must be what the repository's listing says, every file of a store
+what its manifest says, and a manifest what its own checksum says. Listings are remembered: a commit never changes, so
+that files can be compared without a network, too.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from collapse.client import client_errors
 from collapse.errors import CollapseError, StoreError, first_line
-from collapse.files import ANOTHER_CACHE, check_file, raise_if_full, sha256_file, sha256_of
-from collapse.hub import hub_cache, list_files, quiet_client, remember_commit, resolve_commit, split_revision, steadily
+from collapse.files import (
+    ANOTHER_CACHE,
+    canonical,
+    check_file,
+    home,
+    raise_if_full,
+    read_json,
+    sha256_file,
+    sha256_of,
+    write_atomic,
+)
+from collapse.hub import (
+    hub_cache,
+    list_files,
+    quiet_client,
+    remember_commit,
+    repo_cache,
+    resolve_commit,
+    split_revision,
+    steadily,
+)
 from collapse.manifest import MANIFEST, MANIFEST_LIMIT, read_manifest
 from collapse.store import Store
 
 FOLDER = "collapse"
 """Where stores lie in a model's repository."""
+_SHA256 = 64  # digits; a git id has 40
 
 
 @dataclass(frozen=True)
@@ -26,8 +50,9 @@ class Remote:
     Attributes:
         repo: Its id.
         commit: The sha.
-        online: Whether the Hub answered; else only cached files can be had.
-        files: Path → (size, sha256 of an LFS file or git id of another); empty offline.
+        online: Whether the Hub answered; else only cached files are available.
+        files: Path → (size, sha256 of an LFS file or git id of another); empty where the Hub was not asked and this
+            commit was never listed here.
     """
 
     repo: str
@@ -40,11 +65,18 @@ class Remote:
         paths = self.files if self.online else list_files(self.repo, self.commit, online=False)
         return sorted(str(PurePosixPath(path).parent) for path in paths if PurePosixPath(path).name == MANIFEST)
 
+    def is_model(self) -> bool:
+        """Whether it holds weights or a configuration beside its stores."""
+        stores = self.stores()
+        paths = self.files or list_files(self.repo, self.commit, online=self.online)
+        outside = [path for path in paths if not any(path.startswith(f"{folder}/") for folder in stores)]
+        return any(path.endswith((".safetensors", ".gguf", ".bin", "config.json")) for path in outside)
+
     def fetch(self, path: str, *, force: bool = False) -> Path:
         """A file in the client's cache, downloaded where it is not there.
 
         Raises:
-            CollapseError: It cannot be had.
+            CollapseError: It is not available.
         """
         from huggingface_hub import errors, hf_hub_download
 
@@ -65,10 +97,22 @@ class Remote:
             ) from error
         except errors.EntryNotFoundError as error:
             raise CollapseError(f"{self.repo} has no {path} at {self.commit[:12]}") from error
-        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError) as error:
+        except client_errors() as error:
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise CollapseError(f"{self.repo}: {path} cannot be downloaded: {first_line(error)}") from error
+        places = [place.resolve() for place in (hub_cache(), repo_cache(self.repo), repo_cache(self.repo) / "blobs")]
+        if not any(place in Path(got).resolve().parents for place in places):
+            raise StoreError(f"{self.repo}: {path} is a link out of the client's cache ({got}): delete it")
         return Path(got)
+
+    def fetch_listed(self, path: str) -> Path:
+        """A file that must be what the repository's listing says; raises as :meth:`fetch_checked`."""
+
+        def check(got: Path) -> None:
+            if self.files and not self.holds(path, got):
+                raise StoreError(f"{got} is not the file that the repository lists")
+
+        return self.fetch_checked(path, check)
 
     def fetch_checked(self, path: str, check: Callable[[Path], object]) -> Path:
         """A file that must pass a check; one that fails is taken out of the cache and downloaded once more.
@@ -90,32 +134,44 @@ class Remote:
                 raise StoreError(f"{self.repo}: {path} was damaged in two downloads: {error}") from error
         return got
 
+    def manifest(self, folder: str) -> tuple[Path, dict[str, Any]]:
+        """Where a store's manifest is in the client's cache, and what it says.
+
+        Raises:
+            StoreError: It is altered, or of a newer version.
+            CollapseError: It is not available.
+        """
+        path = f"{_inside(folder)}{MANIFEST}"
+        size = self.files.get(path, (0, ""))[0]
+        if size > MANIFEST_LIMIT:
+            raise StoreError(f"{self.repo}: {path} is too large to be a manifest ({size:,} bytes)")
+        at = self.fetch_checked(path, lambda got: read_manifest(got.parent)).parent
+        return at, read_manifest(at)
+
     def open(self, folder: str) -> Store:
         """The store in a folder, whose files are fetched and checked when they are read.
 
         Raises:
-            StoreError: Its manifest is altered, or a file is not of the size that it says.
-            CollapseError: The manifest cannot be had.
+            StoreError: Its manifest is altered, or the repository lists other files than it names.
+            CollapseError: The manifest is not available.
         """
-        inside = "" if folder in ("", ".") else f"{folder}/"
-        size = self.files.get(f"{inside}{MANIFEST}", (0, ""))[0]
-        if size > MANIFEST_LIMIT:
-            raise StoreError(f"{self.repo}: {inside}{MANIFEST} is too large to be a manifest ({size:,} bytes)")
-        at = self.fetch_checked(f"{inside}{MANIFEST}", lambda path: read_manifest(path.parent)).parent
-        manifest = read_manifest(at)
+        inside = _inside(folder)
+        at, manifest = self.manifest(folder)
         for name, entry in manifest["files"].items():
-            there = self.files.get(f"{inside}{name}")
-            if self.online and (there is None or there[0] != entry["size"]):
-                found = "is not there" if there is None else f"has {there[0]:,} bytes"
+            size, identifier = self.files.get(f"{inside}{name}", (None, ""))
+            found = "is not there" if size is None else f"has {size:,} bytes"
+            if size == entry["size"] and len(identifier) == _SHA256:
+                found, size = f"has the sha256 {identifier[:12]}…", None if identifier != entry["sha256"] else size
+            if self.files and size != entry["size"]:
                 raise StoreError(
-                    f"{self.repo}: {inside}{name} {found} where the manifest says {entry['size']:,}: "
-                    "the store is not whole; ask its owner to push it again"
+                    f"{self.repo}: {inside}{name} {found} where the manifest says {entry['size']:,} bytes of "
+                    f"{entry['sha256'][:12]}…: the store is not whole; ask its owner to push it again"
                 )
 
         def fetch(name: str) -> None:
             self.fetch_checked(f"{inside}{name}", lambda path: check_file(path, manifest["files"][name]))
 
-        return Store(manifest, at, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit[:12]}")
+        return Store(manifest, at, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit}")
 
     @staticmethod
     def _forget(path: Path) -> None:
@@ -131,20 +187,16 @@ class Remote:
         size, identifier = self.files[path]
         if size != (len(what) if isinstance(what, bytes) else what.stat().st_size):
             return False
-        if len(identifier) == 64 and isinstance(what, Path):
+        if len(identifier) == _SHA256 and isinstance(what, Path):
             return identifier == sha256_file(what)
         data = what if isinstance(what, bytes) else what.read_bytes()
         git = hashlib.sha1(b"blob %d\0" % size + data).hexdigest()
         return identifier in (git, hashlib.sha256(data).hexdigest())
 
-    def weights(self) -> str | None:
-        """What the model's weights are here, as a local folder's would be called; None where that is not known."""
-        names = [path for path in self.files if "/" not in path and path.endswith(".safetensors")]
-        if not names or "config.json" not in self.files:
-            return None
-        hashes = {name: self.files[name][1] for name in names}
-        hashes["config.json"] = sha256_file(self.fetch("config.json"))
-        return "sha256:" + sha256_of(hashes)
+    def sha256(self, path: str) -> str:
+        """A file's sha256: the listing's of an LFS file, else of the file, fetched; raises as :meth:`fetch_checked`."""
+        identifier = self.files.get(path, (0, ""))[1]
+        return identifier if len(identifier) == _SHA256 else sha256_file(self.fetch_listed(path))
 
 
 def reach(name: str, *, patient: bool = False) -> Remote:
@@ -158,26 +210,47 @@ def reach(name: str, *, patient: bool = False) -> Remote:
         UsageError: There is no such repository or revision.
         CollapseError: It cannot be reached, and nothing is cached.
     """
-    from huggingface_hub import HfApi, errors
-    from huggingface_hub.hf_api import RepoFile
-
     repo, revision = split_revision(name)
     commit, online = resolve_commit(repo, revision, patient=patient)
-    files: dict[str, tuple[int, str]] = {}
-    if online:
-        remember_commit(repo, revision, commit)
-        try:
-            tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
-        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError) as error:
-            raise CollapseError(
-                f"{repo}: its files cannot be listed: {first_line(error)} (is your login still good? hf auth whoami)"
-            ) from error
-        files = {
-            each.path: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
-            for each in tree
-            if isinstance(each, RepoFile)
-        }
+    if not online:
+        return Remote(repo, commit, online, _remembered(repo, commit))
+    remember_commit(repo, revision, commit)
+    files = _listed(repo, commit)
+    with suppress(CollapseError):  # a cache that cannot be written is no reason to stop
+        write_atomic(_listing(repo, commit), canonical(files))
     return Remote(repo, commit, online, files)
+
+
+def _listed(repo: str, commit: str) -> dict[str, tuple[int, str]]:
+    from huggingface_hub import HfApi
+    from huggingface_hub.hf_api import RepoFile
+
+    try:
+        tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
+    except client_errors() as error:
+        raise CollapseError(
+            f"{repo}: its files cannot be listed: {first_line(error)} (is your login still good? hf auth whoami)"
+        ) from error
+    return {
+        each.path: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
+        for each in tree
+        if isinstance(each, RepoFile)
+    }
+
+
+def _remembered(repo: str, commit: str) -> dict[str, tuple[int, str]]:
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        kept = read_json(_listing(repo, commit))
+        return {str(path): (int(size), str(identifier)) for path, (size, identifier) in kept.items()}
+    return {}
+
+
+def _listing(repo: str, commit: str) -> Path:
+    return home() / "listings" / f"{sha256_of([repo, commit])}.json"
+
+
+def _inside(folder: str) -> str:
+    return "" if folder in ("", ".") else f"{folder}/"
 
 
 def split_name(name: str) -> tuple[str, str]:

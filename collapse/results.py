@@ -1,123 +1,30 @@
-"""Results: a row a model, a column a measurement; read, written, and handed to analyses.
-
-No number without its origin: a row names the store's digest, the versions of the metrics, what was left out, and
-every remark that belongs beside a number.
-"""
+"""Results: a table with a row a model and a column a measurement; read, written, and handed to analyses."""
 
 import csv
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.escaping import guarded, unguarded
-from collapse.files import ANOTHER_OUTPUT, read_json, write_error
+from collapse.files import ANOTHER_OUTPUT, write_error
+from collapse.reading import open_regular, read_json
+from collapse.rows import ABOUT, IDENTITY
+from collapse.rows import Note as Note
+from collapse.rows import Row as Row
 
 if TYPE_CHECKING:
     import pandas as pd
 
-ABOUT = ("model", "revision", "corpus", "store", "min_count", "classes", "dim", "samples")
-"""The columns of a table before its measurements."""
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "model": (str,),
-    "revision": (str, NoneType),
-    "corpus": (str,),
-    "store": (str,),
-    "min_count": (int,),
-    "classes": (int,),
-    "dim": (int,),
-    "samples": (int,),
-    "measurements": (dict,),
-    "versions": (dict,),
-    "excluded": (dict,),
-}
 _NAMES = ("model", "corpus")  # anybody's text: never a number nor missing, though a model may be called 007 or NA
 _TEXT = (*_NAMES, "revision", "store", "versions")
-
-
-@dataclass(frozen=True)
-class Note:
-    """A remark beside a measurement; ``measurement`` is ``*`` for one about the whole row."""
-
-    measurement: str
-    kind: str
-    text: str
-
-
-@dataclass(frozen=True)
-class Row:
-    """What was measured of one store.
-
-    Attributes:
-        model: Name of the model, or file name of a features file.
-        revision: Commit of a Hub model, or None.
-        corpus: Name of the training corpus.
-        store: Digest of the store.
-        min_count: Classes with fewer samples were left out.
-        classes: C.
-        dim: d.
-        samples: N, training samples of these classes.
-        measurements: A number a measurement, or None where it cannot be had (a note says why).
-        versions: Version of each measurement's definition.
-        excluded: Pairs of classes left out, where there are any.
-        notes: Remarks.
-    """
-
-    model: str
-    revision: str | None
-    corpus: str
-    store: str
-    min_count: int
-    classes: int
-    dim: int
-    samples: int
-    measurements: dict[str, float | None]
-    versions: dict[str, int] = field(default_factory=dict)
-    excluded: dict[str, int] = field(default_factory=dict)
-    notes: tuple[Note, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; an infinite number becomes null, since JSON has none."""
-        made = asdict(self)
-        made["notes"] = [asdict(note) for note in self.notes]
-        made["measurements"] = {
-            name: value if value is not None and math.isfinite(value) else None
-            for name, value in self.measurements.items()
-        }
-        return made
-
-    @classmethod
-    def from_dict(cls, row: Mapping[str, Any]) -> "Row":
-        """The row that :meth:`to_dict` gave.
-
-        Raises:
-            KeyError, TypeError: It is no such row.
-        """
-        made = cls(**{**row, "notes": tuple(Note(**note) for note in row["notes"])})
-        for name, kinds in _KINDS.items():
-            if type(getattr(made, name)) not in kinds:
-                raise TypeError(f"its {name} is {getattr(made, name)!r:.40}")
-        numbers = [*made.measurements.values(), *made.versions.values(), *made.excluded.values()]
-        if not all(isinstance(value, (int, float, NoneType)) and _is_float(value or 0) for value in numbers):
-            raise TypeError("a measurement, version or exclusion is no number")
-        if not all(type(text) is str for note in made.notes for text in vars(note).values()):
-            raise TypeError("a note is no text")
-        return made
-
-
-def _is_float(value: int | float) -> bool:
-    """Whether a number can be one: an integer of a file may be too large."""
-    try:
-        float(value)
-    except OverflowError:
-        return False
-    return True
+_OURS = {"model", "store", "versions"}  # columns of every table that is written here
+_COUNTS = ("chunk_length", "max_chunks")  # whole numbers, some of them missing
+_IDENTITY_TEXT = tuple(name for name in IDENTITY if name not in _COUNTS)
 
 
 class Results:
@@ -134,7 +41,7 @@ class Results:
         return iter(self.rows)
 
     def frame(self) -> "pd.DataFrame":
-        """As a pandas DataFrame: what a row is about, a column a measurement, ``versions`` as JSON text."""
+        """Return a pandas DataFrame: what a row is of, a column a measurement, ``versions`` as JSON text."""
         import pandas as pd
 
         if self._frame is not None:
@@ -145,7 +52,7 @@ class Results:
             record |= row.measurements
             record["versions"] = json.dumps(row.versions, sort_keys=True)
             records.append(record)
-        return pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"])
+        return _whole(pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"]))
 
     @classmethod
     def read(cls, path: str | Path) -> "Results":
@@ -155,29 +62,20 @@ class Results:
             CollapseError: There is no such file, or it cannot be read as what its name says.
             UsageError: The suffix is none of these.
         """
-        import pandas as pd
-
         path = Path(path)
         _check_suffix(path)
-        if not path.is_file():
+        if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
         results = cls()
         try:
+            open_regular(path).close()  # pandas would wait for a FIFO, and read a device until memory is full
             if path.suffix == ".json":
-                results.rows = [Row.from_dict(row) for row in read_json(path)]
-                results.frame()  # fails now, not later, where measurements are none
-            elif path.suffix == ".csv":
-                # pandas reads floats to the last bit since 3.1, and before it when asked to
-                old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
-                exactly = {"float_precision": "round_trip"} if old else {}
-                frame = pd.read_csv(path, dtype=dict.fromkeys(_TEXT, str), **exactly)
-                names = [name for name in _NAMES if name in frame]
-                if names:  # text as it stands, even NA, which stands for a missing number elsewhere
-                    frame[names] = pd.read_csv(path, usecols=names, dtype=str, keep_default_na=False)[names]
-                results._frame = _texts(frame, unguarded)
+                results.rows = _read_rows(path)
+                results.frame()  # fails now, not later: a name may have no UTF-8
             else:
-                results._frame = pd.read_parquet(path)
-        except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
+                frame = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
+                results._frame = _whole(frame) if _is_ours(frame) else frame
+        except (ValueError, KeyError, TypeError, OSError, RecursionError, OverflowError) as error:
             raise CollapseError(
                 f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
             ) from error
@@ -188,10 +86,10 @@ class Results:
 
         Raises:
             CollapseError: The place cannot be written.
-            UsageError: The suffix is none of these, or is .json for a table read from .csv or .parquet.
+            UsageError: As :func:`check_output`, or the suffix is .json for a table read from .csv or .parquet.
         """
         path = Path(path)
-        _check_suffix(path)
+        check_output(path)
         if path.suffix == ".json" and self._frame is not None:
             raise UsageError(
                 f"a table read from .csv or .parquet has no rows to write to {path}: write .csv or .parquet"
@@ -238,11 +136,73 @@ class Table:
 
 
 def write_csv(frame: "pd.DataFrame", path: Path) -> None:
-    """A table as CSV that no spreadsheet takes for formulas; numbers stay numbers (see collapse.escaping.guarded)."""
+    """Write a table as CSV that no spreadsheet takes for formulas; numbers stay numbers (see collapse.escaping)."""
     made = _texts(frame, guarded)
-    returns = any("\r" in str(value) for column in made.select_dtypes(["object", "str"]) for value in made[column])
+    returns = any("\r" in str(value) for column in _text_columns(made) for value in made[column])
     # csv leaves a lone carriage return without quotes, and readers take it for the end of a line
     made.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
+
+
+def _read_rows(path: Path) -> list[Row]:
+    given = read_json(path)
+    if not isinstance(given, list):
+        raise TypeError("it is not a list of rows")
+    rows = []
+    for index, each in enumerate(given):
+        try:
+            rows.append(Row.from_dict(each))
+        except TypeError as error:
+            raise TypeError(f"row {index + 1}: {error}") from error
+    return rows
+
+
+def _read_csv(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    # pandas reads floats to the last bit since 3.1, and before it when asked to
+    old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+    exactly: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
+    heading = pd.read_csv(path, nrows=0)
+    # a table of others may have a column of numbers that is called as a text of ours
+    texts = [*_TEXT, *_IDENTITY_TEXT] if _is_ours(heading) else _TEXT
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:  # without index_col=False, longer rows move all values into other columns
+            frame = pd.read_csv(path, index_col=False, dtype=dict.fromkeys(texts, str), **exactly)
+        except pd.errors.ParserWarning as error:
+            raise ValueError("its rows have more values than its heading has names") from error
+    names = [name for name in _NAMES if name in frame]
+    if names:  # text as it stands, even NA, which stands for a missing number elsewhere
+        frame[names] = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)[names]
+    return _texts(frame, unguarded)
+
+
+def _read_parquet(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
+    frame = pd.read_parquet(path)
+    for column in _text_columns(frame):
+        for value in frame[column]:
+            if isinstance(value, Iterable) and not isinstance(value, str):
+                raise TypeError(f"column {column!r} holds {type(value).__name__}s, not texts or numbers")
+    return frame
+
+
+def _is_ours(frame: "pd.DataFrame") -> bool:
+    return set(frame.columns) >= _OURS
+
+
+def _whole(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """The table with its counts as whole numbers, though some are missing, which pandas would make fractions for."""
+    kinds = {name: "Int64" for name in _COUNTS if name in frame}
+    return frame.astype(kinds) if kinds else frame
+
+
+def _text_columns(frame: "pd.DataFrame") -> list[str]:
+    """Columns that may hold texts: of pandas 3's own kind of text, or of objects."""
+    from pandas.api.types import is_object_dtype, is_string_dtype
+
+    return [name for name, kind in frame.dtypes.items() if is_object_dtype(kind) or is_string_dtype(kind)]
 
 
 def _texts(frame: "pd.DataFrame", change: Callable[[str], str]) -> "pd.DataFrame":
@@ -252,14 +212,41 @@ def _texts(frame: "pd.DataFrame", change: Callable[[str], str]) -> "pd.DataFrame
         return change(value) if isinstance(value, str) else value
 
     made = frame.rename(columns=changed)
-    for column in made.select_dtypes(["object", "str"]):
+    for column in _text_columns(made):
         made[column] = made[column].map(changed, na_action="ignore").astype(made[column].dtype)
     return made
 
 
 def check_output(path: str | Path) -> None:
-    """Refuse an output name before any work is done for it."""
-    _check_suffix(Path(path))
+    """Refuse an output before any work is done for it.
+
+    Raises:
+        UsageError: The suffix is none of a results file, or what is there holds anything but a results table.
+    """
+    path = Path(path)
+    _check_suffix(path)
+    if path.exists() and not path.is_dir() and not _holds_ours(path):  # writing says what is wrong with a folder
+        raise UsageError(f"{path} is there and is no results table of collapse: choose another --output")
+
+
+def _holds_ours(path: Path) -> bool:
+    """Whether a file is empty, or a table that :meth:`Results.write` wrote."""
+    import pandas as pd
+
+    try:
+        with open_regular(path) as file:
+            if not file.read(1):
+                return True
+        if path.suffix == ".json":
+            given = read_json(path)
+            return isinstance(given, list) and all(isinstance(each, dict) and each.keys() >= _OURS for each in given)
+        if path.suffix == ".csv":
+            return _is_ours(pd.read_csv(path, nrows=0))
+        import pyarrow.parquet as parquet
+
+        return set(parquet.read_schema(path).names) >= _OURS
+    except (CollapseError, ValueError, OSError):
+        return False
 
 
 def _check_suffix(path: Path) -> None:

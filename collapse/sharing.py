@@ -1,27 +1,34 @@
-"""Stores pushed to the Hugging Face Hub in one commit, and pulled from it, every byte checked.
+"""Push stores to the Hugging Face Hub in one commit, and pull them, every byte checked.
 
-In a repository each store is a folder ``collapse/<corpus>-<split>-T<chunk>[-<n>]``.
+In a repository each store is a folder ``collapse/<corpus>-<split>-T<chunk>[-<n>][-<identity>]``. A push replaces the
+store of its folder, whole, and no other.
 """
 
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from collapse.card import card
+from collapse.client import client_errors
 from collapse.errors import CollapseError, StoreError, UsageError, first_line
 from collapse.escaping import visible
-from collapse.finding import open_store
+from collapse.files import sha256_of
+from collapse.finding import KNOWN_LATER, open_store
 from collapse.hub import is_repo_id, quiet_client, steadily
-from collapse.lock import locked
 from collapse.manifest import MANIFEST, is_store, render
+from collapse.places import settled, writing
 from collapse.remote import FOLDER, Remote, reach
 from collapse.reporting import Report
 from collapse.store import RESULTS, Store, load_same
 
+log = logging.getLogger("collapse")
+
+_HASH = 8  # digits of an identity's hash in a folder's name
 _PARENT_MOVED = 412  # the branch is no longer where the commit starts from
 
 
@@ -45,13 +52,35 @@ class Pushed:
 
 
 def folder_of(store: Store) -> str:
-    """Where a store lies in a repository: ``collapse/<corpus>-<split>-T<chunk>[-<n>]``."""
+    """Plain name of a store's folder in a repository: ``collapse/<corpus>-<split>-T<chunk>[-<n>]``."""
     identity = store.identity
     corpus = identity.get("corpus") or {}
     words = [store.corpus.split("/")[-1], corpus.get("split") or "", f"T{identity.get('chunk_length')}"]
     if identity.get("max_chunks"):
         words.append(str(identity["max_chunks"]))
     return f"{FOLDER}/" + re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(word for word in words if word)).strip("-.")
+
+
+def free_folder(store: Store, remote: Remote) -> str:
+    """Folder for a store in a repository: the plain name, unless a store of another identity lies there.
+
+    Then the name ends in a hash of the identity, as two models on one text have one plain name. What was collected
+    beside the identity, such as a plugin's statistics, makes no other store: a push replaces it.
+    """
+    plain = folder_of(store)
+    if plain not in remote.stores():
+        return plain
+    mine = _planned(store.identity)
+    try:
+        held = _planned(remote.manifest(plain)[1]["identity"])
+    except StoreError as error:
+        log.info("%s/%s is left as it is: %s", remote.repo, plain, error)
+        held = {}
+    return plain if held == mine else f"{plain}-{sha256_of(mine)[:_HASH]}"
+
+
+def _planned(identity: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in identity.items() if key not in KNOWN_LATER}
 
 
 def push(
@@ -84,27 +113,29 @@ def push(
     if store.path is None or store.state == "part":
         mend = "save it first" if store.path is None else "merge its parts first"
         raise StoreError(f"{store} cannot be pushed: {mend}")
-    folder = folder_of(store)
-    content = files_of(store, folder)
     if not into_model_repo:
         create_repo(repo, private=private)
-        there = _branch(repo, revision).stores()
-        content["README.md"] = card(
-            store, repo, folder, others=[each for each in there if each != folder], licence=_licence(store)
-        ).encode()
+    there = _branch(repo, revision)
+    folder = free_folder(store, there)
+    content = files_of(store, folder)
+    if not into_model_repo:
+        others = [each for each in there.stores() if each != folder]
+        content["README.md"] = card(store, repo, folder, others=others, licence=_licence(store)).encode()
     message = visible(f"Add {folder}: {store.model} on {store.corpus}")
-    url, sent = commit_files(repo, content, message, revision=revision, create_pr=create_pr, progress=progress)
+    url, sent = commit_files(
+        repo, content, message, revision=revision, create_pr=create_pr, remote=there, progress=progress
+    )
     return Pushed(repo, folder, url, sent, sorted(set(content) - set(sent)))
 
 
 def _licence(store: Store) -> str | None:
     """The licence on the card of the training text, where that is on the Hub and says."""
-    from huggingface_hub import HfApi, errors
+    from huggingface_hub import HfApi
 
     revision = (store.identity.get("corpus") or {}).get("revision")
     if revision is None:
         return None
-    with suppress(errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError):
+    with suppress(*client_errors()):
         about = steadily(lambda: HfApi().dataset_info(store.corpus, revision=revision)).card_data
         return str(about.license) if about and about.license else None
     return None
@@ -114,7 +145,7 @@ def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
     """What goes into a repository for a store on disk, checked: its files, its manifest, what was measured."""
     store.check()
     assert store.path is not None  # a store in memory has no files
-    content: dict[str, Path | bytes] = {f"{folder}/{name}": store.path / name for name in store.manifest["files"]}
+    content: dict[str, Path | bytes] = {f"{folder}/{name}": store.file(name) for name in store.manifest["files"]}
     content[f"{folder}/{MANIFEST}"] = render(store.manifest)  # as opened: another process may go on with the store
     if store.results() is not None:
         content[f"{folder}/{RESULTS}"] = store.path / RESULTS
@@ -142,27 +173,32 @@ def commit_files(
     *,
     revision: str | None = None,
     create_pr: bool = False,
+    remote: Remote | None = None,
     progress: Report | None = None,
 ) -> tuple[str | None, list[str]]:
     """Put files into a repository in one commit, those that are not there as they are; raises as :func:`push`.
 
+    A store among them replaces the one in its folder: other files of that folder are deleted in the same commit.
+    ``remote`` is the branch that the content was made for; the commit fails where it has moved since.
+
     Returns:
         The address of the commit or pull request, None where nothing had changed; and the paths sent.
     """
-    from huggingface_hub import CommitOperationAdd, HfApi, errors
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors
 
     api = HfApi()
     with _told(repo):
-        remote = _branch(repo, revision)
+        remote = remote or _branch(repo, revision)
         changed = {path: what for path, what in content.items() if not remote.holds(path, what)}
-        if not changed:
+        gone = _replaced(content, remote)
+        if not changed and not gone:
             return None, []
-        operations = [CommitOperationAdd(path, what) for path, what in changed.items()]
-        _send(api, repo, operations, revision, create_pr, progress)
+        added = [CommitOperationAdd(path, what) for path, what in changed.items()]
+        _send(api, repo, added, revision, create_pr, progress)
         commit = partial(
             api.create_commit,
             repo,
-            operations,
+            [*added, *(CommitOperationDelete(path) for path in gone)],
             commit_message=message,
             revision=revision,
             create_pr=create_pr,
@@ -174,14 +210,25 @@ def commit_files(
             if error.response.status_code != _PARENT_MOVED:
                 raise
             now = _branch(repo, revision)
-            if not all(now.holds(path, what) for path, what in content.items()):
+            if not all(now.holds(path, what) for path, what in content.items()) or _replaced(content, now):
                 raise
             return f"{api.endpoint}/{repo}/commit/{now.commit}", sorted(changed)  # only the answer had been lost
     return made.pr_url or made.commit_url, sorted(changed)
 
 
+def _replaced(content: Mapping[str, Path | bytes], remote: Remote) -> list[str]:
+    """Files in the folders of the stores in ``content`` that are not in it, and in no other store below."""
+    stores = {str(PurePosixPath(path).parent) for path in content if PurePosixPath(path).name == MANIFEST} - {"."}
+    others = tuple(f"{each}/" for each in remote.stores() if each not in stores and each != ".")
+    inside = tuple(f"{each}/" for each in stores)
+    below = tuple(each for each in others if each.startswith(inside))
+    return sorted(
+        path for path in remote.files if path not in content and path.startswith(inside) and not path.startswith(below)
+    )
+
+
 def _branch(repo: str, revision: str | None) -> Remote:
-    """A branch as it is on the Hub now: what is cached here is no ground to write on."""
+    """A branch as it is on the Hub now, never from the cache."""
     remote = reach(f"{repo}@{revision}" if revision else repo, patient=True)
     if not remote.online:
         raise CollapseError(f"{repo}: nothing was committed: the Hub cannot be reached; run the same command again")
@@ -199,7 +246,7 @@ def _told(repo: str, what: str = "nothing was committed") -> Iterator[None]:
         raise UsageError(
             f"{repo}: {what}: it is not there, or you may not see it; log in with: hf auth login"
         ) from error
-    except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError) as error:
+    except client_errors() as error:
         status = getattr(getattr(error, "response", None), "status_code", 0)
         hint = " (log in with: hf auth login)" if status in (401, 403) else ""
         raise CollapseError(
@@ -235,8 +282,8 @@ def pull(name: str, folder: str | Path, *, progress: Report | None = None) -> St
     """
     folder = Path(folder)
     remote = open_store(name)
-    if not is_store(folder):
-        with locked(folder):
+    if not is_store(folder) or not settled(folder):
+        with writing(folder):
             if not is_store(folder):  # another process may have finished it just now
                 return _download(name, remote, folder, progress)
     return load_same(folder, remote)

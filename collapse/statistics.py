@@ -3,7 +3,7 @@
 Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation chunks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError
+
+ROUNDING = 2.0**-48
+"""What float64 sums of a few thousand equal numbers may differ by, relative to their size: 16 ulp."""
+
+MEASURABLE = (1e-60, 1e60)
+"""Sizes of embeddings and classifiers whose fourth powers keep their digits."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,9 @@ class EmbeddingStatistics:
         n_params: Parameters of the model, or None where unknown.
         dtype: The dtype in which the embeddings were computed ("float32", "bfloat16", ...).
         min_count: Only classes with at least this many samples are kept.
+        left_out: Classes left out for having fewer.
+        versions: Version of each plugin statistic by name; one that is missing is not compared.
+        made_by: The distribution whose plugin filled it, by name; likewise.
     """
 
     classes: Int[Tensor, " C"]
@@ -84,6 +93,9 @@ class EmbeddingStatistics:
     n_params: int | None = None
     dtype: str = "float32"
     min_count: int = 1
+    left_out: int = 0
+    versions: Mapping[str, int] = field(default_factory=dict)
+    made_by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def n_classes(self) -> int:
@@ -111,9 +123,14 @@ class EmbeddingStatistics:
         return self.centred_means.norm(dim=1)
 
     @cached_property
+    def mean_rounding(self) -> Float[Tensor, " C"]:
+        """Length below which a difference of means is rounding: ROUNDING·(‖μ_c‖ + ‖μ̄‖)."""
+        return ROUNDING * (self.means.norm(dim=1) + self.global_mean.norm())
+
+    @cached_property
     def has_direction(self) -> Tensor:
-        """Classes whose centred mean is not zero, bool, shape (C,)."""
-        return self.norms > 0
+        """Classes whose centred mean is not zero, to the rounding of float64, bool, shape (C,)."""
+        return self.norms > self.mean_rounding
 
     def statistic(self, name: str) -> Mapping[str, Tensor]:
         """The tensors of a plugin statistic, where the means are; they are read only now.
@@ -133,6 +150,22 @@ class EmbeddingStatistics:
             return getattr(self, need) is not None
         return need in self.extra
 
+    def out_of_scale(self, needs: Sequence[str]) -> str | None:
+        """Why float64 squares and fourth powers of what a metric needs would overflow or vanish, or None."""
+        low, high = MEASURABLE
+        sizes = {"classifier": self.classifier, "means": self.means, "variances": self.variances}
+        for need, values in sizes.items():
+            if need not in needs or values is None or not values.numel():
+                continue
+            largest = float(values.abs().max()) ** (0.5 if need == "variances" else 1)
+            spread = float(self.norms.max()) if need == "means" else largest
+            if largest > high or 0 < spread < low or (need == "means" and 0 < largest < low):
+                return (
+                    f"the {need} are of size {largest:.3g}, apart by {spread:.3g}: powers of sizes outside "
+                    f"{low:.0e} to {high:.0e} lose their digits in float64; scale the embeddings"
+                )
+        return None
+
     def keep(self, min_count: int) -> "EmbeddingStatistics":
         """The same with only the classes of at least ``min_count`` samples; validation counts are untouched.
 
@@ -145,6 +178,7 @@ class EmbeddingStatistics:
                 f"{int(kept.sum())} of {self.n_classes} classes have at least {min_count} samples, and neural collapse "
                 f"needs two: lower --min-count (the largest class has {int(self.counts.max())})"
             )
+        min_count = max(min_count, self.min_count)
         if bool(kept.all()):
             return replace(self, min_count=min_count)
         return replace(
@@ -156,6 +190,7 @@ class EmbeddingStatistics:
             classifier=None if self.classifier is None else self.classifier[kept],
             bias=None if self.bias is None else self.bias[kept],
             min_count=min_count,
+            left_out=self.left_out + int((~kept).sum()),
         )
 
     def to(self, device: str | torch.device) -> "EmbeddingStatistics":
@@ -176,12 +211,22 @@ class EmbeddingStatistics:
 
 
 def cosine(a: Float[Tensor, "C d"], b: Float[Tensor, "C d"]) -> Float[Tensor, " C"]:
-    """Cosine of each row of a with the same row of b; nan where either is zero.
+    """Cosine of each row of a with the same row of b; nan where either is zero. No product overflows.
 
     >>> cosine(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]])).tolist()
     [1.0]
     """
-    return (a * b).sum(dim=1) / (a.norm(dim=1) * b.norm(dim=1))
+    return (unit_rows(a) * unit_rows(b)).sum(dim=1)
+
+
+def unit_rows(rows: Float[Tensor, "C d"]) -> Float[Tensor, "C d"]:
+    """Each row divided by its norm; nan where it is zero.
+
+    >>> unit_rows(torch.tensor([[0.0, 4e200]], dtype=torch.float64)).tolist()
+    [[0.0, 1.0]]
+    """
+    rows = rows / rows.abs().amax(dim=1, keepdim=True)
+    return rows / rows.norm(dim=1, keepdim=True)
 
 
 def cov(values: Float[Tensor, " n"]) -> Tensor:

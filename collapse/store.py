@@ -5,7 +5,7 @@ file with its size, sha256, shapes and dtypes; ``digest`` is the hash of all of 
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +15,27 @@ from collapse.files import (
     canonical,
     check_file,
     described,
-    read_json,
+    read_tensor,
     read_tensors,
     sha256_of,
     tensor_bytes,
     write_atomic,
 )
-from collapse.layout import check_values
-from collapse.manifest import MANIFEST, VERSION, differences, read_manifest, render, sealed, spans
+from collapse.invariants import check_samples, check_tensors, check_together
+from collapse.manifest import (
+    INCOMING,
+    MANIFEST,
+    VERSION,
+    differences,
+    is_store,
+    manifest_file,
+    read_manifest,
+    render,
+    sealed,
+    spans,
+)
+from collapse.places import staging
+from collapse.reading import read_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,6 +56,8 @@ class Store:
         path: Its folder.
         manifest: What ``collapse.json`` says.
         origin: Where on the Hub it lies, or None.
+        named: What the model, corpus and validation text are called where somebody asked for a store of equal content
+            by other names; the manifest has the names that it was collected under.
     """
 
     def __init__(
@@ -58,7 +73,9 @@ class Store:
         self.path = path
         self.origin = origin
         self._files = files or {}
+        self._moving = path is not None and manifest_file(path).parent.name == INCOMING
         self._fetch = fetch
+        self.named: dict[str, str] = {}
 
     @classmethod
     def load(cls, path: str | Path) -> "Store":
@@ -95,6 +112,11 @@ class Store:
         """See that a tensor file is here, where the store lies on the Hub."""
         if self._fetch is not None:
             self._fetch(file)
+
+    def called(self, names: Mapping[str, str | None]) -> "Store":
+        """Note what the model, corpus and validation text were called by who asked for it; the manifest stays."""
+        self.named = {kind: name for kind, name in names.items() if name is not None}
+        return self
 
     @property
     def digest(self) -> str:
@@ -149,21 +171,31 @@ class Store:
         if file not in self.manifest["files"]:
             raise StoreError(f"{self} holds no {file}; it holds {', '.join(sorted(self.manifest['files']))}")
         if self.path is None:
-            return dict(self._files[file])
+            return {key: tensor.clone() for key, tensor in self._files[file].items()}
         self.fetch(file)
-        tensors = read_tensors(self.path / file, self.manifest["files"][file])
-        check_values(str(self.path / file), tensors)
+        tensors = read_tensors(self.file(file), self.manifest["files"][file])
+        check_tensors(str(self.path / file), tensors, self.manifest)
         return tensors
 
-    def statistics(self, layer: str = LAYER) -> "EmbeddingStatistics":
+    def file(self, name: str) -> Path:
+        """Where a tensor file lies: in its place, or on its way there, where a command was killed as it moved it."""
+        assert self.path is not None  # a store in memory has no files
+        incoming = self.path / INCOMING / name
+        return incoming if self._moving and incoming.is_file() else self.path / name
+
+    def statistics(self, layer: str = LAYER, *, fresh: bool = False) -> "EmbeddingStatistics":
         """Everything known of one layer, as metrics read it.
+
+        Args:
+            layer: The layer's name.
+            fresh: Read the files again; otherwise every call returns the same tensors.
 
         Raises:
             StoreError: The store is a part only, or a file was altered.
         """
         if self.state == "part":
             raise StoreError(f"{self} holds {self.covered()}: merge it with the other parts first: collapse merge")
-        return self._statistics[layer]
+        return self._read_statistics(layer) if fresh else self._statistics[layer]
 
     @cached_property
     def _statistics(self) -> dict[str, "EmbeddingStatistics"]:
@@ -180,7 +212,7 @@ class Store:
             validation = ValidationStatistics(**self.tensors("validation", layer))
         kept = [name for name in names if name in self.manifest["statistics"]]
         extra: Mapping[str, Tensors] = _WhenAsked(kept, lambda name: self.tensors(name, layer))
-        return EmbeddingStatistics(
+        statistics = EmbeddingStatistics(
             classes=train["classes"],
             counts=train["counts"],
             means=train["means"],
@@ -191,7 +223,11 @@ class Store:
             extra=extra,
             n_params=self.manifest["model"].get("n_params"),
             dtype=str(self.manifest["identity"].get("dtype", "float32")),
+            versions=self.manifest["statistics"],
+            made_by=self.manifest.get("statistics_by", {}),
         )
+        check_together(self, statistics)
+        return statistics
 
     def covered(self) -> str:
         """Which training slices are here, in words."""
@@ -235,18 +271,21 @@ class Store:
             write_atomic(self.path / RESULTS, canonical(kept))
 
     def verify(self) -> list[str]:
-        """Hash every file anew.
+        """Hash every file anew, and check its tensors.
 
         Returns:
-            A line for each that is missing, truncated or altered, or that the manifest does not name.
+            A line for each that is missing, truncated, altered or breaks an invariant, or that the manifest does not
+            name.
         """
         if self.path is None:
             return []
         problems = []
         for name, entry in sorted(self.manifest["files"].items()):
+            layer, _, file = name.partition("/")
             try:
                 self.fetch(name)
-                check_file(self.path / name, entry, remember=False)
+                check_file(self.file(name), entry, remember=False)
+                self.tensors(file.removesuffix(".safetensors"), layer)
             except StoreError as error:
                 problems.append(str(error))
         found = {file.relative_to(self.path).as_posix() for file in self.path.glob("*/*.safetensors")}
@@ -260,23 +299,26 @@ class Store:
         if self.path is not None:
             for name, entry in sorted(self.manifest["files"].items()):
                 self.fetch(name)
-                check_file(self.path / name, entry)
+                check_file(self.file(name), entry)
+                if "counts" in entry["tensors"]:
+                    check_samples(str(self.path / name), read_tensor(self.file(name), "counts"), self.manifest)
         return self
 
     def save(self, path: str | Path) -> "Store":
         """Write a copy of this store into a folder that holds none."""
         path = Path(path)
-        if (path / MANIFEST).exists():
+        if is_store(path):
             raise StoreError(f"{path} already holds a store: choose another --store")
-        for name, entry in self.manifest["files"].items():
-            if self.path is None:
-                data = tensor_bytes(self._files[name])
-            else:
-                self.fetch(name)
-                check_file(self.path / name, entry)
-                data = (self.path / name).read_bytes()  # not written anew: another writer's bytes may differ from ours
-            write_atomic(path / name, data)
-        write_atomic(path / MANIFEST, render(self.manifest))
+        with staging(path) as place:
+            for name, entry in self.manifest["files"].items():
+                if self.path is None:
+                    data = tensor_bytes(self._files[name])
+                else:
+                    self.fetch(name)
+                    check_file(self.file(name), entry)
+                    data = self.file(name).read_bytes()  # not written anew: another writer's bytes may differ from ours
+                write_atomic(place / name, data)
+            write_atomic(place / MANIFEST, render(self.manifest))
         return Store.load(path)
 
     def __str__(self) -> str:
@@ -341,27 +383,28 @@ def build(
     provenance: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
 ) -> Store:
-    """Make a store of tensors: the files first, ``collapse.json`` last.
+    """Make a store of tensors: the files first, ``collapse.json`` last; it takes the place of one that is there.
 
     Args:
-        path: Its folder, or None for one in memory.
-        about: identity, model, corpus, coverage and statistics of the manifest.
+        path: Its folder, which the caller has to itself, or None for one in memory.
+        about: identity, model, corpus, coverage, statistics and statistics_by of the manifest.
         files: Tensors by file name, ``top/train.safetensors`` and so on.
         provenance: Device, batch size, times, command.
         kept: Manifest entries of files that are there already and stay as they are.
     """
     entries = dict(kept or {})
-    for name, tensors in files.items():
-        data = tensor_bytes(tensors)
-        entries[name] = described(data)
-        if path is not None:
-            write_atomic(path / name, data)
-    manifest = sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)
-    if path is not None:
-        write_atomic(path / MANIFEST, render(manifest))
-        for file in path.glob(f"{LAYER}/*.safetensors"):
-            if f"{LAYER}/{file.name}" not in entries:
-                file.unlink()
+    with staging(path) if path is not None else nullcontext() as place:
+        for name, tensors in files.items():
+            data = tensor_bytes(tensors)
+            entries[name] = described(data)
+            if place is not None:
+                write_atomic(place / name, data)
+        manifest = sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)
+        for name, tensors in files.items():
+            if "counts" in tensors:
+                check_samples(name, tensors["counts"], manifest)
+        if place is not None:
+            write_atomic(place / MANIFEST, render(manifest))
     return Store(manifest, path, files)
 
 

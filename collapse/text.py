@@ -1,13 +1,15 @@
-"""A text or a data set: what a name stands for, known without loading it, and its rows.
+"""A text or a data set: find what a name stands for without loading it, and read its rows.
 
-Local files are hashed in full, so that a store names the text it was collected on wherever the files lie.
+Local files are hashed in full, so that a store names the text it was collected on wherever the files lie. They are read
+through links with names of our own in a folder that is used once: nothing that was read from other content, or from
+other files, can be taken for theirs.
 """
 
-import codecs
 import glob
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.files import ANOTHER_CACHE, ANOTHER_HOME, raise_if_full, sha256_file, sha256_of
+from collapse.files import ANOTHER_CACHE, ANOTHER_HOME, expanded, raise_if_full, stamp
 from collapse.hub import is_repo_id, resolve_commit, split_revision
-
-# One line of a .txt file is a text and keeps its line break, so that the texts laid end to end are the file.
-_BUILDERS = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
-_READ = 1 << 20
+from collapse.textfiles import BUILDERS, could_be_json, find_files, hash_again, hash_checked, show_names, suffix
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,7 @@ class Corpus:
         column: Column that holds the text.
         revision: Commit of a Hub data set.
         sha256: Hash of the files' contents.
+        lines: The files are .txt whose bytes could also be read as JSON, which would be another text.
         online: Whether the Hub answered; else only cached files are used.
     """
 
@@ -46,11 +46,12 @@ class Corpus:
     revision: str | None = None
     sha256: str | None = None
     online: bool = True
+    lines: bool = False
 
     def identity(self) -> dict[str, Any]:
         """What makes it this text: equal wherever its files lie and whatever they are called."""
         if self.source == "files":
-            return {"sha256": self.sha256, "column": self.column}
+            return {"sha256": self.sha256, "column": self.column} | ({"lines": True} if self.lines else {})
         return {"name": self.name, "revision": self.revision, "split": self.split, "column": self.column}
 
 
@@ -69,23 +70,21 @@ def find_corpus(text: str | Sequence[str], *, split: str = "train", text_column:
         except UsageError as error:
             raise UsageError(f"{error}; and there is no file {given[0]}") from error
         return Corpus(repo, "hub", (), split, text_column, commit, online=online)
-    files = [file for each in given for file in _matching(each)]
-    kinds = {_BUILDERS.get(_suffix(file)) for file in files}
-    if None in kinds or len(kinds) > 1:
-        raise UsageError(f"texts must be .txt, .jsonl or .parquet files, all of one kind: got {_names(files)}")
-    hashes = []
-    for file in files:
-        _check_readable(Path(file), binary=kinds == {"parquet"})
-        hashes.append(sha256_file(Path(file)))
-    return Corpus(_names(files), "files", tuple(files), None, text_column, None, sha256_of(hashes))
+    files = find_files(given)
+    lines = BUILDERS[suffix(files[0])] == "text" and could_be_json(files)
+    return Corpus(show_names(files), "files", tuple(files), column=text_column, sha256=hash_checked(files), lines=lines)
 
 
-def load_rows(corpus: Corpus, cache: Path) -> Any:
+def load_rows(corpus: Corpus, folder: Path) -> Any:
     """The corpus as a ``datasets.Dataset``.
+
+    Args:
+        corpus: Which text.
+        folder: An empty folder for what is read of local files; to be kept as long as the rows are used.
 
     Raises:
         UsageError: There is no such split or column; near names are given.
-        CollapseError: It cannot be loaded.
+        CollapseError: It cannot be loaded, or a file changed since it was found.
     """
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")
     import datasets
@@ -93,17 +92,10 @@ def load_rows(corpus: Corpus, cache: Path) -> Any:
 
     with _quiet(datasets):
         try:
-            if corpus.source == "files":
-                builder = _BUILDERS[_suffix(corpus.files[0])]
-                options: dict[str, Any] = {"keep_linebreaks": True} if builder == "text" else {}
-                rows = datasets.load_dataset(
-                    builder, data_files=list(corpus.files), split="train", cache_dir=str(cache / "datasets"), **options
-                )
-            else:
-                rows = _load_hub(datasets, corpus)
+            rows = _load_files(datasets, corpus, folder) if corpus.source == "files" else _load_hub(datasets, corpus)
         except (OSError, ValueError, RuntimeError, DatasetGenerationError) as error:
             if corpus.source == "files":
-                raise_if_full(error, cache / "datasets", ANOTHER_HOME)
+                raise_if_full(error, folder, ANOTHER_HOME)
             raise_if_full(error, datasets.config.HF_CACHE_HOME, ANOTHER_CACHE)
             if not isinstance(error, DatasetGenerationError):
                 raise CollapseError(f"{corpus.name} cannot be loaded: {first_line(error)}") from error
@@ -130,6 +122,34 @@ def texts(rows: Any, corpus: Corpus, start: int, stop: int) -> list[str]:
                 "clean the data, or name another --text-column"
             )
     return list(found)
+
+
+def _load_files(datasets: Any, corpus: Corpus, folder: Path) -> Any:
+    """Rows of local files, which must be what was hashed when they were found: hashed once more after reading."""
+    builder = BUILDERS[suffix(corpus.files[0])]
+    options: dict[str, Any] = {"keep_linebreaks": True} if builder == "text" else {}
+    links = [folder / f"{number:06}{suffix(file)}" for number, file in enumerate(corpus.files)]
+    for link, file in zip(links, corpus.files, strict=True):
+        try:
+            link.symlink_to(Path(file).resolve())
+        except (OSError, NotImplementedError):  # a system without links
+            shutil.copyfile(file, link)
+    names, before = [glob.escape(str(link)) for link in links], [stamp(link) for link in links]
+    try:
+        rows = datasets.load_dataset(
+            builder, data_files=names, split="train", cache_dir=str(folder / "rows"), **options
+        )
+    except Exception:
+        _check_unchanged(corpus, links, before)  # where it changed, that is the reason
+        raise
+    _check_unchanged(corpus, links, before)
+    return rows
+
+
+def _check_unchanged(corpus: Corpus, links: Sequence[Path], before: Sequence[list[int]]) -> None:
+    # by the stamps, too: a file may have been changed and changed back
+    if [stamp(link) for link in links] != before or hash_again(links) != corpus.sha256:
+        raise CollapseError(f"{corpus.name} changed while it was read: run the same command again")
 
 
 def _load_hub(datasets: Any, corpus: Corpus) -> Any:
@@ -166,61 +186,5 @@ def _quiet(datasets: Any) -> Iterator[None]:
 
 
 def _looks_local(name: str) -> bool:
-    path = Path(name).expanduser()
-    is_file_name = _suffix(name) in _BUILDERS or any(each in name for each in "*?[") or name.startswith((".", "/", "~"))
-    return path.exists() or is_file_name or not is_repo_id(split_revision(name)[0])
-
-
-def _matching(name: str) -> list[str]:
-    pattern = str(Path(name).expanduser())
-    if Path(pattern).is_file():
-        return [pattern]
-    if Path(pattern).is_dir():
-        files = sorted(str(file) for file in Path(pattern).iterdir() if _suffix(file.name) in _BUILDERS)
-        raise UsageError(
-            f"{name} is a folder: name its files, for example {pattern}/*{_suffix(files[0]) if files else '.jsonl'}"
-        )
-    files = sorted(file for file in glob.glob(pattern, recursive=True) if Path(file).is_file())
-    if not files:
-        folder = Path(pattern).parent
-        near = [each.name for each in folder.iterdir() if each.is_file()] if folder.is_dir() else []
-        hint = near_names(Path(pattern).name, near)
-        raise UsageError(f"no file matches {name}" + (f"; {hint}" if hint.startswith("did you mean") else ""))
-    return files
-
-
-def _check_readable(path: Path, *, binary: bool) -> None:
-    """Refuse an empty file, and text that is not UTF-8, by name and place."""
-    try:
-        if path.stat().st_size == 0:
-            raise CollapseError(f"{path} is empty: there is no text in it")
-        if binary:
-            return
-        decoder, position = codecs.getincrementaldecoder("utf-8")(), 0
-        with path.open("rb") as file:
-            while block := file.read(_READ):
-                held = len(decoder.getstate()[0])
-                try:
-                    decoder.decode(block)
-                except UnicodeDecodeError as error:
-                    place = position - held + error.start
-                    raise CollapseError(
-                        f"{path} is not UTF-8 (byte {place:,}): convert it, for example with: "
-                        f"iconv -f latin1 -t utf-8 {path.name} > new{path.suffix}"
-                    ) from error
-                position += len(block)
-        if decoder.getstate()[0]:
-            raise CollapseError(
-                f"{path} is not UTF-8: it ends within a character (byte {position:,}); is it truncated?"
-            )
-    except OSError as error:
-        raise CollapseError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _suffix(name: str) -> str:
-    return Path(name).suffix.lower()
-
-
-def _names(files: Sequence[str]) -> str:
-    names = [Path(file).name for file in files]
-    return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]} ({len(names)} files)"
+    is_file_name = suffix(name) in BUILDERS or any(each in name for each in "*?[") or name.startswith((".", "/", "~"))
+    return expanded(name).exists() or is_file_name or not is_repo_id(split_revision(name)[0])

@@ -6,13 +6,14 @@ Shapes: a tile has R rows and S columns, each a run of classes; d dimensions.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from collapse.metrics import Over
-from collapse.statistics import EmbeddingStatistics
+from collapse.statistics import ROUNDING, EmbeddingStatistics, unit_rows
 
 # Below this share of ‖a‖² + ‖b‖², a squared distance taken from a Gram product has lost too many digits.
 _REDO = {torch.float64: 1e-6, torch.float32: 1e-2}
@@ -34,6 +35,8 @@ class Points:
     uncentred_inverse_norms: Float[Tensor, " C"]
     global_sqnorm: float
     rounding: float
+    equal: Float[Tensor, " C"]
+    equal_directions: Float[Tensor, " C"]
 
     @classmethod
     def of(cls, s: EmbeddingStatistics, dtype: torch.dtype) -> "Points":
@@ -46,33 +49,63 @@ class Points:
             statistics=s,
             means=means_Cd.to(dtype),
             sqnorms=torch.linalg.vecdot(means_Cd, means_Cd).to(dtype),
-            inverse_norms=_inverse(s.norms).to(dtype),
+            inverse_norms=torch.where(s.has_direction, 1 / s.norms, 0.0).to(dtype),
             variances=s.variances.to(dtype),
             projections=projections_C.to(dtype),
             uncentred_inverse_norms=_inverse(uncentred_norms_C).to(dtype),
             global_sqnorm=float(s.global_mean @ s.global_mean),
             rounding=rounding**2,
+            equal=ROUNDING / 2 * uncentred_norms_C,
+            equal_directions=torch.where(s.has_direction, s.mean_rounding / s.norms, 0.0),
         )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Its tensors by a name that no tensor of the statistics has."""
+        return {f"points.{name}": value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+
+class _Field(cached_property[Tensor]):
+    """A field of a pair that is computed when first read; what it was then, and its version counter, are noted."""
+
+    def __get__(self, pair: Any, owner: type | None = None) -> Any:
+        value = super().__get__(pair, owner)
+        if pair is not None:
+            pair._made[self.attrname] = (value, value._version)
+        return value
 
 
 class Pair:
-    """One tile of class pairs as a pair metric sees it. Fields are shared: never write to one.
+    """One tile of class pairs as a pair metric sees it. Fields are shared: a metric that writes to one fails.
 
     Attributes:
         gram: ⟨μ_c − μ̄, μ_c′ − μ̄⟩, shape (R, S).
         diagonal: Whether rows and columns are the same classes.
         close_pairs: Once ``sqdist`` is known, pairs closer than the rounding of the embeddings, but not equal.
+        rounded: Once they are known, pairs of means or directions that differ by the rounding of float64 only and are
+            taken as equal, by field.
     """
 
     def __init__(self, points: Points, rows: slice, columns: slice, gram: Tensor) -> None:
         self._points = points
         self._rows, self._columns = rows, columns
         self.gram = gram
+        self._made: dict[str, tuple[Tensor, int]] = {"gram": (gram, gram._version)}
         self.diagonal = rows.start == columns.start
         self.close_pairs = 0
+        self.rounded: dict[str, int] = {}
+
+    def written(self) -> list[str]:
+        """Fields that are not as they were computed: written to, replaced or deleted."""
+        have = vars(self)
+        return [name for name, (made, n) in self._made.items() if have.get(name) is not made or made._version != n]
+
+    def fields(self) -> dict[str, Tensor]:
+        """Every field by name, computed now."""
+        names = [name for name, each in vars(Pair).items() if isinstance(each, _Field)]
+        return {name: getattr(self, name) for name in ("gram", *names)}
 
     def rows(self, name: str) -> Tensor:
-        """The raw block of a per-class tensor for this tile's rows: means (centred), variances, counts, ..."""
+        """The raw block of a per-class tensor for this tile's rows: means (not centred), centred_means, counts, ..."""
         return self._block(name, self._rows)
 
     def columns(self, name: str) -> Tensor:
@@ -80,10 +113,8 @@ class Pair:
         return self._block(name, self._columns)
 
     def _block(self, name: str, run: slice) -> Tensor:
-        if name == "means":
+        if name == "centred_means":
             return self._points.means[run]
-        if name == "norms":
-            return self._points.statistics.norms[run].to(self.gram.dtype)
         value = getattr(self._points.statistics, name)[run]
         return value.to(self.gram.dtype) if value.is_floating_point() else value
 
@@ -97,15 +128,15 @@ class Pair:
         """N_c of rows (R, 1) and columns (1, S)."""
         return self.rows("counts").unsqueeze(1), self.columns("counts").unsqueeze(0)
 
-    @cached_property
+    @_Field
     def variance_sum(self) -> Tensor:
         """σ_c² + σ_c′²."""
         variances = self._points.variances
         return variances[self._rows].unsqueeze(1) + variances[self._columns]
 
-    @cached_property
+    @_Field
     def sqdist(self) -> Tensor:
-        """‖μ_c − μ_c′‖², exactly 0 where the two means are equal."""
+        """‖μ_c − μ_c′‖², exactly 0 where the two means are equal to the rounding of float64."""
         sqnorms, means = self._points.sqnorms, self._points.statistics.means
         rows, columns = sqnorms[self._rows].unsqueeze(1), sqnorms[self._columns]
         sqdist = (rows + columns).sub_(self.gram, alpha=2)
@@ -113,29 +144,37 @@ class Pair:
         least = sqdist.amin()
         if least < redo * (rows.amax() + columns.amax()):
             self._redo(sqdist, sqdist < redo * (rows + columns), lambda index: means[index])  # uncentred: no digit lost
-        if least < 2 * self._points.rounding:
+            least = sqdist.amin()
+        if least < max(self._points.rounding, 4 * float(self._points.equal.max()) ** 2):
+            self._round("sqdist", sqdist, self._points.equal)
             close = int(((sqdist > 0) & (sqdist < self._points.rounding)).sum())
             self.close_pairs = close // 2 if self.diagonal else close
         return sqdist
 
-    @cached_property
+    @_Field
     def distance(self) -> Tensor:
         """‖μ_c − μ_c′‖."""
         return self.sqdist.sqrt()
 
-    @cached_property
+    @_Field
     def cosine(self) -> Tensor:
         """⟨u_c, u_c′⟩; 0 where a centred mean is zero."""
         inverse = self._points.inverse_norms
         return (self.gram * inverse[self._rows].unsqueeze(1)).mul_(inverse[self._columns])
 
-    @cached_property
+    @_Field
     def unit_sqdist(self) -> Tensor:
-        """‖u_c − u_c′‖² of unit centred means, exactly 0 where the directions are equal."""
+        """‖u_c − u_c′‖² of unit centred means, exactly 0 where the directions are equal to the rounding of float64."""
         points = self._points
-        return self._unit(self.cosine, lambda i: points.means[i] * points.inverse_norms[i].unsqueeze(1))
+        s = points.statistics
+        return self._unit(
+            "unit_sqdist",
+            self.cosine,
+            lambda i: s.centred_means[i] / s.norms[i].unsqueeze(1),
+            points.equal_directions,
+        )
 
-    @cached_property
+    @_Field
     def uncentred_unit_sqdist(self) -> Tensor:
         """The same for μ_c/‖μ_c‖, not centred. No second product: ⟨μ, μ′⟩ follows from the centred one."""
         points = self._points
@@ -143,14 +182,28 @@ class Pair:
         rows = (points.projections[self._rows] + points.global_sqnorm).unsqueeze(1)
         product = (rows + points.projections[self._columns]).add_(self.gram)
         cosine = product.mul_(inverse[self._rows].unsqueeze(1)).mul_(inverse[self._columns])
-        return self._unit(cosine, lambda i: (points.statistics.means[i] * inverse[i].unsqueeze(1)).to(cosine.dtype))
+        rounding_C = torch.full_like(points.equal, ROUNDING)
+        return self._unit("uncentred_unit_sqdist", cosine, lambda i: unit_rows(points.statistics.means[i]), rounding_C)
 
-    def _unit(self, cosine: Tensor, unit: Callable[[Tensor], Tensor]) -> Tensor:
+    def _unit(self, name: str, cosine: Tensor, unit: Callable[[Tensor], Tensor], rounding_C: Tensor) -> Tensor:
         sqdist = torch.rsub(cosine, 2, alpha=2)
         redo = 2 * _REDO[sqdist.dtype]
-        if sqdist.amin() < redo:
+        least = sqdist.amin()
+        if least < redo:
             self._redo(sqdist, sqdist < redo, unit)
+        if least < max(redo, 4 * float(rounding_C.max()) ** 2):
+            self._round(name, sqdist, rounding_C)
         return sqdist
+
+    def _round(self, name: str, sqdist: Tensor, rounding_C: Tensor) -> None:
+        """Set to 0 what is no more than the rounding of both classes, and count it under a name."""
+        least = (rounding_C[self._rows].unsqueeze(1) + rounding_C[self._columns]).square()
+        equal = (sqdist > 0) & (sqdist <= least)
+        if self.diagonal:
+            equal.fill_diagonal_(False)
+        if found := int(equal.sum()):
+            self.rounded[name] = found // 2 if self.diagonal else found
+            sqdist.masked_fill_(equal, 0)
 
     def _redo(self, sqdist: Tensor, close: Tensor, points: Callable[[Tensor], Tensor]) -> None:
         """Replace the marked squared distances by those of direct differences."""

@@ -26,9 +26,11 @@ TIMES = ("started", "finished", "merged", "seconds", "slices_of_earlier_runs")
 class Runner:
     """Starts command lines, each a process group of its own forked from a warm process (see zygote.py)."""
 
-    def __init__(self, environment: dict[str, str], prefix: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, environment: dict[str, str], prefix: tuple[str, ...] = (), *, script: Path | None = None
+    ) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(Path(__file__).with_name("zygote.py"))],
+            [*prefix, sys.executable, str(script or Path(__file__).with_name("zygote.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -25,7 +25,17 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores: threads 
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Programs, not modules to look for doctests in.
-collect_ignore = ["fault_runner.py", "fuzz_mutations.py", "fuzz_stores.py"]
+collect_ignore = [
+    "mutant_tests.py",
+    "mutate.py",
+    "sequences.py",
+    "sequences_without.py",
+    "fault_runner.py",
+    "fuzz_mutations.py",
+    "fuzz_stores.py",
+    "lowest_versions.py",
+    "kernels.py",
+]
 
 # Shapes in signatures are checked here and only here.
 install_import_hook(["collapse", "collapse_metrics"], "beartype.beartype")

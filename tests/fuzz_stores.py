@@ -1,8 +1,8 @@
 """Fuzzes what is read of a store: manifests, tensor files and results that somebody altered, and sealed again or not.
 
 ``python tests/fuzz_stores.py --examples 50000`` prints what came of them and exits 1 at the first crash, file opened
-outside the store, or altered store that was taken. ``--without bound|path|hash`` takes one check out, which must then
-be found missing. In a process of its own, for its memory is bounded and its audit hook stays.
+outside the store, altered store that was taken, or absurd number. ``--without bound|path|hash|invariants`` takes one
+check out, which must then be found missing. In a process of its own: its memory is bounded and its audit hook stays.
 """
 
 import argparse
@@ -20,14 +20,16 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
-from fuzz_mutations import MUTATIONS, SECRET, mutate
+from fuzz_mutations import KINDS, MUTATIONS, SECRET, mutate
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import collapse
 import collapse.files
 import collapse.layout
 import collapse.manifest
+import collapse.store
 from collapse.card import card
 from collapse.cli import _add_commands, cli
 from collapse.errors import CollapseError
@@ -82,6 +84,19 @@ def make(folder):
     return folder / "whole"
 
 
+SHARES = ("nc4.agreement", "nc4.chance_agreement", "nc4.ncc_accuracy", "val_accuracy")
+POSITIVE = ("nc1.cdnv", "nc1.trace_ratio", "nc1.covariance_ratio", "nc2.norm", "val_loss", "perplexity")
+
+
+def check_numbers(row):
+    """What no store can measure, whoever made it."""
+    measured = {name: value for name, value in row.measurements.items() if value is not None}
+    for name in SHARES:
+        assert 0 <= measured.get(name, 0) <= 1, f"an absurd number: {name} = {measured[name]}"
+    for name in POSITIVE:
+        assert measured.get(name, 0) >= -1e-6, f"an absurd number: {name} = {measured[name]}"
+
+
 def read(store):
     """Everything that a command reads of a store, and what is measured of it."""
     opened_store = collapse.load(store)
@@ -91,7 +106,7 @@ def read(store):
     if row is not None:
         Results([row]).frame()
     opened_store.verify()
-    collapse.measure(opened_store)
+    check_numbers(collapse.measure(opened_store))
     counts["measured"] += 1
     if counts["measured"] % 10 == 1:  # slower: what is shown of it, and what a push would say of it
         with redirect_stdout(io.StringIO()):
@@ -118,6 +133,8 @@ def take_out(check):
         collapse.files.bounded = lambda length, size: length
     elif check == "path":
         collapse.manifest.check_names = lambda manifest: None
+    elif check == "invariants":
+        collapse.store.check_tensors = lambda file, tensors, manifest: None
     elif check == "hash":
         collapse.files.sha256_file = lambda path, **_: "not looked at"
         checked = collapse.files.check_file
@@ -132,7 +149,8 @@ def main():
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--examples", type=int, default=50_000)
     options.add_argument("--seed", type=int, default=0)
-    options.add_argument("--without", choices=["bound", "path", "hash"])
+    options.add_argument("--kind", choices=sorted(KINDS), help="this kind of mutation only")
+    options.add_argument("--without", choices=["bound", "path", "hash", "invariants"])
     chosen = options.parse_args()
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)).resolve()
     os.environ["COLLAPSE_HOME"] = str(folder / "home")
@@ -158,7 +176,7 @@ def main():
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(MUTATIONS)
+    @given(st.tuples(st.just(chosen.kind), KINDS[chosen.kind][1]) if chosen.kind else MUTATIONS)
     def fuzz(mutation):
         store = whole
         counts["inputs"] += 1

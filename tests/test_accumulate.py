@@ -8,7 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapse.accumulate import ClassMoments, NotFinite
+from collapse.accumulate import ClassMoments
+from collapse.finite import NotFinite
 from collapse_metrics.covariance import WithinClassCovariance
 
 
@@ -93,3 +94,61 @@ def test_an_embedding_that_is_not_finite_is_named(bad):
     with pytest.raises(NotFinite) as caught:
         ClassMoments(3).add(h, torch.zeros(9, dtype=torch.int64))
     assert caught.value.row == 5
+
+
+def test_thousands_of_classes_in_any_order(reference):
+    draw = torch.Generator().manual_seed(6)
+    ids = torch.randperm(100_000, generator=draw)[:2500]
+    y = ids[torch.randint(2500, (6000,), generator=draw)]
+    h = torch.randn(6000, 3, generator=draw, dtype=torch.float64)
+    cuts = [0, 1, 900, 950, 4000, 6000]
+    moments = accumulated(h, y, [slice(a, b) for a, b in pairwise(cuts)])
+    s, expected = moments.statistics_so_far(), reference.class_statistics(h.numpy(), y.numpy())
+    for name in ("classes", "counts", "means", "variances"):
+        np.testing.assert_allclose(getattr(s, name).numpy(), expected[name], rtol=1e-12, atol=1e-13)
+    assert moments.samples == 6000
+    nothing = ClassMoments(3)
+    assert nothing.samples == 0
+    nothing.merge(ClassMoments(3))
+    nothing.merge(moments)
+    assert torch.equal(nothing.state()["means"], moments.state()["means"])
+
+
+@pytest.mark.parametrize(
+    ("spread", "tolerance"), [(0.0, 0.0), (1e-12, 1e-3), (3e-10, 1e-5), (3e-9, 1e-6), (1e-6, 1e-9)]
+)
+def test_classes_that_are_all_but_constant_keep_their_means_and_variances(spread, tolerance):
+    draw = torch.Generator().manual_seed(4)
+    noise = torch.randn(5000, 3, generator=draw, dtype=torch.float64) * spread
+    noise -= noise.mean(dim=0)
+    value = torch.tensor([0.1, 1 / 3, -7.7], dtype=torch.float64)
+    others = torch.randn(800, 3, generator=draw, dtype=torch.float64)
+    h = torch.cat([others, value + noise, value.unsqueeze(0)])
+    y = torch.cat([torch.zeros(800), torch.ones(5000), torch.tensor([2.0])]).long()
+    kept = h[800:5800] - value  # exact: Sterbenz
+    offset = kept.mean(dim=0)
+    s = accumulated(h, y, [slice(0, len(h))]).statistics_so_far()
+    exact = 3e-16 if spread < 1e-9 else 1e-14
+    assert s.means[1].tolist() == pytest.approx((value + offset).tolist(), rel=exact, abs=0)
+    assert torch.equal(s.means[2], value)
+    assert float(s.variances[1]) == pytest.approx(
+        float((kept - offset).square().sum(dim=1).mean()), rel=tolerance or 1e-12, abs=0
+    )
+    assert float(s.variances[2]) == 0
+    direct = others - others.mean(dim=0)
+    assert float(s.variances[0]) == pytest.approx(float(direct.square().sum(dim=1).mean()), rel=1e-12)
+    np.testing.assert_allclose(
+        s.extra["covariance"]["scatter"], direct.T @ direct + (kept - offset).T @ (kept - offset), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize("size", [9e149, 1.1e150, 1e154, 1e300])
+def test_embeddings_whose_squares_overflow_are_named(size):
+    h = torch.ones(4, 2, dtype=torch.float64)
+    h[2, 1], h[3, 1] = size, -size  # their mean is small
+    add = ClassMoments(2).add
+    if size < 1e150:
+        add(h, torch.tensor([0, 1, 2, 3]))
+    else:
+        with pytest.raises(NotFinite, match="sample 2 is too large"):
+            add(h, torch.tensor([0, 0, 1, 1]))

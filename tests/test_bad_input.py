@@ -60,7 +60,7 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
 def test_a_models_card_is_anybodys_text(told, tiny, tmp_path, card):
     model = shutil.copytree(tiny.model, tmp_path / "model")
     (model / "README.md").write_text(f"---\n{card}\n---\n")
-    assert "no corpus: the card of model names no data set" in told(2, "measure", model)
+    assert "model names no data set" in told(2, "measure", model)
 
 
 def test_unknown_names_are_answered_with_near_ones(told, tiny, tmp_path):
@@ -79,7 +79,7 @@ def test_unknown_names_are_answered_with_near_ones(told, tiny, tmp_path):
 
 def test_no_corpus_is_exit_2_with_an_example(told, tiny):
     said = told(2, "measure", tiny.model)
-    assert "the card of model names no data set" in said
+    assert "model names no data set" in said
     assert "--text roneneldan/TinyStories" in said
 
 
@@ -123,6 +123,35 @@ def test_features_files_that_are_none(told, tmp_path):
         assert "train_features row 41 is NaN or infinite" in told(1, "measure", features(tmp_path, train_features=h))
     (tmp_path / "text.safetensors").write_text("this is no tensor file")
     assert "cannot be read as safetensors" in told(1, "measure", tmp_path / "text.safetensors")
+
+
+def test_labels_and_classifiers_of_other_dtypes(told, tmp_path):
+    plain = random_features(6, 4, 60)
+    expected = collapse.measure(collapse.collect(features(tmp_path))).measurements
+    for dtype in (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int16):
+        labels = {name: plain[name].to(dtype) for name in ("train_labels", "validation_labels")}
+        assert collapse.measure(collapse.collect(features(tmp_path, **labels))).measurements == expected, dtype
+    above = (plain["train_labels"] + 65_000).to(torch.uint16)
+    assert "run from 65000 to 65005" in told(1, "measure", features(tmp_path, train_labels=above))
+    real = plain["train_labels"].float()
+    assert "labels must be integers" in told(1, "measure", features(tmp_path, train_labels=real))
+    for name in ("classifier", "train_features", "validation_features"):
+        for dtype in (torch.int32, torch.float8_e4m3fn, torch.complex64):
+            path = features(tmp_path, **{name: plain[name].to(dtype)})
+            said = told(1, "collect", path, "--store", tmp_path / "s")
+            assert f"{name} is {str(dtype).removeprefix('torch.')}: convert it to one of float64, float32" in said
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_table_without_the_column_that_is_asked_for(told, tmp_path):
+    (tmp_path / "r.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
+    assert "no column is called 'val_loss'; known: a, b" in told(2, "analyze", "permutation", tmp_path / "r.csv")
+    (tmp_path / "r.csv").write_text(f"model,val_loss\na,{'9' * 5000}\nb,2\n")
+    said = told(2, "analyze", "permutation", tmp_path / "r.csv")
+    assert "column 'val_loss' is not of numbers: it holds" in said
+    (tmp_path / "r.csv").write_text("x" * 1_000_000 + "\n1\n")
+    said = told(2, "analyze", "permutation", tmp_path / "r.csv")
+    assert len(said) < 5000
 
 
 def test_texts_that_cannot_be_used(told, tiny, tmp_path):
@@ -195,15 +224,20 @@ def test_no_place_to_write(told, tiny, tmp_path):
     assert "cannot write" in told(1, "measure", features(tmp_path), "--output", tmp_path / "file" / "r.csv")
 
 
+def await_second_slice(process, store):
+    """Wait until the state of the first slice is written: its file is, and the next one's."""
+    while not any(int(file.stem.split("-")[-1]) > 1 for file in store.glob("partial/train-*.safetensors")):
+        assert process.poll() is None
+        time.sleep(0.01)
+
+
 def test_an_interrupt_says_how_to_go_on(tiny, tmp_path):
     words = tiny.words("--store", tmp_path / "s", "--batch-size", 1)
     command = [sys.executable, "-m", "collapse", "collect", *words]
     # a shell that started the tests in the background may have had them ignore interrupts
     listening = {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **listening)
-    while not (tmp_path / "s" / "partial" / "state.json").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    await_second_slice(process, tmp_path / "s")
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 1, said
@@ -229,8 +263,7 @@ def test_an_unfinished_collection_of_something_else_is_not_gone_on_with(told, ti
     store = tmp_path / "s"
     command = [sys.executable, "-m", "collapse", "collect", *tiny.words("--store", store, "--batch-size", 1)]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    while not (store / "partial" / "state.json").exists():
-        time.sleep(0.01)
+    await_second_slice(process, store)
     process.kill()
     process.wait()
     said = told(1, "collect", *tiny.words("--store", store, "--batch-size", 1, "--eos-between"))

@@ -114,3 +114,17 @@ def test_a_second_run_does_not_load_transformers(tiny, tmp_path):
         "sys.exit('transformers' in sys.modules or 'datasets' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", probe, "measure", *words], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("words", [("--output", ""), ("--store=",), ("",)], ids=["output", "store", "model"])
+def test_an_empty_argument_is_refused(words, two, run):
+    done = run("measure", two[0], *words, ok=False)
+    assert done.returncode == 2
+    assert "is a variable of the shell not set?" in done.stderr
+
+
+def test_tensors_that_a_features_file_has_in_vain_are_named(two, tmp_path, run):
+    features = random_features(10, 8, 120)
+    save_file(features | {"bias": features["classifier"][:, 0].clone()}, tmp_path / "misnamed.safetensors")
+    done = run("measure", tmp_path / "misnamed.safetensors", "--metrics", "nc2")
+    assert "bias is not used; known are train_features, train_labels, classifier, classifier_bias" in done.stderr

@@ -1,6 +1,7 @@
 """What is installed with this package, however deep, is pinned in constraints.txt."""
 
 import re
+import tomllib
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
@@ -38,3 +39,13 @@ def test_every_dependency_is_pinned():
     assert len(installed) > 50
     lacking = {name for name in installed - pinned if not name.startswith(("nvidia-", "cuda-", "triton"))}
     assert not lacking, f"pin these in constraints.txt: {', '.join(sorted(lacking))}"
+
+
+def test_every_dependency_has_a_lowest_version_that_the_pins_satisfy():
+    project = tomllib.loads((CONSTRAINTS.parent / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    pins = dict(line.split("==") for line in CONSTRAINTS.read_text().splitlines() if "==" in line)
+    for line in [*project["dependencies"], *extras["zoo"], *extras["gguf"]]:
+        requirement = Requirement(line)
+        assert any(each.operator == ">=" for each in requirement.specifier), f"{line}: no lowest version to test"
+        assert pins[canonicalize_name(requirement.name)] in requirement.specifier, line

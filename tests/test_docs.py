@@ -47,6 +47,11 @@ def test_generating_mends_what_the_check_names_and_keeps_what_is_written_by_hand
         assert (docs / page).read_bytes() == (DOCS / page).read_bytes()
 
 
+def test_no_page_holds_what_a_merge_left_unresolved():
+    pages = [*DOCS.rglob("*.md"), *ROOT.glob("*.md")]
+    assert [page.name for page in pages if re.search(r"^(<{7} |={7}$|>{7} )", page.read_text("utf-8"), re.M)] == []
+
+
 def test_every_measurement_is_defined_and_in_the_table():
     known = plugins().measurements()
     for page in ("definitions.md", "metrics.md"):

@@ -1,14 +1,21 @@
 """Two processes and one store: the second is told by whom it is in use; a lock that a killed process left is none."""
 
+import fcntl
 import os
 import platform
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import time
+from contextlib import suppress
+from multiprocessing import get_context
 
 import pytest
 
+from collapse.errors import CollapseError, InUseError
+from collapse.lock import is_locked, locked
 from collapse.store import Store
 
 WRITERS = ("collect", "merge", "pull", "measure")
@@ -65,14 +72,174 @@ def test_the_lock_of_a_killed_process_is_none(runner, commands, stopped, tmp_pat
     assert not Store.load(tmp_path / "store").verify()
 
 
-@pytest.mark.parametrize("marker", ["", "12", "\0" * 40], ids=["empty", "cut", "zeros"])
-def test_a_marker_without_a_name_is_none(runner, commands, tmp_path, marker):
-    # its maker was killed, or the machine went down, before its process id and host had been written
+@pytest.mark.parametrize("marker", ["", "12", "\0" * 40, "1\nelsewhere?pidns-4026531836\n7\n"])
+def test_a_lock_file_that_nobody_holds_is_no_lock(runner, commands, tmp_path, marker):
+    # the last one is what filelock's SoftFileLock leaves, with a process id that is alive
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / ".lock").write_text(marker)
+    assert not is_locked(tmp_path / "store")
     code, said = runner.run(commands["merge"].words(tmp_path), tmp_path / "log")
     assert code == 0, said
     assert not (tmp_path / "store" / ".lock").exists()
+
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from collapse.lock import locked
+
+with locked(Path(sys.argv[1])):
+    if "fork" in sys.argv and os.fork() == 0:
+        time.sleep(20)
+        os._exit(0)
+    print("held", flush=True)
+    time.sleep(20)
+"""
+NO_FLOCK = """
+import errno, fcntl, os
+def flock(handle, operation):
+    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+fcntl.flock = flock
+"""
+
+
+@pytest.fixture
+def hold(tmp_path):
+    """Start a process that holds the lock of tmp_path; it and its children are killed at the end."""
+    started = []
+
+    def hold(*words, program=HOLD, prefix=()):
+        command = [*prefix, sys.executable, "-c", program, str(tmp_path), *words]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+        started.append(process)
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield hold
+    for process in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+@pytest.mark.parametrize("forks", [(), ("fork",)], ids=["alone", "with a forked child"])
+def test_a_killed_holder_holds_no_longer(hold, tmp_path, forks):
+    assert not is_locked(tmp_path)
+    holder = hold(*forks)
+    assert is_locked(tmp_path)
+    with pytest.raises(InUseError, match=rf"in use by process {holder.pid} on "), locked(tmp_path):
+        pass
+    holder.kill()
+    with locked(tmp_path):
+        assert is_locked(tmp_path)
+    assert not is_locked(tmp_path)
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_equal_process_ids_in_two_containers(hold, tmp_path):
+    inside = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
+    if not shutil.which("unshare") or subprocess.run([*inside, "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to make process-id namespaces")
+    holder = hold(prefix=inside)
+    second = subprocess.run([*inside, sys.executable, "-c", HOLD, tmp_path], capture_output=True, text=True)
+    assert "InUseError" in second.stderr
+    assert "in use by process 1 on" in second.stderr  # as which it runs itself
+    assert is_locked(tmp_path)
+    holder.kill()
+    holder.wait()
+    hold(prefix=inside)
+    assert is_locked(tmp_path)
+
+
+def test_a_file_system_without_kernel_locks(hold, tmp_path):
+    holder = hold(program=NO_FLOCK + HOLD)
+    held = NO_FLOCK + "from collapse.lock import is_locked\nfrom pathlib import Path\nprint(is_locked(Path('.')))"
+
+    def ask():
+        command = [sys.executable, "-c", held]
+        return subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+    assert ask() == "True\n"
+    command = [sys.executable, "-c", NO_FLOCK + HOLD, str(tmp_path)]
+    second = subprocess.run(command, capture_output=True, text=True)
+    assert f"in use by process {holder.pid}" in second.stderr
+    assert "delete" in second.stderr
+    holder.kill()
+    holder.wait()
+    assert ask() == "False\n"
+    hold(program=NO_FLOCK + HOLD)
+    assert ask() == "True\n"
+
+
+def take_turns(folder, turns):
+    """Hold the lock so many times; how often somebody else held it at the same time."""
+    together = 0
+    for _ in range(turns):
+        try:
+            with locked(folder):
+                mine = folder / "mine"
+                together += mine.exists()
+                mine.touch()
+                time.sleep(0.0005)
+                mine.unlink()
+        except InUseError:
+            pass
+        except FileNotFoundError:
+            together += 1
+    return together
+
+
+def test_four_processes_never_hold_it_at_once(tmp_path):
+    with get_context("fork").Pool(4) as pool:
+        assert sum(pool.starmap(take_turns, [(tmp_path, 50)] * 4)) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lock_file_that_its_holder_removes_is_not_the_one_to_hold(tmp_path, monkeypatch):
+    lock, flock, calls = tmp_path / ".lock", fcntl.flock, []
+
+    def late(handle, operation):  # between opening and locking, the former holder ends
+        calls.append(operation)
+        if len(calls) == 1:
+            lock.unlink()
+        flock(handle, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with locked(tmp_path):
+        assert lock.exists()
+        assert is_locked(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "link", "dangling link"])
+def test_a_lock_file_of_another_kind(tmp_path, kind):
+    lock, other = tmp_path / ".lock", tmp_path / "other"
+    if kind == "fifo":
+        os.mkfifo(lock)
+    elif kind == "folder":
+        lock.mkdir()
+    else:
+        lock.symlink_to(other)
+        if kind == "link":
+            other.write_text("mine")
+    assert not is_locked(tmp_path)
+    said = r"\.lock is not a regular file.*delete it, or use another --output"
+    with pytest.raises(CollapseError, match=said), locked(tmp_path, option="--output"):
+        pass
+    assert not other.exists() or other.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir(mode=0o555)
+    assert not is_locked(folder)
+    tmp_path.chmod(0o755)
+    prefix = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    refused = subprocess.run([*prefix, sys.executable, "-c", HOLD, folder], capture_output=True, text=True)
+    last = refused.stderr.splitlines()[-1]
+    assert "CollapseError: cannot write" in last, refused.stderr
+    assert "Permission denied" in last
+    assert "choose another --store" in last
 
 
 def test_a_store_can_be_measured_while_its_validation_is_collected(runner, commands, tiny, stopped, tmp_path):

@@ -10,8 +10,10 @@ import torch
 import transformers
 
 import collapse
+from collapse.limits import default_chunk_length
 from collapse.models import load_model
-from collapse.references import default_chunk_length, find_model
+from collapse.references import find_model
+from collapse.suitability import check_model
 
 FAMILIES = {
     "llama, untied": (
@@ -20,6 +22,7 @@ FAMILIES = {
     ),
     "phi, biased head": ("PhiConfig", {"num_attention_heads": 4, "tie_word_embeddings": False}),
     "gpt-neox": ("GPTNeoXConfig", {"num_attention_heads": 4}),
+    "bert": ("BertConfig", {"num_attention_heads": 4, "initializer_range": 0.2}),
     "opt": ("OPTConfig", {"num_attention_heads": 4, "ffn_dim": 64, "word_embed_proj_dim": 16, "dropout": 0.0}),
 }
 
@@ -55,7 +58,7 @@ def chunks_of(model: Path, file: Path) -> torch.Tensor:
     return torch.tensor([flat[i : i + 32] for i in range(0, len(flat) - 31, 32)])[:24]
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", sorted({*FAMILIES} - {"bert"}))
 def test_measurements_equal_float64_on_dumped_embeddings(tiny, tmp_path, reference, kind):
     folder = made(tiny, tmp_path / "model", kind)
     store = collapse.collect(folder, store=tmp_path / "s", max_chunks=24, batch_size=4, **tiny.options())
@@ -91,7 +94,7 @@ def test_training_text_is_run_without_logits(tiny):
     h = loaded.embeddings(tokens)
     assert h.shape == (3, 32, 48)
     assert not calls
-    loaded.check_head(tokens)
+    check_model(loaded, tokens)
     assert calls
 
 
@@ -118,9 +121,32 @@ def test_memory_running_out_halves_the_batch(tiny, tmp_path, monkeypatch, caplog
         return plain(self, tokens)
 
     monkeypatch.setattr(LanguageModel, "embeddings", small)
-    store = collapse.collect(tiny.model, store=tmp_path / "s", batch_size=8, max_chunks=20, **tiny.options())
+    store = collapse.collect(tiny.model, store=tmp_path / "s", batch_size=8, max_chunks=120, **tiny.options())
     assert store.manifest["provenance"]["batch_size"] == 2
     monkeypatch.setattr(LanguageModel, "embeddings", plain)
-    whole = collapse.collect(tiny.model, store=tmp_path / "w", batch_size=8, max_chunks=20, **tiny.options())
+    whole = collapse.collect(tiny.model, store=tmp_path / "w", batch_size=8, max_chunks=120, **tiny.options())
     mine, theirs = store.tensors("train")["means"], whole.tensors("train")["means"]
     torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_that_sees_the_tokens_to_predict_is_refused(tiny, tmp_path, dtype):
+    bert = made(tiny, tmp_path / "bert", "bert")
+    with pytest.raises(collapse.CollapseError, match="BertLMHeadModel is not causal: later tokens move") as error:
+        collapse.collect(bert, store=tmp_path / "s", max_chunks=20, dtype=dtype, **tiny.options())
+    assert "--model-arg is_decoder=true" in str(error.value)
+    assert not (tmp_path / "s").exists()
+    causal = {"is_decoder": True}
+    store = collapse.collect(
+        bert, store=tmp_path / "s", max_chunks=20, dtype=dtype, model_args=causal, **tiny.options()
+    )
+    assert store.state == "complete"
+
+
+def test_a_model_that_cannot_be_run_costs_one_line(tiny, tmp_path, run):
+    folder = made(tiny, tmp_path / "model", "llama, untied")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"return_dict": False}))
+    done = run("collect", folder, *tiny.words("--store", tmp_path / "s")[1:], ok=False)
+    assert done.returncode == 1
+    assert "LlamaForCausalLM cannot be run on 1 × 64 tokens: " in done.stderr

@@ -39,7 +39,7 @@ def swept(s: EmbeddingStatistics, *names: str, **options: object) -> dict[str, f
 PAIRWISE = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(
     seed=st.integers(0, 10_000),
     classes=st.integers(2, 70),
@@ -164,6 +164,7 @@ def test_fields_are_what_they_say():
     def look(pair):
         seen["norms"], seen["counts"], seen["rows"] = pair.norms, pair.counts, pair.rows("variances")
         seen["distance"], seen["columns"] = pair.distance, pair.columns("means")
+        seen["centred"] = pair.rows("centred_means")
         return pair.distance
 
     s = statistics(torch.tensor([[0.0, 3.0], [4.0, 0.0]]))
@@ -172,4 +173,27 @@ def test_fields_are_what_they_say():
     assert [tuple(each.shape) for each in seen["norms"]] == [(2, 1), (1, 2)]
     assert seen["counts"][0].flatten().tolist() == [3, 3]
     assert seen["rows"].tolist() == [1, 1]
-    assert torch.equal(seen["columns"], s.centred_means)
+    assert torch.equal(seen["columns"], s.means)
+    assert torch.equal(seen["centred"], s.centred_means)
+
+
+def test_vectors_are_the_measure_over_each_classes_pairs():
+    draw = torch.Generator().manual_seed(4)
+    s = statistics(torch.randn(30, 6, generator=draw), torch.rand(30, generator=draw) + 0.1)
+    units = s.centred_means / s.norms.unsqueeze(1)
+    others = ~torch.eye(30, dtype=torch.bool)
+    cosines = (units @ units.T)[others].view(30, 29)
+    kernel = -torch.cdist(units, units, compute_mode="donot_use_mm_for_euclid_dist")[others].view(30, 29).log()
+    sums = s.variances.unsqueeze(1) + s.variances
+    cdnv = (sums / 2 / torch.cdist(s.means, s.means).pow(4))[others].view(30, 29)
+    expected = {
+        "nc2.interference": cosines.mean(dim=1),
+        "nc2.interference_std": cosines.std(dim=1, correction=0),
+        "gnc2.hyperspherical_uniformity": kernel.std(dim=1, correction=0) / kernel.mean(dim=1),
+        "nc1.log_cdnv": cdnv.log().mean(dim=1),
+        "nc1.cdnv_scaled": cdnv.mean(dim=1) * s.norms.square().mean(),
+    }
+    for name, values in expected.items():
+        torch.testing.assert_close(vectors(s, name)[1], values, rtol=1e-9, atol=1e-12)
+    with pytest.raises(collapse.errors.UsageError, match=r"gnc2\.log_riesz is a power mean"):
+        vectors(s, "gnc2.log_riesz")

@@ -4,6 +4,7 @@ import json
 import math
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,6 +125,53 @@ def test_json_rows_without_measurements_are_refused(measurements: object, tmp_pa
         Results.read(path)
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": 7}, "row 2: its model is 7, not a text"),
+        ({"model": "\ud800"}, "surrogates not allowed"),
+        ({"classes": -1}, "row 2: its classes is -1, not a count"),
+        ({"classes": True}, "its classes is True"),
+        ({"min_count": 10**30}, "its min_count is 1000000"),
+        ({"max_chunks": "many"}, "its max_chunks is 'many', not a count or null"),
+        ({"measurements": {"x": math.nan}}, "'x' is nan, not a finite number"),
+        ({"measurements": {"x": [1]}}, r"'x' is \[1\], not a finite number"),
+        ({"measurements": {"x": "1"}}, "'x' is '1', not a finite number"),
+        ({"measurements": {"model": 1.0}}, "a measurement is called model"),
+        ({"versions": [1]}, r"its versions are \[1\], not names with numbers"),
+        ({"notes": [["a"]]}, r"\['a'\] is not a note"),
+        ({"notes": {"a": 1}}, "not a list"),
+        ({"notes": [{"measurement": 1, "kind": "k", "text": "t"}]}, "a note's measurement is 1, not a text"),
+    ],
+)
+def test_a_json_row_of_another_shape_is_named(change: dict[str, object], message: str, tmp_path: Path) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps([row().to_dict(), row().to_dict() | change]), encoding="utf-8")
+    with pytest.raises(CollapseError, match=message):
+        Results.read(path)
+
+
+@pytest.mark.parametrize("text", ["5", "null", "[[1, 2]]", '[{"model": "a"}]', "[" + "9" * 5000 + "]", "[" * 10**5])
+def test_json_that_is_no_list_of_rows(text: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.json").write_text(text, encoding="utf-8")
+    with pytest.raises(CollapseError, match=r"cannot be read as a \.json results table: "):
+        Results.read(tmp_path / "odd.json")
+
+
+def test_columns_of_lists_and_counts_that_are_none(tmp_path: Path) -> None:
+    import pandas as pd
+
+    pd.DataFrame({"model": ["a"], "val_loss": [[1.0]]}).to_parquet(tmp_path / "odd.parquet")
+    with pytest.raises(CollapseError, match="column 'val_loss' holds ndarrays"):
+        Results.read(tmp_path / "odd.parquet")
+    for value in ("many", "1.5", "9" * 30):
+        (tmp_path / "odd.csv").write_text(
+            f"model,store,versions,max_chunks\na,b,c,{value}\nd,e,f,2\n", encoding="utf-8"
+        )
+        with pytest.raises(CollapseError, match=r"cannot be read as a \.csv results table"):
+            Results.read(tmp_path / "odd.csv")
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_place_that_cannot_be_written(suffix: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
@@ -137,3 +185,29 @@ def test_a_place_that_cannot_be_written(suffix: str, tmp_path: Path) -> None:
 def test_table_records() -> None:
     table = Table("title", ["column", "r"], [["a", 0.5], ["b", None]])
     assert table.records() == [{"column": "a", "r": 0.5}, {"column": "b", "r": None}]
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_only_a_results_table_is_written_over(suffix, tmp_path):
+    path = tmp_path / f"table{suffix}"
+    path.touch()  # as mktemp leaves it
+    for each in ("one", "two"):
+        Results([row(each, val_loss=1.0)]).write(path)
+    assert [row["model"] for row in Results.read(path).frame().to_dict("records")] == ["two"]
+    pd.DataFrame({"text": ["a story"]}).to_parquet(tmp_path / "text.parquet")
+    foreign = {".csv": b"name,score\nx,1\n", ".json": b'{"n_layer": 2}', ".parquet": None}[suffix]
+    path.write_bytes(foreign or (tmp_path / "text.parquet").read_bytes())
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match="is there and is no results table of collapse: choose another --output"):
+        Results([row(val_loss=1.0)]).write(path)
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.glob(".*")] == []
+
+
+def test_rows_longer_than_the_heading_do_not_move_into_other_columns(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("model,b\nx,2,7\ny,4,7\n", encoding="utf-8")
+    with pytest.raises(CollapseError, match="its rows have more values than its heading has names"):
+        Results.read(path)
+    path.write_text("model,b\nx,2,\ny,4,\n", encoding="utf-8")  # only a comma at the end
+    assert Results.read(path).frame().to_dict("list") == {"model": ["x", "y"], "b": [2, 4]}

@@ -228,6 +228,7 @@ def test_tinystories_gives_the_papers_counts(tmp_path_factory, monkeypatch):
 
 def test_two_processes_that_pack_the_same_text(tmp_path):
     from collapse.packing import _cached, _write
+    from collapse.scratch import scratch
 
     folder, about = tmp_path / "chunks" / "key", {"chunk_length": 2}
     chunk = np.arange(4).reshape(2, 2)
@@ -237,14 +238,15 @@ def test_two_processes_that_pack_the_same_text(tmp_path):
         yield chunk
         if not seen:  # another process is a little quicker
             seen.append(True)
-            (tmp_path / "chunks" / "other").mkdir()
-            _write(tmp_path / "chunks" / "other" / "key", about, chunks())
-            (tmp_path / "chunks" / "other" / "key").replace(folder)
+            with scratch(tmp_path / "chunks", option="") as place:
+                _write(folder, about, chunks(), place)
             seen.append(folder.stat().st_ino)
 
-    _write(folder, about, chunks())
+    with scratch(tmp_path / "chunks", option="") as place:
+        _write(folder, about, chunks(), place)
     assert folder.stat().st_ino == seen[1]  # it may be reading it by now
     assert (_cached(folder) == chunk).all()
     (folder / "tokens.bin").write_bytes(b"damaged")
-    _write(folder, about, chunks())
+    with scratch(tmp_path / "chunks", option="") as place:
+        _write(folder, about, chunks(), place)
     assert (_cached(folder) == chunk).all()

@@ -65,7 +65,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 def test_a_pickled_checkpoint_is_measured_with_a_note(hub, as_user, tiny, pickled):
     words = [*tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3", "--json"]
     expected = json.loads(as_user("measure", tiny.model, *words).stdout)[0]["measurements"]
-    local = as_user("measure", pickled, *words)
+    local = as_user("measure", pickled, *words, home="another")  # whose cache has the store
     note = " has only a pickled checkpoint (pytorch_model.bin); loaded through torch's weights_only unpickler"
     assert f"pickled{note}" in local.stderr
     hub.add("owner/old", files_in(pickled))
@@ -209,3 +209,44 @@ def test_an_odd_configuration_is_one_line(told, tiny, tmp_path, odd):
 def test_what_is_no_model_arg(tiny, tmp_path, name):
     with pytest.raises(collapse.CollapseError, match=rf"--model-arg {name}=… is not taken: "):
         collapse.collect(tiny.model, store=tmp_path / "s", model_args={name: "hf_secret"}, **tiny.options())
+
+
+KERNELS = {
+    "attention": {"_attn_implementation": "owner/kernel"},
+    "public name": {"attn_implementation": "owner/kernel@v1:forward"},
+    "internal name": {"_attn_implementation_internal": "owner/kernel"},
+    "flash": {"_attn_implementation": "flash_attention_2"},
+    "experts": {"experts_implementation": "deepgemm"},
+    "nested": {"text_config": {"_attn_implementation": {"": "sdpa", "vision": "owner/kernel"}}},
+}
+
+
+@pytest.mark.parametrize("kind", KERNELS)
+def test_a_kernel_that_a_configuration_names_is_not_run(told, tiny, tmp_path, kind):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "kernel"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | KERNELS[kind]))
+    said = told(folder, *tiny.words()[1:], "--max-chunks", 20)
+    assert "kernel: its config.json asks for the implementation '" in said
+    assert "give --trust-remote-code" in said
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"attn_implementation": "owner/kernel"},
+        {"attn_implementation": {"text_config": "owner/kernel"}},
+        {"use_kernels": True},
+    ],
+)
+def test_a_kernel_that_an_argument_names_needs_trust(tiny, tmp_path, given):
+    with pytest.raises(collapse.CollapseError, match="runs code from the Hub: if you trust it, give --trust-remote"):
+        collapse.collect(tiny.model, store=tmp_path / "s", model_args=given, **tiny.options())
+
+
+def test_implementations_of_transformers_itself_are_used(tiny, tmp_path):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "eager"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"attn_implementation": "eager"}))
+    options = tiny.options() | {"validation_text": None, "fast_attention": False, "max_chunks": 8}
+    assert collapse.collect(folder, **options).identity["attention"] == "eager"

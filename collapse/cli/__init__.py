@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli._terminal import complain, say, tell
-from collapse.errors import CollapseError, UsageError, near_names
+from collapse.cli._terminal import MESSAGE, complain, say, tell
+from collapse.errors import CollapseError, UsageError, near_names, shortened
 
 if TYPE_CHECKING:
     from collapse.plugin_manager import Plugin
@@ -69,6 +69,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> int:
     verbose = any(word in ("-v", "--verbose") for word in (arguments if arguments is not None else sys.argv))
     try:
+        _refuse_empty(sys.argv[1:] if arguments is None else arguments)
         outcome: Any = cli.main(args=arguments, prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as done:
@@ -76,7 +77,7 @@ def _run(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(file=shown)  # usage and all; what it quotes may be anything
-        say(shown.getvalue().rstrip("\n"), err=True)
+        say(shortened(shown.getvalue().rstrip("\n"), MESSAGE), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         complain("interrupted. What was finished is kept: the same command goes on from there")
@@ -94,6 +95,14 @@ def _run(arguments: list[str] | None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         complain(f"{where}{error.strerror or error}")
     return 1
+
+
+def _refuse_empty(words: list[str]) -> None:
+    """Refuse an empty argument: where a shell's variable is not set, an option would count as left out."""
+    for before, word in zip(["", *words], words, strict=False):
+        if word == "" or (word.startswith("--") and word.endswith("=")):
+            where = word.rstrip("=") or before or "the first argument"
+            raise UsageError(f"empty text after {where}: is a variable of the shell not set?")
 
 
 def _add_commands() -> None:

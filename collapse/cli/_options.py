@@ -1,12 +1,12 @@
 """Options that several commands share, and what turns their texts into arguments."""
 
-import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 from collapse.errors import UsageError
+from collapse.reading import parse_json
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -38,7 +38,7 @@ _COLLECTING: tuple[Callable[[Any], Any], ...] = (
     click.option("--no-covariance", is_flag=True, help="Do not collect the within-class covariance."),
     click.option("--no-fast-attention", is_flag=True, help="Keep the model's own attention, however slow."),
     click.option("--deterministic", is_flag=True, help="Byte-identical reruns on CUDA too."),
-    click.option("--recollect", is_flag=True, help="Collect anew even where a store is there."),
+    click.option("--recollect", is_flag=True, help="Collect anew; what is there is replaced at the end."),
 )
 
 
@@ -86,6 +86,6 @@ def key_value(text: str, option: str) -> tuple[str, Any]:
         example = "gguf_file=model.Q4_1.gguf" if option == "--model-arg" else "key=0.1"
         raise UsageError(f"{option} {text} makes no sense: give key=value, such as {example}")
     try:
-        return key, json.loads(value)
+        return key, parse_json(value.encode())
     except ValueError:
         return key, value

@@ -49,20 +49,25 @@ def number(value: float | int | None) -> str:
 
 def print_table(rows: Sequence["Row"]) -> None:
     """One table of measurements: property, measurement, a value a model, at full collapse, reachable; then notes."""
+    from collapse.comparing import distinct, mixed
+
+    names = distinct(rows)
     for start in range(0, len(rows), _MODELS_A_TABLE):
-        _print_some(rows[start : start + _MODELS_A_TABLE])
+        _print_some(rows[start : start + _MODELS_A_TABLE], names[start : start + _MODELS_A_TABLE])
+    for remark in mixed(rows):
+        console().print(cell(f"  {remark}", "dim"))
 
 
-def _print_some(rows: Sequence["Row"]) -> None:
-    from collapse.metrics import limit_at
+def _print_some(rows: Sequence["Row"], names: Sequence[str]) -> None:
+    from collapse.metrics import limits_of
     from collapse.plugin_manager import plugins
 
     known = plugins().measurements()
     first = rows[0]
     one_shape = all((row.classes, row.dim) == (first.classes, first.dim) for row in rows)
     table = _table("property", "measurement")
-    for row in rows:
-        table.add_column(cell(row.model or "value"), justify="right")
+    for model in names:
+        table.add_column(cell(model or "value"), justify="right")
     table.add_column("at full collapse", justify="right")
     if one_shape:
         table.add_column("reachable", justify="right")
@@ -70,48 +75,56 @@ def _print_some(rows: Sequence["Row"]) -> None:
     for name in sorted(first.measurements, key=lambda name: (_rank(known, name), name)):
         metric, measure = known[name]
         property_name = metric.property_of(name)
-        towards = limit_at(measure.towards, first.classes, first.dim) if one_shape else measure.towards
+        limits, _ = limits_of(metric, measure, first.classes, first.dim)  # a row's notes say what is wrong with one
+        towards = limits["towards"] if one_shape else measure.towards
         cells = [property_name if property_name != before else "", name]
         cells += [number(row.measurements.get(name)) for row in rows]
         cells.append(_limit(towards))
         if one_shape:
-            reachable = limit_at(measure.reachable, first.classes, first.dim)
-            cells.append(_limit(reachable) if reachable is not None and reachable != towards else "")
+            each = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]
+            found = {limit for limits in each if (limit := limits["reachable"]) not in (None, towards)}
+            cells.append(
+                " to ".join(dict.fromkeys(_limit(limit) for limit in (min(found), max(found)))) if found else ""
+            )
         table.add_row(*map(cell, cells))
         before = property_name
     out = console()
-    for row in rows:
-        out.print(_heading(row))
+    for row, model in zip(rows, names, strict=True):
+        out.print(_heading(row, model))
     out.print(table)
-    _print_notes(rows)
+    _print_notes(rows, names)
 
 
-def _heading(row: "Row") -> Any:
+def _heading(row: "Row", model: str) -> Any:
     from rich.text import Text
 
     corpus = f" on {row.corpus}" if row.corpus else ""
     kept = f", classes of at least {row.min_count} samples" if row.min_count > 1 else ""
     shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {row.samples:,} samples{kept}"
+    chunks = f"; T = {row.chunk_length:,}" if row.chunk_length else ""
+    chunks += f", at most {row.max_chunks:,} chunks" if row.max_chunks else ""
+    dtype = f"; {row.dtype}" if row.dtype not in (None, "float32") else ""
     store = f"; store {row.store[:12]}" if row.store else ""
-    return Text.assemble(cell(row.model or "statistics", "bold"), cell(f"{corpus}: {shape}{store}"))
+    origin = f" from {row.origin}" if row.origin else ""
+    return Text.assemble(cell(model or "statistics", "bold"), cell(f"{corpus}: {shape}{chunks}{dtype}{store}{origin}"))
 
 
-def _print_notes(rows: Sequence["Row"]) -> None:
+def _print_notes(rows: Sequence["Row"], names: Sequence[str]) -> None:
     """Remarks, those of one text together, an error first."""
     out = console()
-    for row in rows:
+    for row, model in zip(rows, names, strict=True):
         grouped: dict[str, list[str]] = {}
         for note in sorted(row.notes, key=lambda note: note.kind != "error"):
             grouped.setdefault(note.text, []).append(note.measurement)
         excluded: dict[int, list[str]] = {}
         for name, pairs in row.excluded.items():
             excluded.setdefault(pairs, []).append(name)
-        for pairs, names in excluded.items():
+        for pairs, left_out in excluded.items():
             text = f"{pairs:,} {'pair' if pairs == 1 else 'pairs'} of classes left out (equal, zero, or of value 0)"
-            grouped.setdefault(text, []).extend(names)
-        who = f"{row.model}: " if len(rows) > 1 else ""
-        for text, names in grouped.items():
-            out.print(cell(f"  {who}{_several(names)}: {text}", "dim"))
+            grouped.setdefault(text, []).extend(left_out)
+        who = f"{model}: " if len(rows) > 1 else ""
+        for text, measurements in grouped.items():
+            out.print(cell(f"  {who}{_several(measurements)}: {text}", "dim"))
 
 
 def print_analysis(table: "Table") -> None:

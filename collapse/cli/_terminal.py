@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.escaping import visible
+from collapse.errors import shortened
+from collapse.escaping import visible, without_signatures
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+MESSAGE = 4_000
+"""Characters of a message, at most."""
 
 _OWN = "\n\t"  # what our messages are laid out with
 
@@ -20,7 +24,8 @@ def say(text: str, *, err: bool = False) -> None:
 
 def tell(text: str) -> None:
     """Print a message to stderr, its further lines indented, so that none of them can pass for another message."""
-    first, *more = text.split("\n")
+    # what it quotes may be anything, and megabytes long
+    first, *more = without_signatures(shortened(text, MESSAGE)).split("\n")
     say("\n".join([first, *(line if line.startswith("  ") else f"  {line}" for line in more)]), err=True)
 
 

@@ -14,6 +14,7 @@ from collapse.cli._terminal import complain, say_json
 if TYPE_CHECKING:
     from collapse.metrics import Analysis
     from collapse.plugin_manager import Plugins
+    from collapse.results import Results, Table
 
 _SECTION = re.compile(r"^(?:(Args|Returns|Raises|Yields|Examples?|Sources?|Notes?):|>>> ).*", re.MULTILINE)
 _SCALARS = (str, int, float, bool)
@@ -171,7 +172,7 @@ def _runner(analysis: "Analysis") -> Callable[..., None]:
 
         # click gives an empty tuple for a repeatable option that was not given: leave the function's own default
         given = {name: value for name, value in options.items() if value != ()}
-        table = analysis(Results.read(results), **given)
+        table = _run(analysis, Results.read(results), given)
         if as_json:
             made = {"title": table.title, "rows": table.records(), "notes": table.notes}
             say_json(made)
@@ -181,3 +182,23 @@ def _runner(analysis: "Analysis") -> Callable[..., None]:
             print_analysis(table)
 
     return run
+
+
+def _run(analysis: "Analysis", results: "Results", options: dict[str, Any]) -> "Table":
+    from collapse.errors import CollapseError, PluginError
+    from collapse.guarding import described, guest
+    from collapse.results import Table
+
+    called = f"analysis {analysis.name} of {analysis.function.__module__}"
+    try:
+        with guest():
+            table = analysis(results, **options)
+    except PluginError as error:
+        raise PluginError(f"{called} failed: {error}") from error
+    except CollapseError:  # what is wrong with the table or an option, in the analysis's own words
+        raise
+    except Exception as error:
+        raise PluginError(f"{called} failed: {described(error)}") from error
+    if not isinstance(table, Table):
+        raise PluginError(f"{called} returned {type(table).__name__}, not a collapse.Table")
+    return table

@@ -23,12 +23,14 @@ def command(model: str, store: str, part: str | None, **options: Any) -> None:
     collapse collect runs/a --text train.jsonl --validation-text validation.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
     """
+    from collapse.cli._held import check_collect_options
     from collapse.cli._render import progress
     from collapse.collecting import collect
     from collapse.plugin_manager import plugins
 
     for problem in plugins().problems:
         complain(problem)
+    check_collect_options(model, store, options)
     with progress() as report:
         made = collect(model, store=store, part=parse_part(part), progress=report, **collect_arguments(options))
     if made.state == "part":

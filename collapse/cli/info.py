@@ -38,7 +38,7 @@ def command(path: str, as_json: bool) -> None:
     if last is not None:
         rows.append(["last measured", f"{len(last.measurements)} measurements, min_count {last.min_count}"])
     phases = [phase for phase in ("train", "validation") if "chunks" in (coverage[phase] or {})]
-    rows += [[f"{phase} chunks", coverage[phase]["chunks"]] for phase in phases]
+    rows += [[f"{phase} chunks", _chunks(coverage[phase])] for phase in phases]
     rows += [[_words(key), _flat(value)] for key, value in identity.items() if key not in ("corpus", "validation")]
     print_records(["holds", ""], rows)
     print_records(["made", ""], _made(store.manifest["provenance"]))
@@ -51,6 +51,13 @@ def command(path: str, as_json: bool) -> None:
         for name, entry in store.manifest["files"].items()
     ]
     print_records(["file", "size", "tensors"], files)
+
+
+def _chunks(coverage: Mapping[str, Any]) -> str:
+    """Chunks that are counted, of how many where that is not all."""
+    length, chunks = coverage["slice_chunks"], coverage["chunks"]
+    counted = sum(min(stop * length, chunks) - start * length for start, stop in coverage["done"])
+    return f"{chunks:,}" if counted == chunks else f"{counted:,} of {chunks:,}"
 
 
 def _corpus(name: str | None, identity: Mapping[str, Any] | None) -> str | None:

@@ -1,12 +1,17 @@
 """collapse measure: a store if there is one, else collect; then measure; a table."""
 
 import os
-from typing import Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli._options import collect_arguments, collecting_options
 from collapse.cli._terminal import complain, say_json, tell
+from collapse.errors import CollapseError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from collapse.rows import Row
 
 
 @click.command()
@@ -33,12 +38,13 @@ def command(
     output: str | None,
     no_download: bool,
     **options: Any,
-) -> None:
+) -> int:
     """Measure models, stores or features files.
 
     MODEL is a local folder or Hub id of a causal language model, a store here or on the Hub, or a features file
-    (.safetensors). A model is collected first, unless a store of its weights is published (in its own repository, or
-    in one whose card names it; --store user/repo points at one), or one is in the cache.
+    (.safetensors). A model is collected first, unless the same collection is in the cache or published in the model's
+    own repository; --store user/repo names another repository of stores. Options of the collection that a store does
+    not follow are refused. Where one of several MODELs fails, the others are measured, and the exit status is 1.
 
     \b
     collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
@@ -47,8 +53,11 @@ def command(
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # read when the client is first imported, which is below
+    from collapse.cli._held import given_options
     from collapse.cli._render import print_table, progress
+    from collapse.comparing import mixed
     from collapse.measuring import measure
+    from collapse.models import pick_device
     from collapse.plugin_manager import plugins
     from collapse.results import Results, check_output
 
@@ -58,65 +67,107 @@ def command(
         complain(problem)
     names = [each.strip() for each in metrics.split(",") if each.strip()] if metrics else None
     plugins().select(names)  # an unknown name is told before hours of collecting
-    rows = []
+    device = options["device"] if options["device"] != "auto" else None
+    pick_device(options["device"])
+    given = given_options(options)
+    _check_options(models, given, store)
+    rows: list[Row] = []
+    failed: list[Exception] = []
     with progress() as report:
         for model in models:
-            opened = _open(model, store, len(models), options, report)
-            device = options["device"] if options["device"] != "auto" else None
-            rows.append(measure(opened, metrics=names, min_count=min_count, device=device, progress=report))
+            try:
+                opened = _open(model, store, len(models), options, given, report)
+                rows.append(measure(opened, metrics=names, min_count=min_count, device=device, progress=report))
+            except (CollapseError, OSError) as error:
+                if len(models) == 1:
+                    raise
+                complain(f"{model} is not measured: {error}")
+                failed.append(error)
+                continue
             opened.keep_results(rows[-1])
     if as_json:
         say_json([row.to_dict() for row in rows])
-    else:
+        for remark in mixed(rows):
+            tell(remark)
+    elif rows:
         print_table(rows)
     for row in rows:
         for note in row.notes:
             if note.kind == "error":
                 complain(f"{note.measurement}: {note.text}")
-    if output:  # last: where it cannot be written, the numbers have been told
+    if output and rows:  # last: where it cannot be written, the numbers have been told
         Results(rows).write(output)
+    if not failed:
+        return 0
+    complain(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
+    return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
 
 
-def _open(model: str, store: str | None, models: int, options: dict[str, Any], report: Any) -> Any:
-    """The store behind a name: itself, published, or collected from the model."""
-    from pathlib import Path
-
+def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | None) -> None:
+    """Refuse options that a store or features file named here does not follow, before any work is done."""
+    from collapse.cli._held import check_features_options, check_store_options
+    from collapse.features import is_features_file
     from collapse.manifest import is_store
     from collapse.store import Store
 
-    if is_store(model):
+    finished = [model for model in models if is_store(model)]
+    features = [model for model in models if is_features_file(model)]
+    alone = len(finished) + len(features) == len(models)
+    if store is not None and len(finished) == len(models):
+        raise UsageError(f"{models[0]} is a store: --store {store} does not apply")
+    if store is not None and len(models) > 1 and is_store(store):
+        raise UsageError(f"{store} is a store: for several models give --store a folder of stores")
+    for model in features:
+        check_features_options(model, given, alone=alone)
+    for model in finished:
+        with suppress(StoreError):  # told when it is measured, and the others are measured all the same
+            check_store_options(Store.load(model), given, alone=alone)
+
+
+def _open(
+    model: str, store: str | None, models: int, options: dict[str, Any], given: dict[str, Any], report: Any
+) -> Any:
+    """The store behind a name: itself, published, or collected from the model."""
+    from pathlib import Path
+
+    from collapse.cli._held import check_collect_options
+    from collapse.files import expanded
+    from collapse.manifest import is_store
+    from collapse.store import Store
+
+    if is_store(model) or (Path(model) / "partial" / "state.json").is_file():  # the latter is refused, with what to do
         return Store.load(model)
-    if not (Path(model).expanduser().exists() or options["recollect"] or _is_local(store)):
-        published = _published(model, store, options)
+    if not (expanded(model).exists() or options["recollect"]):
+        published = _published(model, store, options, given)
         if published is not None:
-            tell(f"{model}: measuring the published store {published}")
             return published
     from collapse.collecting import collect
 
-    folder = Path(store) / Path(model).stem if store and models > 1 else store
+    folder = str(Path(store) / Path(model).stem) if store and models > 1 else store
+    check_collect_options(model, folder, options)
     return collect(model, store=folder, progress=report, **collect_arguments(options))
 
 
-def _is_local(store: str | None) -> bool:
+def _published(model: str, store: str | None, options: dict[str, Any], given: dict[str, Any]) -> Any:
+    """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
+    from collapse.cli._held import check_store_options
+    from collapse.finding import find_store_at, open_named
+
+    named = open_named(f"{model}@{options['revision']}" if options["revision"] else model)
+    if named is not None:
+        # a revision is that of the repository here, and has been followed
+        check_store_options(named, {name: value for name, value in given.items() if name != "revision"})
+        return named
+    if store is None or _is_local(store):
+        return None
+    return find_store_at(store, model, collect_arguments(options))
+
+
+def _is_local(store: str) -> bool:
     """Whether --store is a folder here, or will be; ``user/repo`` beside no folder ``user`` may be on the Hub."""
     from pathlib import Path
 
     from collapse.hub import is_repo_id
     from collapse.remote import split_name
 
-    if store is None:
-        return False
     return "/" not in store or not is_repo_id(split_name(store)[0].partition("@")[0]) or Path(store).parent.exists()
-
-
-def _published(model: str, store: str | None, options: dict[str, Any]) -> Any:
-    from collapse.finding import find_store
-    from collapse.text import find_corpus
-
-    column, texts = options["text_column"], {}
-    for name, text, split in (("corpus", "text", "split"), ("validation", "validation_text", "validation_split")):
-        if options[text]:
-            found = find_corpus(list(options[text]), split=options[split], text_column=column)
-            texts[name] = found.identity()
-    name = f"{model}@{options['revision']}" if options["revision"] else model
-    return find_store(name, **texts, chunk_length=options["chunk_length"], max_chunks=options["max_chunks"], at=store)

@@ -19,7 +19,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
     the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
     from collapse.cli._render import print_records
-    from collapse.metrics import limit_at
+    from collapse.metrics import limits_of
     from collapse.plugin_manager import plugins
 
     installed = plugins()
@@ -29,14 +29,17 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
     records = []
     for name in installed.select(names or None):
         metric, measure = known[name]
+        limits, wrong = limits_of(metric, measure, classes, dim)
+        if wrong:
+            complain(wrong)
         records.append(
             {
                 "name": name,
                 "property": metric.property_of(name),
                 "of": metric.summary,
                 "equation": metric.equation_of(measure),
-                "at full collapse": limit_at(measure.towards, classes, dim),
-                "reachable": limit_at(measure.reachable, classes, dim),
+                "at full collapse": limits["towards"],
+                "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
                 "plugin": installed.origins[name],

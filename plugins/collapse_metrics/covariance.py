@@ -1,9 +1,12 @@
 """The pooled within-class covariance, a statistic that some forms of NC1 need."""
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from collapse import Batch, Side, Statistic, hookimpl
+from collapse import Batch, CollapseError, EmbeddingStatistics, Side, Statistic, hookimpl
+
+_ROUNDING = 1e-6  # two float64 sums of the same squares in another order differ by far less
 
 
 class WithinClassCovariance(Statistic):
@@ -33,6 +36,24 @@ class WithinClassCovariance(Statistic):
         self.scatter = self.scatter + other.scatter
         self.scatter.addmm_(shift_Kd.T, shift_Kd)
         self.samples = self.samples.to(other.samples.device) + other.samples
+
+
+def within_class_covariance(s: EmbeddingStatistics) -> Float[Tensor, "d d"]:
+    """Σ_W of a store that holds it, shape (d, d), squared units of h.
+
+    Its trace is the samples' mean squared distance to their class means, which the variances give as well.
+
+    Raises:
+        CollapseError: It is not symmetric, or not of the samples that the class variances are of.
+    """
+    pooled = s.statistic(WithinClassCovariance.name)
+    scatter, samples = pooled["scatter"], int(pooled["samples"])
+    trace, expected = float(scatter.trace()), float(s.counts.double() @ s.variances)
+    whole = samples == int(s.counts.sum()) and abs(trace - expected) <= _ROUNDING * expected
+    symmetric = float((scatter - scatter.T).abs().max()) <= _ROUNDING * trace
+    if not (whole and symmetric and float(scatter.diagonal().min()) >= 0):
+        raise CollapseError("the stored covariance contradicts the class variances: collect again (--recollect)")
+    return scatter / samples
 
 
 @hookimpl

@@ -1,10 +1,11 @@
 """Generalization: how well the model predicts the validation text, from the same pass as NC4, and its size."""
 
 import math
+import sys
 
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, hookimpl, metric
+from collapse import EmbeddingStatistics, Noted, hookimpl, metric
 from collapse_metrics.nc4 import validation
 
 
@@ -68,14 +69,17 @@ def val_accuracy(s: EmbeddingStatistics) -> float:
     translation=False,
     scale=None,
 )
-def perplexity(s: EmbeddingStatistics) -> float:
+def perplexity(s: EmbeddingStatistics) -> Noted | float:
     """exp of the validation loss in nats.
 
     >>> import collapse.testing
     >>> round(perplexity(collapse.testing.tiny_statistics()), 6)
     4.481689
     """
-    return math.exp(val_loss(s))
+    loss = val_loss(s)
+    if loss > math.log(sys.float_info.max):
+        return Noted(None, f"exp({loss:.6g}) is beyond float64: read val_loss", "not_finite")
+    return math.exp(loss)
 
 
 @metric("n_params", needs=["n_params"], property_name="generalization", source="the model", equation="")

@@ -17,6 +17,8 @@ def uniform_log_kernel(classes: int, dim: int) -> float | None:
     >>> round(uniform_log_kernel(1000, 3), 6)  # on S², −ln 2 + ½
     -0.193147
     """
+    if dim == 2:
+        return 0.0  # exactly: on a circle far and near pairs cancel
     a = (dim - 1) / 2
     return float(-math.log(2) - (psi(a) - psi(2 * a)) / 2) if dim > 1 else None
 
@@ -32,7 +34,10 @@ def uniform_log_kernel_std(classes: int, dim: int) -> float | None:
 
 
 def uniform_cov(classes: int, dim: int) -> float | None:
-    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere; a simplex, where C ≤ d+1, has 0."""
+    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere; a simplex, where C ≤ d+1, has 0.
+
+    None on a circle, d = 2, where the mean is 0.
+    """
     if classes <= dim + 1:
         return 0.0
     mean, std = uniform_log_kernel(classes, dim), uniform_log_kernel_std(classes, dim)
@@ -103,8 +108,8 @@ def unit_distance(pair: Pair) -> Float[Tensor, "R S"]:
     >>> s = collapse.EmbeddingStatistics(
     ...     torch.arange(2), torch.ones(2).long(),
     ...     torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
-    >>> collapse.measure(s, metrics=["gnc2.distance"]).measurements
-    {'gnc2.distance': 2.0}
+    >>> round(collapse.measure(s, metrics=["gnc2.distance"]).measurements["gnc2.distance"], 9)
+    2.0
     """
     return pair.unit_sqdist.sqrt()
 

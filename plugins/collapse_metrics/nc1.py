@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse import EmbeddingStatistics, Mean, MeanLog, Noted, Pair, Std, hookimpl, metric, pair_metric
+from collapse_metrics.covariance import within_class_covariance
 
 
 def mean_sqnorm(s: EmbeddingStatistics) -> Tensor:
@@ -98,8 +99,7 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     values, vectors = torch.linalg.eigh(between_dd)
     kept = values > s.dim * torch.finfo(values.dtype).eps * values[-1]
     # tr(Σ_W V Λ⁻¹ Vᵀ) needs only the diagonal of Vᵀ Σ_W V
-    pooled = s.statistic("covariance")
-    within = (vectors[:, kept] * (pooled["scatter"] @ vectors[:, kept])).sum(dim=0) / pooled["samples"]
+    within = (vectors[:, kept] * (within_class_covariance(s) @ vectors[:, kept])).sum(dim=0)
     ratio = float((within / values[kept]).sum() / s.n_classes)
     return Noted(ratio, f"the between-class covariance has rank {int(kept.sum())} of d = {s.dim}")
 

@@ -1,6 +1,8 @@
 """NC2, convergence to a simplex equiangular tight frame: class means of one length, as far apart as can be."""
 
 import math
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import torch
 from jaxtyping import Float
@@ -14,12 +16,30 @@ def simplex_interference(classes: int, dim: int) -> float:
     return -1 / (classes - 1)
 
 
-def welch_std(classes: int, dim: int) -> float | None:
-    """Least std of the cosines at mean −1/(C−1), from Welch's bound on their mean square."""
-    if classes <= dim + 1:
-        return 0.0
-    mean_square = (classes - dim) / (dim * (classes - 1))
-    return math.sqrt(max(0.0, mean_square - 1 / (classes - 1) ** 2))
+def least_interference_std(
+    classes: int, dim: int, measured: Mapping[str, float | None] = MappingProxyType({})
+) -> float | None:
+    """Least std of the cosines of C directions in d dimensions at their measured mean m, or at −1/(C−1) without one.
+
+    K, their Gram matrix, has trace C, rank ≤ r = min(d, C), and 1ᵀK1/C = λ = 1 + (C−1)m. Its squared norm
+    C + C(C−1)(std² + m²) is the sum of its squared eigenvalues. That is at least C²/r, and more where one
+    of them must be λ or greater: λ² + (C−λ)²/(r−1) if λ > C/r.
+
+    >>> round(least_interference_std(4, 2), 6)  # two orthogonal lines: cosines −1, −1, 0, 0, 0, 0
+    0.471405
+    >>> round(least_interference_std(4, 1, {"nc2.interference": 0.0}), 6)  # 3 and 1 on a line: 1, 1, 1, −1, −1, −1
+    1.0
+    """
+    mean = measured.get("nc2.interference")
+    mean = simplex_interference(classes, dim) if mean is None else mean
+    rank, top = min(dim, classes), max(0.0, 1 + (classes - 1) * mean)
+    squares = classes**2 / rank
+    if top > classes / rank and rank > 1:
+        squares = top**2 + (classes - top) ** 2 / (rank - 1)
+    if dim >= classes - 1:  # the complement of 1 has room for equal eigenvalues
+        squares = max(classes**2 / rank if rank < classes else 0.0, top**2 + (classes - top) ** 2 / (classes - 1))
+    variance = (squares - classes) / (classes * (classes - 1)) - mean**2
+    return math.sqrt(variance) if variance > 1e-15 else 0.0
 
 
 def least_etf_error(classes: int, dim: int) -> float:
@@ -93,7 +113,7 @@ def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     measures=[
         CoV("nc2.equiangularity", towards=0.0),
         Mean("nc2.interference", towards=simplex_interference),
-        Std("nc2.interference_std", towards=0.0, reachable=welch_std),
+        Std("nc2.interference_std", towards=0.0, reachable=least_interference_std),
     ],
     source="Wu & Papyan 2024, Eq. 6",
     equation="⟨u_c, u_c′⟩",

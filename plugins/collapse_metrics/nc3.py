@@ -4,12 +4,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse import EmbeddingStatistics, Mean, Std, class_metric, cosine, hookimpl, metric
+from collapse.statistics import ROUNDING, unit_rows
 from collapse_metrics.nc2 import etf_distance, least_etf_error
 
 
 @class_metric(
     needs=["means", "classifier"],
-    over="directions",
+    over="dual_directions",
     measures=[Mean("nc3.self_duality", towards=1.0), Std("nc3.self_duality_std", towards=0.0)],
     source="Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c)",
     equation="cos(w_c, μ_c − μ̄)",
@@ -29,7 +30,7 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 
 @class_metric(
     needs=["means", "classifier"],
-    over="directions",
+    over="dual_directions",
     measures=[Mean("nc3.self_duality_centred", towards=1.0)],
     source="Papyan, Han & Donoho 2020",
     equation="cos(w_c − w̄, μ_c − μ̄)",
@@ -44,7 +45,12 @@ def centred_duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     [1.0, 1.0]
     """
     assert s.classifier is not None  # declared in needs
-    return cosine(s.classifier - s.classifier.mean(dim=0), s.centred_means)
+    centre = s.classifier.mean(dim=0)
+    rows_Cd = s.classifier - centre
+    # a row that is w̄ but for rounding has no direction
+    rounding_C = ROUNDING * (s.classifier.norm(dim=1) + centre.norm())
+    rows_Cd[rows_Cd.norm(dim=1) <= rounding_C] = 0
+    return cosine(rows_Cd, s.centred_means)
 
 
 @class_metric(
@@ -69,7 +75,7 @@ def duality_dots(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 
 @class_metric(
     needs=["means", "classifier"],
-    over="directions",
+    over="dual_directions",
     measures=[Mean("nc3.duality_distance", towards=0.0), Std("nc3.duality_distance_std", towards=0.0)],
     source="Wu & Papyan 2024, Eq. 11",
     equation="‖w_c/‖w_c‖ − u_c‖",
@@ -84,8 +90,7 @@ def duality_distances(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     [2.0, 2.0]
     """
     assert s.classifier is not None  # declared in needs
-    rows_Cd = s.classifier / s.classifier.norm(dim=1, keepdim=True)
-    return (rows_Cd - s.centred_means / s.norms.unsqueeze(1)).norm(dim=1)
+    return (unit_rows(s.classifier) - s.centred_means / s.norms.unsqueeze(1)).norm(dim=1)
 
 
 @metric(

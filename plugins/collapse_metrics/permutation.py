@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from collapse import CollapseError, Results, Table, analysis, hookimpl
 from collapse.columns import Column, choose_rows, read_column, split_columns
+from collapse.comparing import mixed
 from collapse.errors import UsageError
 from collapse.metrics import Limit, limit_at
 from collapse.plugin_manager import plugins
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 # Permutations reproduce an equal |r| only to rounding; centred unit vectors keep that far below this.
+_MOST = 1 << 28  # |r| of permutations that are held at a time (2 GB)
 _TIE = 1e-12
 
 
@@ -102,7 +104,7 @@ def permutation(
         if not tested:
             raise UsageError("--columns names no column: name some, or leave the option out to test all measurements")
     frame, goal, tested, dropped = _complete(frame, goal, tested)
-    notes.extend(dropped)
+    notes.extend([*dropped, *mixed(frame.to_dict("records")), *_repeated(frame)])
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise CollapseError(f"only {len(frame)} of {len(whole)} rows to correlate{why}: at least 3 are needed")
@@ -124,6 +126,11 @@ def permutation(
             "name columns or expressions with --columns"
         )
 
+    if min(n, math.factorial(len(frame))) * len(tested) > _MOST:
+        raise UsageError(
+            f"--n {n:,} needs more memory than there is room for: with {len(tested)} columns give at most "
+            f"{_MOST // len(tested):,}"
+        )
     found = shuffle(goal.values, np.stack([column.values for column in tested], axis=1), n=n, seed=seed)
     better = _direction(goal, frame)
     rows = [
@@ -243,6 +250,15 @@ def _complete(
     note = f"{int((~kept).sum()):,} rows left out for missing values: {lacking}"
     goal, *tested = [Column(c.label, c.expression, c.names, c.values[kept]) for c in [goal, *tested]]
     return frame.loc[kept], goal, tested, [note]
+
+
+def _repeated(frame: "pd.DataFrame") -> list[str]:
+    """A note on rows that were measured of one store: they make a p-value too small."""
+    if not {"store", "min_count"} <= set(frame.columns):
+        return []
+    stores = frame.loc[frame["store"].notna() & (frame["store"] != ""), ["store", "min_count"]]
+    again = int(stores.duplicated().sum())
+    return [f"{again:,} rows repeat the store of another row and count as models of their own"] if again else []
 
 
 def _direction(column: Column, frame: "pd.DataFrame") -> int | None:

@@ -8,7 +8,7 @@ from collapse import CoV, EmbeddingStatistics, class_metric, cosine, hookimpl
 
 @class_metric(
     needs=["means", "classifier"],
-    over="directions",
+    over="dual_directions",
     measures=[CoV("unc3.uniform_duality", towards=0.0)],
     source="Wu & Papyan 2024, §3.5, over the cosines of Eq. 8",
     equation="cos(w_c, μ_c − μ̄)",

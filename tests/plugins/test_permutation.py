@@ -254,6 +254,25 @@ def test_what_cannot_be_tested() -> None:
         permutation(table(val_loss=[*LOSS], nc2__norm=[3.0] * 4))
 
 
+def test_more_permutations_than_memory_holds_are_refused() -> None:
+    losses = [float(i) for i in range(20)]
+    with pytest.raises(UsageError, match="needs more memory than there is room for: with 1 columns give at most"):
+        permutation(table(val_loss=losses, **{"nc1.cdnv": losses}), n=10**11)
+    few = permutation(table(val_loss=losses[:4], **{"nc1.cdnv": losses[:4]}), n=10**11)  # all 24 orders
+    assert few.records()[0]["p"] == pytest.approx(2 / 24)
+
+
+def test_rows_of_one_store_are_noted() -> None:
+    def rows(stores: str) -> Results:
+        return Results(
+            Row(store, None, "text", store, 1, 9, 4, 99, {"val_loss": float(i), "nc1.cdnv": float(i)})
+            for i, store in enumerate(stores)
+        )
+
+    assert "2 rows repeat the store of another row and count as models of their own" in permutation(rows("abab")).notes
+    assert not [note for note in permutation(rows("abcd")).notes if "repeat" in note]
+
+
 def test_the_command(tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
     path = tmp_path / "results.csv"
     table(val_loss=[*LOSS, 5.0], nc1__cdnv=[1.0, 3.0, 2.0, 4.0, 9.0]).write(path)

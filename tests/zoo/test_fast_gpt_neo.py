@@ -72,9 +72,12 @@ def test_logits_and_gradients_are_the_eager_ones(layers, side, length):
         results.append((logits.detach(), {name: p.grad for name, p in model.named_parameters()}))
     (own_logits, own_grads), (our_logits, our_grads) = results
     assert (own_logits - our_logits).abs().max() <= 1e-5 * own_logits.abs().max()
+    # of the model's largest gradient, not of each tensor's: with one key the eager gradient of k is exactly 0, while
+    # the fused one is rounding
+    largest = max(float(grad.abs().max()) for grad in own_grads.values())
     for name, grad in own_grads.items():
         assert torch.isfinite(our_grads[name]).all(), name
-        assert (grad - our_grads[name]).abs().max() <= 1e-4 * max(float(grad.abs().max()), 1e-3), name
+        assert (grad - our_grads[name]).abs().max() <= 3e-5 * largest, name
 
 
 @pytest.mark.parametrize("window", [3, 16])

@@ -6,9 +6,10 @@ import re
 import yaml
 from markdown_it import MarkdownIt
 
+from collapse_zoo.checkpoints import Checkpoint
 from collapse_zoo.model_card import model_card
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.runs import Checkpoint, Run
+from collapse_zoo.runs import Run
 
 NASTY = "a|b `c` <script>alert(1)</script> \x1b[31m \u202e\n---\n# [x](javascript:y) _z_\n```\n"
 
@@ -17,7 +18,10 @@ def test_hostile_names_stay_text(tmp_path):
     record = {
         "name": NASTY,
         "recipe": Recipe(2, 16, vocabulary=500, heads=4, config={"activation": NASTY}).as_dict(),
+        "text": {},
         "corpus": {"name": NASTY},
+        "state": "finished",
+        "epochs": [],
         "n_params": 10,
         "versions": {"torch": NASTY},
         "command": f"collapse zoo train {NASTY}",

@@ -82,6 +82,7 @@ def test_published_loaded_and_measured(hub, as_user, tiny, published: Run):
         assert row["measurements"] == pytest.approx(rows[str(k)])
     listed = json.loads(as_user("zoo", "list", "--hub", "--json", token=None, home="reader").stdout)
     assert [entry["where"] for entry in listed] == [f"Hub: {repo}"]
+    assert listed[0]["checkpoint"] == 1
     assert listed[0]["nc1.cdnv"] == pytest.approx(rows["1"]["nc1.cdnv"])
 
     hub.uploaded.clear()

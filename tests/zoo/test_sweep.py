@@ -203,12 +203,10 @@ def test_slurm_gets_what_was_asked_for_and_what_was_preempted_again(texts, tmp_p
 
 def test_a_failed_job_says_why(texts, tmp_path, slurm, run):
     output = tmp_path / "runs"
-    (output / "texts-01x0016_01d").mkdir(parents=True)
-    (output / "texts-01x0016_01d" / "thesis.tex").write_text("mine")
     options = ["--launcher", "slurm", "--gpus", 0, "--poll", 0.2]
-    failed = run("zoo", "sweep", "1x16", *words(texts), "--output", output, *options, ok=False)
+    failed = run("zoo", "sweep", "1x16", *words(texts, "--batch-size", 999), "--output", output, *options, ok=False)
     assert failed.returncode == 1
-    assert "holds other things than a run" in failed.stderr
+    assert "too little text for one batch" in failed.stderr
     assert len(list(slurm.glob("batch-*.sh"))) == 1  # its own fault: not sent again
 
 

@@ -1,5 +1,6 @@
 """What there is in the zoo: the paper's measurements of its 230 models, and the runs of this machine."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -10,7 +11,9 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse_zoo.names import Name, parse
 from collapse_zoo.published import published
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.runs import Run
+from collapse_zoo.runs import RECORD, Run
+
+log = logging.getLogger("collapse")
 
 SHOWN = (
     "val_loss",
@@ -33,7 +36,7 @@ class Entry:
 
     Attributes:
         name: As published, such as TinyStories-12x1024_10L@9; a run's name with its checkpoint.
-        where: "published", or the run directory.
+        where: "published", or the run directory, and what is wrong with it.
         recipe: How it was trained.
         k: The checkpoint; None for a run that has none yet.
         measurements: A number a measurement.
@@ -89,9 +92,15 @@ def on_the_hub() -> list[Entry]:
         numbers: dict[str, float | None] = {
             each.metric_type: each.metric_value for each in results if isinstance(each.metric_value, float)
         }
-        k = name.epochs - 1
+        k = _checkpoint_of(str(getattr(model.card_data, "model_name", "")), last=name.epochs - 1)
         entries.append(Entry(f"{name}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
     return entries
+
+
+def _checkpoint_of(measured: str, *, last: int) -> int:
+    """The k of ``name@k``, which a card says its measurements are of; cards of earlier versions do not."""
+    k = measured.rpartition("@")[2]
+    return int(k) if "@" in measured and k.isdecimal() and len(k) < 9 else last
 
 
 def _zoo_name(candidates: Sequence[object]) -> Name | None:
@@ -115,8 +124,19 @@ def find(model: str, runs: str | Path = "runs") -> list[Entry]:
 
 
 def local_runs(folder: Path) -> list[Run]:
-    """The run directories in a folder, by name."""
-    return [Run(each) for each in sorted(folder.glob("*")) if Run(each).record is not None] if folder.is_dir() else []
+    """The run directories in a folder, by name; one whose record is damaged is named in a warning, and left out."""
+    found = []
+    for run in run_folders(folder):
+        try:
+            found += [run] if run.record is not None else []
+        except CollapseError as error:
+            log.warning("%s", error)
+    return found
+
+
+def run_folders(folder: Path) -> list[Run]:
+    """The folders in a folder that have a ``training.json``, whatever it holds, by name."""
+    return [Run(each.parent) for each in sorted(folder.glob(f"*/{RECORD}"))]
 
 
 def _is(entry: Entry, wanted: Name) -> bool:
@@ -134,16 +154,26 @@ def _published() -> Iterator[Entry]:
 
 def _local(folder: Path) -> Iterator[Entry]:
     for run in local_runs(folder):
-        yield from _of_run(run)
+        try:
+            yield from list(_of_run(run))
+        except CollapseError as error:  # the other runs are listed all the same
+            log.warning("%s", error)
 
 
 def _of_run(run: Run) -> Iterator[Entry]:
     record = run.record
     assert record is not None  # the callers saw it
+    where = str(run.path)
+    if run.finished:
+        try:
+            run.check_model(quick=True)
+        except CollapseError as error:
+            log.warning("%s", error)
+            where += " (damaged)"
     recipe, measured = run.recipe, {row.model: row.measurements for row in run.results()}
     for epoch in record["epochs"]:
         name = f"{record['name']}@{epoch['k']}"
         curve = {"val_loss": epoch.get("validation_loss"), "val_accuracy": epoch.get("accuracy")}
-        yield Entry(name, str(run.path), recipe, epoch["k"], curve | measured.get(name, {}))
+        yield Entry(name, where, recipe, epoch["k"], curve | measured.get(name, {}))
     if not record["epochs"]:
-        yield Entry(record["name"], str(run.path), recipe, None)
+        yield Entry(record["name"], where, recipe, None)

@@ -106,7 +106,7 @@ def launch(
             if state not in _ENDED:
                 continue
             del jobs[name]
-            if member.done:
+            if _is_done(member):
                 states[name] = "done"
             elif state in _GONE and sent[name] <= resubmissions:
                 log.info("%s was lost (%s): it is sent again and goes on from its last checkpoint", name, state.lower())
@@ -154,6 +154,13 @@ def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
         **{key: value for key, value in given.items() if value is not None},
     )
     return made
+
+
+def _is_done(member: Member) -> bool:
+    try:
+        return member.done
+    except CollapseError:  # its files are damaged, which its job has said
+        return False
 
 
 def _submit(executor: Any, members: Sequence[Member]) -> list[Any]:

@@ -6,13 +6,16 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError
+from collapse.errors import CollapseError, InUseError
 from collapse.files import write_atomic
+from collapse.lock import is_locked
 from collapse.reporting import Report
+from collapse_zoo.checks import check_same
 from collapse_zoo.measuring import measure_run
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
@@ -30,7 +33,7 @@ class Member:
         recipe: How to build and train it.
         source: Arguments of :func:`collapse_zoo.sources.find_source`.
         training: Further arguments of :func:`collapse_zoo.training.train`.
-        checkpoints: Which k are measured.
+        checkpoints: Which k are measured; None for the last one, wherever ``max_steps`` ends.
         processes: GPUs of this machine to train on.
     """
 
@@ -39,7 +42,7 @@ class Member:
     recipe: Recipe
     source: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
-    checkpoints: tuple[int, ...] = (0,)
+    checkpoints: tuple[int, ...] | None = (0,)
     processes: int = 1
 
     @property
@@ -49,9 +52,14 @@ class Member:
 
     @property
     def done(self) -> bool:
-        """Whether it is trained and every checkpoint is measured."""
-        measured = {row.model for row in self.run.results()}
-        return self.run.finished and all(f"{self.name}@{k}" in measured for k in self.checkpoints)
+        """Whether it is trained, and every checkpoint is measured."""
+        ks = self.measures
+        return self.run.finished and bool(ks) and self.run.measured().issuperset(ks)
+
+    @property
+    def measures(self) -> tuple[int, ...]:
+        """Which k are measured, as far as is known before the run has ended."""
+        return wanted(self.run.record, self.checkpoints)
 
     def write(self, file: Path) -> None:
         """Write it to a file."""
@@ -61,23 +69,34 @@ class Member:
     def read(cls, file: Path) -> "Member":
         """The member of a file."""
         values = json.loads(file.read_text())
-        recipe, checkpoints = Recipe.from_dict(values.pop("recipe")), tuple(values.pop("checkpoints"))
-        return cls(recipe=recipe, checkpoints=checkpoints, **values)
+        recipe, ks = Recipe.from_dict(values.pop("recipe")), values.pop("checkpoints")
+        return cls(recipe=recipe, checkpoints=None if ks is None else tuple(ks), **values)
+
+
+def wanted(record: Mapping[str, Any] | None, checkpoints: Sequence[int] | None) -> tuple[int, ...]:
+    """Which k of a run with this record are measured; None of them is known where the last one of no run is meant."""
+    if checkpoints is not None:
+        return tuple(checkpoints)
+    if record is None or record["state"] != "finished":
+        return ()
+    return tuple(epoch["k"] for epoch in record["epochs"][-1:])
 
 
 def work(member: Member, source: Source | None = None, progress: Report | None = None) -> None:
     """Train, collect and measure a member; what is done is not done again.
 
     Raises:
+        InUseError: Another process trains or measures it.
         CollapseError: It could not be done.
     """
     source = source or find_source(**member.source)
+    check_same(member.run, member.recipe, source)
     if member.processes > 1 and not member.run.finished:
         _train_on_many(member)
     else:
         train(member.recipe, source, member.folder, name=member.name, progress=progress, **member.training)
     device = member.training.get("device", "auto")
-    measure_run(member.run, source, checkpoints=member.checkpoints, device=device, progress=progress)
+    measure_run(member.run, source, checkpoints=member.measures, device=device, progress=progress)
 
 
 def _train_on_many(member: Member) -> None:
@@ -87,6 +106,8 @@ def _train_on_many(member: Member) -> None:
     process = subprocess.Popen([*launch, "-m", "collapse_zoo.members", str(file)])
     try:
         if process.wait():
+            if is_locked(member.run.path):
+                raise InUseError(f"{member.folder} is in use by another process")
             problem = (member.run.record or {}).get("problem")
             raise CollapseError(
                 problem or f"training {member.name} on {member.processes} processes failed; see its log"

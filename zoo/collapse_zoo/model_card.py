@@ -4,7 +4,8 @@ from typing import Any
 
 from collapse.card import TAGS, eval_results
 from collapse.escaping import markdown, visible
-from collapse_zoo.runs import Checkpoint, Run
+from collapse_zoo.checkpoints import Checkpoint
+from collapse_zoo.runs import Run
 
 ZOO_TAG = "collapse-zoo"
 _LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
@@ -28,10 +29,11 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
         license=_LICENCES.get(corpus),
         datasets=[corpus] if corpus in _LICENCES else None,
         tags=[*TAGS, ZOO_TAG],
-        model_name=visible(run.name),
+        model_name=visible(name),
         eval_results=eval_results(numbers, corpus),
     )
     recipe = {key: value for key, value in record["recipe"].items() if value not in (None, {})}
+    when = "after" if checkpoint.ends_epoch else "within"
     versions = markdown(", ".join(f"{key} {value}" for key, value in record["versions"].items()))
     return f"""---
 {data.to_yaml()}
@@ -41,8 +43,8 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
 
 A GPT-Neo of {recipe["depth"]} layers and width {recipe["width"]} ({record["n_params"]:,} parameters), trained on the
 text {markdown(corpus)} as in *Linguistic Collapse: Neural Collapse in (Large) Language Models* (Wu & Papyan,
-NeurIPS 2024). This revision is the state after epoch {(checkpoint.k or 0) + 1}, step {checkpoint.step:,}; the tags `0`,
-`1`, … are the states after each epoch, `main` the last.
+NeurIPS 2024). This revision is the state {when} epoch {(checkpoint.k or 0) + 1}, step {checkpoint.step:,}; the tags
+`0`, `1`, … are the states after each epoch, `main` the last.
 
 ## Load it
 

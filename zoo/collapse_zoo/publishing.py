@@ -13,10 +13,10 @@ from collapse.remote import reach
 from collapse.reporting import Report
 from collapse.sharing import check_repo, commit_files, create_repo, files_of, folder_of
 from collapse.store import Store
+from collapse_zoo.checkpoints import Checkpoint
 from collapse_zoo.model_card import model_card
-from collapse_zoo.runs import COMPLETE, CURVE, RECORD, Checkpoint, Run
+from collapse_zoo.runs import CURVE, RECORD, Run
 
-_LEFT_OUT = (COMPLETE, "trainer_state.json")
 _PRIVATE = ("output_dir", "logging_dir", "run_name", "hub_")
 
 
@@ -43,10 +43,13 @@ def revisions(run: Run, repo: str) -> list[Revision]:
 
     Raises:
         UsageError: The run is not finished.
+        CollapseError: A file of it is missing or not as it was written.
     """
     if not run.finished:
         raise UsageError(f"{run.path} is no finished run: train it first (collapse zoo status says how far it is)")
-    checkpoints = [each for each in run.checkpoints() if each.k is not None]
+    run.check_model()
+    run.curve()
+    checkpoints = [run.checkpoint(epoch["k"]) for epoch in (run.record or {})["epochs"]]
     return [_revision(run, repo, each, last=each is checkpoints[-1]) for each in checkpoints]
 
 
@@ -86,16 +89,16 @@ def publish(
 
 def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Revision:
     assert checkpoint.k is not None  # of an epoch
-    files = sorted(each for each in checkpoint.path.iterdir() if each.is_file() and each.name not in _LEFT_OUT)
-    content: dict[str, Path | bytes] = {file.name: file for file in files if not file.name.endswith((".pt", ".pth"))}
+    checkpoint.check()
+    content: dict[str, Path | bytes] = {name: checkpoint.path / name for name in sorted(checkpoint.model_files)}
     folder = run.store(checkpoint.k)
     if is_store(folder):
         store = Store.load(folder)
         content |= files_of(store, folder_of(store))
     if last:
         content[RECORD] = _record(run)
-        content[CURVE] = run.path / CURVE
-        content |= {name: run.path / name for name in ("results.json", "results.csv") if (run.path / name).is_file()}
+        shown = (CURVE, "results.json", "results.csv")
+        content |= {name: run.path / name for name in shown if (run.path / name).is_file()}
     content["README.md"] = model_card(run, repo, checkpoint).encode()
     return Revision(checkpoint.k, content)
 

@@ -22,6 +22,15 @@ _SAID_ELSEWHERE = {
 }
 """Values of GPTNeoConfig that a recipe has a word of its own for."""
 
+_KINDS: dict[Any, tuple[Any, str]] = {
+    int: (int, "whole number"),
+    int | None: (int | None, "whole number"),
+    float: (int | float, "number"),
+    str: (str, "text"),
+    Mapping[str, Any]: (Mapping, "mapping"),
+}
+"""What a file may hold for a field's type, and what that is called."""
+
 _DEEPEST, _WIDEST = 256, 65_536
 
 
@@ -82,8 +91,18 @@ class Recipe:
 
     @classmethod
     def from_dict(cls, recorded: dict[str, Any]) -> "Recipe":
-        """The recipe of a run's record; what this version does not know is left out."""
-        known = {each.name for each in fields(cls)}
+        """The recipe of a run's record; what this version does not know is left out.
+
+        Raises:
+            UsageError: A value is missing, or has another type than a recipe's.
+        """
+        known = {each.name: _KINDS[each.type] for each in fields(cls)}
+        for name, value in recorded.items():
+            if name in known and (isinstance(value, bool) or not isinstance(value, known[name][0])):
+                raise UsageError(f"{name} is {value!r:.40}, which is no {known[name][1]}")
+        for name in ("depth", "width"):
+            if name not in recorded:
+                raise UsageError(f"it has no {name}")
         return cls(**{name: value for name, value in recorded.items() if name in known})
 
     def with_(self, **changes: Any) -> "Recipe":

@@ -8,43 +8,31 @@ stores/epoch-<n>/   results.csv results.json      what was collected and measure
 """
 
 import json
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse.files import ANOTHER_OUTPUT, canonical, sha256_file, write_atomic, write_error
+from collapse.files import ANOTHER_OUTPUT, canonical, write_atomic, write_error
 from collapse.results import Results, Row
+from collapse_zoo.checkpoints import (
+    COMPLETE,
+    Checkpoint,
+    check_files,
+    check_sizes,
+    complete,
+    drop_state,
+    is_state,
+    read_checkpoint,
+)
 from collapse_zoo.recipes import Recipe
+from collapse_zoo.records import read_curve, read_record, read_results
 
 RECORD = "training.json"
 CURVE = "curve.jsonl"
-COMPLETE = "complete.json"
 CHECKPOINTS, STORES = "checkpoints", "stores"
-
-_STATE_FILES = ("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth")
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """A whole checkpoint.
-
-    Attributes:
-        path: Its folder, which transformers loads.
-        step: Optimizer steps taken.
-        k: After epoch k + 1; None inside an epoch.
-        validation: Loss, accuracy and perplexity, where there is a validation text; None where infinite.
-        files: The sha256 of each of its files as it was written.
-    """
-
-    path: Path
-    step: int
-    k: int | None
-    validation: dict[str, float | None]
-    files: Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -61,12 +49,7 @@ class Run:
             CollapseError: It cannot be read.
         """
         file = self.path / RECORD
-        if not file.is_file():
-            return None
-        try:
-            return dict(json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, OSError) as error:
-            raise CollapseError(f"{file} cannot be read: {error}. Move the run away, or restore the file") from error
+        return read_record(file) if file.is_symlink() or file.exists() else None
 
     @property
     def recipe(self) -> Recipe:
@@ -89,56 +72,65 @@ class Run:
 
     def checkpoints(self) -> list[Checkpoint]:
         """The whole ones, in order; what a kill left half-written is not among them."""
-        found = [_read(folder) for folder in (self.path / CHECKPOINTS).glob("checkpoint-*")]
-        return sorted((each for each in found if each is not None), key=lambda each: each.step)
+        whole, _ = self._checkpoints()
+        return whole
 
     def checkpoint(self, k: int) -> Checkpoint:
-        """The one after epoch k + 1.
+        """The last one of epoch k + 1.
 
         Raises:
             UsageError: It is not there.
+            CollapseError: It is damaged.
         """
-        there = [each for each in self.checkpoints() if each.k is not None]
-        for each in there:
-            if each.k == k:
-                return each
-        has = ", ".join(f"@{each.k}" for each in there) or "none yet"
+        whole, damaged = self._checkpoints()
+        there = {each.k: each for each in whole if each.k is not None}
+        if k in there:
+            return there[k]
+        steps = [epoch["step"] for epoch in (self.record or {}).get("epochs", []) if epoch["k"] == k]
+        for error in (damaged[f"checkpoint-{step}"] for step in steps if f"checkpoint-{step}" in damaged):
+            raise error
+        has = ", ".join(f"@{each}" for each in there) or "none yet"
         raise UsageError(f"{self.path} has no checkpoint @{k}; there are: {has}")
 
+    def _checkpoints(self) -> tuple[list[Checkpoint], dict[str, CollapseError]]:
+        whole, damaged = [], {}
+        for marker in (self.path / CHECKPOINTS).glob(f"checkpoint-*/{COMPLETE}"):
+            try:
+                whole.append(read_checkpoint(marker.parent))
+            except CollapseError as error:
+                damaged[marker.parent.name] = error
+        return sorted(whole, key=lambda each: each.step), damaged
+
     def check_resumable(self) -> None:
-        """See that the newest checkpoint, if there is one, can be gone on from to the same losses.
+        """Verify that the newest checkpoint, if there is one, can be resumed to the same losses.
 
         Raises:
-            CollapseError: It is not as it was written or without its optimizer's state, or another one is damaged.
+            CollapseError: It is not as it was written or lacks its optimizer's state, or another one is damaged.
         """
-        for marker in (self.path / CHECKPOINTS).glob(f"checkpoint-*/{COMPLETE}"):
-            if _read(marker.parent) is None:
-                raise CollapseError(f"{marker.parent} is damaged: restore it, or delete it")
-        whole = self.checkpoints()
+        whole, damaged = self._checkpoints()
+        for error in damaged.values():
+            raise error
         if not whole:
             return
         last, mend = whole[-1], f"restore it, or delete {self.path / CHECKPOINTS} to train from the beginning"
-        if not any(_is_state(last.path / name) for name in last.files):
+        if not any(is_state(last.path / name) for name in last.files):
             raise CollapseError(
                 f"{self.path} cannot go on: a later checkpoint than {last.path.name} is gone, and earlier ones do not "
                 f"keep the optimizer's state; {mend}"
             )
-        for name, digest in last.files.items():
-            if sha256_file(last.path / name, remember=False) != digest:
-                raise CollapseError(f"{last.path / name} is not as it was written; {mend}")
+        last.check(mend, remember=False)
 
-    def complete(self, folder: Path, step: int, k: int | None, validation: dict[str, float | None]) -> None:
+    def complete(
+        self, folder: Path, step: int, k: int | None, validation: dict[str, float | None], ends_epoch: bool = True
+    ) -> None:
         """Mark a checkpoint as whole, and drop what only older ones needed."""
-        (folder / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json says the same
-        files = {file.name: _kept(file) for file in sorted(folder.iterdir()) if file.is_file()}
-        about = {"step": step, "k": k, "validation": validation, "files": files}
-        _write(folder / COMPLETE, canonical(about))
+        complete(folder, step, k, validation, ends_epoch)
         for older in self.checkpoints()[:-1]:
             if older.k is None:
                 (older.path / COMPLETE).unlink()  # first: half of it is none
                 shutil.rmtree(older.path)
             else:
-                _drop_state(older)
+                drop_state(older)
         self.update(
             epochs=[
                 {"k": each.k, "step": each.step, **each.validation} for each in self.checkpoints() if each.k is not None
@@ -154,30 +146,47 @@ class Run:
         last = whole[-1] if whole else None
         kept = [line for line in self.curve() if last is not None and line["step"] <= last.step]
         _write(self.path / CURVE, b"".join(canonical(line) + b"\n" for line in kept))
+        measured, ks = self.results(), {each.k for each in whole}
+        trained = [row for row in measured if int(row.model.rpartition("@")[-1]) in ks]
+        if len(trained) < len(measured):  # of checkpoints that are trained again
+            self._write_results(trained)
 
-    def curve(self) -> Iterator[dict[str, float]]:
+    def curve(self) -> list[dict[str, Any]]:
         """The lines of the curve: step, epoch and loss, or validation_loss after an epoch."""
-        file = self.path / CURVE
-        if not file.is_file():
-            return
-        for line in file.read_text().splitlines():
-            try:
-                yield json.loads(line)
-            except ValueError:  # the last line, cut off by a kill
-                return
+        return read_curve(self.path / CURVE)
 
     def finish(self) -> None:
         """Put the last checkpoint's model where everybody looks for it, config.json last, and say so in the record."""
         last = self.checkpoints()[-1]
-        files = [
-            file
-            for file in last.path.iterdir()
-            if file.is_file() and file.name not in (COMPLETE, "trainer_state.json") and not _is_state(file)
-        ]
-        for file in sorted(files, key=lambda file: file.name == "config.json"):
-            _copy(file, self.path / file.name)
-        self.update(state="finished", problem=None)
-        _drop_state(last)
+        last.check(remember=False)
+        files = last.model_files
+        for name in sorted(files, key=lambda name: name == "config.json"):
+            _copy(last.path / name, self.path / name)
+        self.update(state="finished", problem=None, model=files)
+        drop_state(last)
+
+    def check_model(self, *, quick: bool = False) -> None:
+        """Compare the files of a finished run's model with what was written.
+
+        Args:
+            quick: Compare their sizes only.
+
+        Raises:
+            CollapseError: One is missing or altered.
+        """
+        files: Mapping[str, Mapping[str, Any]] = (self.record or {}).get("model", {})
+        if not files:  # of a version that did not record them
+            last = self.checkpoints()[-1:]
+            files = last[0].model_files if last else {}
+        mend = f"restore it, for example from {self.path / CHECKPOINTS}, or train again into another folder"
+        if not (self.path / "config.json").is_file():
+            raise CollapseError(f"{self.path / 'config.json'} is missing; {mend}")
+        if not any((self.path / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
+            raise CollapseError(f"{self.path / 'model.safetensors'} is missing; {mend}")
+        if quick:
+            check_sizes(self.path, files, mend)
+        else:
+            check_files(self.path, files, mend)
 
     @property
     def name(self) -> str:
@@ -189,18 +198,29 @@ class Run:
         return self.path / STORES / f"epoch-{k + 1}"
 
     def results(self) -> list[Row]:
-        """The rows measured so far, a checkpoint each."""
-        file = self.path / "results.json"
-        return Results.read(file).rows if file.is_file() else []
+        """The rows measured so far, a checkpoint each.
+
+        Raises:
+            CollapseError: The file is damaged, or holds other rows than of this run's checkpoints.
+        """
+        record = self.record
+        return read_results(self.path / "results.json", record["name"]) if record else []
+
+    def measured(self) -> set[int]:
+        """The k of the checkpoints that have a row."""
+        return {int(row.model.rpartition("@")[-1]) for row in self.results()}
 
     def keep(self, row: Row, k: int) -> Row:
         """Add a checkpoint's row to ``results.json`` and ``results.csv`` under the checkpoint's name."""
         named = replace(row, model=f"{self.name}@{k}")
         rows = [each for each in self.results() if each.model != named.model] + [named]
-        rows.sort(key=lambda each: int(each.model.rsplit("@")[-1]))
+        rows.sort(key=lambda each: int(each.model.rpartition("@")[-1]))
+        self._write_results(rows)
+        return named
+
+    def _write_results(self, rows: list[Row]) -> None:
         Results(rows).write(self.path / "results.json")
         Results(rows).write(self.path / "results.csv")
-        return named
 
 
 def _write(file: Path, data: bytes) -> None:
@@ -215,39 +235,3 @@ def _copy(file: Path, to: Path) -> None:
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise write_error(to, error, file.stat().st_size, other=ANOTHER_OUTPUT) from error
-
-
-def _read(folder: Path) -> Checkpoint | None:
-    try:
-        about = json.loads((folder / COMPLETE).read_text())
-        whole = all((folder / name).stat().st_size == entry["size"] for name, entry in about["files"].items())
-        files = {name: entry["sha256"] for name, entry in about["files"].items()}
-        return Checkpoint(folder, about["step"], about["k"], about["validation"], files) if whole else None
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _kept(file: Path) -> dict[str, Any]:
-    """A file's size and hash, once it is on the disk: the Trainer leaves it to the system, which a power cut ends."""
-    with file.open("rb+") as handle:
-        os.fsync(handle.fileno())
-    return {"size": file.stat().st_size, "sha256": sha256_file(file, remember=False)}
-
-
-def _is_state(file: Path) -> bool:
-    return any(file.match(pattern) for pattern in _STATE_FILES)
-
-
-def _drop_state(checkpoint: Checkpoint) -> None:
-    """Free what only resuming from this checkpoint would need."""
-    state = [file for file in checkpoint.path.iterdir() if _is_state(file)]
-    if not state:
-        return
-    about = json.loads((checkpoint.path / COMPLETE).read_text())
-    for file in state:
-        about["files"].pop(file.name, None)
-    _write(checkpoint.path / COMPLETE, canonical(about))
-    for file in state:
-        file.unlink()

@@ -2,32 +2,36 @@
 
 import json
 import logging
-import os
-import socket
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, first_line
+from collapse.errors import CollapseError, InUseError, first_line
 from collapse.files import ANOTHER_OUTPUT, write_atomic
+from collapse.lock import is_locked, locked
 from collapse.manifest import is_store
 from collapse.partial import Partial
 from collapse.reporting import Report
 from collapse.results import Results, Row
 from collapse.store import Store
-from collapse_zoo.catalogue import local_runs
-from collapse_zoo.checks import check_model
+from collapse_zoo.catalogue import run_folders
+from collapse_zoo.checks import check_model, check_same
 from collapse_zoo.grids import GridMember
 from collapse_zoo.launching import Resources, launch
-from collapse_zoo.members import Member, work
+from collapse_zoo.members import Member, wanted, work
 from collapse_zoo.names import name_of
+from collapse_zoo.records import read_swept
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source, find_source
 
 log = logging.getLogger("collapse")
 
 SWEEP = "sweep.json"
+
+_PATIENCE_SECONDS = 30.0
+"""How long a sweep waits for another that writes the folder's list or table, which takes milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +41,14 @@ class Swept:
     Attributes:
         rows: A row a measured checkpoint, members in order.
         problems: What went wrong, by member.
+        elsewhere: Members that another process works on: the same sweep, once that is done, has their rows too.
         results: The results table, .csv; a .json lies beside it.
     """
 
     rows: list[Row]
     problems: dict[str, str]
     results: Path
+    elsewhere: tuple[str, ...] = ()
 
 
 def plan(
@@ -69,8 +75,9 @@ def plan(
     for member in members:
         recipe = member.name.recipe(**{"vocabulary": len(found.tokenizer)} | dict(values or {}))
         name = str(name_of(recipe, found.label))
-        # epochs given as an option move the last checkpoint
-        last = (recipe.epochs - 1,) if recipe.epochs != member.name.epochs or recipe.max_steps else member.checkpoints
+        # epochs given as an option move the last checkpoint, and steps end wherever the text's length says
+        epochs = (recipe.epochs - 1,) if recipe.epochs != member.name.epochs else member.checkpoints
+        last = None if recipe.max_steps else epochs
         run = str(Path(folder) / name)
         made.append(Member(name, run, recipe, dict(source), dict(training or {}), last, processes))
     if made:
@@ -104,33 +111,71 @@ def sweep(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     _remember(folder, members)
-    left = [member for member in members if not member.done]
+    problems: dict[str, str] = {}
+    left = _left(members, source, problems)
     for length in sorted({member.recipe.chunk_length for member in left}):
         source.chunks(length, progress)
     if launcher:
-        problems = launch(
-            left,
+        busy = [member for member in left if is_locked(member.run.path)]
+        sent = [member for member in left if member not in busy]
+        found = launch(
+            sent,
             launcher,
             folder / "jobs",
             resources or Resources(),
             resubmissions=resubmissions,
             poll_seconds=poll_seconds,
         )
+        busy += [member for member in sent if member.name in found and is_locked(member.run.path)]
+        problems |= {name: problem for name, problem in found.items() if name not in [each.name for each in busy]}
     else:
-        problems = {}
-        for member in left:
-            try:
-                work(member, source, progress)
-            except CollapseError as error:
-                problems[member.name] = str(error)
-            except Exception as error:  # the other members' days of work do not wait for one that nobody foresaw
-                log.exception("%s failed", member.name)
-                problems[member.name] = f"{type(error).__name__}: {first_line(error)}"
+        busy = _work_on(left, source, problems, progress)
+        for member in busy:
+            log.info("%s: looking again, now that the others are done", member.name)
+        busy = _work_on(busy, source, problems, progress)  # finished or left by the other process meanwhile
+    unmeasured = _left([member for member in members if member.name not in problems], source, problems)
+    elsewhere = tuple(member.name for member in unmeasured if member in busy)
+    problems |= {each.name: "it was trained, and not measured" for each in unmeasured if each not in busy}
+    rows = [row for member in members if member.name not in problems for row in _rows(member)]
     _remember(folder, members, problems)
-    rows = [row for member in members for row in _rows(member)]
-    Results(rows).write(folder / "results.json")
-    Results(rows).write(folder / "results.csv")
-    return Swept(rows, problems, folder / "results.csv")
+    with _locked(folder):
+        Results(rows).write(folder / "results.json")
+        Results(rows).write(folder / "results.csv")
+    return Swept(rows, problems, folder / "results.csv", elsewhere)
+
+
+def _left(members: Sequence[Member], source: Source, problems: dict[str, str]) -> list[Member]:
+    """The members that are not done; one whose folder holds something else, or is damaged, is a problem."""
+    left = []
+    for member in members:
+        try:
+            check_same(member.run, member.recipe, source)  # a name does not say everything that a recipe does
+            if member.run.finished:
+                member.run.check_model(quick=True)
+            if not member.done:
+                left.append(member)
+        except CollapseError as error:
+            problems[member.name] = str(error)
+    return left
+
+
+def _work_on(
+    members: Sequence[Member], source: Source, problems: dict[str, str], progress: Report | None
+) -> list[Member]:
+    """Do members in this process, one after the other; returns those that another process works on."""
+    busy = []
+    for member in members:
+        try:
+            work(member, source, progress)
+        except InUseError as error:
+            log.warning("%s is skipped: it is in progress elsewhere (%s)", member.name, error)
+            busy.append(member)
+        except CollapseError as error:
+            problems[member.name] = str(error)
+        except Exception as error:  # the other members' days of work do not wait for one that nobody foresaw
+            log.exception("%s failed", member.name)
+            problems[member.name] = f"{type(error).__name__}: {first_line(error)}"
+    return busy
 
 
 def status(folder: str | Path) -> list[dict[str, Any]]:
@@ -141,41 +186,52 @@ def status(folder: str | Path) -> list[dict[str, Any]]:
         ``published``, ``state``.
     """
     folder = Path(folder)
-    swept = _remembered(folder)
-    runs = {run.name: run for run in local_runs(folder)}
+    swept = read_swept(folder / SWEEP)
+    runs = {run.path.name: run for run in run_folders(folder)}
     names = [*swept, *(name for name in runs if name not in swept)]
     return [_status(name, runs.get(name), swept.get(name, {}), folder) for name in names]
 
 
 def _status(name: str, run: Run | None, swept: dict[str, Any], folder: Path) -> dict[str, Any]:
-    record = (run.record if run else None) or {}
-    ks = swept.get("checkpoints") or [each["k"] for each in record.get("epochs", [])]
-    measured = {row.model for row in run.results()} if run else set()
-    epochs = [each["k"] for each in record.get("epochs", [])]
-    steps = (record.get("recipe") or {}).get("max_steps")
-    total = swept.get("epochs") or (record.get("recipe") or {}).get("epochs") or len(epochs)
+    none = {"member": name, "epochs": "0", "chunks": "0", "measured": "0", "published": "no"}
+    try:
+        return _of_run(name, run, swept) if run else none | {"state": _waiting(swept)}
+    except CollapseError as error:
+        return none | {"state": f"damaged: {error}"}
+
+
+def _of_run(name: str, run: Run, swept: dict[str, Any]) -> dict[str, Any]:
+    record = run.record
+    assert record is not None  # run_folders saw it
+    epochs = [each["k"] for each in record["epochs"]]
+    ks = wanted(record, swept["checkpoints"]) if "checkpoints" in swept else epochs
+    measured = run.measured().intersection(ks)
+    total = swept.get("epochs") or record["recipe"].get("epochs") or len(epochs)
     return {
         "member": name,
-        "epochs": f"{len(epochs)}" if steps else f"{len(epochs)} of {total}",
-        "chunks": _collected(run, ks) if run else "0",
-        "measured": f"{sum(f'{name}@{k}' in measured for k in ks)} of {len(ks)}",
+        "epochs": f"{len(epochs)}" if record["recipe"].get("max_steps") else f"{len(epochs)} of {total}",
+        "chunks": _collected(run, ks),
+        "measured": f"{len(measured)} of {len(ks) or 1}",
         "published": str(record.get("published") or "no"),
-        "state": _state(record, run, swept, all(f"{name}@{k}" in measured for k in ks)),
+        "state": _state(record, run, swept, bool(ks) and len(measured) == len(ks)),
     }
 
 
-def _state(record: dict[str, Any], run: Run | None, swept: dict[str, Any], measured: bool) -> str:
-    if run is None or not record:
-        return f"failed: {swept['problem']}" if swept.get("problem") else "waiting"
+def _state(record: dict[str, Any], run: Run, swept: dict[str, Any], measured: bool) -> str:
+    if is_locked(run.path):
+        return "measuring" if record["state"] == "finished" else "training"
     if record["state"] == "finished":
+        run.check_model(quick=True)
         if measured:
             return "done"
         return f"failed: {swept['problem']}" if swept.get("problem") else "trained"
-    if _held(run.path):
-        return "training"
     if record["state"] == "failed":
-        return f"failed: {record['problem']}"
+        return f"failed: {record.get('problem')}"
     return "interrupted: the same command goes on"
+
+
+def _waiting(swept: dict[str, Any]) -> str:
+    return f"failed: {swept['problem']}" if swept.get("problem") else "waiting"
 
 
 def _collected(run: Run, ks: Sequence[int]) -> str:
@@ -191,37 +247,21 @@ def _collected(run: Run, ks: Sequence[int]) -> str:
     return f"{chunks:,}{unfinished}"
 
 
-def _held(folder: Path) -> bool:
-    """Whether a living process of this machine, or one of another, holds the folder."""
-    try:
-        pid, host = (folder / ".lock").read_text().split("\n")[:2]
-    except (OSError, ValueError):
-        return False
-    if host != socket.gethostname():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except (OSError, ValueError):
-        return False
-    return True
-
-
 def _rows(member: Member) -> list[Row]:
-    wanted = {f"{member.name}@{k}" for k in member.checkpoints}
-    return [row for row in member.run.results() if row.model in wanted]
+    names = {f"{member.name}@{k}" for k in member.measures}
+    return [row for row in member.run.results() if row.model in names]
 
 
 def _remember(folder: Path, members: Sequence[Member], problems: Mapping[str, str] | None = None) -> None:
     """Add members to the folder's list, so that a status knows those that have not begun."""
-    swept = _remembered(folder)
-    for member in members:
-        about = {"checkpoints": list(member.checkpoints), "epochs": member.recipe.epochs}
-        swept[member.name] = about | {"problem": (problems or {}).get(member.name)}
-    write_atomic(folder / SWEEP, (json.dumps(swept, indent=1) + "\n").encode(), other=ANOTHER_OUTPUT)
+    with _locked(folder):  # another sweep may add its own
+        swept = read_swept(folder / SWEEP)
+        for member in members:
+            ks = None if member.checkpoints is None else list(member.checkpoints)
+            about = {"checkpoints": ks, "epochs": member.recipe.epochs}
+            swept[member.name] = about | {"problem": (problems or {}).get(member.name)}
+        write_atomic(folder / SWEEP, (json.dumps(swept, indent=1) + "\n").encode(), other=ANOTHER_OUTPUT)
 
 
-def _remembered(folder: Path) -> dict[str, dict[str, Any]]:
-    try:
-        return dict(json.loads((folder / SWEEP).read_text()))
-    except (OSError, ValueError):
-        return {}
+def _locked(folder: Path) -> AbstractContextManager[None]:
+    return locked(folder, option="--output", patience=_PATIENCE_SECONDS)

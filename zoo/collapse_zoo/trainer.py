@@ -85,9 +85,10 @@ class ZooTrainer(transformers.Trainer):
         self.accelerator.wait_for_everyone()  # each process writes its own random state
         if self.args.should_save:
             step, each = self.state.global_step, self.steps_an_epoch
-            ends = step % each == 0 or step == self.state.max_steps
+            whole = step % each == 0
+            k = -(-step // each) - 1 if whole or step == self.state.max_steps else None  # the last step has one, too
             folder = Path(self.args.output_dir) / f"checkpoint-{step}"
-            self.run.complete(folder, step, -(-step // each) - 1 if ends else None, self.validation if ends else {})
+            self.run.complete(folder, step, k, {} if k is None else self.validation, whole)
 
 
 @np.errstate(over="ignore")
@@ -165,7 +166,7 @@ class EveryEpoch(transformers.TrainerCallback):
 class AfterCheckpoint(transformers.TrainerCallback):
     """Calls a function after each whole checkpoint, while other processes wait at the next step."""
 
-    def __init__(self, function: Callable[[], None]) -> None:
+    def __init__(self, function: Callable[[], object]) -> None:
         self.function = function
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:

@@ -12,15 +12,17 @@ import transformers
 
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.lock import locked
-from collapse.packing import Chunks
+from collapse.packing import Chunks, tokens_hash
 from collapse.provenance import command_line, device_name, versions
 from collapse.reporting import Report
 from collapse_zoo.arguments import arguments_of
-from collapse_zoo.checks import check_model, check_same, check_vocabulary
+from collapse_zoo.checks import check_model, check_same, check_tokens, check_vocabulary
 from collapse_zoo.failures import is_out_of_memory, told
+from collapse_zoo.measuring import measure_locked
 from collapse_zoo.model import build
 from collapse_zoo.names import name_of
 from collapse_zoo.recipes import Recipe
+from collapse_zoo.records import FORMAT
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source
 from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, ZooTrainer, quiet
@@ -61,7 +63,8 @@ def train(
 
     Raises:
         UsageError: The directory holds another recipe's run (what differs is named), or an option makes no sense.
-        CollapseError: There is too little text for one batch, or memory ran out; the last checkpoint is kept.
+        CollapseError: There is too little text for one batch, memory ran out (the last checkpoint is kept), the text
+            was replaced while it was read, or a file of a finished run is missing or altered.
     """
     run = Run(Path(folder))
     name = name or str(name_of(recipe, source.label))
@@ -70,10 +73,13 @@ def train(
     check_same(run, recipe, source)
     arguments = arguments_of(recipe, run, device, compile_model, save_every, report_to)
     with _alone(run, arguments):
+        check_same(run, recipe, source)  # another process may have begun another run just now
         if not run.finished:
             _train(recipe, source, run, name, arguments, measure, fast_attention, progress)
-        elif measure and arguments.process_index == 0:
-            _measure_missing(run, source, device, progress)
+        elif arguments.process_index == 0:
+            run.check_model()
+            if measure:
+                measure_locked(run, source, device=device, progress=progress)
     return run
 
 
@@ -100,14 +106,16 @@ def _train(
     if validation is None:
         arguments.eval_strategy = transformers.IntervalStrategy.NO
     if first:
+        tokens = {"train": tokens_hash(chunks), "validation": None if validation is None else tokens_hash(validation)}
+        check_tokens(run, tokens)
         run.check_resumable()
-        _begin(run, recipe, source, name, arguments, fast_attention)
+        _begin(run, recipe, source, name, arguments, fast_attention, tokens)
         run.drop_unfinished()
     arguments.distributed_state.wait_for_everyone()
     with quiet(), told(run, recipe, first):
         trainer = _trainer(recipe, source, run, arguments, chunks, validation, fast_attention)
         if measure and first:
-            missing = partial(_measure_missing, run, source, str(arguments.device), report)
+            missing = partial(measure_locked, run, source, device=str(arguments.device), progress=report)
             missing()
             trainer.add_callback(AfterCheckpoint(missing))
         last = run.checkpoints()[-1] if run.checkpoints() else None
@@ -170,15 +178,22 @@ def _watched(
 
 
 def _begin(
-    run: Run, recipe: Recipe, source: Source, name: str, arguments: transformers.TrainingArguments, fast: bool
+    run: Run,
+    recipe: Recipe,
+    source: Source,
+    name: str,
+    arguments: transformers.TrainingArguments,
+    fast: bool,
+    tokens: dict[str, str | None],
 ) -> None:
-    there = run.record or {"format": 1, "started": _now(), "epochs": []}
+    there = run.record or {"format": FORMAT, "started": _now(), "epochs": []}
     run.update(
         **there
         | {
             "name": name,
             "recipe": recipe.as_dict(),
             "text": source.identity(),
+            "tokens": tokens,
             "corpus": {
                 "name": source.corpus.name,
                 "validation": source.validation.name if source.validation else None,
@@ -196,12 +211,6 @@ def _begin(
             "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
         }
     )
-
-
-def _measure_missing(run: Run, source: Source, device: str, progress: Report | None) -> None:
-    from collapse_zoo.measuring import measure_run
-
-    measure_run(run, source, device=device, progress=progress)
 
 
 def _validation(source: Source, recipe: Recipe, report: Report | None) -> Chunks | None:

@@ -67,9 +67,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         memory_gb=options["memory"],
         parallel=options["parallel"] or (16 if slurm else 1),
     )
-    done = sum(member.done for member in planned)
-    already = f", {done} of them done already" if done else ""
-    tell(f"{len(planned)} members into {output}/{already}")
+    tell(f"{len(planned)} members into {output}/")
     with progress() as report:
         made = sweep(
             planned,
@@ -85,6 +83,11 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         f"{len(made.rows)} measurements of {len(planned)} members in {made.results}; next: "
         f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
     )
+    if made.elsewhere:
+        tell(
+            f"{len(made.elsewhere)} of {len(planned)} members are in progress elsewhere, and not in the table: "
+            f"{', '.join(made.elsewhere)}; run the same command again for their rows"
+        )
     if made.problems:
         lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
         raise CollapseError(

@@ -1,0 +1,83 @@
+"""Find and register the modules that are plugins: entry points, files and module names."""
+
+import importlib
+import importlib.util
+import sys
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from collapse import hookspecs
+from collapse.errors import CollapseError, PluginError, near_names
+from collapse.files import expanded
+
+_OWN = "linguistic-collapse"
+
+
+def new_manager() -> pluggy.PluginManager:
+    """A plugin manager that knows the hooks."""
+    manager = pluggy.PluginManager("collapse")
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def origin_of(entry: Any) -> str:
+    """The distribution and version of an entry point, as people name it."""
+    return f"{entry.dist.name} {entry.dist.version}" if entry.dist else str(entry.value)
+
+
+def own_first(entry: Any) -> tuple[bool, str, str]:
+    """A key that sorts our own entry points before those of others."""
+    # Of two metrics of one name the first stays: a guest cannot take the place of what the docs describe.
+    dist = entry.dist.name if entry.dist else ""
+    return dist != _OWN, dist, entry.name
+
+
+def load_given(name: str) -> ModuleType:
+    """Import a plugin that was named: a file or a module."""
+    path = expanded(name)
+    if path.suffix != ".py":
+        return importlib.import_module(name)
+    if not path.is_file():
+        raise CollapseError(f"there is no file {name}")
+    spec = importlib.util.spec_from_file_location(f"collapse_plugin_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise CollapseError(f"{name} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and typing look their module up by name
+    spec.loader.exec_module(module)
+    return module
+
+
+def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
+    """Register one module and check that every hook it marks exists, and is a plain one."""
+    for each in _marked(module):
+        options = getattr(module, each).collapse_impl
+        for option in ("tryfirst", "trylast", "hookwrapper", "wrapper"):
+            if isinstance(options, dict) and options.get(option):
+                raise PluginError(
+                    f"{each}() is marked @hookimpl({option}=True): mark it @hookimpl; built-ins always come first"
+                )
+    try:
+        manager.register(module, name=name)
+        manager.check_pending()
+    except pluggy.PluginValidationError as error:
+        manager.unregister(name=name)
+        hooks = [hook for hook in dir(hookspecs) if hook.startswith("collapse_")]
+        unknown = [each for each in _marked(module) if each not in hooks]
+        if unknown:
+            raise PluginError(f"there is no hook {unknown[0]}; {near_names(unknown[0], hooks)}") from error
+        raise PluginError(str(error)) from error
+    callers = manager.get_hookcallers(module) or []
+    return tuple(sorted(caller.name for caller in callers))
+
+
+def _marked(module: Any) -> list[str]:
+    return [each for each in dir(module) if hasattr(getattr(module, each, None), "collapse_impl")]
+
+
+def implementations(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:
+    """The implementations of a hook, with the names of their plugins, in the order of registration."""
+    # pluggy lists implementations in the order of registration; the first registered is asked first.
+    return [(each.plugin_name, each.function) for each in getattr(manager.hook, hook).get_hookimpls()]

@@ -1,0 +1,185 @@
+"""Call a plugin's code so that it changes nothing: no output on stdout, no exit, no settings, no tensor that it reads.
+
+In-place writes are seen by the tensors' version counters, which all views of a tensor share. Writes through
+``.numpy()`` or ``.data`` do not raise a counter; :func:`contents` finds those.
+
+Nothing here imports torch, which plugins that only add commands do not need.
+"""
+
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import CollapseError, PluginError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SMALL = 1 << 16  # numbers; a smaller tensor is compared itself, a larger one by its sums
+_left_open: list[Any] = []
+
+
+class Wrote(PluginError):
+    """A plugin wrote to what it may only read."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(f"it wrote to {', '.join(names)}, which others read too: write to a copy (x.clone())")
+
+
+@contextmanager
+def guest() -> Iterator[None]:
+    """Run a plugin's code: what it prints goes to stderr, and global settings of torch are put back.
+
+    Raises:
+        PluginError: It called ``sys.exit``, or raised another exception that is no ``Exception``.
+    """
+    torch = sys.modules.get("torch")
+    before = _settings(torch) if torch else None
+    folder = _folder()
+    filters = list(warnings.filters)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except SystemExit as error:
+        raise PluginError(f"it called sys.exit({'' if error.code is None else repr(error.code)[:60]})") from error
+    except BaseException as error:
+        raise PluginError(f"it raised {type(error).__name__}, which is no Exception") from error
+    finally:
+        if warnings.filters != filters:
+            warnings.filters[:] = filters  # type: ignore[index]  # typeshed has a Sequence; it is a list
+        if folder and _folder() != folder:  # or a relative --output would go elsewhere
+            os.chdir(folder)
+        _restore(before)
+
+
+def _folder() -> str | None:
+    """The working directory, or None where it was deleted."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _settings(torch: Any) -> tuple[Any, ...]:
+    return (
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.is_grad_enabled(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.get_default_device(),
+        torch.is_inference_mode_enabled(),
+    )
+
+
+def _restore(before: tuple[Any, ...] | None) -> None:
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return
+    if before is None:  # the plugin's import was the first of torch
+        torch.set_default_dtype(torch.float32)
+        return
+    after = _settings(torch)
+    if after == before:
+        return
+    dtype, threads, grad, deterministic, precision, device, inference = before
+    torch.set_default_device(None if device.type == "cpu" else device)
+    torch.set_default_dtype(dtype)
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(deterministic)
+    torch.set_float32_matmul_precision(precision)
+    if after[-1] != inference:
+        _left_open.append(torch.inference_mode(inference))
+        _left_open[-1].__enter__()
+    torch.set_grad_enabled(grad)
+
+
+class Watch:
+    """The version counters of tensors that plugins may read and not write.
+
+    Args:
+        tensors: By the names that an error shows.
+    """
+
+    def __init__(self, tensors: Mapping[str, "Tensor"]) -> None:
+        # torch itself refuses writes to tensors made in inference mode, which have no counter
+        self.tensors = {name: tensor for name, tensor in tensors.items() if not tensor.is_inference()}
+        self._versions = self._now()
+
+    def written(self) -> list[str]:
+        """Names of the tensors that were written to since the watch began."""
+        now = self._now()
+        if now == self._versions:
+            return []
+        return [name for name, old, new in zip(self.tensors, self._versions, now, strict=True) if old != new]
+
+    def _now(self) -> list[int]:
+        return [tensor._version for tensor in self.tensors.values()]
+
+
+@contextmanager
+def reading(watch: Watch) -> Iterator[None]:
+    """Run a plugin's code that may read the watched tensors.
+
+    Raises:
+        Wrote: It wrote to one, whatever else it raised.
+        PluginError: As of :func:`guest`.
+    """
+    try:
+        with guest():
+            yield
+    finally:
+        written = watch.written()
+        if written and not isinstance(sys.exception(), KeyboardInterrupt):
+            raise Wrote(written)
+
+
+def described(error: BaseException) -> str:
+    """An error of a plugin in one line of bounded length; our own errors speak for themselves."""
+    try:
+        text = str(error).strip().split("\n")[0]
+    except Exception:  # a plugin's exception may be anything
+        text = ""
+    return shortened(text if isinstance(error, CollapseError) else f"{type(error).__name__}: {text}".rstrip(": "))
+
+
+def shortened(text: str, length: int = 400) -> str:
+    """A text cut to some length, with an ellipsis where it was longer.
+
+    >>> shortened("abcdef", 4)
+    'abc…'
+    """
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def contents(tensors: Mapping[str, "Tensor"]) -> dict[str, list["Tensor"]]:
+    """What tensors hold, for :func:`differing`: small ones whole, large ones summed along both dimensions."""
+    return {name: _content(tensor) for name, tensor in tensors.items()}
+
+
+def differing(before: Mapping[str, list["Tensor"]], after: Mapping[str, list["Tensor"]]) -> list[str]:
+    """Names under which two :func:`contents` differ."""
+    return [
+        name
+        for name, old in before.items()
+        if not all(a.shape == b.shape and bool((a == b).all()) for a, b in zip(old, after[name], strict=True))
+    ]
+
+
+def _content(tensor: "Tensor") -> list["Tensor"]:
+    import torch
+
+    with torch.no_grad():
+        plain = tensor.detach().contiguous()
+        plain = plain if plain.dim() else plain.reshape(1)
+        bits = plain.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}.get(plain.element_size(), torch.int64))
+        if bits.numel() <= _SMALL or bits.dim() < 2:
+            return [bits.clone()]
+        # integers wrap around and add in any order to the same sum: any one number that changed changes both sums
+        flat = bits.flatten(start_dim=1)
+        return [flat.sum(dim=0), flat.sum(dim=1)]

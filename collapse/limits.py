@@ -1,0 +1,75 @@
+"""How long a sequence a model takes, told by its config.json or its GGUF header."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.references import ModelReference, config_of
+
+
+def default_chunk_length(reference: ModelReference, model_args: Mapping[str, Any] | None = None) -> int:
+    """T where none is given: min(2048, the model's limit), from config.json or a GGUF header.
+
+    Raises:
+        CollapseError: Neither says how long a sequence the model takes.
+    """
+    limit = _position_limit(reference, model_args or {}, download=True)
+    if limit is None:
+        raise CollapseError(f"{reference.name} does not say how long a sequence it takes: give --chunk-length")
+    return min(2048, limit)
+
+
+def check_chunk_length(
+    reference: ModelReference, chunk_length: int, model_args: Mapping[str, Any] | None = None
+) -> None:
+    """Refuse chunks that are longer than the model's context.
+
+    Raises:
+        UsageError: They are; the limit is named.
+    """
+    limit = _position_limit(reference, model_args or {}, download=False)
+    if limit is not None and chunk_length > limit:
+        raise UsageError(
+            f"--chunk-length {chunk_length} is longer than the {limit:,} positions of {reference.name}: "
+            f"give at most {limit}"
+        )
+
+
+def _position_limit(reference: ModelReference, model_args: Mapping[str, Any], *, download: bool) -> int | None:
+    """The longest sequence that a model takes; ``download`` fetches a GGUF file from the Hub to read its header."""
+    gguf_file = str(model_args.get("gguf_file") or "")
+    limit = _limit({**config_of(reference), **model_args})
+    if gguf_file and (reference.is_local or (download and limit is None)) and (file := reference.file(gguf_file)):
+        return _gguf_limit(file) or limit
+    return limit
+
+
+def _limit(config: Mapping[str, Any]) -> int | None:
+    for name in (
+        "max_position_embeddings",
+        "n_positions",
+        "n_ctx",
+        "max_seq_len",
+        "seq_length",
+        "max_sequence_length",
+    ):
+        value = config.get(name)
+        if isinstance(value, int) and value > 0:
+            return value
+    text = config.get("text_config")
+    return _limit(text) if isinstance(text, Mapping) else None
+
+
+def _gguf_limit(file: Path) -> int | None:
+    try:
+        import gguf
+    except ImportError as error:
+        raise CollapseError("reading a GGUF file needs: pip install 'linguistic-collapse[gguf]'") from error
+    try:
+        fields = gguf.GGUFReader(file).fields
+        architecture = fields["general.architecture"].contents()
+        length = fields.get(f"{architecture}.context_length")
+        return int(length.contents()) if length else None
+    except Exception as error:  # anybody's file; the reader raises whatever it stumbles over
+        raise CollapseError(f"{file} cannot be read as GGUF: {first_line(error)}") from error

@@ -1,0 +1,47 @@
+"""What a plugin returned, as the numbers that it stands for, or a PluginError that says what it should be."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collapse.errors import PluginError
+
+
+def as_number(value: Any) -> int | float:
+    """A number, a whole one where it is an int."""
+    if isinstance(value, Tensor):
+        value = value.detach().item()
+    elif isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:
+        return int(value)
+    if isinstance(value, str | bytes | complex):
+        raise PluginError(f"it must return a number, not {value!r:.40}")
+    return float(value)
+
+
+def as_class_values(values: object, like: Tensor) -> Tensor:
+    """A value a class, float64 and in memory of its own.
+
+    Args:
+        values: What the plugin returned.
+        like: Any tensor of shape (C, …), where the values should be.
+    """
+    shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    if not isinstance(values, Tensor) or values.shape != like.shape[:1]:
+        raise PluginError(f"a class metric must return shape ({len(like)},), not {shape}")
+    _check_kind(values)
+    return values.detach().to(like.device, torch.float64, copy=True)
+
+
+def as_tile(values: object, like: Tensor) -> Tensor:
+    """A value a pair, of a tile's shape and dtype, contiguous."""
+    shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    if not isinstance(values, Tensor) or values.shape != like.shape:
+        raise PluginError(f"a pair metric must return a tile of shape {tuple(like.shape)}, not {shape}")
+    _check_kind(values)
+    return values.detach().to(like).contiguous()
+
+
+def _check_kind(values: Tensor) -> None:
+    if values.is_complex() or values.layout != torch.strided:
+        raise PluginError(f"it must return real, dense numbers, not {values.dtype} in {values.layout}")

@@ -1,0 +1,50 @@
+"""A folder for work in progress that is removed at the end, or by a later run where its process was killed."""
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from collapse.errors import CollapseError
+from collapse.lock import is_locked, locked
+
+_PREFIX = "new-"
+_YOUNG_SECONDS = 60.0  # between making a folder and locking it; its process may be paused for a while
+_EARLIER = re.compile(r"[0-9a-f]{40}\.\d+")  # folders of earlier versions, which nothing locked
+_EARLIER_SECONDS = 86_400.0
+
+
+@contextmanager
+def scratch(parent: Path, *, option: str) -> Iterator[Path]:
+    """A new folder in ``parent``, locked until it is removed; folders that were left there by a kill are removed.
+
+    A process id would not tell these: two containers with one cache may have equal ones.
+
+    Args:
+        parent: Where.
+        option: What moves it elsewhere, for messages.
+
+    Raises:
+        OSError, CollapseError: The folder cannot be made.
+    """
+    parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(parent)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
+    try:
+        with locked(folder, option=option):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_abandoned(parent: Path) -> None:
+    with suppress(OSError):
+        for folder in parent.iterdir():
+            with suppress(OSError, CollapseError):
+                age = time.time() - max(each.stat().st_mtime for each in (folder, *folder.glob("tokens.bin")))
+                ours = folder.name.startswith(_PREFIX) and age > _YOUNG_SECONDS and not is_locked(folder)
+                if ours or (_EARLIER.fullmatch(folder.name) and age > _EARLIER_SECONDS):
+                    shutil.rmtree(folder, ignore_errors=True)

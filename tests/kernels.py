@@ -1,0 +1,88 @@
+"""Run the tests under other CPU kernels and thread counts, as on another machine: python tests/kernels.py --help
+
+A result may differ in its last digits from one processor to the next. Each setting makes torch, MKL, oneDNN or NumPy
+take code that another processor would run, so that a test that rests on the last digit fails here already.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+say = partial(print, flush=True)
+
+ROOT = Path(__file__).resolve().parents[1]
+
+SETTINGS = {
+    "aten-default": {"ATEN_CPU_CAPABILITY": "default"},
+    "aten-avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
+    "aten-avx512": {"ATEN_CPU_CAPABILITY": "avx512"},
+    "mkl-compatible": {"MKL_CBWR": "COMPATIBLE"},
+    "onednn-sse41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
+    "openblas-prescott": {"OPENBLAS_CORETYPE": "Prescott"},
+    "one-thread": {"OMP_NUM_THREADS": "1"},
+    "two-threads": {"OMP_NUM_THREADS": "2"},
+}
+
+NUMERICAL = (
+    "tests/plugins",
+    "tests/test_accumulate.py",
+    "tests/test_collecting.py",
+    "tests/test_decisions.py",
+    "tests/test_degenerate.py",
+    "tests/test_models.py",
+    "tests/test_pairs.py",
+    "tests/test_peer_values.py",
+    "tests/zoo/test_fast_gpt_neo.py",
+    "tests/zoo/test_loss.py",
+    "collapse",
+    "plugins/collapse_metrics",
+)
+
+
+def available(settings: dict[str, str]) -> bool:
+    """Whether this processor can run a setting: AVX2 and AVX-512 are not everywhere."""
+    wanted = settings.get("ATEN_CPU_CAPABILITY", "default")
+    if wanted == "default":
+        return True
+    features = Path("/proc/cpuinfo")
+    needed = {"avx2": {"avx2"}, "avx512": {"avx512f", "avx512bw", "avx512dq", "avx512vl"}}[wanted]
+    return features.exists() and needed <= set(features.read_text().split())
+
+
+def main() -> int:
+    """Run pytest once for each setting; return 1 if a run failed."""
+    parser = argparse.ArgumentParser(
+        description="Run the tests under other CPU kernels and thread counts, as on another machine.",
+        epilog=f"Settings: {', '.join(SETTINGS)}. Other arguments go to pytest: python tests/kernels.py -k cdnv",
+    )
+    parser.add_argument("--numerical", action="store_true", help="only the numerical tests and doctests")
+    parser.add_argument("--settings", metavar="A,B", help="only these settings, separated by commas")
+    options, arguments = parser.parse_known_args()
+    names = options.settings.split(",") if options.settings else list(SETTINGS)
+    if unknown := [name for name in names if name not in SETTINGS]:
+        parser.error(f"unknown setting {', '.join(unknown)}: choose from {', '.join(SETTINGS)}")
+    command = [sys.executable, "-m", "pytest", "-q", *arguments]
+    if options.numerical:
+        command += [path for path in NUMERICAL if (ROOT / path).exists()]
+    failed = 0
+    for name in names:
+        settings = SETTINGS[name]
+        shown = " ".join(f"{variable}={value}" for variable, value in settings.items())
+        if not available(settings):
+            say(f"{name:<18} {shown}: not available on this processor")
+            continue
+        done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
+        lines = done.stdout.strip().split("\n")
+        say(f"{name:<18} {shown}: {lines[-1]}")
+        if done.returncode:
+            failed += 1
+            problems = [line for line in lines if line.startswith(("FAILED", "ERROR"))]
+            say("\n".join(f"    {line}" for line in problems or [*lines[-20:], done.stderr[-2000:]]))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

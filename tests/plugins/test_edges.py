@@ -1,0 +1,146 @@
+"""Built-in metrics at their edges: what they remark on, and what they refuse."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from collapse import CollapseError, Noted
+from collapse.testing import tiny_statistics
+from collapse_metrics import gnc2, nc2
+from collapse_metrics.covariance import within_class_covariance
+from collapse_metrics.generalization import perplexity
+from collapse_metrics.nc1 import covariance_ratio
+from collapse_metrics.nc4 import agreement, agreement_by_label, kappa
+
+
+def validated(**changes):
+    s = tiny_statistics()
+    tensors = {name: torch.tensor(value) for name, value in changes.items()}
+    return replace(s, validation=replace(s.validation, **tensors))
+
+
+def test_agreement_says_for_how_many_samples_there_is_no_mean():
+    assert agreement(tiny_statistics()) == 0.75
+    unseen = agreement(validated(classes=[0, 2]))
+    assert unseen == Noted(
+        0.75, "of 4 validation samples 2 have a label that has no mean (never seen in training)", unseen.kind
+    )
+    several = agreement(validated(classes=[0, 2], argmax_without_mean=[1]))
+    assert several.text == (
+        "of 4 validation samples 2 have a label that has no mean (never seen in training) "
+        "and for 1 the argmax over the whole vocabulary has no mean"
+    )
+    assert agreement(validated(classes=[0, 2], counts=[4, 0])) == 0.75  # predicted only
+    assert agreement(validated(argmax_without_mean=[1])).text.startswith("of 4 validation samples for 1 the argmax")
+    assert agreement(replace(validated(classes=[0, 2]), min_count=2)) == 0.75  # of the classes that are left, who knows
+
+
+def test_labels_that_do_not_occur_have_no_agreement():
+    classes, shares = agreement_by_label(validated(counts=[2, 0], agreements=[1, 0]))
+    assert (classes.tolist(), shares.tolist()) == ([0], [0.5])
+
+
+def test_kappa_of_two_rules_that_always_say_the_same_class_is_undefined():
+    assert math.isnan(kappa(validated(linear_predictions=[4, 0], ncc_predictions=[4, 0], agreements=[2, 2])))
+    assert kappa(validated(linear_predictions=[4, 0], ncc_predictions=[0, 4], agreements=[0, 0])) == 0
+
+
+def test_perplexity_up_to_the_largest_number():
+    for loss, finite in ((709.0, True), (710.0, False)):
+        value = perplexity(validated(loss_sum=[4 * loss, 0.0]))
+        assert isinstance(value, float) == finite
+        if not finite:
+            assert (value.value, value.kind) == (None, "not_finite")
+
+
+def pooled(scatter=((4.0, 0.0), (0.0, 1.5)), samples=8):
+    """As tiny_statistics has it: the variances 1, 0.5 and 0.25 of 4, 2 and 2 samples, together 5.5."""
+    extra = {"covariance": {"scatter": torch.tensor(scatter).double(), "samples": torch.tensor([samples])}}
+    return replace(tiny_statistics(), extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("scatter", "samples", "whole"),
+    [
+        (((4.0, 0.0), (0.0, 1.5)), 8, True),
+        (((4.0 + 5e-6, 0.0), (0.0, 1.5)), 8, True),
+        (((4.0 - 5e-6, 0.0), (0.0, 1.5)), 8, True),
+        (((4.0 + 6e-6, 0.0), (0.0, 1.5)), 8, False),
+        (((4.0 - 6e-6, 0.0), (0.0, 1.5)), 8, False),
+        (((4.0, 1.0), (1.0 + 5e-6, 1.5)), 8, True),
+        (((4.0, 1.0), (1.0 + 6e-6, 1.5)), 8, False),
+        (((5.5, 0.0), (0.0, 0.0)), 8, True),
+        (((5.6, 0.0), (0.0, -0.1)), 8, False),
+        (((4.0, 0.0), (0.0, 1.5)), 7, False),
+        (((4.0, 0.0), (0.0, 1.5)), 9, False),
+    ],
+)
+def test_a_pooled_covariance_is_that_of_the_variances(scatter, samples, whole):
+    s = pooled(scatter, samples)
+    if whole:
+        assert torch.equal(within_class_covariance(s), torch.tensor(scatter).double() / 8)
+    else:
+        with pytest.raises(CollapseError, match="contradicts the class variances"):
+            within_class_covariance(s)
+
+
+def test_the_covariance_ratio_drops_directions_without_means():
+    s = pooled()
+    assert covariance_ratio(s).text == "the between-class covariance has rank 2 of d = 2"
+    flat = replace(s, means=torch.tensor([[2.0, 1.0], [0.0, 1.0], [-2.0, 1.0]]).double())
+    found = covariance_ratio(flat)
+    assert found.text == "the between-class covariance has rank 1 of d = 2"
+    assert found.value == pytest.approx((4 / 8) / (8 / 3) / 3)
+    dropped = covariance_ratio(replace(s, min_count=2))
+    assert dropped.value is None
+    assert "--min-count" in dropped.text
+    for height, rank in ((1.5e-8, 1), (3e-8, 2)):  # squared, around d·ε of the largest eigenvalue
+        thin = replace(s, means=torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, height * math.sqrt(6)]]).double())
+        assert f"rank {rank} of" in covariance_ratio(thin).text
+
+
+def test_what_is_reachable_in_few_dimensions():
+    assert gnc2.uniform_log_kernel(9, 1) is None
+    assert gnc2.uniform_log_kernel_std(9, 1) is None
+    assert gnc2.uniform_log_kernel(9, 2) == 0.0
+    assert gnc2.uniform_log_kernel_std(9, 2) == pytest.approx(math.pi / math.sqrt(12))
+    assert gnc2.uniform_cov(4, 3) == 0.0
+    assert gnc2.uniform_cov(5, 3) == pytest.approx(0.5 / (0.5 - math.log(2)))
+    assert gnc2.uniform_cov(9, 1) is None
+    assert nc2.least_etf_error(4, 3) == 0.0
+    assert nc2.least_etf_error(5, 3) == pytest.approx(math.sqrt(2 - 2 * math.sqrt(3 / 4)))
+    assert nc2.simplex_interference(5, 2) == -0.25
+
+
+@pytest.mark.parametrize(
+    ("classes", "dim", "mean", "least"),
+    [
+        (4, 3, None, 0.0),  # a simplex
+        (3, 2, -0.5, 0.0),
+        (6, 3, -1 / 5, math.sqrt(1 / 5 - 1 / 25)),  # three orthogonal lines
+        (4, 4, 0.0, 0.0),  # orthogonal
+        (5, 9, 1.0, 0.0),  # all of one direction
+        (2, 1, 1.0, 0.0),
+        (4, 2, 0.0, math.sqrt(1 / 3)),
+        (6, 3, 0.5, 0.25),  # one eigenvalue of 3.5, two of 1.25
+        (5, 2, 0.1, math.sqrt(7.5 / 20 - 0.01)),
+        (5, 4, 0.1, math.sqrt(0.0525)),
+        (5, 9, 0.1, 0.0),
+        (3, 1, -1 / 3, math.sqrt(8) / 3),  # two of one direction, one of the other
+    ],
+)
+def test_the_least_std_of_cosines_where_it_is_known(classes, dim, mean, least):
+    measured = {} if mean is None else {"nc2.interference": mean}
+    assert nc2.least_interference_std(classes, dim, measured) == pytest.approx(least, abs=1e-7)
+
+
+def test_distance_to_an_etf_both_ways():
+    draw = torch.Generator().manual_seed(0)
+    for classes, dim in ((5, 4), (6, 4), (9, 3)):
+        a, b = (torch.randn(classes, dim, generator=draw, dtype=torch.float64) for _ in range(2))
+        gram, etf = a @ b.T, torch.eye(classes).double() - 1 / classes
+        expected = float((gram / gram.norm() - etf / etf.norm()).norm())
+        assert nc2.etf_distance(a, b) == pytest.approx(expected, rel=1e-9)
+    assert math.isnan(nc2.etf_distance(torch.zeros(9, 3).double(), torch.ones(9, 3).double()))

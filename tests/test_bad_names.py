@@ -1,0 +1,112 @@
+"""Names that libraries trip over, and a machine on which nobody is at home: each works, or is answered in a line."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+import collapse
+from collapse.cli import _add_commands, _run
+from collapse.testing import random_features
+
+LATIN = os.fsdecode(b"caf\xe9")
+
+
+@pytest.fixture
+def told(capsys, tmp_path, monkeypatch) -> Callable[..., str]:
+    """Run a command line in this process, in a folder of its own; returns what it told on stderr."""
+    _add_commands()
+    monkeypatch.chdir(tmp_path)
+
+    def told(code: int, *words: object) -> str:
+        capsys.readouterr()
+        got = _run([str(word) for word in words])
+        said = capsys.readouterr().err
+        assert got == code, said
+        assert "Traceback" not in said
+        return said
+
+    return told
+
+
+@pytest.mark.parametrize("name", ["exp--1", "a.git", "x[1]", "a*", "-dash", "tri...ple", "new\nline", "a@b", "a::b"])
+def test_models_and_stores_may_have_any_name(told, tiny, tmp_path, name):
+    model = Path("runs") / name
+    shutil.copytree(tiny.model, model)
+    options = [*tiny.words("--max-chunks", 4, "--batch-size", 4)[1:]]
+    told(0, "collect", model, *options, "--store", f"stores/{name}", "--tokenizer", model)
+    assert (Path("stores") / name / "collapse.json").is_file()
+    told(0, "measure", f"stores/{name}", "--metrics", "nc1", "--output", f"{name}.json")
+    told(0, "verify", f"stores/{name}")
+    assert collapse.load(f"stores/{name}").model == name
+    assert json.loads(Path(f"{name}.json").read_text())[0]["model"] == name
+
+
+def test_a_store_may_have_a_name_that_is_not_utf8_and_a_model_is_told_that_it_may_not(told, tiny):
+    options = tiny.words("--max-chunks", 4, "--batch-size", 4)[1:]
+    told(0, "collect", tiny.model, *options, "--store", LATIN)
+    told(0, "measure", LATIN, "--metrics", "nc1")
+    told(0, "verify", LATIN)
+    shutil.copytree(tiny.model, Path("runs") / LATIN)
+    for words in ([f"runs/{LATIN}", *options], [tiny.model, *options, "--tokenizer", f"runs/{LATIN}"]):
+        assert r"runs/caf\udce9: its name is not UTF-8" in told(1, "collect", *words, "--store", "s")
+
+
+@pytest.mark.parametrize("name", ["exp--1", "a.git", "x[1]", "-dash", "..dots", "tri...ple", LATIN, "y" * 200])
+def test_a_name_that_is_not_there_and_cannot_be_of_the_hub(told, tiny, name):
+    for words in (
+        ["measure", f"runs/{name}"],
+        ["collect", f"runs/{name}", "--store", "s"],
+        ["collect", *tiny.words("--store", "s", "--tokenizer", f"runs/{name}")],
+        ["measure", tiny.model, "--text", f"runs/{name}"],
+        ["push", tiny.model, f"runs/{name}"],
+        ["pull", f"runs/{name}", "--store", "s"],
+    ):
+        assert told(2 if words[0] != "push" else 1, *words), words
+    for command in ("info", "verify"):
+        assert told(2, command, f"runs/{name}")
+
+
+def test_a_table_of_a_name_that_is_not_utf8(told, tmp_path):
+    save_file(random_features(6, 4, 60), tmp_path / "f.safetensors")
+    os.rename(tmp_path / "f.safetensors", tmp_path / f"{LATIN}.safetensors")
+    told(0, "measure", f"{LATIN}.safetensors", "--output", "t.json")
+    assert json.loads(Path("t.json").read_text())[0]["model"] == LATIN
+    for suffix in ("csv", "parquet"):
+        assert "is not UTF-8: write .json" in told(1, "measure", f"{LATIN}.safetensors", "--output", f"t.{suffix}")
+
+
+def test_the_home_of_nobody(told, tiny):
+    nobody = "~nosuchuser/x"
+    for code, *words in (
+        (2, "measure", nobody),
+        (2, "collect", *tiny.words("--store", "s", "--tokenizer", nobody)),
+        (2, "measure", tiny.model, "--text", f"{nobody}.jsonl"),
+        (2, "info", nobody),
+        (1, "merge", nobody, "--store", "s"),
+    ):
+        assert nobody in told(code, *words), words
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs another user id: run as root")
+def test_a_user_without_a_home(tiny, tmp_path):
+    alone = ["unshare", "--user", "--map-user=12345"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("needs user namespaces")
+    environment = {
+        name: value for name, value in os.environ.items() if name not in ("HOME", "COLLAPSE_HOME", "HF_HOME")
+    }
+    command = [*alone, sys.executable, "-m", "collapse", "measure", *tiny.words("--max-chunks", 4, "--metrics", "nc1")]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=100)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "set COLLAPSE_HOME to a folder" in done.stderr
+    home = environment | {"COLLAPSE_HOME": str(tmp_path / "home")}
+    done = subprocess.run(command, capture_output=True, text=True, env=home, cwd=tmp_path, timeout=100)
+    assert done.returncode == 0, done.stderr
+    assert [each.name for each in tmp_path.iterdir()] == ["home"]

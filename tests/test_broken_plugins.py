@@ -1,0 +1,239 @@
+"""Plugins that cannot be used: installed, one costs a line; named with -p, it ends the command."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import click
+import pytest
+
+import collapse
+from collapse import plugin_manager
+from collapse.cli import _add_commands, _run, cli
+from collapse.errors import PluginError
+from collapse.plugin_manager import command_plugins, plugins
+from collapse.testing import tiny_statistics
+
+BROKEN = {
+    "import": ("import nothing_of_this_name", "nothing_of_this_name"),
+    "exit": ("import sys; sys.exit(3)", "it called sys.exit(3)"),
+    "syntax": ("def (", "SyntaxError"),
+    "misspelt_hook": (
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_metric(): return []",
+        "no hook collapse_metric; did you mean collapse_metrics",
+    ),
+    "misspelt_need": (
+        "from collapse import hookimpl, metric\n@metric('x.a', needs=['maens'])\ndef a(s): return 1.0\n"
+        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "needs 'maens', which no store holds; did you mean means",
+    ),
+    "taken_name": (
+        "from collapse import hookimpl, metric\n@metric('nc1.trace_ratio', needs=['means'])\ndef a(s): return 1.0\n"
+        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "nc1.trace_ratio of taken_name is already defined in collapse_metrics.nc1",
+    ),
+    "file_of_the_store": (
+        "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'Train'\n"
+        "@hookimpl\ndef collapse_statistics(): return [Mine]",
+        "'Train' cannot name a statistic",
+    ),
+    "letters_of_no_file": (
+        "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'größte'\n"
+        "@hookimpl\ndef collapse_statistics(): return [Mine]",
+        "'größte' cannot name a statistic",
+    ),
+    "undeclared": (
+        "from collapse import hookimpl\ndef a(s): return 1.0\n@hookimpl\ndef collapse_metrics(): return [a]",
+        "a is not declared",
+    ),
+    "hook_raises": (
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_metrics(): raise RuntimeError('no luck')",
+        "RuntimeError: no luck",
+    ),
+}
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
+    """Make a module an installed plugin of this process, for one test."""
+
+    def install(name: str, text: str, group: str = "collapse") -> None:
+        info = tmp_path / "site" / "guest-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{name} = {name}\n")
+        (tmp_path / "site" / f"{name}.py").write_text(text)
+        monkeypatch.syspath_prepend(tmp_path / "site")
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        plugins.cache_clear()
+
+    yield install
+    plugins.cache_clear()
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_plugin_costs_only_its_own_rows(install, kind, capsys):
+    text, told = BROKEN[kind]
+    install(kind, text)
+    (problem,) = plugins().problems
+    assert told in problem
+    assert f"plugin {kind}" in problem
+    names = set(plugins().measurements())
+    assert {"nc1.trace_ratio", "nc4.agreement"} <= names
+    row = collapse.measure(tiny_statistics(), metrics=["nc1.trace_ratio"])
+    assert row.measurements["nc1.trace_ratio"] > 0
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_plugin_that_was_named_ends_the_command(tmp_path, monkeypatch, kind, capsys):
+    text, told = BROKEN[kind]
+    told = told.replace("taken_name", "collapse_plugin_taken_name")
+    (tmp_path / f"{kind}.py").write_text(text)
+    monkeypatch.setattr(plugin_manager, "_extra", [str(tmp_path / f"{kind}.py")])
+    plugins.cache_clear()
+    _add_commands()
+    for words in (["metrics"], ["plugins"], ["measure", "nowhere"], ["analyze", "permutation", "nowhere.csv"]):
+        assert _run(words) == 2
+        said = capsys.readouterr().err
+        assert told in said
+        assert "leave it out of -p and COLLAPSE_PLUGINS" in said
+        assert len(said.splitlines()) == 1
+    assert _run(["--help"]) == 0
+    monkeypatch.setattr(plugin_manager, "_extra", [])
+    monkeypatch.setenv("COLLAPSE_PLUGINS", str(tmp_path / f"{kind}.py"))
+    plugins.cache_clear()
+    assert _run(["metrics"]) == 2
+    plugins.cache_clear()
+
+
+def test_a_plugin_that_is_not_there_ends_the_command(run):
+    for name in ("nowhere.py", "no_such_module"):
+        done = run("-p", name, "metrics", ok=False)
+        assert done.returncode == 2
+        assert name in done.stderr
+        assert not done.stdout
+
+
+WRONG = {
+    "towards_text": ("@metric('a.x', needs=[], towards='0')", "towards='0' of a.x: give a number"),
+    "reachable_nan": ("@metric('a.x', needs=[], reachable=float('nan'))", "reachable=nan of a.x"),
+    "over": ("@pair_metric(needs=[], over='distnct', measures=[Mean('a.x')])", "'distnct'.*did you mean distinct"),
+    "over_of_classes": (
+        "@class_metric(needs=[], over='distinct', measures=[Mean('a.x')])",
+        "over='distinct'.*known: all, directions",
+    ),
+    "reducer": ("@class_metric(needs=[], measures=[Medan('a.x')])", "Medan is no measure; did you mean Mean"),
+    "no_reducer": ("@class_metric(needs=[], measures=[Measure('a.x')])", "Measure is no measure"),
+    "measures": ("@class_metric(needs=[], measures=[])", "at least one"),
+    "name": ("@metric('A x', needs=[])", "'A x' is no measurement name"),
+    "name_of_a_number": ("@metric(3, needs=[])", "3 is no measurement name"),
+    "twice": ("@class_metric(needs=[], measures=[Mean('a.x'), Std('a.x')])", "two measures have one name"),
+    "needs": ("@metric('a.x', needs='means')", "needs='means': give a list"),
+    "better": ("@metric('a.x', needs=[], better='smaller')", "better='smaller'.*known: higher, lower"),
+    "version": ("@metric('a.x', needs=[], version='2')", "version='2': give int"),
+    "scale": ("@class_metric(needs=[], measures=[Mean('a.x', scale='2')])", "scale='2' of a.x"),
+    "times": ("@class_metric(needs=[], measures=[Mean('a.x', times=2)])", "times=2 of a.x: give a function"),
+}
+
+
+DECLARE = """
+import json, sys
+from collapse.errors import PluginError
+from collapse.metrics import *
+
+class Medan(Measure):
+    pass
+
+refused = {}
+for kind, text in json.load(sys.stdin).items():
+    try:
+        exec(text + "\\ndef f(s): return 1.0")
+    except PluginError as error:
+        refused[kind] = str(error)
+print(json.dumps(refused))
+"""
+
+
+def test_a_wrong_declaration_is_refused_where_it_is_made():
+    # in a process of its own: here, arguments are checked by the tests' own type checker first
+    texts = json.dumps({kind: text for kind, (text, _) in WRONG.items()})
+    done = subprocess.run([sys.executable, "-c", DECLARE], input=texts, capture_output=True, text=True, check=True)
+    refused = json.loads(done.stdout)
+    for kind, (_, told) in WRONG.items():
+        assert re.search(f"the declaration of __main__.f is wrong: .*{told}", refused[kind]), kind
+
+
+@pytest.mark.parametrize("option", ["tryfirst", "trylast", "hookwrapper", "wrapper"])
+def test_no_plugin_comes_before_a_built_in(install, option):
+    install(
+        "first",
+        "from collapse import hookimpl, metric\n@metric('nc1.trace_ratio', needs=['means'])\ndef a(s): return -1.0\n"
+        f"@hookimpl({option}=True)\ndef collapse_metrics():\n    yield a\n",
+    )
+    (problem,) = plugins().problems
+    assert f"plugin first (guest 1.0) is not used: collapse_metrics() is marked @hookimpl({option}=True)" in problem
+    assert plugins().measurements()["nc1.trace_ratio"][0].module == "collapse_metrics.nc1"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("raise RuntimeError('at import')", "adds no command: RuntimeError: at import"),
+        (
+            "import click\nfrom collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli):\n"
+            "    cli.add_command(click.Command('measure', callback=lambda: 7))\n"
+            "    cli.add_command(click.Command('mine', callback=lambda: 8))\n",
+            "adds no command measure: there is one of this name, which stays",
+        ),
+        (
+            "import click, sys\nfrom collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli):\n"
+            "    print('hello')\n    cli.commands.clear()\n    sys.exit(3)\n",
+            "adds no command: it called sys.exit(3)",
+        ),
+    ],
+    ids=["import", "clash", "exit"],
+)
+def test_a_broken_command_plugin_costs_only_its_command(install, text, told, capsys):
+    install("commanding", text, group="collapse.commands")
+    group = click.Group(commands=dict(cli.commands))
+    before = dict(group.commands)
+    found = command_plugins(group)
+    assert f"plugin commanding (guest 1.0) {told}" in [each.problem for each in found if each.problem][-1]
+    assert before.items() <= group.commands.items()
+    assert ("mine" in group.commands) == ("measure" in told)
+    assert capsys.readouterr().out == ""
+
+
+ANALYSES = {
+    "raises": ("raise KeyError('no_column')", "failed: KeyError: 'no_column'"),
+    "exits": ("sys.exit(5)", "failed: it called sys.exit(5)"),
+    "returns_text": ("return 'a table'", "returned str, not a collapse.Table"),
+}
+
+
+@pytest.mark.parametrize("kind", ANALYSES)
+def test_an_analysis_that_fails_ends_in_a_line(tmp_path, monkeypatch, capsys, kind):
+    body, told = ANALYSES[kind]
+    (tmp_path / "mine.py").write_text(
+        "import sys\nfrom collapse import analysis, hookimpl\n"
+        f"@analysis('odd')\ndef odd(results):\n    '''Odd.'''\n    print('hello')\n    {body}\n"
+        "@hookimpl\ndef collapse_analyses(): return [odd]\n"
+    )
+    (tmp_path / "results.csv").write_text("model,a\nx,1\n")
+    monkeypatch.setattr(plugin_manager, "_extra", [])
+    _add_commands()
+    assert _run(["-p", str(tmp_path / "mine.py"), "analyze", "odd", str(tmp_path / "results.csv"), "--json"]) == 1
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err == f"hello\ncollapse: analysis odd of collapse_plugin_mine {told}\n"
+    plugins.cache_clear()
+
+
+def test_a_preparer_that_exits_is_named_with_the_remedy():
+    def leave(model):
+        sys.exit(1)
+
+    with pytest.raises(PluginError, match=r"plugin mine: .*it called sys.exit\(1\); .*--no-fast-attention"):
+        plugin_manager.Plugins(preparers=[("mine", leave)]).prepare(object())

@@ -1,0 +1,137 @@
+"""What tells rows apart, and the remark on rows that should not be compared."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from collapse.comparing import about, distinct, mixed
+from collapse.files import sha256_of
+from collapse.results import Row
+from collapse.store import Store
+
+GOLDEN = Path(__file__).parent / "golden" / "store-v1"
+A, B = "a" * 64, "b" * 64
+
+
+def golden(**identity: object) -> Store:
+    store = Store.load(GOLDEN)
+    store.manifest["identity"] |= identity
+    return store
+
+
+def test_a_row_is_of_a_store():
+    store = golden()
+    identity = store.identity
+    assert about(store) == {
+        "model": "model",
+        "revision": None,
+        "corpus": "text.jsonl",
+        "store": store.digest,
+        "origin": None,
+        "validation": "validation.jsonl",
+        "chunk_length": 32,
+        "max_chunks": 40,
+        "dtype": "float32",
+        "weights": identity["weights"],
+        "tokenizer": identity["tokenizer"],
+        "corpus_id": sha256_of(identity["corpus"]),
+        "validation_id": sha256_of(identity["validation"]),
+    }
+    store.called({"model": "m", "corpus": "c", "validation": "v"})
+    named = about(store)
+    assert (named["model"], named["corpus"], named["validation"]) == ("m", "c", "v")
+    store.called({"model": "m", "corpus": None, "validation": None})
+    named = about(store)
+    assert (named["model"], named["corpus"], named["validation"]) == ("m", "text.jsonl", "validation.jsonl")
+
+
+def test_what_was_not_collected_is_not_told():
+    row = about(golden(validation=None, corpus=None, weights=None))
+    assert row["validation_id"] is row["corpus_id"] is row["weights"] is None
+    assert about(golden(features=A))["weights"] == f"features:{A}"
+    assert about(golden(weights=None, model_args={"a": 1}))["weights"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ({}, "model"),
+        ({"attn_implementation": "eager"}, "model"),
+        ({"subfolder": "s"}, "model/s"),
+        ({"gguf_file": "x.gguf"}, "model/x.gguf"),
+        ({"gguf_file": "x.gguf", "subfolder": "s"}, "model/s/x.gguf"),
+        ({"subfolder": "", "gguf_file": None}, "model"),
+    ],
+)
+def test_arguments_tell_models_of_one_name_apart(arguments, name):
+    store = golden(model_args=arguments)
+    weights = store.identity["weights"]
+    row = about(store)
+    assert row["model"] == name
+    assert row["weights"] == (f"{weights}+{sha256_of(arguments)[:12]}" if arguments else weights)
+    if len(arguments) < 2 or not all(arguments.values()):
+        assert about(store.called({"model": name}))["model"] == name  # it is told once
+
+
+def row(model: str, store: str = A, **more: object) -> Row:
+    return Row(model, None, "c", store, 1, 5, 3, 60, {"nc3.self_duality": 0.5}, **more)
+
+
+def test_names_of_several_stores_are_followed_by_their_digests():
+    rows = [row("m", A), row("m", A), row("n", A)]
+    assert distinct(rows) == ["m", "m", "n"]
+    assert distinct([*rows, row("m", B)]) == [f"m ({'a' * 12})", f"m ({'a' * 12})", "n", f"m ({'b' * 12})"]
+    assert distinct([]) == []
+    assert mixed(rows) == []
+
+
+PLAIN = {"chunk_length": 32, "max_chunks": 5, "dtype": "float32", "min_count": 1, "corpus": "c", "validation": "v"}
+PLAIN |= {"corpus_id": A, "validation_id": A}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({}, []),
+        ({"model": "other", "weights": "x", "classes": 3}, []),
+        ({"corpus_id": B, "corpus": "d"}, [f"training texts are mixed: c {A[:12]} (2 rows), d {B[:12]} (1 row)"]),
+        ({"corpus": "e", "dtype": "float16"}, ["dtypes are mixed: float32 (2 rows), float16 (1 row)"]),
+        ({"validation_id": B}, [f"validation texts are mixed: v {A[:12]} (2 rows), v {B[:12]} (1 row)"]),
+        ({"validation_id": B, "validation": None}, [f"validation texts are mixed: v {A[:12]} (2 rows), {B} (1 row)"]),
+        ({"chunk_length": 16}, ["chunk lengths are mixed: 32 (2 rows), 16 (1 row)"]),
+        ({"chunk_length": 32.0}, []),
+        ({"chunk_length": 16.0}, ["chunk lengths are mixed: 32 (2 rows), 16 (1 row)"]),
+        ({"min_count": 2.5}, ["limits of --min-count are mixed: 1 (2 rows), 2.5 (1 row)"]),
+        ({"max_chunks": None}, ["limits of --max-chunks are mixed: 5 (2 rows), none (1 row)"]),
+        ({"max_chunks": float("nan")}, ["limits of --max-chunks are mixed: 5 (2 rows), none (1 row)"]),
+        ({"max_chunks": None, "chunk_length": None}, []),  # features: they have no chunks
+        ({"dtype": None}, []),
+        ({"dtype": float("nan")}, []),
+        ({"dtype": pd.NA, "validation_id": pd.NA}, []),
+        ({"dtype": "bfloat16", "min_count": 2}, [
+            "dtypes are mixed: float32 (2 rows), bfloat16 (1 row)",
+            "limits of --min-count are mixed: 1 (2 rows), 2 (1 row)",
+        ]),
+    ],
+)  # fmt: skip
+def test_what_should_be_equal_and_differs_is_remarked(change, said):
+    assert mixed([PLAIN, PLAIN | change, PLAIN]) == [f"rows of different {each}" for each in said]
+
+
+def test_a_text_is_called_as_in_its_first_row():
+    rows = [PLAIN, PLAIN | {"corpus": "e"}, PLAIN | {"corpus_id": B, "corpus": "d"}]
+    assert mixed(rows) == [f"rows of different training texts are mixed: c {A[:12]} (2 rows), d {B[:12]} (1 row)"]
+
+
+def test_many_values_are_not_all_listed():
+    rows = [{"min_count": count} for count in range(1, 5)]
+    assert mixed(rows)[0].endswith("mixed: 1 (1 row), 2 (1 row), 3 (1 row), 4 (1 row)")
+    assert mixed([*rows, {"min_count": 5}, {"min_count": 6}])[0].endswith("4 (1 row), and 2 more")
+
+
+def test_rows_are_compared_as_their_records():
+    one, other = row("m", dtype="float32"), row("m", dtype="bfloat16")
+    assert mixed([one, other]) == mixed([one.to_dict(), other.to_dict()])
+    assert len(mixed([one, other])) == 1
+    assert mixed([one, one]) == []

@@ -1,0 +1,181 @@
+"""Degenerate input: never a wrong number, but a refusal by name, or null with a note."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import collapse
+from collapse import CollapseError, EmbeddingStatistics
+from collapse.testing import random_features
+
+
+def statistics(means, variances=None, classifier=None) -> EmbeddingStatistics:
+    means = torch.as_tensor(means).double()
+    C = len(means)
+    return EmbeddingStatistics(
+        classes=torch.arange(C),
+        counts=torch.full((C,), 3),
+        means=means,
+        variances=torch.ones(C).double() if variances is None else variances,
+        classifier=None if classifier is None else torch.as_tensor(classifier).double(),
+        dtype="float64",
+    )
+
+
+def notes(row, name):
+    return [note.text for note in row.notes if note.measurement == name]
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf"), 1e160])
+@pytest.mark.parametrize("name", ["train_features", "validation_features", "classifier", "classifier_bias"])
+def test_a_features_file_with_a_value_that_cannot_be_computed_with_is_refused(tmp_path, name, bad):
+    features = {
+        key: value.double() if value.is_floating_point() else value for key, value in random_features(9, 5, 80).items()
+    }
+    features.setdefault("classifier_bias", torch.zeros(9).double())
+    features[name][4] = bad
+    save_file(features, tmp_path / "f.safetensors")
+    with pytest.raises(CollapseError, match=rf"f\.safetensors: {name} row 4 is (NaN or infinite|too large)"):
+        collapse.collect(tmp_path / "f.safetensors")
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_model_with_such_a_classifier_is_refused(tiny, tmp_path, bad):
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model)
+    head = torch.nn.Linear(48, 512, bias=False)
+    head.weight.data[17, 3] = bad
+    model.lm_head, model.config.tie_word_embeddings = head, False
+    model.save_pretrained(tmp_path / "model")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "model" / name).write_bytes((tiny.model / name).read_bytes())
+    with pytest.raises(CollapseError, match="output embedding row 17 is NaN or infinite"):
+        collapse.collect(tmp_path / "model", store=tmp_path / "s", **tiny.options())
+
+
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e-3, 1234.567])
+def test_equal_constant_classes_are_equal_however_they_are_summed(tmp_path, value):
+    draw = torch.Generator().manual_seed(0)
+    h = torch.randn(9000, 6, generator=draw, dtype=torch.float64)
+    y = torch.randint(2, 6, (9000,), generator=draw)
+    constant = torch.rand(9000, generator=draw) < 0.4
+    y[constant] = (torch.rand(int(constant.sum()), generator=draw) < 0.1).long()  # classes 0 and 1, of many and of few
+    h[constant] = torch.tensor([value, -value, value / 7, 1.0, value * 3, -2 * value]).double()
+    save_file(
+        {"train_features": h, "train_labels": y, "classifier": torch.randn(6, 6, generator=draw)},
+        tmp_path / "f.safetensors",
+    )
+    store = collapse.collect(tmp_path / "f.safetensors")
+    s = store.statistics()
+    assert torch.equal(s.means[0], s.means[1])
+    assert s.variances[:2].tolist() == [0, 0]
+    row = collapse.measure(store, metrics=["nc1"])
+    assert row.excluded["nc1.cdnv"] == 1
+    assert row.measurements["nc1.cdnv"] < 1e6  # the other classes have means a few hundredths apart
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e160, 1e-160, 1e-200])
+def test_a_scale_whose_powers_are_lost_is_null_with_a_note(scale):
+    draw = torch.Generator().manual_seed(0)
+    means = torch.randn(8, 4, generator=draw, dtype=torch.float64)
+    row = collapse.measure(statistics(means * scale, classifier=means), metrics=["nc1.cdnv", "nc2", "gnc2", "nc3"])
+    assert set(row.measurements.values()) == {None}
+    assert all("scale the embeddings" in text for name in row.measurements for text in notes(row, name))
+    row = collapse.measure(statistics(means, classifier=means * scale), metrics=["nc2.interference", "nc3"])
+    assert row.measurements.pop("nc2.interference") is not None
+    assert set(row.measurements.values()) == {None}
+
+
+def test_directions_equal_to_rounding_are_left_out_and_counted():
+    draw = torch.Generator().manual_seed(1)
+    axes = torch.randn(40, 7, generator=draw, dtype=torch.float64)
+    short = axes * (0.3 + torch.rand(40, 1, generator=draw, dtype=torch.float64))
+    means = torch.cat([axes, short])
+    means = torch.cat([means, -means.sum(dim=0, keepdim=True)])  # the global mean is 0, but for rounding
+    row = collapse.measure(statistics(means), metrics=["gnc2"])
+    units = means / means.norm(dim=1, keepdim=True)
+    pairs = torch.triu_indices(81, 81, 1)
+    different = (pairs[1] - pairs[0] != 40) | (pairs[1] == 80)
+    kernel = -(units[pairs[0]] - units[pairs[1]]).norm(dim=1).log()[different]
+    assert row.measurements["gnc2.log_kernel"] == pytest.approx(float(kernel.mean()), rel=1e-9)
+    assert row.excluded["gnc2.log_kernel"] == row.excluded["gnc2.uncentred_uniformity"] == 40
+    assert any("differ by no more than the rounding of float64" in text for text in notes(row, "gnc2.log_kernel"))
+
+
+@pytest.mark.parametrize("gap", [1e-12, 1e-9])
+def test_what_is_more_than_rounding_apart_stays(gap):
+    means = torch.tensor([[1.0, 0, 0], [1.0, gap, 0], [-1.0, 0.5, 1.0], [-1.0, -0.5, -1.0]], dtype=torch.float64)
+    row = collapse.measure(statistics(means), metrics=["nc1.cdnv_galanti", "gnc2.log_kernel"])
+    assert row.excluded == {}
+    assert row.measurements["nc1.cdnv_galanti"] == pytest.approx(1 / gap**2 / 6, rel=1e-3)
+
+
+def test_means_equal_to_rounding_are_left_out_with_a_note():
+    means = torch.tensor([[0.1, 0.7], [0.1 + 2**-56, 0.7 - 2**-53], [1.0, 0.0], [-1.0, 3.0]], dtype=torch.float64)
+    row = collapse.measure(statistics(means), metrics=["nc1.cdnv"])
+    assert row.excluded == {"nc1.cdnv": 1}
+    assert notes(row, "nc1.cdnv") == ["1 pair left out that differ by no more than the rounding of float64"]
+    assert row.measurements["nc1.cdnv"] < 10
+
+
+def test_a_mean_that_is_the_global_one_but_for_rounding_has_no_direction():
+    means = torch.tensor([[1.1, 0.3], [-0.9, 0.3], [0.1, 1.3], [0.1, -0.7], [0.1, 0.3]], dtype=torch.float64)
+    s = statistics(means)
+    assert float(s.norms[4]) < 1e-15
+    row = collapse.measure(s, metrics=["nc2.log_norm", "nc2.interference"])
+    assert row.measurements["nc2.log_norm"] == pytest.approx(0, abs=1e-12)
+    assert row.excluded == {"nc2.interference": 4}
+
+
+def test_a_classifier_row_of_zero_costs_its_class_only():
+    draw = torch.Generator().manual_seed(2)
+    means, classifier = (torch.randn(6, 4, generator=draw, dtype=torch.float64) for _ in range(2))
+    classifier[2] = 0
+    row = collapse.measure(statistics(means, classifier=classifier), metrics=["nc3", "unc3"])
+    kept = torch.tensor([0, 1, 3, 4, 5])
+    centred = (means - means.mean(dim=0))[kept]
+    cosines = torch.nn.functional.cosine_similarity(centred, classifier[kept])
+    assert row.measurements["nc3.self_duality"] == pytest.approx(float(cosines.mean()), rel=1e-12)
+    assert row.measurements["unc3.uniform_duality"] == pytest.approx(float(cosines.std(correction=0) / cosines.mean()))
+    assert None not in row.measurements.values()
+    for name in ("nc3.self_duality", "nc3.duality_distance_std", "unc3.uniform_duality"):
+        assert notes(row, name)[0] == "1 class with a classifier row of zero left out"
+    equal = collapse.measure(
+        statistics(means, classifier=torch.full((6, 4), 0.1)), metrics=["nc3.self_duality_centred"]
+    )
+    assert equal.measurements["nc3.self_duality_centred"] is None
+
+
+def test_on_a_circle_no_cov_is_reachable():
+    from collapse.plugin_manager import plugins
+
+    reachable = plugins().measurements()["gnc2.hyperspherical_uniformity"][1].reachable
+    assert reachable(1000, 2) is None
+    assert reachable(1000, 3) == pytest.approx(0.5 / (0.5 - 0.693147180559945))
+
+
+def test_an_infinite_perplexity_is_null_with_a_note(tmp_path):
+    features = random_features(9, 5, 80)
+    features["classifier"] = features["classifier"] * 1e4
+    save_file(features, tmp_path / "f.safetensors")
+    row = collapse.measure(collapse.collect(tmp_path / "f.safetensors"), metrics=["perplexity", "val_loss"])
+    assert row.measurements["val_loss"] > 1000
+    assert row.measurements["perplexity"] is None
+    assert "is beyond float64: read val_loss" in notes(row, "perplexity")[0]
+
+
+@pytest.mark.parametrize(("classes", "dim"), [(2, 1), (5, 2), (9, 3), (7, 6), (6, 8), (12, 4)])
+@pytest.mark.parametrize("common", [0.0, 1.0, 6.0])
+def test_no_std_of_the_cosines_is_below_what_is_said_to_be_reachable(classes, dim, common):
+    from collapse_metrics.nc2 import least_interference_std
+
+    draw = torch.Generator().manual_seed(3)
+    for _ in range(60):
+        units = torch.randn(classes, dim, generator=draw, dtype=torch.float64)
+        units += common * torch.randn(dim, generator=draw, dtype=torch.float64)
+        units /= units.norm(dim=1, keepdim=True)
+        rows, columns = torch.triu_indices(classes, classes, 1)
+        cosines = (units @ units.T)[rows, columns]
+        least = least_interference_std(classes, dim, {"nc2.interference": float(cosines.mean())})
+        assert float(cosines.std(correction=0)) >= least - 1e-7

@@ -1,0 +1,326 @@
+"""Which published or cached store stands in for a collection; on the client's cache alone, without a network."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from collapse.errors import CollapseError, UsageError
+from collapse.files import canonical, sha256_of
+from collapse.finding import Wanted, _report_others, find_store, find_store_at, open_named, open_store
+from collapse.manifest import MANIFEST, render, sealed
+from collapse.remote import Remote, reach
+from collapse.sameness import Comparison
+from collapse.store import Store
+
+GOLDEN = Path(__file__).parent / "golden" / "store-v1"
+A, B = "a" * 40, "b" * 40
+MODEL = {"config.json": b'{"max_position_embeddings": 64}', "model.safetensors": b"weights", "tokenizer.json": b"{}"}
+
+
+@pytest.fixture
+def publish(tmp_path, own_home, monkeypatch) -> Callable[..., None]:
+    """Put a repository into the client's cache, at a commit, with its listing."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+
+    def publish(files: dict[str, bytes], repo: str = "owner/m", commit: str = A) -> None:
+        at, listed = tmp_path / "hub" / f"models--{repo.replace('/', '--')}", {}
+        (at / "refs").mkdir(parents=True, exist_ok=True)
+        (at / "refs" / "main").write_text(commit)
+        for name, data in files.items():
+            file = at / "snapshots" / commit / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+            listed[name] = [len(data), hashlib.sha256(data).hexdigest()]
+        listing = own_home / "listings" / f"{sha256_of([repo, commit])}.json"
+        listing.parent.mkdir(parents=True, exist_ok=True)
+        listing.write_bytes(canonical(listed))
+
+    publish(MODEL)
+    return publish
+
+
+@pytest.fixture
+def options(tmp_path) -> dict[str, object]:
+    for name in ("text", "validation"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"text": name}) + "\n")
+    texts = {"text": str(tmp_path / "text.jsonl"), "validation_text": str(tmp_path / "validation.jsonl")}
+    return {**texts, "chunk_length": 32, "max_chunks": 40}
+
+
+def stored(identity, change=None, folder="collapse/s") -> dict[str, bytes]:
+    """The golden store's files, of another identity."""
+    manifest = json.loads((GOLDEN / MANIFEST).read_text())
+    later = {name: manifest["identity"][name] for name in ("attention", "head", "statistics")}
+    content = {key: value for key, value in manifest.items() if key not in ("digest", "checksum", "provenance")}
+    content["identity"] = {**later, **identity}
+    if change:
+        change(content)
+    files = {name: (GOLDEN / name).read_bytes() for name in manifest["files"]}
+    files[MANIFEST] = render(sealed(content, {}))
+    return {f"{folder}/{name}": data for name, data in files.items()}
+
+
+def asked(options, model="owner/m") -> dict[str, object]:
+    return Wanted(model, options).plan.identity
+
+
+def test_what_a_user_leaves_open(publish, options):
+    texts = {key: options[key] for key in ("text", "validation_text")}
+    for given, left_open, planned in (
+        (options, "", True),
+        (texts, "chunk_length max_chunks", True),
+        ({"text": options["text"]}, "validation chunk_length max_chunks", True),
+        ({"chunk_length": 32}, "corpus validation max_chunks", False),
+        ({"chunk_length": 32, "max_chunks": 3, "validation_text": options["validation_text"]}, "corpus", False),
+        ({"text": None, "no option": 1}, "corpus validation chunk_length max_chunks", False),
+    ):
+        wanted = Wanted("owner/m", given)
+        assert wanted.open == set(left_open.split())
+        assert wanted.is_planned == planned
+    assert Wanted("owner/m", {}).plan.chunk_length == 2
+    for more in ({"split": "test"}, {"text_column": "story"}):  # which is of a text that is not named
+        with pytest.raises(UsageError, match="no corpus"):
+            Wanted("owner/m", more)
+    with pytest.raises(CollapseError, match="other/m"):
+        Wanted("other/m", options)
+
+
+def test_a_length_that_no_model_tells_is_what_the_store_has(publish, options):
+    publish(MODEL | {"config.json": b"{}"})
+    wanted = Wanted("owner/m", {key: value for key, value in options.items() if key != "chunk_length"})
+    assert not wanted.is_planned
+    assert wanted.open == {"chunk_length"}
+    assert wanted.plan.corpus is not None
+
+
+DIFFERENT = {
+    "corpus": {"sha256": "0" * 64, "column": "text"},
+    "validation": {"sha256": "0" * 64, "column": "text"},
+    "chunk_length": 48,
+    "max_chunks": 5,
+    "shards": 3,
+    "eos_between": True,
+    "dtype": "bfloat16",
+    "model_args": {"attn_implementation": "eager"},
+    "fast_attention": False,
+    "code": {"model": "sha256:0"},
+    "layers": ["other"],
+    "weights": "sha256:0",
+    "tokenizer": "sha256:0",
+}
+
+
+@pytest.mark.parametrize("field", DIFFERENT)
+def test_a_store_of_anything_else_is_not_used(publish, options, caplog, field):
+    caplog.set_level("INFO", logger="collapse")
+    identity = asked(options)
+    publish(MODEL | stored(identity))
+    assert find_store("owner/m", options).origin == f"owner/m/collapse/s@{A}"
+    assert find_store_at("owner/m", "owner/m", options).origin == f"owner/m/collapse/s@{A}"
+    assert "is not what was asked for" not in caplog.text
+    publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
+    assert find_store("owner/m", options) is None
+    assert "is not what was asked for, it differs in " in caplog.text
+    with pytest.raises(UsageError, match=f"owner/m has no store of owner/m as it was asked for .*differs in {field}"):
+        find_store_at("owner/m", "owner/m", options)
+
+
+@pytest.mark.parametrize("field", ["corpus", "validation", "chunk_length", "max_chunks"])
+def test_what_is_left_open_may_be_anything_unless_it_is_compared_exactly(publish, options, field):
+    identity = asked(options)
+    publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
+    option = {"corpus": "text", "validation": "validation_text"}.get(field, field)
+    given = {key: value for key, value in options.items() if key != option}
+    found = find_store("owner/m", given)
+    assert found is not None
+    wanted, comparison = Wanted("owner/m", given), Comparison(reach("owner/m"), identity)
+    assert wanted.differences(store=found, comparison=comparison) == []
+    assert wanted.differences(found, comparison, exactly=True) != []
+    assert Wanted("owner/m", options).differences(found, comparison) != []
+
+
+def set_done(phase, done):
+    return lambda content: content["coverage"][phase].update(done=done)
+
+
+def no_validation(content):
+    content["coverage"]["validation"] = None
+    content["corpus"]["validation"] = None
+    content["identity"]["validation"] = None
+    del content["files"]["top/validation.safetensors"]
+
+
+def test_only_a_whole_store_is_used(publish, options):
+    identity, comparison = asked(options), Comparison(reach("owner/m"), asked(options))
+    for change, said in (
+        (set_done("train", [[0, 9]]), "it is not complete (part)"),
+        (lambda content: content["coverage"].update(validation=None), "it is not complete (trained)"),
+    ):
+        files = stored(identity, change)
+        store = Store(json.loads(files[f"collapse/s/{MANIFEST}"]), None)
+        assert Wanted("owner/m", options).differences(store, comparison) == [said]
+    trained = {**options, "validation_text": None}
+    files = stored(asked(trained), no_validation)
+    store = Store(json.loads(files[f"collapse/s/{MANIFEST}"]), None)
+    assert Wanted("owner/m", trained).differences(store, comparison) == []
+    (said,) = Wanted("owner/m", options).differences(store, comparison)
+    assert said.startswith("validation: ")
+
+
+def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_path):
+    refs = tmp_path / "hub" / "datasets--owner--data" / "refs"
+    refs.mkdir(parents=True)
+    (refs / "main").write_text(B)
+    given = {**options, "text": "owner/data", "validation_text": None}
+    identity, comparison = asked(given), Comparison(reach("owner/m"), asked(given))
+    assert identity["validation"]["split"] == "validation"
+    for held, change, expected in (
+        (identity, None, False),
+        (identity | {"validation": None}, no_validation, False),
+        (identity | {"validation": DIFFERENT["validation"]}, None, True),
+    ):
+        store = Store(json.loads(stored(held, change)[f"collapse/s/{MANIFEST}"]), None)
+        assert bool(Wanted("owner/m", given).differences(store, comparison)) == expected
+    named = {**given, "validation_text": "owner/data"}
+    store = Store(json.loads(stored(identity, no_validation)[f"collapse/s/{MANIFEST}"]), None)
+    assert len(Wanted("owner/m", named).differences(store, comparison)) == 1
+
+
+def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog):
+    texts = {key: options[key] for key in ("text", "validation_text")}
+    identity = asked(options)
+    stores = [("a", 64, 5), ("b", 16, None), ("c", 32, None), ("d", 32, None), ("e", None, None)]
+    there = dict(MODEL)
+    for name, length, share in stores:
+        there |= stored(identity | {"chunk_length": length, "max_chunks": share}, folder=f"collapse/{name}")
+    publish(there)
+    found = find_store("owner/m", texts)
+    assert found.origin == f"owner/m/collapse/c@{A}"
+    assert "measuring the published store owner/m/collapse/c@" in caplog.text
+    assert "32 tokens a chunk, the whole text (--recollect collects)" in caplog.text
+    assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
+    only = find_store_at("owner/m/collapse/a", "owner/m", texts)
+    assert only.origin == f"owner/m/collapse/a@{A}"
+    assert "64 tokens a chunk, 5 chunks (--recollect" in caplog.text
+    assert find_store_at("owner/m/a", "owner/m", texts).origin == only.origin
+    assert find_store("owner/m", {}).named == {"model": "owner/m"}  # the store's own texts keep their names
+
+
+def test_a_store_of_which_nobody_can_tell_is_not_used(publish, options, caplog):
+    publish(MODEL | stored(asked(options) | {"weights": f"commit:{B}"}))
+    assert find_store("owner/m", options) is None
+    assert "is not used: without the Hub it is not known which files owner/m@bbbb" in caplog.text
+    with pytest.raises(CollapseError, match="without the Hub it is not known"):
+        find_store_at("owner/m", "owner/m", options)
+
+
+def test_a_damaged_store_costs_only_itself(publish, options, caplog):
+    identity = asked(options)
+    damaged = stored(identity, folder="collapse/a")
+    damaged[f"collapse/a/{MANIFEST}"] = b"{}"
+    publish(MODEL | damaged | stored(identity))
+    assert find_store("owner/m", options).origin == f"owner/m/collapse/s@{A}"
+    assert "it is not used" in caplog.text
+
+
+def test_folders_and_names_of_nothing_have_no_published_store(publish, options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_store("owner/m", options) is None
+    assert find_store("m", options) is None
+    assert find_store("other/m", options) is None
+    publish(MODEL | stored(asked(options)))
+    assert find_store("owner/m", options) is not None
+    assert find_store("owner/m", {**options, "revision": A}) is not None
+    assert find_store("owner/m", {**options, "revision": "v1"}) is None
+    for name, data in MODEL.items():
+        (tmp_path / "owner" / "m").mkdir(parents=True, exist_ok=True)
+        (tmp_path / "owner" / "m" / name).write_bytes(data)
+    assert find_store("owner/m", options) is None
+    publish({"README.md": b""}, "other/empty")
+    assert find_store_at("other/empty", "owner/m", options) is None
+
+
+def test_what_is_cached_comes_first(publish, options, own_home, caplog):
+    wanted = Wanted("owner/m", options)
+    publish(MODEL | stored(wanted.plan.identity))
+    earlier = own_home / "stores" / "earlier"
+    publish(MODEL, commit=B)  # the same files, at another commit
+    held = {"weights": f"commit:{A}", "tokenizer": f"commit:owner/m:{A}"}
+
+    def keep(identity, place):
+        shutil.rmtree(own_home / "stores", ignore_errors=True)
+        for name, data in stored(identity, folder=str(place)).items():
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            Path(name).write_bytes(data)
+
+    asked_for = Wanted("owner/m", options).plan
+    keep({**asked_for.identity, **held}, earlier)
+    found = find_store("owner/m", options)
+    assert found.path == earlier
+    assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
+    assert "in the cache, of the same files at an earlier commit" in caplog.text
+    keep({**asked_for.identity, **held, "dtype": "bfloat16"}, earlier)
+    assert find_store("owner/m", options) is None
+    keep({**asked_for.identity, **held, "max_chunks": 5}, earlier)  # a cached store is compared exactly
+    assert find_store("owner/m", {key: value for key, value in options.items() if key != "max_chunks"}) is None
+    publish(MODEL | {"model.safetensors": b"others"}, commit="c" * 40)
+    keep({**asked_for.identity, **held}, earlier)
+    assert find_store("owner/m", options) is None
+    keep(Wanted("owner/m", options).plan.identity, Wanted("owner/m", options).plan.cached)
+    assert find_store("owner/m", options) is None  # collecting opens it
+
+
+def test_other_peoples_stores_are_told_and_never_fetched(publish, monkeypatch, caplog):
+    from huggingface_hub import HfApi
+
+    asked = []
+
+    def list_models(self, **options):
+        asked.append(options)
+        return [SimpleNamespace(id=name) for name in ("z/y", "owner/m", "a/b", "no/such/name", "z/y")]
+
+    monkeypatch.setattr(HfApi, "list_models", list_models)
+    _report_others(Remote("owner/m", A, False, {}))
+    assert not asked
+    _report_others(Remote("owner/m", A, True, {}))
+    assert asked == [{"filter": ["collapse", "base_model:owner/m"], "limit": 20}]
+    (said,) = caplog.messages
+    assert said.endswith("of owner/m; they are used only where you name one: --store a/b, --store z/y")
+    _report_others(Remote("z/y", A, True, {}))
+    monkeypatch.setattr(HfApi, "list_models", lambda self, **options: [SimpleNamespace(id="owner/m")])
+    caplog.clear()
+    _report_others(Remote("owner/m", A, True, {}))
+    assert not caplog.messages
+
+
+def test_names_of_stores(publish, options):
+    identity = asked(options)
+    two = stored(identity) | stored(identity | {"dtype": "bfloat16"}, folder="collapse/t")
+    publish(MODEL | two)
+    publish(stored(identity), "owner/one")
+    publish({"README.md": b""}, "owner/none")
+    publish(stored(identity, folder="x") | {"README.md": b""}, "owner/x")
+    assert open_store("owner/m/collapse/t").identity["dtype"] == "bfloat16"
+    assert open_store("owner/m/t@main").identity["dtype"] == "bfloat16"
+    assert open_store("owner/one").identity["dtype"] == "float32"
+    for name, said in (
+        ("owner/m", "owner/m has several stores: name one of owner/m/collapse/s, owner/m/collapse/t$"),
+        ("owner/m/u", "owner/m has no store u; it has owner/m/collapse/s, owner/m/collapse/t$"),
+        ("owner/none", "owner/none has no store$"),
+        ("owner", "there is no store owner: give a folder"),
+        ("./owner/m", "there is no store ./owner/m"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            open_store(name)
+    assert open_named("owner/m") is None  # a model
+    assert open_named("owner/none") is open_named("nowhere/x") is open_named("owner") is None
+    assert open_named("owner/one").origin == f"owner/one/collapse/s@{A}"
+    assert open_named("owner/x/x").origin == open_named("owner/x").origin

@@ -1,0 +1,255 @@
+"""Plugins that write, lie, raise, print and exit: each costs its own numbers and changes no other."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import collapse
+from collapse import plugin_manager
+from collapse.cli import _add_commands, _run
+from collapse.lending import copied, tensors_of
+from collapse.measuring import vectors
+from collapse.testing import random_features
+
+PRELUDE = """
+import sys
+import torch
+from collapse import CoV, Mean, Noted, Statistic, Std, class_metric, hookimpl, metric, pair_metric
+from collapse.metrics import LogMeanExp
+
+"""
+OFFER = """
+
+@hookimpl
+def collapse_metrics():
+    return [each for each in globals().values() if hasattr(each, "__collapse_declaration__")]
+
+@hookimpl
+def collapse_statistics():
+    return [each for each in globals().values() if isinstance(each, type) and Statistic in each.__bases__]
+"""
+
+
+def scalar(body: str, **about: object) -> str:
+    words = "".join(f", {key}={value}" for key, value in about.items())
+    return (
+        f"@metric('bad.x', needs=['means', 'validation', 'classifier', 'covariance']{words})\ndef x(s):\n    {body}\n"
+    )
+
+
+def of_classes(body: str) -> str:
+    return f"@class_metric(needs=['means'], measures=[Mean('bad.x'), Std('bad.y')])\ndef x(s):\n    {body}\n"
+
+
+def of_pairs(body: str, measure: str = "Mean('bad.x')") -> str:
+    return f"@pair_metric(needs=['means'], over='all', measures=[{measure}])\ndef x(pair):\n    {body}\n"
+
+
+# What the plugin does, and what its note says.
+HOSTILE = {
+    "writes_means": (scalar("s.means.mul_(2); return 1.0"), "wrote to"),
+    "writes_a_slice": (scalar("s.centred_means[1:, 0] = 7.0; return 1.0"), "wrote to centred_means"),
+    "writes_validation": (scalar("s.validation.agreements.zero_(); return 1.0"), "wrote to validation.agreements"),
+    "writes_a_statistic": (scalar("s.statistic('covariance')['scatter'].abs_(); return 1.0"), "covariance.scatter"),
+    "writes_and_raises": (scalar("s.norms.zero_(); raise ValueError('late')"), "wrote to norms"),
+    "writes_by_numpy": (scalar("s.means.numpy()[0] = 3.0; return 1.0"), "wrote to means"),
+    "writes_by_data": (scalar("s.classifier.data.neg_(); return 1.0"), "wrote to classifier"),
+    "sorts_by_numpy": (of_classes("s.variances.numpy().sort(); return s.norms"), "wrote to variances"),
+    "writes_norms": (of_classes("return s.norms.log_()"), "wrote to norms"),
+    "writes_in_times": (
+        "def spoil(s):\n    s.norms.zero_()\n    return 2.0\n"
+        + of_pairs("return pair.gram", "Mean('bad.x', times=spoil)"),
+        "wrote to norms",
+    ),
+    "writes_a_field": (of_pairs("return pair.cosine.abs_()"), "wrote to cosine"),
+    "writes_a_field_late": (
+        of_pairs("return pair.cosine.abs_() if len(pair.gram) > 12 else pair.cosine.abs()"),
+        "wrote to cosine",
+    ),
+    "writes_a_field_by_numpy": (of_pairs("pair.sqdist.numpy()[:] = 1; return pair.gram"), "wrote to sqdist"),
+    "writes_rows": (of_pairs("pair.rows('means').mul_(2); return pair.gram"), "wrote to"),
+    "writes_rows_late": (
+        of_pairs("len(pair.gram) > 12 and pair.rows('variances').zero_(); return pair.gram"),
+        "wrote to variances",
+    ),
+    "writes_rows_late_by_numpy": (
+        of_pairs("if len(pair.gram) > 12: pair.rows('means').numpy()[:] = 1\n    return pair.gram"),
+        "wrote to",
+    ),
+    "replaces_a_field": (of_pairs("pair.distance = pair.gram; return pair.distance"), "wrote to distance"),
+    "asymmetric": (of_pairs("return pair.norms[0] - 0 * pair.gram"), "not symmetric"),
+    "random": (of_pairs("return torch.rand(pair.gram.shape)"), "called twice"),
+    "tile_mean": (of_pairs("return pair.gram - pair.gram.mean()"), "depends on the tile"),
+    "wrong_tile": (of_pairs("return pair.gram[0]"), "must return a tile of shape (12, 12)"),
+    "complex_tile": (of_pairs("return pair.gram.to(torch.complex128)"), "real, dense numbers"),
+    "wrong_class_shape": (of_classes("return s.means"), "must return shape (30,)"),
+    "complex_classes": (of_classes("return s.norms + 0j"), "real, dense numbers"),
+    "too_large": (scalar("return 10**400"), "OverflowError"),
+    "text": (scalar("return '0.5'"), "must return a number, not '0.5'"),
+    "raises": (scalar("raise ZeroDivisionError('on\\npurpose')"), "ZeroDivisionError: on"),
+    "raises_at_length": (scalar("raise ValueError('x' * 10**6)"), "ValueError: xxx"),
+    "nan": (scalar("return float('nan')"), "came out as nan"),
+    "exits": (scalar("sys.exit('bye')"), "called sys.exit('bye')"),
+    "exits_in_a_tile": (of_pairs("sys.exit(0)"), "called sys.exit(0)"),
+    "recurses": ("def deep(n): return deep(n + 1)\n" + scalar("return deep(0)"), "RecursionError"),
+    "odd_exponent": (
+        of_pairs("return pair.gram", "LogMeanExp('bad.x', exponent=lambda classes, dim: 1 / 0)"),
+        "ZeroDivisionError",
+    ),
+    "limit_raises": (scalar("return 1.0", towards="lambda classes, dim: 1 / 0"), "towards= of bad.x"),
+    "limit_exits": (scalar("return 1.0", reachable="lambda classes, dim: sys.exit(1)"), "reachable= of bad.x"),
+    "limit_of_text": (scalar("return 1.0", reachable="lambda classes, dim: '0'"), "returned '0'"),
+}
+# What is odd but harmless, and what it gives.
+ODD = {
+    "prints": (scalar("print('{\"a\": 1}'); return 1.0"), 1.0),
+    "sets_dtype": (scalar("torch.set_default_dtype(torch.float16); return 1.0"), 1.0),
+    "sets_threads": (scalar("torch.set_num_threads(7); return 1.0"), 1.0),
+    "no_grad_mode": (scalar("torch.set_grad_enabled(False); return 1.0"), 1.0),
+    "stays_in_inference": (scalar("torch.inference_mode().__enter__(); return 1.0"), 1.0),
+    "changes_folder": (scalar("import os; os.chdir('/'); return 1.0"), 1.0),
+    "default_device": (scalar("torch.set_default_device('meta'); return 1.0"), 1.0),
+    "long_note": (scalar("return Noted(1.0, 'x' * 10**6)"), 1.0),
+    "replaces_attributes": (scalar("vars(s)['norms'] = s.norms * 0; return 1.0"), 1.0),
+    "requires_grad": (scalar("return s.means.requires_grad_().sum() * 0 + 1"), 1.0),
+    "integers": (of_pairs("return torch.full(pair.gram.shape, 3)"), 3.0),
+    "booleans": (of_pairs("return pair.gram < float('inf')"), 1.0),
+    "gradients": (of_pairs("return torch.full_like(pair.gram, 2.0, requires_grad=True)"), 2.0),
+    "expanded": (of_pairs("return torch.ones(1, 1).expand(pair.gram.shape)"), 1.0),
+    "half_classes": (of_classes("return torch.ones(s.n_classes).bfloat16()"), 1.0),
+}
+
+
+@pytest.fixture
+def load(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
+    """Load plugins from their texts, as -p does, for one test."""
+    monkeypatch.setattr(plugin_manager, "_extra", [])
+    folder = Path.cwd()
+    state = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_device()
+
+    def load(**texts: str) -> None:
+        for name, text in texts.items():
+            (tmp_path / f"{name}.py").write_text(PRELUDE + text + OFFER)
+            plugin_manager.add_plugins([str(tmp_path / f"{name}.py")])
+
+    yield load
+    plugin_manager.plugins.cache_clear()
+    assert state == (
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.is_grad_enabled(),
+        torch.get_default_device(),
+    )
+    assert not torch.is_inference_mode_enabled()
+    assert Path.cwd() == folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> SimpleNamespace:
+    """A store in memory and the same on disk, and what they measure without any guest."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    save_file(random_features(30, 6, 400), folder / "features.safetensors")
+    memory = collapse.collect(folder / "features.safetensors")
+    disk = memory.save(folder / "store")
+    return SimpleNamespace(memory=memory, disk=disk, row=collapse.measure(memory), text=PRELUDE)
+
+
+def notes(row: collapse.Row) -> list[collapse.Note]:
+    return [note for note in row.notes if not note.measurement.startswith("bad.") and note.kind != "missing"]
+
+
+def same_numbers(row: collapse.Row, undisturbed: SimpleNamespace) -> None:
+    """Every number but the guest's is what it was, bit for bit, and so is every note."""
+    own = {name: value for name, value in row.measurements.items() if not name.startswith("bad.")}
+    assert own == undisturbed.row.measurements
+    assert notes(row) == notes(undisturbed.row)
+    assert row.excluded == undisturbed.row.excluded
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_metric_costs_its_own_number_only(load, undisturbed, name):
+    text, told = HOSTILE[name]
+    load(**{name: text})
+    given = copied(undisturbed.memory.statistics())
+    before = {key: tensor.clone() for key, tensor in tensors_of(given).items()}
+    for store in (undisturbed.memory, undisturbed.disk, given):
+        row = collapse.measure(store)
+        same_numbers(row, undisturbed)
+        (note,) = {note.text for note in row.notes if note.measurement.startswith("bad.")}
+        assert told in note
+        assert name == "nan" or f"collapse_plugin_{name}.x" in note
+        assert len(note) < 1000
+        assert (row.measurements["bad.x"] is None) == (not name.startswith("limit_"))
+    assert all(torch.equal(tensors_of(given)[key], value) for key, value in before.items())
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_an_odd_metric_changes_nothing_else(load, undisturbed, capsys, name):
+    text, value = ODD[name]
+    load(**{name: text})
+    for store in (undisturbed.memory, undisturbed.disk):
+        row = collapse.measure(store)
+        same_numbers(row, undisturbed)
+        assert row.measurements["bad.x"] == value
+        assert all(len(note.text) < 1000 for note in row.notes)
+    assert capsys.readouterr().out == ""
+
+
+def test_all_of_them_at_once(load, undisturbed):
+    texts = HOSTILE | ODD
+    load(**{name: text.replace("bad.", f"bad.{name}.") for name, (text, _) in texts.items()})
+    row = collapse.measure(undisturbed.disk)
+    same_numbers(row, undisturbed)
+    for name, (_, value) in ODD.items():
+        assert row.measurements[f"bad.{name}.x"] == value
+
+
+def test_less_exact_values_are_cast_and_the_row_says_so(load, undisturbed):
+    load(low=of_pairs("return pair.cosine.bfloat16()", "Mean('bad.x'), Std('bad.y')"))
+    row = collapse.measure(undisturbed.disk)
+    assert row.measurements["bad.x"] == pytest.approx(row.measurements["nc2.interference"], abs=1e-2)
+    assert row.measurements["bad.y"] == pytest.approx(row.measurements["nc2.interference_std"], rel=1e-2)
+    assert {note.measurement for note in row.notes if "returned bfloat16" in note.text} == {"bad.x", "bad.y"}
+
+
+def test_the_values_behind_a_measurement_are_nobody_elses(load, undisturbed):
+    load(hostile=HOSTILE["writes_norms"][0])
+    for name in ("counts", "variances", "nc2.norm", "nc2.interference", "nc4.agreement"):
+        expected = [each.clone() for each in vectors(undisturbed.memory, name)]
+        for each in vectors(undisturbed.memory, name):
+            each.zero_()
+        assert all(map(torch.equal, vectors(undisturbed.memory, name), expected)), name
+    with pytest.raises(collapse.CollapseError, match="wrote to norms"):
+        vectors(undisturbed.memory, "bad.x")
+    same_numbers(collapse.measure(undisturbed.memory), undisturbed)
+
+
+def test_an_interrupt_passes_through(load, undisturbed):
+    load(stop=scalar("raise KeyboardInterrupt"))
+    with pytest.raises(KeyboardInterrupt):
+        collapse.measure(undisturbed.memory)
+
+
+def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, capsys):
+    for name in ("prints", "limit_raises", "exits"):
+        text = (HOSTILE | ODD)[name][0].replace("bad.", f"bad.{name}.")
+        (tmp_path / f"{name}.py").write_text(PRELUDE + text + OFFER)
+    words = [word for name in ("prints", "limit_raises", "exits") for word in ("-p", str(tmp_path / f"{name}.py"))]
+    _add_commands()
+    assert _run([*words, "measure", str(undisturbed.disk.path), "--json"]) == 0
+    shown = capsys.readouterr()
+    (row,) = json.loads(shown.out)
+    assert row["measurements"]["bad.prints.x"] == 1.0
+    assert '{"a": 1}' in shown.err
+    assert "collapse: bad.exits.x: collapse_plugin_exits.x failed: it called sys.exit('bye')" in shown.err
+    assert "towards= of bad.limit_raises.x (collapse_plugin_limit_raises.x) is not shown" in shown.err
+    for command in (["measure", str(undisturbed.disk.path)], ["metrics"]):
+        assert _run(command) == 0
+        shown = capsys.readouterr()
+        assert "bad.limit_raises.x" in shown.out
+    assert "towards= of bad.limit_raises.x" in shown.err

@@ -1,0 +1,202 @@
+"""What is hashed is what is read: subfolders, indexes, trusted code; and arguments that are secrets."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import collapse
+from collapse.errors import UsageError
+from collapse.limits import default_chunk_length
+from collapse.models import load_model
+from collapse.planning import Plan, plan_collection
+from collapse.references import find_model
+
+CODE = """
+from transformers import GPTNeoConfig, GPTNeoForCausalLM
+class Config(GPTNeoConfig):
+    model_type = "novel"
+class Model(GPTNeoForCausalLM):
+    config_class = Config
+"""
+
+
+@pytest.fixture
+def nested(tiny, tmp_path) -> Path:
+    """The tiny model in a folder, and another one in a subfolder of it, with a tokenizer of its own."""
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "nested"))
+    shutil.copytree(tiny.model, folder / "sub" / "deep")
+    rewrite(folder / "sub" / "deep", 1.0)
+    config = json.loads((folder / "sub" / "deep" / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 9}))
+    return folder
+
+
+def rewrite(folder: Path, add: float) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file({name: each * (1 + add) for name, each in weights.items()}, folder / "model.safetensors")
+
+
+def plan(tiny, model: object, **options) -> Plan:
+    return plan_collection(str(model), **{**tiny.options(), **options})
+
+
+@pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "pickle"])
+def test_a_subfolder_is_hashed_and_read(tiny, nested, tmp_path, caplog, pickled):
+    deep = nested / "sub" / "deep"
+    if pickled:
+        torch.save(load_file(deep / "model.safetensors"), deep / "pytorch_model.bin")
+        (deep / "model.safetensors").unlink()
+    given = {"subfolder": "sub/deep"}
+    there, direct = plan(tiny, nested, model_args=given), plan(tiny, deep)
+    assert there.identity == direct.identity | {"model_args": given}
+    assert default_chunk_length(there.model, given) == 64
+    loaded, expected = load_model(there.model, model_args=given), load_model(direct.model)
+    assert torch.equal(loaded.weight, expected.weight)
+    assert ("only a pickled checkpoint (pytorch_model.bin)" in caplog.text) == pickled
+    if not pickled:
+        rewrite(deep, 1.0)
+    tokenizer = json.loads((deep / "tokenizer_config.json").read_text())
+    (deep / "tokenizer_config.json").write_text(json.dumps(tokenizer | {"add_prefix_space": True}))
+    later = plan(tiny, nested, model_args=given)
+    assert (later.identity["weights"] == there.identity["weights"]) == pickled
+    assert later.identity["tokenizer"] != there.identity["tokenizer"]
+    store = collapse.collect(
+        nested, store=tmp_path / "s", max_chunks=8, model_args=given, **tiny.options() | {"validation_text": None}
+    )
+    assert store.identity["tokenizer"] == later.identity["tokenizer"]
+
+
+def test_an_index_that_chooses_among_files_belongs_to_the_fingerprint(tiny, tmp_path):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "sharded"))
+    weights = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    (folder / "more").mkdir()
+    for name, add in (("a.safetensors", 0), ("b.safetensors", 1), ("more/c.safetensors", 2)):
+        save_file({key: each * (1 + add) for key, each in weights.items()}, folder / name)
+    seen, heads = set(), set()
+    for name in ("a.safetensors", "b.safetensors", "more/c.safetensors"):
+        index = {"metadata": {}, "weight_map": dict.fromkeys(weights, name)}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        reference = find_model(str(folder))
+        seen.add(reference.weights)
+        heads.add(float(load_model(reference).weight.sum()))
+    save_file({key: each * 7 for key, each in weights.items()}, folder / "more" / "c.safetensors")
+    seen.add(find_model(str(folder)).weights)
+    assert (len(seen), len(heads)) == (4, 3)
+
+
+def test_shards_that_are_all_read_need_no_index_in_the_fingerprint(tiny, tmp_path):
+    from transformers import AutoModelForCausalLM
+
+    AutoModelForCausalLM.from_pretrained(tiny.model).save_pretrained(tmp_path / "m", max_shard_size="100KB")
+    index = tmp_path / "m" / "model.safetensors.index.json"
+    before = find_model(str(tmp_path / "m")).weights
+    index.write_text(json.dumps(json.loads(index.read_text()), indent=7))
+    assert find_model(str(tmp_path / "m")).weights == before
+
+
+def coded(tiny, folder: Path, module: str = "code.Model", config: str = "code.Config") -> Path:
+    shutil.copytree(tiny.model, folder)
+    (folder / "code.py").write_text(CODE)
+    content = json.loads((folder / "config.json").read_text()) | {"model_type": "novel", "architectures": ["Model"]}
+    content["auto_map"] = {"AutoConfig": config, "AutoModelForCausalLM": module}
+    (folder / "config.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_an_edit_of_trusted_code_gives_another_store(run, tiny, tmp_path):
+    folder = coded(tiny, tmp_path / "coded")
+    words = [folder, *tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3", "--json", "--trust-remote-code"]
+    first = json.loads(run("measure", *words).stdout)[0]["measurements"]
+    (folder / "code.py").write_text(
+        CODE + "    def __init__(self, config):\n        super().__init__(config)\n"
+        "        self.register_buffer('_', __import__('torch').ones(1), persistent=False)\n"
+        "        self.transformer.ln_f.register_forward_hook(lambda m, i, o: o + 1)\n"
+    )
+    assert json.loads(run("measure", *words).stdout)[0]["measurements"] != first
+
+
+def test_code_is_part_of_the_identity_only_where_it_is_trusted_and_named(tiny, tmp_path):
+    folder = coded(tiny, tmp_path / "coded")
+    assert "code" not in plan(tiny, tiny.model, trust_remote_code=True).identity
+    assert "code" not in plan(tiny, folder).identity
+    before = plan(tiny, folder, trust_remote_code=True).identity
+    assert before["code"]["model"].startswith("sha256:")
+    (folder / "parts").mkdir()
+    (folder / "parts" / "more.py").write_text("x = 1\n")
+    assert plan(tiny, folder, trust_remote_code=True).identity["code"] != before["code"]
+
+
+def test_code_of_another_repository_is_named_by_its_commit(hub, as_user, tiny, tmp_path):
+    commit = hub.add("owner/code", {"code.py": CODE.encode()})
+    folder = coded(tiny, tmp_path / "coded", "owner/code--code.Model", "owner/code--code.Config")
+    words = [folder, *tiny.words()[1:], "--max-chunks", 20, "--trust-remote-code"]
+    as_user("collect", *words, "--store", tmp_path / "a")
+    assert collapse.load(tmp_path / "a").identity["code"] == {"owner/code": f"commit:{commit}"}
+    hub.add("owner/code", {"code.py": CODE.encode() + b"# edited\n"})
+    refused = as_user("collect", *words, "--store", tmp_path / "a", ok=False)
+    assert "code.owner/code" in refused.stderr
+
+
+@pytest.mark.parametrize("given", [None, {"max_position_embeddings": 48}])
+def test_a_chunk_longer_than_the_models_limit_is_refused_before_anything_is_written(run, tiny, tmp_path, given):
+    limit = 64 if given is None else 48
+    words = [*tiny.words(), *(["--model-arg", "max_position_embeddings=48"] if given else [])]
+    words[words.index("--chunk-length") + 1] = str(limit + 1)
+    done = run("collect", *words, "--store", tmp_path / "s", ok=False)
+    assert done.returncode == 2
+    assert f"--chunk-length {limit + 1} is longer than the {limit} positions of " in done.stderr
+    assert done.stderr.endswith(f"model: give at most {limit}\n")
+    assert not (tmp_path / "s").exists()
+
+
+SECRETS = {
+    "proxies": {"https": "http://ann:hunter2@proxy.corp:3128"},
+    "extra_headers": {"X-Token": "hunter2"},
+    "api_key": "hunter2",
+    "hunter": ["hunter2"],
+}
+
+
+def test_secrets_in_arguments_are_recorded_as_hashes(run, tiny, tmp_path):
+    words = [*tiny.words(), "--max-chunks", 8, "--store", tmp_path / "s", "--model-arg=attn_implementation=eager"]
+    words += ["--model-arg", "proxies=" + json.dumps(SECRETS["proxies"]), "--model-arg=cache_dir=/home/ann/cache"]
+    words += ["--model-arg", "use_safetensors=true"]
+    run("collect", *words)
+    manifest = (tmp_path / "s" / "collapse.json").read_text()
+    assert "hunter2" not in manifest
+    assert "proxy.corp" not in manifest
+    recorded = json.loads(manifest)["identity"]["model_args"]
+    assert recorded["attn_implementation"] == "eager"
+    assert recorded["use_safetensors"] is True
+    command = json.loads(manifest)["provenance"]["command"]
+    for name in ("proxies", "cache_dir"):
+        assert f"{name}={recorded[name]}" in command
+    run("collect", *words)  # the same store is found again
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_changes_the_identity_without_being_in_it(tiny, name):
+    shown = plan(tiny, tiny.model, model_args={name: SECRETS[name]}).identity["model_args"][name]
+    assert shown.startswith("#")
+    assert len(shown) == 13
+
+
+@pytest.mark.parametrize("value", ["x.Q4_1.gguf", "/home/ann/x"], ids=["text", "path"])
+def test_harmless_arguments_keep_their_cache_keys(tiny, tmp_path, value):
+    from collapse.files import sha256_of
+    from collapse.provenance import shown_argument
+
+    expected = value if value[0] != "/" else f"x#{sha256_of(value)[:12]}"
+    assert shown_argument("gguf_file", value) == expected
+    for plain in (3, 0.5, True, None):
+        assert shown_argument("anything", plain) is plain
+
+
+def test_a_missing_home_is_no_traceback():
+    with pytest.raises(UsageError, match="no model, store or features file is called ~nosuchuser/x"):
+        find_model("~nosuchuser/x")

@@ -1,0 +1,209 @@
+"""What is loaded is what was named and hashed: every weight from the checkpoint, unchanged while it is read."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, GPTNeoConfig
+
+import collapse
+from collapse.errors import UsageError
+from collapse.models import load_model, load_tokenizer
+from collapse.references import find_model
+
+
+@pytest.fixture
+def copy(tiny, tmp_path) -> Path:
+    """The tiny model in a folder of the test's own."""
+    return Path(shutil.copytree(tiny.model, tmp_path / "copied"))
+
+
+def rewrite(folder: Path, change) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file(change({name: tensor.clone() for name, tensor in weights.items()}), folder / "model.safetensors")
+
+
+def refused(folder: Path, match: str, **options) -> str:
+    with pytest.raises(collapse.CollapseError, match=match) as error:
+        load_model(find_model(str(folder), model_args=options.get("model_args")), **options)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+@pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "pickle"])
+def test_renamed_weights_are_refused_by_name(copy, pickled):
+    rewrite(copy, lambda weights: {f"other.{name}": each for name, each in weights.items()})
+    if pickled:
+        torch.save(load_file(copy / "model.safetensors"), copy / "pytorch_model.bin")
+        (copy / "model.safetensors").unlink()
+    said = refused(copy, "copied: 31 weights of GPTNeoForCausalLM are missing from its checkpoint")
+    assert "lm_head.weight, transformer.h.0.attn.attention.k_proj.weight" in said
+    assert "and 28 more" in said
+    assert "it holds 30 that GPTNeoForCausalLM does not know (other.transformer.h.0.attn" in said
+
+
+def test_a_checkpoint_without_a_layer_is_refused(copy):
+    rewrite(copy, lambda weights: {name: each for name, each in weights.items() if ".h.1." not in name})
+    refused(copy, r"13 weights .* missing from its checkpoint \(transformer\.h\.1\.attn")
+
+
+def test_a_configuration_that_leaves_layers_out_is_refused(copy):
+    config = json.loads((copy / "config.json").read_text())
+    shorter = {"num_layers": 1, "attention_layers": ["global"], "attention_types": [[["global"], 1]]}
+    (copy / "config.json").write_text(json.dumps(config | shorter))
+    refused(copy, r"13 weights of layers that its config\.json leaves out \(transformer\.h\.1\.attn")
+
+
+def test_a_base_model_needs_its_head_unless_that_is_tied(tiny, tmp_path):
+    for tied in (True, False):
+        config = GPTNeoConfig.from_pretrained(tiny.model, tie_word_embeddings=tied)
+        AutoModelForCausalLM.from_config(config).transformer.save_pretrained(tmp_path / str(tied))
+    refused(tmp_path / "False", r"1 weights .* missing from its checkpoint \(lm_head\.weight\)")
+    loaded = load_model(find_model(str(tmp_path / "True")))
+    assert loaded.tied
+
+
+def test_weights_of_another_shape_are_refused_by_name(copy):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | {"vocab_size": 600}))
+    refused(copy, r"wte\.weight 512×48, not 600×48")
+
+
+def test_weights_that_the_model_does_not_need_are_no_error(copy):
+    def more(weights):
+        return weights | {"value_head.weight": torch.zeros(1, 48), "transformer.h.0.attn.attention.bias": torch.ones(1)}
+
+    expected = load_model(find_model(str(copy)))
+    rewrite(copy, more)
+    assert torch.equal(load_model(find_model(str(copy))).weight, expected.weight)
+
+
+def test_gguf_without_a_layer_is_refused(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    for name, layers in (("whole", 2), ("lacking", 1)):
+        (tmp_path / name).mkdir()
+        writer = gguf.GGUFWriter(tmp_path / name / "x.gguf", "llama")
+        writer.add_block_count(2)
+        writer.add_context_length(64)
+        writer.add_embedding_length(32)
+        writer.add_feed_forward_length(64)
+        writer.add_head_count(2)
+        writer.add_head_count_kv(2)
+        writer.add_rope_dimension_count(16)
+        writer.add_layer_norm_rms_eps(1e-5)
+        writer.add_vocab_size(40)
+        draw = torch.Generator().manual_seed(0)
+        sizes = {"token_embd": (40, 32), "output": (40, 32), "output_norm": (32,)}
+        for layer in range(layers):
+            square = dict.fromkeys((f"blk.{layer}.attn_{each}" for each in ("q", "k", "v", "output")), (32, 32))
+            sizes |= square | {f"blk.{layer}.ffn_gate": (64, 32), f"blk.{layer}.ffn_up": (64, 32)}
+            sizes |= {f"blk.{layer}.ffn_down": (32, 64)}
+            sizes |= {f"blk.{layer}.attn_norm": (32,), f"blk.{layer}.ffn_norm": (32,)}
+        for each, size in sizes.items():
+            writer.add_tensor(f"{each}.weight", torch.randn(size, generator=draw).numpy())
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    named = {"gguf_file": "x.gguf"}
+    assert load_model(find_model(str(tmp_path / "whole"), model_args=named), model_args=named).dim == 32
+    refused(tmp_path / "lacking", r"9 weights .* missing from its checkpoint \(model\.layers\.1\.", model_args=named)
+
+
+@pytest.mark.parametrize("which", ["weights", "tokenizer"])
+def test_files_replaced_after_they_were_hashed_are_refused(copy, which):
+    reference = find_model(str(copy))
+    name = "model.safetensors" if which == "weights" else "tokenizer_config.json"
+    if which == "weights":
+        rewrite(copy, lambda weights: {name: each + 1 for name, each in weights.items()})
+    else:
+        (copy / name).write_text(json.dumps(json.loads((copy / name).read_text()) | {"add_prefix_space": True}))
+    with pytest.raises(collapse.CollapseError, match="copied: its files changed while they were read"):
+        (load_model if which == "weights" else load_tokenizer)(reference)
+
+
+@pytest.mark.parametrize("content", ["same", "other"])
+def test_files_replaced_while_they_are_loaded_are_refused(copy, monkeypatch, content):
+    plain = AutoModelForCausalLM.from_pretrained
+
+    def replaced(*words, **options):
+        try:
+            return plain(*words, **options)
+        finally:
+            rewrite(copy, lambda weights: weights if content == "same" else {n: w + 1 for n, w in weights.items()})
+
+    reference = find_model(str(copy))
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", replaced)
+    with pytest.raises(collapse.CollapseError, match="copied: its files changed while they were read"):
+        load_model(reference)
+
+
+def test_a_file_overwritten_later_does_not_reach_the_model(tiny, tmp_path):
+    torch.manual_seed(0)
+    config = GPTNeoConfig.from_pretrained(tiny.model, hidden_size=256, vocab_size=6000)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "m")
+    loaded = load_model(find_model(str(tmp_path / "m")))
+    before = {name: each.clone() for name, each in loaded.model.named_parameters()}
+    with (tmp_path / "m" / "model.safetensors").open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(size // 3)
+        file.write(bytes(size - size // 3))
+    for name, each in loaded.model.named_parameters():
+        assert torch.equal(each, before[name]), name
+
+
+@pytest.mark.parametrize("name", ["output_loading_info", "ignore_mismatched_sizes", "state_dict", "_from_auto"])
+def test_arguments_that_would_change_what_loading_checks(tiny, tmp_path, name):
+    with pytest.raises(UsageError, match=f"--model-arg {name}=… is not taken: "):
+        collapse.collect(tiny.model, store=tmp_path / "s", model_args={name: True}, **tiny.options())
+
+
+@pytest.mark.parametrize("value", [float("nan"), torch.float32])
+def test_arguments_are_values_of_json(tiny, tmp_path, value):
+    with pytest.raises(UsageError, match="--model-arg attention_dropout=… must be a value of JSON"):
+        collapse.collect(tiny.model, model_args={"attention_dropout": value}, **tiny.options())
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"num_layers": 10**7},
+        {"attention_types": [[["global", "local"], 10**9]]},
+        {"num_layers": 10**9},
+        {"vocab_size": 10**9},
+        {"max_position_embeddings": 10**6},
+        {"hidden_size": 2**28},
+        {"num_layers": 4000, "attention_layers": ["global", "local"] * 2000},
+    ],
+)
+def test_a_configuration_far_larger_than_its_checkpoint(copy, odd):
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps(config | odd))
+    refused(copy, "copied: its config.json")
+
+
+def test_a_revision_of_a_folder_is_refused(tiny):
+    with pytest.raises(UsageError, match="is a folder of this machine, which has no revisions: leave out --revision"):
+        find_model(str(tiny.model), revision="v2")
+
+
+def test_an_adapter_is_refused(copy):
+    (copy / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/other"}))
+    refused(copy, "copied holds a PEFT adapter")
+
+
+@pytest.mark.parametrize("largest", [600, 10**9, 2**32 - 2])
+def test_sparse_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path, largest):
+    file = copy / "tokenizer.json"
+    content = json.loads(file.read_text())
+    letter = "a" if "a" in content["model"]["vocab"] else next(iter(content["model"]["vocab"]))
+    content["model"]["vocab"][letter] = largest
+    file.write_text(json.dumps(content))
+    far = f"its tokenizer.json has the token id {largest:,}, and ids must be below 10,000,000"
+    said = f"the text holds token id {largest:,}, but .* embeds 512 tokens" if largest == 600 else far
+    with pytest.raises(collapse.CollapseError, match=said):
+        collapse.collect(copy, store=tmp_path / "s", max_chunks=20, **tiny.options())

@@ -1,0 +1,174 @@
+"""Manifests: their bytes, what is refused when they are read, and identities compared field by field."""
+
+import json
+import re
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from collapse.errors import StoreError
+from collapse.files import sha256_of
+from collapse.manifest import INCOMING, MANIFEST, differences, is_store, now, read_manifest, render, sealed, spans
+
+GOLDEN = Path(__file__).parent / "golden" / "store-v1"
+
+
+@pytest.fixture
+def golden():
+    return json.loads((GOLDEN / MANIFEST).read_text())
+
+
+@pytest.fixture
+def store(tmp_path):
+    shutil.copy(GOLDEN / MANIFEST, tmp_path / MANIFEST)
+    return tmp_path
+
+
+def content(manifest):
+    return {key: value for key, value in manifest.items() if key not in ("digest", "checksum", "provenance")}
+
+
+def test_a_manifest_is_rendered_to_known_bytes():
+    made = sealed({"b": [1], "a": {}}, {"when": "now"})
+    assert made["digest"] == sha256_of({"a": {}, "b": [1]})
+    assert made["checksum"] == sha256_of({key: value for key, value in made.items() if key != "checksum"})
+    assert render({"b": [1], "a": {}}) == b'{\n "a": {},\n "b": [\n  1\n ]\n}\n'
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        render({"a": float("nan")})
+
+
+def test_a_manifest_is_read_as_it_was_written(store, golden):
+    assert read_manifest(store) == golden
+    assert is_store(store)
+    assert is_store(str(store))
+    (store / INCOMING).mkdir()
+    assert read_manifest(store) == golden
+    other = sealed(content(golden), {"when": "later"})
+    (store / INCOMING / MANIFEST).write_bytes(render(other))
+    assert read_manifest(store) == other  # complete, and not moved up yet
+    (store / MANIFEST).unlink()
+    assert is_store(store)
+    (store / INCOMING / MANIFEST).unlink()
+    assert not is_store(store)
+
+
+def test_a_manifest_that_moves_up_while_it_is_read_is_read_where_it_is(store, golden, monkeypatch):
+    from collapse import manifest
+
+    gone = store / INCOMING / MANIFEST  # it was there when it was looked for
+    monkeypatch.setattr(manifest, "manifest_file", lambda path: gone)
+    assert read_manifest(store) == golden
+    (store / INCOMING).mkdir()
+    (store / INCOMING / MANIFEST).write_text("damaged")
+    with pytest.raises(StoreError, match=r"collapse-new/collapse\.json was altered"):
+        read_manifest(store)
+    monkeypatch.undo()
+    (store / INCOMING / MANIFEST).unlink()
+    (store / MANIFEST).write_text("damaged")
+    with pytest.raises(StoreError, match=r"collapse\.json was altered"):
+        read_manifest(store)
+
+
+def test_where_there_is_none_it_is_said_why(tmp_path):
+    with pytest.raises(StoreError, match=r"there is no store in .* \(no collapse\.json\)"):
+        read_manifest(tmp_path)
+    (tmp_path / "partial").mkdir()
+    with pytest.raises(StoreError, match="there is no store in"):
+        read_manifest(tmp_path)
+    (tmp_path / "partial" / "state.json").write_text("{}")
+    with pytest.raises(StoreError, match="is being collected, or was interrupted"):
+        read_manifest(tmp_path)
+
+
+OTHERS = {
+    "another format": (lambda m: m.update(format="other"), "is no manifest of a collapse store"),
+    "a version in words": (lambda m: m.update(version="1"), "is no manifest of a collapse store"),
+    "version 0": (lambda m: m.update(version=0), "is no manifest of a collapse store"),
+    "a newer version": (lambda m: m.update(version=2), "is of store format 2, and this collapse reads up to 1: pip"),
+    "no version": (lambda m: m.pop("version"), "was altered or is damaged"),
+    "no files": (lambda m: m.pop("files"), "cannot be used: it is no manifest of a store"),
+    "a name outside": (lambda m: m["files"].update({"../x": m["files"]["top/train.safetensors"]}), "outside the store"),
+    "a size that is none": (lambda m: m["files"]["top/train.safetensors"].update(size=-1), "cannot be used: it is no"),
+    "slices too many": (lambda m: m["coverage"]["train"].update(slices=11), "cannot be used: its coverage of train"),
+    "a large integer": (lambda m: m["model"].update(family=1 << 63), "cannot be used: it holds an integer of more"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_sealed_manifest_of_something_else_is_refused(store, golden, name):
+    change, said = OTHERS[name]
+    change(golden)
+    (store / MANIFEST).write_bytes(render(sealed(content(golden), golden["provenance"])))
+    with pytest.raises(StoreError, match=said):
+        read_manifest(store)
+
+
+def damaged(golden):
+    """Manifests that are not what was sealed."""
+    yield render(golden | {"digest": sha256_of(1)})
+    inner = {**golden, "digest": sha256_of(1)}
+    yield render(inner | {"checksum": sha256_of({key: value for key, value in inner.items() if key != "checksum"})})
+    yield render(golden | {"checksum": sha256_of(1)})
+    yield render(golden | {"provenance": {"command": "another"}})
+    yield render(golden | {"model": {"name": "another"}})
+    yield render({key: value for key, value in golden.items() if key != "checksum"})
+    yield render({key: value for key, value in golden.items() if key != "digest"})
+    yield render(golden)[:-1]
+    yield render(golden) + b"\n"
+    yield json.dumps(golden, sort_keys=True).encode()
+    yield json.dumps({key: golden[key] for key in sorted(golden, reverse=True)}, indent=1).encode() + b"\n"
+    yield render(golden).replace(b'"version": 1', b'"version": NaN')
+    yield render(golden).replace(b'"version": 1', b'"version": 1, "of": NaN')
+    yield b"[]"
+    yield b"{"
+    yield b""
+
+
+def test_what_is_not_what_was_sealed_is_refused(store, golden):
+    for data in damaged(golden):
+        (store / MANIFEST).write_bytes(data)
+        with pytest.raises(StoreError, match=r"collapse\.json (was altered or is damaged|is no manifest)"):
+            read_manifest(store)
+
+
+def test_a_manifest_has_at_most_16_mebibytes(store):
+    for size, said in (((1 << 24) + 1, "is no manifest of a collapse store: it is too large"), (1 << 24, "altered")):
+        (store / MANIFEST).write_bytes(b" " * size)
+        with pytest.raises(StoreError, match=said):
+            read_manifest(store)
+
+
+def test_differences_name_each_field_with_both_values():
+    long = "x" * 61
+    for mine, theirs, expected in (
+        ({}, {}, []),
+        ({"a": 1}, {"a": 1, "b": None}, []),  # a field that an earlier version did not have
+        ({"a": 1}, {"a": True}, ["a: 1 and true"]),
+        ({"a": 1}, {"a": 1.0}, ["a: 1 and 1.0"]),
+        ({"a": 1}, {"a": "1"}, ["a: 1 and 1"]),
+        ({"b": 1, "a": None}, {"b": 2, "a": [1]}, ["a: null and [1]", "b: 1 and 2"]),
+        ({"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 2, "d": 3}}}, ["a.b.c: 1 and 2", "a.b.d: null and 3"]),
+        ({"a": {"b": 1}}, {"a": None}, ['a: {"b": 1} and null']),
+        ({"a": None}, {"a": {}}, ["a: null and {}"]),
+        ({"a": [1, 2]}, {"a": [2, 1]}, ["a: [1, 2] and [2, 1]"]),
+        ({"a": long}, {"a": long[1:]}, [f"a: {'x' * 12}… and {'x' * 60}"]),
+        ({"a": f"{long} "}, {"a": None}, [f"a: {long}  and null"]),
+    ):
+        assert differences(mine, theirs) == expected
+
+
+def test_slices_are_told_from_1():
+    for done, expected in (
+        ([], "none"),
+        ([[0, 1]], "1"),
+        ([[0, 2]], "1–2"),
+        ([[0, 4], [6, 7], [8, 10]], "1–4, 7, 9–10"),
+    ):
+        assert spans(done) == expected
+
+
+def test_times_are_utc_to_the_second():
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", now())
+    assert abs((datetime.fromisoformat(now()) - datetime.now(UTC)).total_seconds()) < 5

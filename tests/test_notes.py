@@ -1,0 +1,170 @@
+"""What measuring says beside its numbers: notes and exclusions, of classes and of pairs, each where it belongs."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+import collapse
+from collapse import EmbeddingStatistics, plugin_manager
+from collapse.testing import tiny_statistics
+
+PLUGIN = """
+from collapse import CoV, LogMeanExp, Mean, MeanLog, Noted, Std, class_metric, hookimpl, metric, pair_metric
+import torch
+
+MEASURES = [
+    Mean("{0}.mean", towards=float("inf")), Std("{0}.std", times=lambda s: 2), CoV("{0}.cov"), MeanLog("{0}.log"),
+    LogMeanExp("{0}.exp", exponent=lambda classes, dim: dim), LogMeanExp("{0}.none", exponent=lambda classes, dim: 0.0),
+]
+
+def measures(name):
+    import dataclasses
+    return [dataclasses.replace(each, name=each.name.format(name)) for each in MEASURES]
+
+@class_metric(needs=["variances"], measures=measures("c"))
+def of_classes(s): return s.variances
+
+@pair_metric(needs=["variances"], over="all", measures=measures("p"))
+def of_pairs(pair): return pair.variance_sum
+
+@metric("s.noted", needs=["means"])
+def noted(s): return Noted(float(s.counts.sum()), "why", "odd")
+
+@metric("s.whole", needs=["counts"])
+def whole(s): return int(s.counts.sum())
+
+@metric("s.nothing", needs=["counts"])
+def nothing(s): return None
+
+@metric("s.infinite", needs=["counts"], towards=float("inf"))
+def infinite(s): return float("inf")
+
+@metric("s.minus", needs=["counts"], towards=float("inf"))
+def minus(s): return -float("inf")
+
+@pair_metric(needs=["means"], over="all", measures=[Mean("q.single")])
+def single(pair): return pair.gram.float() * 0 + 3
+
+@hookimpl
+def collapse_metrics(): return [of_classes, of_pairs, noted, whole, nothing, infinite, minus, single]
+"""
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(plugin_manager, "_extra", [])
+    (tmp_path / "noting.py").write_text(PLUGIN)
+    plugin_manager.add_plugins([str(tmp_path / "noting.py")])
+
+    def measured(s, *metrics):
+        row = collapse.measure(s, metrics=metrics)
+        return row, {(note.measurement, note.kind): note.text for note in row.notes}
+
+    yield measured
+    plugin_manager.plugins.cache_clear()
+
+
+def of_variances(*variances):
+    return EmbeddingStatistics(
+        classes=torch.arange(len(variances)),
+        counts=torch.full((len(variances),), 2),
+        means=torch.randn(len(variances), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64),
+        variances=torch.tensor(variances, dtype=torch.float64),
+    )
+
+
+def test_values_of_classes_and_of_pairs_are_reduced_alike(measured):
+    variances = torch.tensor([0.0, 0.0, 1.0, 2.0, 4.0]).double()
+    row, notes = measured(of_variances(*variances.tolist()), "c", "p")
+    i, j = torch.triu_indices(5, 5, 1)
+    for name, values, zeros in (("c", variances, 2), ("p", variances[i] + variances[j], 1)):
+        mean, std = float(values.mean()), float(values.std(correction=0))
+        expected = {
+            "mean": mean,
+            "std": 2 * std,
+            "cov": std / mean,
+            "log": float(values[values > 0].log().mean()),
+            "exp": math.log(float((2 * values).exp().mean())) / 2,
+        }
+        for key, value in expected.items():
+            assert row.measurements[f"{name}.{key}"] == pytest.approx(value, rel=1e-12), key
+        assert row.measurements[f"{name}.none"] is None
+        assert notes[f"{name}.none", "not_finite"] == "came out as nan"
+        assert row.excluded[f"{name}.log"] == zeros
+    assert len(row.excluded) == len(notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("variances", "kind"),
+    [
+        ((1.0, -1.0), "zero"),
+        ((1.0, -0.961), "near_zero_mean"),
+        ((1.0, -0.960), None),
+        ((-1.0, 0.961), "near_zero_mean"),
+    ],
+)
+def test_a_cov_about_a_mean_near_zero_is_noted(measured, variances, kind):
+    row, notes = measured(of_variances(*variances), "c.cov", "c.mean", "c.std")
+    assert list(notes) == ([("c.cov", kind)] if kind else [])
+    assert (row.measurements["c.cov"] is None) == (kind == "zero")
+    four = of_variances(variances[0] * 2, 0.0, variances[1] * 2)  # of pairs: 2a, 2a + 2b, 2b
+    row, notes = measured(four, "p.cov", "p.mean")
+    if kind == "zero":
+        assert list(notes) == [("p.cov", "zero")]
+        assert row.measurements["p.cov"] is None
+
+
+def test_numbers_and_notes_of_scalars(measured):
+    row, notes = measured(tiny_statistics(), "s", "q")
+    values = row.measurements
+    assert values == {
+        "s.noted": 8.0,
+        "s.whole": 8,
+        "s.nothing": None,
+        "s.infinite": math.inf,
+        "s.minus": None,
+        "q.single": 3.0,
+    }
+    assert isinstance(values["s.whole"], int)
+    assert notes.pop(("s.noted", "odd")) == "why"
+    assert notes.pop(("s.minus", "not_finite")) == "came out as -inf"
+    assert "returned float32, taken as float64" in notes.pop(("q.single", "cast"))
+    assert notes == {}
+    assert (row.classes, row.dim, row.samples, row.min_count) == (3, 2, 8, 1)
+
+
+def test_classes_of_one_sample_are_noted_where_variances_count(measured):
+    s = replace(tiny_statistics(), counts=torch.tensor([4, 1, 2]))
+    row, notes = measured(s, "nc1.cdnv", "nc2.norm", "nc1.trace_ratio", "nc1.covariance_ratio")
+    said = "1 of 3 classes (33.3%) have one sample, hence variance 0: rare classes look collapsed (see --min-count)"
+    assert {key for key in notes if key[1] == "singletons"} == {
+        ("nc1.cdnv", "singletons"),
+        ("nc1.trace_ratio", "singletons"),
+    }
+    assert notes["nc1.cdnv", "singletons"] == said
+    assert row.measurements["nc1.covariance_ratio"] is None  # of other counts
+    _, none = measured(tiny_statistics(), "nc1.cdnv")
+    assert none == {}
+
+
+def test_close_and_rounded_pairs_are_counted_in_words(measured):
+    means = torch.tensor([[1.0, 0], [1.0, 1e-9], [1.0, 3e-9], [-1, 3]], dtype=torch.float64)
+    s = replace(of_variances(1.0, 1.0, 1.0, 1.0), means=means)
+    _, notes = measured(s, "nc1.cdnv", "gnc2.distance")
+    assert notes == {("nc1.cdnv", "close"): "3 pairs of means are closer than the rounding of float32 embeddings"}
+    _, notes = measured(replace(s, means=means[[0, 0, 1, 3]]), "nc1.cdnv")
+    assert notes == {("nc1.cdnv", "close"): "2 pairs of means are closer than the rounding of float32 embeddings"}
+
+
+def test_lacking_what_is_needed_says_so(measured):
+    row, notes = measured(of_variances(1.0, 2.0, 3.0), "nc3.dot", "nc1.covariance_ratio", "nc2.norm")
+    assert {name for name, value in row.measurements.items() if value is None} == {"nc3.dot", "nc1.covariance_ratio"}
+    assert notes["nc3.dot", "missing"] == "no classifier in these statistics"
+    with pytest.raises(collapse.CollapseError, match=r"nc3\.dot cannot be had: no classifier"):
+        collapse.vectors(of_variances(1.0, 2.0), "nc3.dot")
+    with pytest.raises(collapse.CollapseError, match=r"nc1\.trace_ratio is one number, not one a class"):
+        collapse.vectors(of_variances(1.0, 2.0), "nc1.trace_ratio")
+    ids, values = collapse.vectors(of_variances(1.0, 2.0), "variances")
+    assert (ids.tolist(), values.tolist()) == ([0, 1], [1.0, 2.0])

@@ -1,0 +1,213 @@
+"""--recollect replaces a store only when the new one is complete; folders with other things are left alone."""
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import collapse
+from collapse import places
+from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.manifest import INCOMING, MANIFEST
+from collapse.store import Store
+
+
+class Stopped(Exception):
+    """Ends a collection as a kill would, between two batches."""
+
+
+def stop_at(phase, chunk):
+    def report(what, done, total, note=""):
+        if what == f"collecting {phase}" and done >= chunk:
+            raise Stopped
+
+    return report
+
+
+class Budget:
+    """So many changes of a folder may be made; before the next one the process dies."""
+
+    def __init__(self, steps):
+        self.steps = steps
+
+    def dying(self, function):
+        def counted(*words, **more):
+            if self.steps == 0:
+                raise Stopped
+            self.steps -= 1
+            return function(*words, **more)
+
+        return counted
+
+
+def content(folder):
+    return {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.fixture(scope="module")
+def options(tiny):
+    return {**tiny.options(), "max_chunks": 60}
+
+
+@pytest.fixture(scope="module")
+def made(tiny, options, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made") / "store"
+    return collapse.collect(tiny.model, store=folder, without=["covariance"], **options)
+
+
+@pytest.fixture
+def store(made, tmp_path):
+    return Path(shutil.copytree(made.path, tmp_path / "store"))
+
+
+def test_what_fails_leaves_the_old_store(tiny, options, store):
+    before = content(store)
+    with pytest.raises(UsageError):
+        collapse.collect(tiny.model, store=store, device="cdua", recollect=True, **options)
+    assert content(store) == before
+    assert {each.name for each in store.iterdir()} == {MANIFEST, "top"}
+
+
+def test_it_is_resumed_and_then_takes_the_place(tiny, options, store, caplog):
+    old = content(store)
+    for phase in ("train", "validation"):
+        with pytest.raises(Stopped):
+            collapse.collect(tiny.model, store=store, recollect=True, progress=stop_at(phase, 30), **options)
+        assert {name: data for name, data in content(store).items() if name in old} == old
+        assert Store.load(store).check().state == "complete"
+    caplog.set_level("INFO")
+    new = collapse.collect(tiny.model, store=store, recollect=True, **options)
+    assert any("going on after slice" in each for each in caplog.messages)
+    assert new.state == "complete"
+    assert "covariance" in new.manifest["statistics"]
+    assert not new.verify()
+    assert {each.name for each in store.iterdir()} == {MANIFEST, "top"}
+
+
+def test_the_cached_store_is_kept_too(tiny, options, own_home):
+    first = collapse.collect(tiny.model, **options)
+    before = content(first.path)
+    with pytest.raises(UsageError):
+        collapse.collect(tiny.model, device="cdua", recollect=True, **options)
+    assert content(first.path) == before
+    (first.path / MANIFEST).write_text("{}")  # damaged: the cache knows what it is of
+    assert collapse.collect(tiny.model, recollect=True, **options).digest == first.digest
+
+
+def test_a_store_of_something_else_is_not_replaced(tiny, options, store):
+    before = content(store)
+    for other, said in (
+        ({"text": str(tiny.validation)}, r"corpus\.sha256"),
+        ({"validation_text": None}, "validation"),
+        ({"dtype": "bfloat16"}, "dtype: float32 and bfloat16"),
+        ({"part": (1, 3)}, "slices: all and part 1/3"),
+    ):
+        with pytest.raises(StoreError, match=rf"{said}.*choose another --store, or delete it"):
+            collapse.collect(tiny.model, store=store, recollect=True, **options | other)
+    with pytest.raises(UsageError, match="no corpus"):
+        collapse.collect(tiny.model, store=store, recollect=True)
+    assert content(store) == before
+
+
+def test_killed_at_any_file_of_the_replacement_either_store_is_whole(tiny, options, store, tmp_path, monkeypatch):
+    """The process dies before each change of the folder in turn; nothing but whole stores is ever there."""
+    new = collapse.collect(tiny.model, store=tmp_path / "new", **options)
+    old = Store.load(store)
+    seen = set()
+    for step in range(40):
+        folder = Path(shutil.copytree(store, tmp_path / f"{step}"))
+        shutil.copytree(tmp_path / "new", folder / places.RECOLLECTED)
+        left = Budget(step)
+        with monkeypatch.context() as patch, suppress(Stopped):
+            for module, name in ((Path, "replace"), (Path, "rename"), (Path, "unlink"), (os, "rmdir")):
+                patch.setattr(module, name, left.dying(getattr(module, name)))
+            places.replace(folder)
+        there = Store.load(folder)
+        assert there.digest in (old.digest, new.digest)
+        assert there.verify() == []
+        assert there.statistics().n_classes
+        seen.add(there.digest)
+        places.settle(folder)
+        assert Store.load(folder).digest == there.digest
+        assert not (folder / INCOMING).exists()
+        if left.steps:
+            break
+    assert left.steps
+    assert len(seen) == 2
+
+
+def test_a_validation_added_to_parts_is_never_half_there(tiny, options, tmp_path, monkeypatch):
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options | {"validation_text": None})
+    collapse.collect(tiny.model, store=store.path, part=(1, 2), **options)
+    real = Path.replace
+
+    def dying(self, target):
+        if Path(target).name == "validation.safetensors" and INCOMING not in Path(target).parts:
+            raise Stopped
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", dying)
+    with pytest.raises(Stopped):
+        collapse.collect(tiny.model, store=store.path, part=(2, 2), **options)
+    monkeypatch.setattr(Path, "replace", real)
+    assert Store.load(store.path).check().state == "complete"
+    done = collapse.collect(tiny.model, store=store.path, part=(2, 2), **options)
+    assert done.state == "complete"
+    assert {each.name for each in store.path.iterdir()} == {MANIFEST, "top"}
+
+
+@pytest.mark.parametrize("file", ["top/weights.safetensors", "partial/notes.txt", "partial/a.safetensors", "notes.txt"])
+def test_folders_with_other_things_are_refused_by_every_command_that_writes(tiny, options, made, tmp_path, file):
+    from safetensors.torch import save_file
+
+    from collapse.testing import random_features
+
+    folder = tmp_path / "mine"
+    (folder / file).parent.mkdir(parents=True)
+    (folder / file).write_text("precious")
+    save_file(random_features(5, 3, 40), tmp_path / "f.safetensors")
+    for command in (
+        lambda: collapse.collect(tiny.model, store=folder, **options),
+        lambda: collapse.collect(tiny.model, store=folder, recollect=True, **options),
+        lambda: collapse.collect(tmp_path / "f.safetensors", store=folder),
+        lambda: collapse.merge([made], store=folder),
+    ):
+        with pytest.raises(StoreError, match=f"{folder} holds other things than a store \\({file}|{file[:3]}"):
+            command()
+    assert {str(each) for each in content(folder)} == {file}
+
+
+def test_pull_refuses_such_a_folder(hub, as_user, made, tmp_path):
+    files = {f"collapse/x/{name}": data for name, data in content(made.path).items()}
+    hub.add("owner/stats", {str(name): data for name, data in files.items()})
+    (tmp_path / "mine" / "top").mkdir(parents=True)
+    (tmp_path / "mine" / "top" / "mine.safetensors").write_text("precious")
+    told = as_user("pull", "owner/stats", "--store", tmp_path / "mine", ok=False)
+    assert told.returncode == 1
+    assert "holds other things than a store (top/mine.safetensors)" in told.stderr
+    assert [str(each) for each in content(tmp_path / "mine")] == ["top/mine.safetensors"]
+
+
+def test_beside_a_store_other_files_stay(tiny, options, store):
+    (store / "notes.txt").write_text("mine")
+    (store / "top" / "mine.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"does not name \(top/mine\.txt\): move them away"):
+        collapse.collect(tiny.model, store=store, recollect=True, **options)
+    (store / "top" / "mine.txt").unlink()
+    collapse.collect(tiny.model, store=store, recollect=True, **options)
+    assert (store / "notes.txt").read_text() == "mine"
+
+
+def test_a_collection_that_never_began_leaves_no_folder(tiny, options, tmp_path):
+    for wrong in ({"device": "cdua"}, {"text": str(tmp_path / "none.jsonl")}):
+        with pytest.raises(CollapseError):
+            collapse.collect(tiny.model, store=tmp_path / "a" / "b", **options | wrong)
+        assert not (tmp_path / "a").exists()
+    with pytest.raises(Stopped):
+        collapse.collect(tiny.model, store=tmp_path / "a" / "b", progress=stop_at("train", 1), **options)
+    assert not (tmp_path / "a").exists()
+    with pytest.raises(Stopped):  # a finished slice is kept
+        collapse.collect(tiny.model, store=tmp_path / "a" / "b", progress=stop_at("train", 9), **options)
+    assert (tmp_path / "a" / "b" / "partial" / "state.json").exists()

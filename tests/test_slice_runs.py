@@ -1,0 +1,216 @@
+"""Slices through a model that records what it is given: every chunk once and in order, whatever happens in between."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from collapse.errors import CollapseError
+from collapse.finite import NotFinite
+from collapse.models import LanguageModel
+from collapse.packing import Chunks
+from collapse.partial import Partial, Progress
+from collapse.slices import Slices, run_slices, samples
+
+LENGTH = 4  # T
+SPANS = [(1, 0, 2), (2, 3, 5), (3, 6, 8), (4, 9, 10)]  # of slices of 3 chunks
+
+
+def text(chunks: int) -> Chunks:
+    """Chunk k holds 10 k, 10 k + 1, and so on."""
+    return Chunks((10 * np.arange(chunks)[:, None] + np.arange(LENGTH)).astype("<i4"))
+
+
+class Recorder(LanguageModel):
+    """Notes the chunks of each batch; memory is out above ``fits`` of them."""
+
+    def embeddings(self, tokens_BT):
+        if len(tokens_BT) > self.model["fits"]:
+            raise self.model["error"]
+        self.model["seen"].append((tokens_BT[:, 0] // 10).tolist())
+        return tokens_BT.unsqueeze(2).float()
+
+
+def recorder(fits=10**9, error=None) -> Recorder:
+    return Recorder({"fits": fits, "error": error or MemoryError(), "seen": []}, torch.zeros(1, 1), None, 1, "none")
+
+
+def run(slices, model, folder, place=None, add=None, told=None) -> int:
+    counted = torch.zeros(1)
+
+    def count(h_BTd, tokens_BT):
+        counted.add_(len(tokens_BT))
+
+    return run_slices(
+        slices=slices,
+        model=model,
+        place=place,
+        add=add or count,
+        state=lambda: {"counted": counted},
+        partial=Partial(folder),
+        about=lambda: {"identity": {"a": 1}, "means": None},
+        report=told,
+    )
+
+
+@pytest.mark.parametrize(
+    ("chunks", "batch_size", "part", "expected"),
+    [
+        (40, 2, None, (2, 0, 20, 2)),
+        (40, 1, None, (2, 0, 20, 1)),
+        (40, 7, None, (2, 0, 20, 2)),
+        (40, "auto", None, (2, 0, 20, 2)),
+        (39, 2, (2, 3), (2, 6, 13, 2)),
+        (41, 2, (3, 3), (2, 14, 21, 2)),
+        (1, "auto", None, (1, 0, 1, 1)),
+    ],
+)
+def test_a_text_is_cut_whatever_the_batch_size(chunks, batch_size, part, expected):
+    slices = Slices.cut(phase="train", chunks=text(chunks), batch_size=batch_size, part=part, device="cpu")
+    assert (slices.length, slices.start, slices.stop, slices.first_batch) == expected
+    assert slices.first_chunk == expected[0] * expected[1]
+    number = -(-chunks // slices.length)
+    assert slices.coverage([[0, 1]]) == {
+        "chunks": chunks,
+        "slice_chunks": slices.length,
+        "slices": number,
+        "done": [[0, 1]],
+    }
+
+
+def test_long_texts_begin_with_small_batches_on_a_cpu():
+    chunks = Chunks(np.zeros((10_000, 512), dtype="<i4"))
+    for device, expected in (("cpu", 4), ("cuda", 32)):
+        assert Slices.cut("train", chunks, batch_size="auto", part=None, device=device).first_batch == expected
+
+
+def test_tokens_are_those_of_the_chunks():
+    slices = Slices("train", text(9), 2, 0, 5, 1)
+    tokens = slices.tokens(3, 5)
+    assert tokens.dtype == torch.int64
+    assert tokens.tolist() == [[30, 31, 32, 33], [40, 41, 42, 43]]
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3])
+@pytest.mark.parametrize(("start", "stop"), [(0, 4), (1, 3), (3, 4)])
+def test_every_chunk_goes_through_once_and_no_batch_crosses_a_slice(tmp_path, batch, start, stop):
+    slices, model, told = Slices("train", text(11), 3, start, stop, batch), recorder(), []
+    assert run(slices, model, tmp_path, told=lambda *words: told.append(words)) == batch
+    seen = model.model["seen"]
+    chunks = list(range(3 * start, min(3 * stop, 11)))
+    assert [each for some in seen for each in some] == chunks
+    for some in seen:
+        assert len(some) <= batch
+        assert len({each // 3 for each in some}) == 1
+    assert sum(len(some) < batch for some in seen) <= stop - start  # only at the end of a slice
+    done = np.cumsum([len(some) for some in seen]).tolist()
+    assert told == [("collecting train", each, len(chunks)) for each in done]
+    state = json.loads((tmp_path / "partial" / "state.json").read_text())
+    assert {name: state[name] for name in ("start", "done", "stop", "chunks", "slice_chunks", "first_batch")} == {
+        "start": start,
+        "done": stop,
+        "stop": stop,
+        "chunks": 11,
+        "slice_chunks": 3,
+        "first_batch": batch,
+    }
+    assert state["identity"] == {"a": 1}
+    assert Partial(tmp_path).tensors(Partial(tmp_path).read())["counted"].item() == len(chunks)
+
+
+def test_the_state_is_written_after_each_slice_and_gone_on_with(tmp_path, caplog):
+    slices, written = Slices("train", text(11), 3, 0, 4, 2), []
+    caplog.set_level("INFO", logger="collapse")
+
+    def add(h_BTd, tokens_BT):
+        state = Partial(tmp_path).read()
+        written.append((int(tokens_BT[0, 0]) // 10, state.done, state.file))
+        if len(written) == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(slices, recorder(), tmp_path, add=add)
+    assert written == [
+        *((0, 0, ""), (2, 0, "")),
+        *((3, 1, "train-1-1.safetensors"), (5, 1, "train-1-1.safetensors")),
+        *((6, 2, "train-1-2.safetensors"), (8, 2, "train-1-2.safetensors")),
+    ]
+    model = recorder()
+    run(slices, model, tmp_path, Partial(tmp_path).read())
+    assert model.model["seen"] == [[6, 7], [8], [9, 10]]
+    said = [each.rpartition(", ")[0] for each in caplog.messages if " tokens/s" in each]
+    assert said == [f"train: slice {n} of 4 done, chunks {low}–{high}" for n, low, high in SPANS]
+    assert {file.name for file in (tmp_path / "partial").iterdir()} == {"state.json", "train-1-4.safetensors"}
+
+
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 GB")],
+)
+def test_where_memory_runs_out_batches_are_halved_and_no_chunk_is_lost(tmp_path, caplog, error):
+    slices, model = Slices("train", text(17), 8, 0, 3, 8), recorder(3, error)
+    assert run(slices, model, tmp_path) == 2
+    assert [each for some in model.model["seen"] for each in some] == list(range(17))
+    assert [each for each in caplog.messages if "memory ran out" in each] == [
+        "memory ran out: going on with batches of 4 chunks",
+        "memory ran out: going on with batches of 2 chunks",
+    ]
+    assert Partial(tmp_path).read().batch_size == 2
+    narrow = recorder(1, error)
+    assert run(slices, narrow, tmp_path) == 1
+    assert narrow.model["seen"] == [[chunk] for chunk in range(17)]
+    with pytest.raises(CollapseError, match="memory ran out with a single chunk"):
+        run(slices, recorder(0, error), tmp_path)
+
+
+def test_other_errors_of_a_model_are_its_own(tmp_path):
+    with pytest.raises(RuntimeError, match="shapes"):
+        run(Slices("train", text(5), 2, 0, 3, 2), recorder(1, RuntimeError("shapes")), tmp_path)
+
+
+def test_what_is_not_finite_is_named_by_its_chunk_and_sample(tmp_path):
+    def add(h_BTd, tokens_BT):
+        if 7 in (tokens_BT[:, 0] // 10).tolist():
+            raise NotFinite(5, "NaN")
+
+    with pytest.raises(CollapseError, match="the embedding of sample 2 of validation chunk 7 is NaN: nothing"):
+        run(Slices("validation", text(11), 4, 0, 3, 2), recorder(), tmp_path, add=add)
+
+
+def test_a_sample_is_a_position_and_the_token_behind_it():
+    h = torch.arange(24.0).reshape(2, 4, 3)
+    tokens = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
+    rows, labels = samples(h, tokens)
+    assert labels.tolist() == [2, 3, 4, 6, 7, 8]
+    assert rows.tolist() == [h[k, t].tolist() for k in range(2) for t in range(3)]
+
+
+def test_labels_are_those_of_the_slices_that_are_done():
+    tokens = np.random.default_rng(0).integers(0, 30, (11, 5)).astype("<i4")
+    for start in (0, 1):
+        slices = Slices("train", Chunks(tokens), 3, start, 4, 2)
+        for done in range(start + 1, 5):
+            classes, counts = np.unique(tokens[3 * start : 3 * done, 1:], return_counts=True)
+            found = torch.from_numpy(classes).long(), torch.from_numpy(counts).long()
+            assert slices.have_labels(done, *found)
+            for other in {*range(start, 5)} - {done}:
+                assert not slices.have_labels(other, *found)
+            more = torch.cat([found[0], torch.tensor([99])]), torch.cat([found[1], torch.tensor([0])])
+            assert slices.have_labels(done, *more)  # a class that is never a label, as predictions have
+            assert not slices.have_labels(done, found[0], found[1] + (torch.arange(len(counts)) == 0))
+
+
+def progress(**other) -> Progress:
+    known = {"phase": "train", "start": 0, "done": 2, "stop": 4, "batch_size": 2, "identity": {"a": 1}, "means": None}
+    return Progress(**{**known, "file": "train-1-2.safetensors", "entry": {}, **other})
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "asked", "first_batch", "expected"),
+    [(1, 2, 2, 1), (2, 2, None, 2), (1, 3, None, 1), (1, 3, 2, 3), (9, 2, 2, 3), (9, 2, None, 3)],
+)
+def test_a_resumed_run_keeps_the_batch_size_that_memory_allowed(tmp_path, batch_size, asked, first_batch, expected):
+    slices, model = Slices("train", text(11), 3, 0, 4, asked), recorder()
+    assert run(slices, model, tmp_path, progress(batch_size=batch_size, first_batch=first_batch)) == expected
+    assert model.model["seen"][0] == list(range(6, 6 + expected))

@@ -1,0 +1,170 @@
+"""A plugin's statistic that fails costs itself only; what it cannot keep, or another one filled, is never read."""
+
+import pytest
+
+import collapse
+from collapse import plugin_manager
+from collapse.plugin_manager import add_plugins
+
+PLUGIN = """
+import torch
+from collapse import Statistic, hookimpl, metric
+
+class Samples(Statistic):
+    name = "{name}"
+    version = {version}
+    def __init__(self):
+        self.total = torch.zeros(1, dtype=torch.int64)
+        {init}
+    def update(self, batch):
+        self.total = batch.counts.sum().reshape(1)
+        {update}
+    def merge(self, other, mine, theirs):
+        self.total = self.total + other.total
+        {merge}
+
+@metric("{name}.total", needs=["{name}"])
+def total(s):
+    "Samples."
+    return s.statistic("{name}")["total"].sum()
+
+@hookimpl
+def collapse_statistics():
+    return [Samples]
+
+@hookimpl
+def collapse_metrics():
+    return [total]
+"""
+
+
+class Stopped(Exception):
+    """Ends a collection as a kill would, between two batches."""
+
+
+def stop_at(chunk):
+    def report(what, done, total, note=""):
+        if what == "collecting train" and done >= chunk:
+            raise Stopped
+
+    return report
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Install one plugin, in the place of the one before."""
+    monkeypatch.setattr(plugin_manager, "_extra", [])
+
+    def install(file="mine.py", name="mine", version=1, init="", update="", merge=""):
+        text = PLUGIN.format(name=name, version=version, init=init, update=update, merge=merge)
+        (tmp_path / file).write_text(text)
+        plugin_manager._extra.clear()
+        add_plugins([str(tmp_path / file)])
+
+    def uninstall():
+        plugin_manager._extra.clear()
+        plugin_manager.plugins.cache_clear()
+
+    install.nothing = uninstall
+    yield install
+    uninstall()
+
+
+@pytest.fixture
+def options(tiny):
+    return {**tiny.options(), "max_chunks": 40}
+
+
+BAD = {
+    "init": {"init": "raise ValueError('no')"},
+    "update": {"update": "raise ValueError('no')"},
+    "merge": {"merge": "raise ValueError('no')"},
+    "exit": {"update": "raise SystemExit(3)"},
+    "state": {"init": "self.sum = 0.0", "merge": "self.sum += float(other.total)"},
+    "late": {"merge": "assert int(self.total) < 500"},
+    "unstorable": {"merge": "self.odd = torch.zeros(1, dtype=torch.complex64)"},
+}
+
+
+@pytest.mark.parametrize("how", BAD)
+def test_a_statistic_that_fails_is_dropped_and_the_collection_goes_on(tiny, options, install, tmp_path, caplog, how):
+    install(**BAD[how])
+    with pytest.raises(Stopped):
+        collapse.collect(tiny.model, store=tmp_path / "s", progress=stop_at(10), **options)
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    said = [each for each in caplog.messages if "statistic mine is not collected" in each]
+    assert len(said) == 1
+    assert str(tmp_path / "mine.py") in said[0]
+    assert store.state == "complete"
+    assert set(store.manifest["statistics"]) == {"covariance"}
+    assert "mine" in store.manifest["provenance"]["dropped_statistics"]
+    row = collapse.measure(store, metrics=["mine", "nc1"])
+    assert [name for name, value in row.measurements.items() if value is None] == ["mine.total"]
+
+
+def test_state_that_is_no_tensor_may_be_kept_by_its_own_functions(tiny, options, install, tmp_path):
+    keeping = """
+    def tensors(self):
+        return {"total": self.total, "sum": torch.tensor([self.sum], dtype=torch.float64)}
+    @classmethod
+    def from_tensors(cls, tensors):
+        made = cls()
+        made.total, made.sum = tensors["total"], float(tensors["sum"])
+        return made
+"""
+    install(init="self.sum = 0.0", merge="self.sum += float(other.total)" + keeping)
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    assert float(store.tensors("mine")["sum"]) == 40 * 31 == collapse.measure(store).measurements["mine.total"]
+
+
+def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, install, tmp_path):
+    install("one.py")
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    assert store.manifest["statistics_by"] == {"covariance": "linguistic-collapse", "mine": "one.py"}
+    assert collapse.measure(store).measurements["mine.total"] == 40 * 31
+    for file, version, said in (
+        ("two.py", 1, "one.py, and the one installed is of two.py"),
+        ("one.py", 2, "version 1"),
+    ):
+        install(file, version=version)
+        for opened in (collapse.load(store.path), collapse.load(store.path).statistics()):
+            row = collapse.measure(opened, metrics=["mine"])
+            assert row.measurements["mine.total"] is None
+            assert said in row.notes[0].text
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"file": "two.py"}, None])
+def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
+    tiny, options, install, tmp_path, caplog, change
+):
+    install()
+    with pytest.raises(Stopped):
+        collapse.collect(tiny.model, store=tmp_path / "s", progress=stop_at(10), **options)
+    install.nothing() if change is None else install(**change)
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    assert "statistic mine is not collected" in caplog.text
+    assert set(store.manifest["statistics"]) == {"covariance"}
+
+
+def test_merging_says_which_statistics_it_leaves_out(tiny, options, install, tmp_path, caplog):
+    install()
+    parts = [collapse.collect(tiny.model, store=tmp_path / f"{k}", part=(k, 2), **options) for k in (1, 2)]
+    assert "mine" in collapse.merge(parts, store=tmp_path / "all").manifest["statistics"]
+    install.nothing()
+    merged = collapse.merge(parts, store=tmp_path / "fewer")
+    assert "statistic mine is not collected: no plugin installed here can merge it" in caplog.text
+    assert set(merged.manifest["statistics"]) == {"covariance"}
+    assert set(merged.manifest["provenance"]["dropped_statistics"]) == {"mine"}
+
+
+def test_what_is_pooled_over_all_classes_is_null_where_classes_are_left_out(tiny, options, install, tmp_path):
+    install()
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    assert collapse.measure(store, min_count=1).measurements["mine.total"] == 40 * 31
+    for measured in (collapse.measure(store, min_count=5), collapse.measure(store.statistics().keep(5))):
+        assert measured.min_count == 5
+        assert measured.measurements["mine.total"] is None
+        assert any("not available with --min-count" in note.text for note in measured.notes)
+    kind = plugin_manager.plugins().statistics["mine"]
+    kind.per_class = True
+    assert collapse.measure(store, min_count=5).measurements["mine.total"] == 40 * 31

@@ -1,0 +1,143 @@
+"""Options beside a finished store: those that it does not follow are refused; one bad store costs itself only."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from safetensors.torch import save_file
+
+import collapse
+from collapse.cli import _add_commands, _run
+from collapse.testing import random_features
+
+
+@pytest.fixture
+def told(capsys) -> Callable[..., str]:
+    """Run a command line in this process; returns what it printed, stdout first."""
+    _add_commands()
+
+    def told(code: int, *words: object) -> str:
+        capsys.readouterr()
+        found = _run([str(word) for word in words])
+        out = capsys.readouterr()
+        assert "Traceback" not in out.err
+        assert found == code, out.err
+        return out.out + out.err
+
+    return told
+
+
+@pytest.fixture(scope="module")
+def stored(tiny, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("options") / "store"
+    collapse.collect(tiny.model, store=folder, max_chunks=24, **tiny.options())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("features") / "f.safetensors"
+    save_file(random_features(6, 4, 60), path)
+    return path
+
+
+def test_options_that_a_store_does_not_follow(told, tiny, stored, tmp_path):
+    (tmp_path / "other.txt").write_text("some other text")
+    for words, message in (
+        (("--text", tmp_path / "other.txt"), "holds corpus text text.jsonl"),
+        (("--text", tmp_path / "absent.txt"), "no file matches"),
+        (("--validation-text", tiny.text), "holds validation text validation.jsonl"),
+        (("--text", tiny.text, "--text-column", "story"), "holds corpus text text.jsonl"),
+        (("--text-column", "story"), "column text: --text-column story does not apply"),
+        (("--split", "test"), "--split test does not apply"),
+        (("--dtype", "bfloat16"), "holds dtype float32: --dtype bfloat16 does not apply"),
+        (("--chunk-length", 64), "holds chunk length 32: --chunk-length 64 does not apply"),
+        (("--max-chunks", 9), "holds max chunks 24"),
+        (("--shards", 3), "holds shards 2"),
+        (("--eos-between",), "holds no end-of-text tokens between texts: --eos-between does not apply"),
+        (("--model-arg", "gguf_file=x.gguf"), "holds no model arguments: --model-arg gguf_file does not apply"),
+        (("--revision", "main"), "--revision main does not apply"),
+        (("--no-covariance",), "holds the covariance"),
+        (("--no-fast-attention",), "--no-fast-attention does not apply"),
+        (("--batch-size", 4), "no model is run: --batch-size 4 does not apply"),
+        (("--recollect",), "--recollect does not apply"),
+        (("--store", tmp_path / "s"), "is a store: --store"),
+    ):
+        assert message in told(2, "measure", stored, "--metrics", "nc3", *words), words
+    assert not (tmp_path / "s").exists()
+
+
+def test_options_that_repeat_what_a_store_holds(told, tiny, stored, tmp_path):
+    words = ["--dtype", "float32", "--max-chunks", 24, "--shards", 2, "--tokenizer", tiny.model]
+    told(0, "measure", stored, "--metrics", "nc3", *tiny.words()[1:], *words)
+    moved = shutil.copy(tiny.text, tmp_path / "elsewhere.jsonl")  # equal text under another name
+    told(0, "measure", stored, "--metrics", "nc3", "--text", moved, "--device", "cpu")
+
+
+def test_options_must_suit_every_store_and_model(told, tiny, stored, tmp_path):
+    words = ["--metrics", "nc3", "--store", tmp_path / "stores", *tiny.words()[1:]]
+    refused = told(2, "measure", tiny.model, stored, *words, "--max-chunks", 9)
+    assert "holds max chunks 24" in refused
+    assert not (tmp_path / "stores").exists()  # before anything was collected
+    told(0, "measure", tiny.model, stored, *words, "--max-chunks", 24, "--batch-size", 4)
+
+
+def test_a_store_is_no_folder_of_stores(told, tiny, stored):
+    message = told(2, "measure", tiny.model, "other", "--store", stored, *tiny.words()[1:])
+    assert f"{stored} is a store: for several models give --store a folder of stores" in message
+
+
+def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_path):
+    for words in (
+        ("--text", tiny.text), ("--chunk-length", 32), ("--tokenizer", tiny.model), ("--model-arg", "a=1"),
+        ("--revision", "main"), ("--text-column", "text"), ("--eos-between",),
+    ):  # fmt: skip
+        message = f"was made of a features file: {words[0]}"
+        assert message in told(2, "measure", features, *words), words
+        assert message in told(2, "collect", features, "--store", tmp_path / "s", *words), words
+    assert "no model is run" in told(2, "measure", features, "--batch-size", 4)
+    assert "holds dtype float32" in told(2, "measure", features, "--dtype", "float16")
+    assert not (tmp_path / "s").exists()
+    told(0, "measure", features, "--metrics", "nc3", "--dtype", "float32", "--no-covariance")
+
+
+def test_collect_on_a_finished_store_compares_every_option(told, tiny, stored):
+    words = ["collect", tiny.model, "--store", stored, "--validation-text", tiny.validation, "--max-chunks", 24]
+    told(0, *words)
+    assert "--split test does not apply" in told(2, *words, "--split", "test")
+    assert "holds the covariance" in told(2, *words, "--no-covariance")
+    assert "shards: 2 and 3" in told(1, *words, "--shards", 3)
+
+
+def test_a_device_that_is_not_there(told, stored, features):
+    for device in ("foo", "cuda:99", "meta"):
+        assert f"no device '{device}'" in told(2, "measure", stored, "--device", device)
+        assert f"no device '{device}'" in told(2, "measure", features, stored, "--device", device)
+    with pytest.raises(collapse.CollapseError, match="no device 'foo'"):
+        collapse.measure(collapse.load(stored), device="foo")
+
+
+def test_one_bad_store_among_several(told, stored, tmp_path):
+    good, altered, empty, half = (tmp_path / "stores" / name for name in ("a", "b", "c", "d"))
+    shutil.copytree(stored, good)
+    shutil.copytree(stored, altered)
+    data = bytearray((altered / "top" / "train.safetensors").read_bytes())
+    data[-1] ^= 1
+    (altered / "top" / "train.safetensors").write_bytes(data)
+    empty.mkdir()
+    (half / "partial").mkdir(parents=True)
+    (half / "partial" / "state.json").write_text("{}")
+    table = tmp_path / "r.json"
+    said = told(1, "measure", altered, empty, half, good, "--metrics", "nc3", "--output", table)
+    assert "nc3.self_duality" in said
+    assert f"{altered} is not measured: " in said
+    assert f"{empty} is not measured: {empty} holds neither a store" in said
+    assert f"{half} is not measured: {half} is being collected, or was interrupted" in said
+    assert "3 of 4 models are not measured" in said
+    assert len(json.loads(table.read_text())) == 1
+    table.unlink()
+    assert "2 of 2 models" in told(1, "measure", altered, empty, "--metrics", "nc3", "--output", table)
+    assert not table.exists()
+    assert "is being collected" in told(1, "measure", half)

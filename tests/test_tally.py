@@ -1,0 +1,162 @@
+"""The validation pass in blocks, batches and parts against a direct computation of every decision and loss."""
+
+import pytest
+import torch
+
+import collapse.decisions as decisions
+from collapse import EmbeddingStatistics, Statistic
+from collapse.decisions import Decider, ValidationTally, merge_validation
+from collapse.finite import NotFinite
+from collapse.statistics import ValidationStatistics
+
+VOCABULARY, DIM, CLASSES = 23, 5, torch.tensor([1, 2, 5, 9, 14, 20])
+
+
+@pytest.fixture
+def problem():
+    draw = torch.Generator().manual_seed(0)
+    weight = torch.randn(VOCABULARY, DIM, generator=draw)
+    means = torch.randn(len(CLASSES), DIM, generator=draw, dtype=torch.float64)
+    h = torch.randn(60, DIM, generator=draw, dtype=torch.float64) * 2
+    y = torch.randint(VOCABULARY, (60,), generator=draw)
+    h[:12] = weight[3:15].double() * 4  # decided for these rows
+    y[:12] = torch.arange(3, 15)
+    weight[16], weight[9] = weight[4], weight[5]  # equal logits in far blocks: the lower id
+    bias = torch.linspace(-1, 1, VOCABULARY)
+    bias[16], bias[9] = bias[4], bias[5]
+    s = EmbeddingStatistics(
+        classes=CLASSES, counts=torch.ones(6).long(), means=means, variances=torch.zeros(6).double()
+    )
+    return s, weight, bias, h, y
+
+
+def direct(s, weight, bias, h, y):
+    logits = h @ weight.double().T + (0 if bias is None else bias.double())
+    loss = logits.logsumexp(dim=1) - logits[torch.arange(len(y)), y]
+    linear = torch.stack([s.classes[row[s.classes].argmax()] for row in logits])
+    ncc = s.classes[torch.cdist(h, s.means, compute_mode="donot_use_mm_for_euclid_dist").argmin(dim=1)]
+    return linear, logits.argmax(dim=1), loss, ncc
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+@pytest.mark.parametrize(
+    "sizes", [{}, {"_LOGITS": 1}, {"_LOGITS": 50, "_GATHER": 1}, {"_HEAD": 80}, {"_HEAD": 1}, {"_HEAD": 113}]
+)
+def test_blocks_decide_as_the_whole(problem, monkeypatch, with_bias, sizes):
+    for name, size in sizes.items():
+        monkeypatch.setattr(decisions, name, size)
+    s, weight, bias, h, y = problem
+    bias = bias if with_bias else None
+    linear, everywhere, loss, ncc = direct(s, weight, bias, h, y)
+    decider = Decider(s, weight, bias)
+    found = decider.linear(h, y)
+    assert torch.equal(found[0], linear)
+    assert torch.equal(found[1], everywhere)
+    torch.testing.assert_close(found[2], loss, rtol=1e-12, atol=1e-12)
+    assert torch.equal(decider.nearest(h), ncc)
+    assert (decider.weight.dtype == torch.float64) == ("_HEAD" not in sizes)
+
+
+def test_a_head_is_kept_in_float64_up_to_the_limit(problem, monkeypatch):
+    s, weight, bias, _, _ = problem
+    for size, dtype in ((weight.numel(), torch.float64), (weight.numel() - 1, torch.float32)):
+        monkeypatch.setattr(decisions, "_HEAD", size)
+        assert Decider(s, weight, bias).weight.dtype == dtype
+
+
+class Seen(Statistic):
+    """Everything of each batch that it was given."""
+
+    name, phase = "seen", "validation"
+
+    def __init__(self):
+        self.rows = torch.zeros(0, 2 + 3 * DIM, dtype=torch.float64)
+
+    def update(self, batch):
+        assert torch.equal(batch.classes[batch.inverse], batch.y)
+        assert torch.equal(batch.counts, torch.bincount(batch.y)[batch.classes])
+        decided = torch.stack([batch.linear, batch.ncc], dim=1).double()
+        self.rows = torch.cat([decided, batch.h, batch.means[batch.inverse], batch.deviations], dim=1)
+
+    def merge(self, other, mine, theirs):
+        assert torch.equal(mine.means, theirs.means) or mine.means.isnan().any()
+        assert torch.equal(mine.counts, theirs.counts)
+        self.rows = torch.cat([self.rows, other.rows])
+
+
+def expected_state(problem, chunk):
+    s, weight, bias, h, y = problem
+    linear, everywhere, loss, ncc = direct(s, weight, bias, h, y)
+    classes = torch.cat([y, linear, ncc]).unique()
+
+    def by_label(values):
+        return torch.stack([values[y == c].sum() for c in classes])
+
+    agree, hit = linear == ncc, everywhere == y
+    each = torch.stack([torch.ones(60).double(), agree.double(), hit.double(), loss], dim=1)
+    return {
+        "classes": classes,
+        "counts": by_label(torch.ones_like(y)),
+        "agreements": by_label(agree),
+        "linear_hits": by_label(linear == y),
+        "ncc_hits": by_label(ncc == y),
+        "vocabulary_hits": by_label(hit),
+        "loss_sum": by_label(loss),
+        "linear_predictions": torch.stack([(linear == c).sum() for c in classes]),
+        "ncc_predictions": torch.stack([(ncc == c).sum() for c in classes]),
+        "argmax_without_mean": (~torch.isin(everywhere, CLASSES)).sum().reshape(1),
+        "chunk_totals": each.view(60 // chunk, chunk, 4).sum(dim=1),
+    }
+
+
+def assert_state(state, expected):
+    assert state.keys() - {"seen/rows"} == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(state[name], value, rtol=1e-12, atol=1e-12, msg=name)
+
+
+def test_counts_of_batches_resumed_between_are_the_direct_ones(problem):
+    s, weight, bias, h, y = problem
+    tally = ValidationTally(Decider(s, weight, bias), [Seen()])
+    empty = tally.state()
+    assert empty["chunk_totals"].shape == (0, 4)
+    assert len(empty["classes"]) == 0
+    tally.add(h[:20].float().double(), y[:20], chunks=4)
+    resumed = ValidationTally(Decider(s, weight, bias))
+    resumed.resume(tally.state(), [Seen])
+    resumed.add(h[20:50], y[20:50], chunks=6)
+    resumed.add(h[50:], y[50:], chunks=2)
+    h[:20] = h[:20].float()
+    assert resumed.statistics.dropped == {}
+    state = resumed.state()
+    assert_state(state, expected_state(problem, chunk=5))
+    assert int(state["argmax_without_mean"]) > 10
+    linear, _, _, ncc = direct(s, weight, bias, h, y)
+    rows = state["seen/rows"]
+    assert torch.equal(rows[:, 0].long(), linear)
+    assert torch.equal(rows[:, 1].long(), ncc)
+    means = torch.full((60, DIM), torch.nan, dtype=torch.float64)
+    for row, c in enumerate(s.classes):
+        means[y == c] = s.means[row]
+    assert 5 < int(means[:, 0].isnan().sum()) < 55
+    assert torch.equal(rows[:, 2 : 2 + DIM], h)
+    torch.testing.assert_close(rows[:, 2 + DIM : 2 + 2 * DIM], means, equal_nan=True)
+    torch.testing.assert_close(rows[:, 2 + 2 * DIM :], h - means, equal_nan=True)
+
+
+def test_parts_add_up_in_order(problem):
+    s, weight, bias, h, y = problem
+    parts = []
+    for run in (slice(0, 10), slice(10, 40), slice(40, 60)):
+        tally = ValidationTally(Decider(s, weight, bias))
+        tally.add(h[run], y[run], chunks=len(h[run]) // 5)
+        parts.append(ValidationStatistics(**tally.state()))
+    assert_state(vars(merge_validation(parts)), expected_state(problem, chunk=5))
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 1e150])
+def test_an_embedding_beyond_reach_is_named(problem, bad):
+    s, weight, bias, h, y = problem
+    h[7, 2] = bad
+    with pytest.raises(NotFinite, match="sample 7 is"):
+        ValidationTally(Decider(s, weight, bias)).add(h, y)

@@ -1,0 +1,231 @@
+"""The text that is read is the text that was hashed: not its older content, nor its neighbours, nor its successor."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import collapse
+from collapse.errors import CollapseError, UsageError
+from collapse.packing import pack
+from collapse.text import find_corpus
+
+
+def tokens(text, cache, words=None, **options):
+    """Chunks of one token a character, in a cache; ``words`` may do something as it tokenizes."""
+
+    def characters(texts, verbose=True):
+        return {"input_ids": [list(map(ord, text)) for text in texts]}
+
+    found = find_corpus(text, **options) if isinstance(text, str) else text
+    return pack(found, words or characters, chunk_length=1, tokenizer_hash="characters", cache=cache).tokens
+
+
+def content(text, cache, **options):
+    return "".join(map(chr, tokens(text, cache, **options)[:, 0]))
+
+
+def write(path, *texts):
+    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    return str(path)
+
+
+def test_other_content_of_the_same_path_and_time_is_read(tmp_path):
+    path = write(tmp_path / "a.jsonl", "abc")
+    os.utime(path, ns=(10**18, 10**18))
+    assert content(path, tmp_path / "cache") == "abc"
+    write(tmp_path / "a.jsonl", "xyz")
+    os.utime(path, ns=(10**18, 10**18))
+    assert content(path, tmp_path / "cache") == "xyz"
+
+
+def test_a_link_that_is_switched_between_files_of_equal_times(tmp_path):
+    link = tmp_path / "text.jsonl"
+    for name, text in (("a", "abc"), ("b", "xyz")):
+        os.utime(write(tmp_path / f"{name}.jsonl", text), ns=(10**18, 10**18))
+        link.unlink(missing_ok=True)
+        link.symlink_to(tmp_path / f"{name}.jsonl")
+        assert content(str(link), tmp_path / "cache") == text
+
+
+@pytest.mark.parametrize(
+    "name", ["a[1].jsonl", "a*.jsonl", "b?.jsonl", "**.jsonl", "a[.jsonl", "a::b.jsonl", "hf:c.jsonl"]
+)
+def test_a_name_that_exists_is_no_glob(tmp_path, name):
+    for sibling in ("a1.jsonl", "ab.jsonl", "b1.jsonl", "c.jsonl"):
+        write(tmp_path / sibling, "no")
+    assert content(write(tmp_path / name, "yes"), tmp_path / "cache") == "yes"
+
+
+@pytest.mark.parametrize("name", ["[1]", "h*me", "h?me", "__home", ".home"])
+def test_the_cache_may_have_any_name(tmp_path, name):
+    (tmp_path / "1").mkdir()
+    write(tmp_path / "1" / "000000.jsonl", "no")
+    assert content(write(tmp_path / "a.jsonl", "yes"), tmp_path / name) == "yes"
+
+
+def test_names_that_are_not_utf8(tmp_path):
+    name = os.fsdecode(b"caf\xe9.jsonl")
+    assert content(write(tmp_path / name, "yes"), tmp_path / "cache") == "yes"
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_text_that_changes_between_hashing_and_reading_is_refused(tmp_path, replace):
+    path = tmp_path / "a.jsonl"
+    corpus = find_corpus(write(path, "abc"))
+    if replace:
+        write(tmp_path / "new.jsonl", "xyz")
+        os.replace(tmp_path / "new.jsonl", path)
+    else:
+        write(path, "xyz")
+    with pytest.raises(CollapseError, match=r"a\.jsonl changed while it was read: run the same command again"):
+        tokens(corpus, tmp_path / "cache")
+    assert content(str(path), tmp_path / "cache") == "xyz"
+    write(path, "abc")
+    assert content(str(path), tmp_path / "cache") == "abc"
+
+
+def test_a_text_that_becomes_unreadable_between_hashing_and_reading_is_said_to_have_changed(tmp_path):
+    path = tmp_path / "a.jsonl"
+    corpus = find_corpus(write(path, "abc"))
+    path.write_text('{"text": ')
+    with pytest.raises(CollapseError, match="changed while it was read"):
+        tokens(corpus, tmp_path / "cache")
+
+
+def test_a_text_that_changes_and_changes_back_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    import datasets
+
+    path, load = tmp_path / "a.jsonl", datasets.load_dataset
+    corpus = find_corpus(write(path, "abc"))
+    time.sleep(0.02)  # a tick of the file system's clock
+
+    def meanwhile(*words, **options):
+        write(path, "xyz")
+        rows = load(*words, **options)
+        write(path, "abc")
+        return rows
+
+    monkeypatch.setattr(datasets, "load_dataset", meanwhile)
+    with pytest.raises(CollapseError, match="changed while it was read"):
+        tokens(corpus, tmp_path / "cache")
+
+
+def test_lines_and_json_of_the_same_bytes_are_two_texts(tmp_path):
+    write(tmp_path / "a.jsonl", "abc")
+    (tmp_path / "a.txt").write_bytes((tmp_path / "a.jsonl").read_bytes())
+    assert content(str(tmp_path / "a.txt"), tmp_path / "cache") == '{"text": "abc"}\n'
+    assert content(str(tmp_path / "a.jsonl"), tmp_path / "cache") == "abc"
+    identities = [find_corpus(str(tmp_path / name)).identity() for name in ("a.txt", "a.jsonl")]
+    assert identities[0] != identities[1]
+    (tmp_path / "b.txt").write_text("Once upon a time\n")
+    assert set(find_corpus(str(tmp_path / "b.txt")).identity()) == {"sha256", "column"}  # as in earlier caches
+
+
+def test_the_column_and_the_order_of_files_are_part_of_a_text(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "abc", "story": "xyz"}\n')
+    (tmp_path / "b.jsonl").write_text('{"text": "ABC", "story": "XYZ"}\n')
+    both = [str(tmp_path / "b.jsonl"), str(tmp_path / "a.jsonl")]
+    assert content(str(tmp_path / "a.jsonl"), tmp_path / "cache") == "abc"
+    assert content(str(tmp_path / "a.jsonl"), tmp_path / "cache", text_column="story") == "xyz"
+    assert content(find_corpus(both), tmp_path / "cache") == "ABCabc"
+    assert content(find_corpus(both[::-1]), tmp_path / "cache") == "abcABC"
+
+
+def test_one_tokenizer_loaded_with_other_options_packs_anew(tiny, tmp_path):
+    from transformers import AutoTokenizer
+
+    corpus, made = find_corpus(write(tmp_path / "a.jsonl", "one <|end|> two", "<|end|>")), []
+    for options in ({}, {"split_special_tokens": True}, {}):
+        tokenizer = AutoTokenizer.from_pretrained(tiny.model, **options)
+        made.append(tokens(corpus, tmp_path / "cache", tokenizer).tolist())
+    assert made[0] == made[2] != made[1]
+
+
+def test_nothing_but_chunks_stays_in_the_cache(tmp_path):
+    path = write(tmp_path / "a.jsonl", "abc")
+    tokens(path, tmp_path / "cache")
+    (tmp_path / "bad.jsonl").write_text('{"text": 1}\n')
+    with pytest.raises(CollapseError, match="not a text"):
+        tokens(str(tmp_path / "bad.jsonl"), tmp_path / "cache")
+    assert {each.name for each in (tmp_path / "cache").iterdir()} == {"chunks"}
+    (folder,) = (tmp_path / "cache" / "chunks").iterdir()
+    assert {each.name for each in folder.iterdir()} == {"chunks.json", "tokens.bin"}
+
+
+PACK = """
+import sys, time
+from pathlib import Path
+from collapse.packing import pack
+from collapse.text import find_corpus
+def slow(texts, verbose=True):
+    print("tokenizing", flush=True)
+    time.sleep(60)
+pack(find_corpus(sys.argv[1]), slow, chunk_length=1, tokenizer_hash="slow", cache=Path(sys.argv[2]))
+"""
+
+
+def test_what_a_kill_leaves_is_removed_by_a_later_run_and_what_is_in_use_is_not(tmp_path):
+    path, cache = write(tmp_path / "a.jsonl", "abc"), tmp_path / "cache"
+    command = [sys.executable, "-c", PACK, path, str(cache)]
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    killed = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert running.stdout.readline() == killed.stdout.readline() == "tokenizing\n"
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        earlier = cache / "chunks" / f"{'a' * 40}.{os.getpid()}"  # as a kill of an earlier version left it
+        earlier.mkdir()
+        left = set((cache / "chunks").iterdir())
+        assert len(left) == 3
+        content(write(tmp_path / "b.jsonl", "b"), cache)
+        assert left <= set((cache / "chunks").iterdir())  # too young to tell
+        for folder in left:
+            for each in (*folder.iterdir(), folder):
+                os.utime(each, (time.time() - 10**6,) * 2)
+        content(write(tmp_path / "c.jsonl", "c"), cache)
+        assert len(left & set((cache / "chunks").iterdir())) == 1
+        assert running.poll() is None
+    finally:
+        running.kill()
+        running.communicate()
+        killed.communicate()
+
+
+def test_texts_that_are_no_files_are_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "fifo.jsonl")
+    (tmp_path / "zero.txt").symlink_to("/dev/zero")
+    for name in ("fifo.jsonl", "zero.txt"):
+        with pytest.raises(CollapseError, match="not a regular file"):
+            find_corpus(str(tmp_path / name))
+    with pytest.raises(UsageError, match="no file matches"):
+        find_corpus("~nosuchuser/x.jsonl")
+
+
+@pytest.mark.parametrize("name", ["deep.jsonl", "deep.json"])
+def test_json_that_is_nested_deeply_is_refused_before_its_reader_crashes(tmp_path, name):
+    deep = '{"text": "a", "more": ' + "[" * 100_000 + "]" * 100_000 + "}\n"
+    (tmp_path / name).write_text('{"text": "a"}\n{"text": "b\n' + deep)  # an open quote hides nothing after its line
+    with pytest.raises(CollapseError, match="nested more than 100 levels deep"):
+        find_corpus(str(tmp_path / name))
+    (tmp_path / name).write_text(json.dumps({"text": "[" * 100_000}) + "\n")
+    assert np.all(tokens(str(tmp_path / name), tmp_path / "cache") == ord("["))
+
+
+def test_a_collection_is_of_the_text_as_it_is(tiny, tmp_path):
+    """Through collect: the same path and time, another name, a text of lines that looks like JSON."""
+    text, options = tmp_path / os.fsdecode(b"caf\xe9.txt"), {"model": tiny.model, "chunk_length": 32, "max_chunks": 4}
+    digests = []
+    for content in (tiny.text, tiny.validation, tiny.text):
+        text.write_bytes(content.read_bytes())
+        os.utime(text, ns=(10**18, 10**18))
+        store = collapse.collect(text=str(text), **options)
+        assert store.identity["corpus"]["lines"] is True
+        digests.append(store.digest)
+    assert digests[0] == digests[2] != digests[1]
+    assert collapse.collect(text=str(tiny.text), **options).digest not in digests

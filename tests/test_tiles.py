@@ -1,0 +1,233 @@
+"""What tiles leave out, count and redo is the same however the classes are cut, and as counted one pair at a time."""
+
+import math
+from itertools import combinations
+
+import pytest
+import torch
+
+from collapse import CoV, EmbeddingStatistics, LogMeanExp, Mean, MeanLog, Std, pair_metric, tiles
+from collapse.metrics import declaration
+from collapse.pairs import sweep
+from collapse.tiles import Pair, Points
+
+TINY, GAP = 2.0**-50, 2.0**-30
+# Their mean is exactly 0. Classes 0 and 1 are equal, 5, 6 and 7 nearly, 2 and 3 have one direction, 4 has none.
+MEANS = torch.tensor(
+    [
+        [1, 0, 0],
+        [1, 0, 0],
+        [-1, 0, 0],
+        [-2, 0, 0],
+        [0, 0, 0],
+        [0, 1, 0],
+        [0, 1, TINY],
+        [0, 1, GAP],
+        [1, -3, -TINY - GAP],
+    ],
+    dtype=torch.float64,
+)
+EQUAL = {(0, 1), (5, 6)}
+CLOSE = {(5, 7), (6, 7)}
+DIRECTIONLESS = {pair for pair in combinations(range(9), 2) if 4 in pair}
+ALIKE = {(0, 1), (2, 3), (5, 6)}
+LEFT_OUT = {
+    "all": set(),
+    "distinct": EQUAL,
+    "directions": DIRECTIONLESS,
+    "distinct_directions": DIRECTIONLESS | ALIKE,
+    "distinct_uncentred_directions": DIRECTIONLESS | ALIKE,
+}
+ROUNDED = {"distinct": 1, "distinct_directions": 1, "distinct_uncentred_directions": 1}  # of equal bits is no rounding
+
+
+def statistics(means=MEANS, dtype="float32"):
+    C = len(means)
+    return EmbeddingStatistics(
+        classes=torch.arange(C),
+        counts=torch.arange(1, C + 1),
+        means=means,
+        variances=torch.arange(C).double() // 2,  # those of the first two classes are 0
+        dtype=dtype,
+    )
+
+
+def declared(over, read):
+    @pair_metric(
+        needs=["means", "variances"],
+        over=over,
+        measures=[
+            Mean("m.mean"),
+            Std("m.std"),
+            CoV("m.cov"),
+            MeanLog("m.log"),
+            LogMeanExp("m.exp", exponent=lambda classes, dim: dim - 2.0),
+            LogMeanExp("m.none", exponent=lambda classes, dim: dim - 3.0),
+        ],
+    )
+    def metric(pair):
+        read(pair)
+        return pair.variance_sum
+
+    return declaration(metric)
+
+
+def test_any_tiling_leaves_out_the_same_pairs():
+    s = statistics()
+    metrics = [declared(over, lambda pair: pair.sqdist) for over in LEFT_OUT]
+    wanted = [(metric, metric.measures) for metric in metrics]
+    for tile in (1, 2, 3, 4, 8, 9, 100):
+        swept = sweep(s, wanted, tile=tile)
+        assert swept.close_pairs == len(CLOSE)
+        assert swept.rounded == ROUNDED
+        for (over, left_out), found in zip(LEFT_OUT.items(), swept.metrics, strict=True):
+            kept = [pair for pair in combinations(range(9), 2) if pair not in left_out]
+            values = torch.stack([s.variances[i] + s.variances[j] for i, j in kept])
+            zeros = int((values == 0).sum())
+            assert zeros == (over in ("all", "directions"))
+            mean, std = float(values.mean()), float(values.std(correction=0))
+            expected = {
+                "m.mean": mean,
+                "m.std": std,
+                "m.cov": std / mean,
+                "m.log": float(values[values > 0].log().mean()),
+                "m.exp": float(values.exp().mean().log()),
+            }
+            assert math.isnan(found.values.pop("m.none"))
+            assert found.values == pytest.approx(expected, rel=1e-12)
+            assert (found.mean, found.std) == pytest.approx((mean, std), rel=1e-12)
+            counts = dict.fromkeys([*expected, "m.none"], len(left_out)) | {"m.log": len(left_out) + zeros}
+            assert found.left_out == {name: n for name, n in counts.items() if n}
+            rows = [
+                [value for pair, value in zip(kept, values.tolist(), strict=True) if c in pair] or [math.nan]
+                for c in range(9)
+            ]
+            means = [sum(row) / len(row) for row in rows]
+            assert found.rows.tolist() == pytest.approx(means, rel=1e-12, nan_ok=True)
+
+
+def test_where_no_pair_is_left_everything_is_nan():
+    s = statistics(torch.tensor([[1.0, 2.0], [1.0, 2.0]]).double())
+    metric = declared("distinct", lambda pair: None)
+    for tile in (1, 2):
+        (found,) = sweep(s, [(metric, metric.measures)], tile=tile).metrics
+        assert all(math.isnan(value) for value in found.values.values())
+        assert all(math.isnan(value) for value in (found.mean, found.std, *found.rows.tolist()))
+        assert set(found.left_out.values()) == {1}
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float64", 51), ("float32", 22), ("float16", 9), ("bfloat16", 7)])
+def test_close_is_what_the_dtype_of_the_embeddings_rounds(dtype, bits):
+    near = 4 * 2.0**-bits  # 4: the largest norm of a mean
+    for factor, close in ((0.7, 1), (1.4, 0)):
+        means = torch.tensor([[0, 4.0], [0, 0], [factor * near, 0], [0, -3]], dtype=torch.float64)
+        metric = declared("distinct", lambda pair: pair.sqdist)
+        for tile in (1, 4):
+            assert sweep(statistics(means, dtype), [(metric, metric.measures)], tile=tile).close_pairs == close
+
+
+@pytest.mark.parametrize("sizes", [{}, {"_GATHER": 1}, {"_GATHER": 7}])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_distances_keep_their_digits_far_from_the_origin(monkeypatch, sizes, dtype):
+    for name, size in sizes.items():
+        monkeypatch.setattr(tiles, name, size)
+    draw = torch.Generator().manual_seed(0)
+    base = torch.randn(4, 3, generator=draw, dtype=torch.float64)
+    gaps = torch.tensor([0.0, 0, 0, 0, 1e-2, 1e-4, 1e-6, 1e-9]).double().unsqueeze(1)
+    s = statistics(base.repeat(2, 1) + gaps * torch.randn(8, 3, generator=draw, dtype=torch.float64) + 3)
+    points = Points.of(s, dtype)
+    centred = s.means - s.means.mean(dim=0)
+    units, uncentred = (each / each.norm(dim=1, keepdim=True) for each in (centred, s.means))
+    for rows, columns in ((slice(0, 8), slice(0, 8)), (slice(0, 4), slice(4, 8)), (slice(2, 4), slice(5, 8))):
+        pair = Pair(points, rows, columns, points.means[rows] @ points.means[columns].T)
+        for name, of in (("sqdist", s.means), ("unit_sqdist", units), ("uncentred_unit_sqdist", uncentred)):
+            expected = (of[rows].unsqueeze(1) - of[columns]).square().sum(dim=2)
+            found = getattr(pair, name).double()
+            # float32: rows of 1e-2 and above may come from the product, with the digits that REDO leaves it
+            torch.testing.assert_close(found, expected, rtol=1e-6 if dtype == torch.float64 else 1e-4, atol=1e-25)
+            if rows == columns:
+                assert found.diagonal().tolist() == [0.0] * 8
+        assert pair.written() == []
+
+
+def test_a_pair_knows_what_was_written_to_it():
+    points = Points.of(statistics(), torch.float64)
+    pair = Pair(points, slice(0, 4), slice(0, 4), points.means[:4] @ points.means[:4].T)
+    assert pair.cosine[0, 2] == -1
+    pair.cosine.mul_(1)
+    assert pair.written() == ["cosine"]
+    pair.gram = pair.gram.clone()
+    assert pair.written() == ["gram", "cosine"]
+    fields = {"gram", "variance_sum", "sqdist", "distance", "cosine", "unit_sqdist", "uncentred_unit_sqdist"}
+    assert pair.fields().keys() == fields
+    assert pair.rows("counts").tolist() == [1, 2, 3, 4]
+    assert pair.rows("means").dtype == torch.float64
+    single = Points.of(statistics(), torch.float32)
+    one = Pair(single, slice(0, 2), slice(4, 9), single.means[:2] @ single.means[4:9].T)
+    assert one.columns("variances").dtype == torch.float32
+    assert one.columns("counts").dtype == torch.int64
+    assert one.columns("counts").tolist() == [5, 6, 7, 8, 9]
+
+
+def test_values_of_a_sweep_are_reported_as_it_goes():
+    told = []
+    metric = declared("all", lambda pair: None)
+    sweep(statistics(), [(metric, metric.measures)], tile=4, progress=lambda *words: told.append(words))
+    assert told == [("sweeping pairs", n, 6) for n in range(1, 7)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
+def test_means_are_equal_up_to_16_ulp_of_their_lengths(factor, equal, turned, dtype):
+    gap = factor * 2.0**-48 * (3 + 3) / 2
+    means = torch.tensor([[3, 0, 0], [3, gap, 0], [-3, 4, 0], [-3, -4 - gap, 0]], dtype=torch.float64)
+    if turned:  # so that the product of two equal means is not exactly their squared length
+        means = (means + torch.tensor([[0, 0, 0.1], [0, 0, 0.1], [0, 0, 0.3], [0, 0, -0.7]]).double()).flip(1)
+    s = statistics(means, dtype)
+    points = Points.of(s, torch.float64)
+    pair = Pair(points, slice(0, 4), slice(0, 4), points.means @ points.means.T)
+    assert (float(pair.sqdist[0, 1]) == 0) == bool(equal)
+    metric = declared("distinct", lambda pair: None)
+    for tile in (1, 4):
+        swept = sweep(s, [(metric, metric.measures)], tile=tile)
+        assert swept.rounded["distinct"] == equal
+        assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+
+
+@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
+def test_directions_are_equal_up_to_the_rounding_of_their_means(factor, equal):
+    # lengths 1 and 2, the global mean is 0: each direction is off by 2^-48
+    turn = factor * 2 * 2.0**-48
+    means = torch.tensor([[1, 0, 0], [2, 2 * turn, 0], [-3, -2 * turn, 1], [0, 0, -1]], dtype=torch.float64)
+    for over in ("distinct_directions", "distinct_uncentred_directions"):
+        metric = declared(over, lambda pair: None)
+        for tile in (1, 4):
+            swept = sweep(statistics(means), [(metric, metric.measures)], tile=tile)
+            assert swept.rounded[over] == equal
+            assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+
+
+def test_two_classes_without_a_direction_are_not_said_to_have_one_direction():
+    s = statistics(torch.tensor([[0, 0], [0, 0], [1, 2], [-1, -2], [2, -1], [-2, 1]], dtype=torch.float64))
+    metric = declared("distinct_directions", lambda pair: None)
+    for tile in (1, 6):
+        swept = sweep(s, [(metric, metric.measures)], tile=tile)
+        assert swept.rounded["distinct_directions"] == 0
+        assert swept.metrics[0].left_out["m.mean"] == 9
+    points = Points.of(s, torch.float64)
+    pair = Pair(points, slice(0, 2), slice(2, 6), points.means[:2] @ points.means[2:].T)
+    for each in (pair.norms, pair.counts):
+        assert [tuple(part.shape) for part in each] == [(2, 1), (1, 4)]
+    assert not pair.diagonal
+
+
+def test_a_product_that_rounds_up_hides_no_equal_means():
+    draw = torch.Generator().manual_seed(0)
+    metric = declared("distinct", lambda pair: None)
+    for _ in range(10):
+        means = torch.randn(4, 50, generator=draw, dtype=torch.float64)
+        means[1] = means[0]
+        means[1, 3] += 2.0**-46  # of a length of about 7: half of what is rounding
+        for tile in (1, 4):
+            assert sweep(statistics(means, "float64"), [(metric, metric.measures)], tile=tile).rounded["distinct"] == 1

@@ -1,0 +1,291 @@
+"""What is resumed, measured, listed and published is what training wrote; anything else is named in one line."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from collapse.errors import CollapseError, UsageError
+from collapse.results import Results
+from collapse_zoo.grids import grid
+from collapse_zoo.measuring import measure_run
+from collapse_zoo.publishing import revisions
+from collapse_zoo.recipes import Recipe
+from collapse_zoo.runs import Run
+from collapse_zoo.sources import find_source
+from collapse_zoo.sweeping import plan, status, sweep
+from collapse_zoo.training import train
+
+NAME = "texts-02x0016_02d"
+
+
+def source_of(texts):
+    return {
+        "text": str(texts / "train.jsonl"),
+        "validation_text": str(texts / "validation.jsonl"),
+        "tokenizer": str(texts / "tokenizer"),
+    }
+
+
+def small(**changes):
+    sizes = {"heads": 4, "chunk_length": 64, "batch_size": 8, "precision": "float32", "vocabulary": 400}
+    return Recipe(2, 16, **(sizes | changes))
+
+
+@pytest.fixture(scope="module")
+def source(texts):
+    return find_source(**source_of(texts))
+
+
+@pytest.fixture(scope="module")
+def trained(source, tmp_path_factory):
+    """A finished and measured run of two epochs."""
+    run = train(small(epochs=2), source, tmp_path_factory.mktemp("runs") / NAME, name=NAME, device="cpu")
+    measure_run(run, source)
+    return run
+
+
+@pytest.fixture
+def copied(trained, tmp_path):
+    """A copy of it, to damage."""
+    return Run(shutil.copytree(trained.path, tmp_path / "runs" / NAME))
+
+
+def flip(file):
+    content = bytearray(file.read_bytes())
+    content[-3] ^= 1
+    file.write_bytes(content)
+
+
+def test_an_altered_checkpoint_is_neither_measured_nor_published(copied, source):
+    (copied.path / "results.json").unlink()
+    file = copied.checkpoint(0).path / "model.safetensors"
+    flip(file)
+    with pytest.raises(CollapseError, match=r"checkpoint-\d+/model.safetensors is not as it was written"):
+        measure_run(copied, source)
+    with pytest.raises(CollapseError, match=r"model.safetensors is not as it was written"):
+        revisions(copied, "owner/x")
+    flip(file)
+    (file.parent / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(CollapseError, match=r"index.json was added to a checkpoint"):
+        measure_run(copied, source)
+
+
+def test_a_checkpoint_that_is_gone_is_missed(copied, source):
+    (copied.path / "results.json").unlink()
+    shutil.rmtree(copied.checkpoint(1).path)
+    with pytest.raises(UsageError, match=r"has no checkpoint @1; there are: @0"):
+        measure_run(copied, source)
+    with pytest.raises(UsageError, match=r"has no checkpoint @1"):
+        revisions(copied, "owner/x")
+
+
+@pytest.mark.parametrize("damage", ["deleted", "truncated", "altered"])
+def test_a_finished_run_without_its_model_is_not_called_trained(copied, source, caplog, damage):
+    file = copied.path / "model.safetensors"
+    said = rf"{NAME}/model.safetensors is {'missing' if damage == 'deleted' else 'not as it was written'}"
+    if damage == "deleted":
+        file.unlink()
+    elif damage == "truncated":
+        os.truncate(file, 1000)
+    else:
+        flip(file)
+    for act in (
+        lambda: train(small(epochs=2), source, copied.path, name=NAME, device="cpu"),
+        lambda: measure_run(copied, source),
+        lambda: revisions(copied, "owner/x"),
+    ):
+        with pytest.raises(CollapseError, match=said):
+            act()
+    if damage != "altered":  # listings compare sizes
+        (listed,) = status(copied.path.parent)
+        assert "damaged" in listed["state"]
+        assert "model.safetensors" in listed["state"]
+
+
+def test_the_commands_name_a_damaged_run_and_show_the_others(trained, copied, run):
+    shutil.copytree(trained.path, copied.path.parent / "whole")
+    (copied.path / "model.safetensors").unlink()
+    assert f"{NAME}/model.safetensors is missing" in run("zoo", "info", copied.path).stderr
+    (copied.path / "training.json").write_text("[]")
+    listed = json.loads(run("zoo", "list", "--local", "--runs", copied.path.parent, "--json").stdout)
+    assert [each["where"].endswith("whole") for each in listed] == [True, True]
+    shown = json.loads(run("zoo", "status", copied.path.parent, "--json").stdout)
+    assert [each["state"].split(":")[0] for each in shown] == ["damaged", "done"]
+
+
+SHAPES = ["", "[1, 2]", "17", "[" * 5000, '"text"', "{}", "\0\0"]
+
+
+def broken_records(run):
+    """training.json with one value of another shape each."""
+    record = json.loads((run.path / "training.json").read_text())
+    yield from SHAPES
+    for key, value in {
+        "recipe": {"depth": "two", "width": 16},
+        "epochs": [{"k": "x", "step": 1}],
+        "state": 3,
+        "name": None,
+        "corpus": "train.jsonl",
+        "text": [],
+        "versions": 7,
+        "model": {"../../model.safetensors": {"size": 1, "sha256": "0" * 64}},
+        "format": 99,
+    }.items():
+        yield json.dumps(record | {key: value})
+    yield json.dumps(record | {"recipe": record["recipe"] | {"width": True}})
+    yield json.dumps(record | {"recipe": {"width": 16}})
+
+
+def test_a_training_record_of_another_shape(copied, source, caplog):
+    file = copied.path / "training.json"
+    for text in list(broken_records(copied)):
+        file.write_text(text)
+        for act in (
+            lambda: copied.recipe,
+            lambda: train(small(epochs=2), source, copied.path, device="cpu"),
+            lambda: measure_run(copied, source),
+            lambda: revisions(copied, "owner/x"),
+        ):
+            with pytest.raises(CollapseError, match=r"training.json is (damaged|of a newer version)") as refused:
+                act()
+            assert "\n" not in str(refused.value)
+            assert len(str(refused.value)) < 600
+        (listed,) = status(copied.path.parent)
+        assert listed["state"].startswith("damaged: ")
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(CollapseError, match="not a regular file"):
+        measure_run(copied, source)
+
+
+@pytest.mark.parametrize("text", SHAPES)
+def test_a_checkpoints_record_of_another_shape(copied, source, text):
+    (copied.path / "results.json").unlink()
+    (copied.checkpoint(1).path / "complete.json").write_text(text)
+    with pytest.raises(CollapseError, match=r"complete.json is damaged"):
+        measure_run(copied, source)
+    with pytest.raises(CollapseError, match=r"complete.json is damaged"):
+        copied.check_resumable()
+
+
+@pytest.mark.parametrize("text", [*SHAPES[1:], '{"step": 1}', '{"step": "1", "epoch": 0}'])
+def test_a_curve_of_another_shape(copied, text):
+    curve = copied.path / "curve.jsonl"
+    lines = curve.read_text()
+    curve.write_text(f"{lines}{text}\n{lines}")
+    with pytest.raises(CollapseError, match=r"curve.jsonl is damaged in line \d+"):
+        revisions(copied, "owner/x")
+    curve.write_text(lines + '{"step": 1, "ep')  # cut off by a kill
+    assert len(copied.curve()) == lines.count("\n")
+
+
+@pytest.mark.parametrize("text", [*SHAPES, '[{"model": 1}]'])
+def test_results_of_another_shape(copied, source, text, caplog):
+    (copied.path / "results.json").write_text(text)
+    with pytest.raises(CollapseError, match=r"results.json"):
+        measure_run(copied, source)
+    assert "results.json" in status(copied.path.parent)[0]["state"]
+
+
+def test_results_of_another_run(copied, source):
+    rows = copied.results()
+    Results([rows[0], *(type(row)(**(vars(row) | {"model": "other"})) for row in rows[1:])]).write(
+        copied.path / "results.json"
+    )
+    with pytest.raises(CollapseError, match=r"results.json is damaged: 'other' is no checkpoint"):
+        measure_run(copied, source)
+
+
+@pytest.mark.parametrize("text", [*SHAPES[:-2], '{"m": {"checkpoints": 1, "epochs": 1}}', '{"m": 4}', "\0"])
+def test_a_list_of_members_of_another_shape(texts, tmp_path, run, text):
+    (tmp_path / "sweep.json").write_text(text)
+    with pytest.raises(CollapseError, match=r"sweep.json is damaged"):
+        status(tmp_path)
+    members, source = plan(grid("1x16"), tmp_path, source=source_of(texts))
+    with pytest.raises(CollapseError, match=r"sweep.json is damaged"):
+        sweep(members, source, tmp_path)
+    assert (tmp_path / "sweep.json").read_text() == text
+
+
+def test_the_last_model_of_so_many_steps_is_the_one_measured(texts, source, tmp_path):
+    steps = -(-len(source.chunks(64)) // 8)
+    values = {"chunk_length": 64, "batch_size": 8, "max_steps": steps + 3, "precision": "float32"}
+    for name in ("1x16", "1x16_10d"):
+        folder = tmp_path / name
+        members, found = plan(grid(name), folder, source=source_of(texts), values=values, training={"device": "cpu"})
+        made = sweep(members, found, folder)
+        assert not made.problems
+        (row,) = made.rows
+        run = members[0].run
+        assert row.model == f"{run.name}@1"
+        assert run.checkpoint(1).step == steps + 3
+        assert not run.checkpoint(1).ends_epoch
+        assert row.measurements["val_loss"] == pytest.approx(run.checkpoint(1).validation["validation_loss"], rel=1e-4)
+        assert status(folder)[0]["state"] == "done"
+        again = sweep(members, found, folder)
+        assert [row.model for row in again.rows] == [row.model]
+
+
+def test_another_recipe_or_text_under_the_same_name_is_not_taken_for_done(texts, tmp_path):
+    other = tmp_path / "other" / "texts"
+    shutil.copytree(texts, other)
+    lines = (other / "train.jsonl").read_text().splitlines(keepends=True)
+    (other / "train.jsonl").write_text("".join(lines[1:]))
+    values = {"chunk_length": 64, "batch_size": 8, "max_steps": 2, "precision": "float32"}
+    options = {"training": {"device": "cpu"}, "source": source_of(texts), "values": values}
+    made = sweep(*plan(grid("1x16"), tmp_path / "runs", **options), tmp_path / "runs")
+    assert not made.problems
+    for changed, said in (
+        ({"values": values | {"learning_rate": 0.01}}, "learning_rate 5e-05 and 0.01"),
+        ({"source": source_of(other)}, r"corpus train.jsonl \(sha256 \w+…\) and train.jsonl \(sha256"),
+    ):
+        made = sweep(*plan(grid("1x16"), tmp_path / "runs", **(options | changed)), tmp_path / "runs")
+        assert not made.rows
+        (problem,) = made.problems.values()
+        assert re.search(said, problem), problem
+
+
+def test_a_text_that_is_replaced_after_it_was_hashed(texts, tmp_path):
+    """The hash in the record is that of the text that was trained on, or nothing is trained."""
+    text = tmp_path / "train.jsonl"
+    shutil.copyfile(texts / "train.jsonl", text)
+    found = find_source(**(source_of(texts) | {"text": str(text)}))
+    before = text.stat()
+    content = text.read_text()
+    text.write_text(content.replace("the", "eth"))
+    os.utime(text, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(CollapseError, match=r"train\.jsonl"):
+        train(small(max_steps=2), found, tmp_path / "run", device="cpu")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_other_tokens_than_were_trained_on_are_not_resumed(source, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "finish", lambda run: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            train(small(max_steps=2), source, tmp_path / "run", device="cpu")
+    run = Run(tmp_path / "run")
+    run.update(tokens=run.record["tokens"] | {"train": "0" * 64})
+    with pytest.raises(CollapseError, match="was begun on other tokens of the train text"):
+        train(small(max_steps=2), source, tmp_path / "run", device="cpu")
+
+
+def test_two_sweeps_in_one_folder(texts, tmp_path):
+    words = ["zoo", "sweep", "1,2x16", "--text", texts / "train.jsonl", "--validation-text", texts / "validation.jsonl"]
+    words += ["--tokenizer", texts / "tokenizer", "--chunk-length", 64, "--batch-size", 8, "--max-steps", 20]
+    command = [sys.executable, "-m", "collapse", *map(str, words), "--device", "cpu", "--output", str(tmp_path)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    ended = [(*process.communicate(timeout=200), process.returncode) for process in both]
+    for out, said, code in ended:
+        assert code == 0, said
+        assert "Traceback" not in said
+        assert "failed" not in said
+        assert "of 2 members" in out
+    assert {each["state"] for each in status(tmp_path)} == {"done"}
+    assert any("2 measurements of 2 members" in out for out, _, _ in ended)
+    assert any("in progress elsewhere" in said for _, said, _ in ended)

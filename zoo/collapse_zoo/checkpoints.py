@@ -1,0 +1,133 @@
+"""A checkpoint: a folder with a model, and ``complete.json`` beside it, which says what each file was written as."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError
+from collapse.files import ANOTHER_OUTPUT, canonical, sha256_file, write_atomic
+from collapse_zoo.records import read_complete
+
+COMPLETE = "complete.json"
+
+_STATE_FILES = ("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth")
+_NOT_THE_MODEL = (COMPLETE, "trainer_state.json")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A whole checkpoint.
+
+    Attributes:
+        path: Its folder, which transformers loads.
+        step: Optimizer steps taken.
+        k: In epoch k + 1, as its last one; None for one that another of the same epoch followed or may follow.
+        validation: Loss, accuracy and perplexity, where there is a validation text; None where infinite.
+        files: Size and sha256 of each of its files as it was written.
+        ends_epoch: Whether the epoch was whole; the last step of ``max_steps`` may lie inside one.
+    """
+
+    path: Path
+    step: int
+    k: int | None
+    validation: dict[str, float | None]
+    files: Mapping[str, Mapping[str, Any]]
+    ends_epoch: bool = True
+
+    @property
+    def model_files(self) -> dict[str, Mapping[str, Any]]:
+        """Those of its files that make the model and its tokenizer."""
+        return {
+            name: entry for name, entry in self.files.items() if name not in _NOT_THE_MODEL and not is_state(Path(name))
+        }
+
+    def check(self, mend: str = "restore it, or train again", *, remember: bool = True) -> None:
+        """Compare every file with what was written.
+
+        Args:
+            mend: What to do about it, for the message.
+            remember: Hashes of large files that did not change since are remembered.
+
+        Raises:
+            CollapseError: A file is missing or altered, or was added: transformers might load it.
+        """
+        check_files(self.path, self.files, mend, remember=remember)
+        for file in self.path.iterdir():
+            if file.name not in (*self.files, COMPLETE) and not is_state(file) and not file.name.startswith("."):
+                raise CollapseError(f"{file} was added to a checkpoint, and may change what is loaded: delete it")
+
+
+def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]], mend: str, *, remember: bool = True) -> None:
+    """Compare files with their recorded sizes and hashes; raises CollapseError, which names the file."""
+    check_sizes(folder, files, mend)
+    for name, entry in files.items():
+        try:
+            same = sha256_file(folder / name, remember=remember) == entry["sha256"]
+        except OSError as error:
+            raise CollapseError(f"{folder / name} cannot be read: {error.strerror}; {mend}") from error
+        if not same:
+            raise CollapseError(f"{folder / name} is not as it was written; {mend}")
+
+
+def check_sizes(folder: Path, files: Mapping[str, Mapping[str, Any]], mend: str) -> None:
+    """Compare files with their recorded sizes, which is quick; raises CollapseError, which names the file."""
+    for name, entry in files.items():
+        file = folder / name
+        if not file.is_file():
+            raise CollapseError(f"{file} is missing; {mend}")
+        size = file.stat().st_size
+        if size != entry["size"]:
+            raise CollapseError(
+                f"{file} is not as it was written: it has {size:,} bytes, and had {entry['size']:,}; {mend}"
+            )
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """The checkpoint of a folder.
+
+    Raises:
+        CollapseError: It is not whole.
+    """
+    about = read_complete(folder / COMPLETE)
+    if folder.name != f"checkpoint-{about['step']}":
+        raise CollapseError(
+            f"{folder} is the checkpoint of step {about['step']:,}: give it its name back, or delete it"
+        )
+    check_sizes(folder, about["files"], f"restore it, or delete {folder}")
+    whole = about.get("ends_epoch", True)
+    return Checkpoint(folder, about["step"], about["k"], about["validation"], about["files"], whole)
+
+
+def complete(checkpoint: Path, step: int, k: int | None, validation: dict[str, float | None], ends_epoch: bool) -> None:
+    """Mark a folder as a whole checkpoint."""
+    (checkpoint / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json says the same
+    files = {file.name: _kept(file) for file in sorted(checkpoint.iterdir()) if file.is_file()}
+    about = {"step": step, "k": k, "ends_epoch": ends_epoch, "validation": validation, "files": files}
+    write_atomic(checkpoint / COMPLETE, canonical(about), other=ANOTHER_OUTPUT)
+
+
+def drop_state(checkpoint: Checkpoint) -> None:
+    """Free what only resuming from this checkpoint would need."""
+    state = [file for file in checkpoint.path.iterdir() if is_state(file)]
+    if not state:
+        return
+    about = read_complete(checkpoint.path / COMPLETE)
+    for file in state:
+        about["files"].pop(file.name, None)
+    write_atomic(checkpoint.path / COMPLETE, canonical(about), other=ANOTHER_OUTPUT)
+    for file in state:
+        file.unlink()
+
+
+def is_state(file: Path) -> bool:
+    """Whether only resuming needs a file."""
+    return any(file.match(pattern) for pattern in _STATE_FILES)
+
+
+def _kept(file: Path) -> dict[str, Any]:
+    """A file's size and hash, once it is on the disk: the Trainer leaves it to the system, which a power cut ends."""
+    with file.open("rb+") as handle:
+        os.fsync(handle.fileno())
+    return {"size": file.stat().st_size, "sha256": sha256_file(file, remember=False)}

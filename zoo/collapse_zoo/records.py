@@ -1,0 +1,209 @@
+"""The files of a run and of a sweep, read: regular, of bounded size and of the shape that they were written in.
+
+Each file has one reader. What was edited, cut off or is not ours at all is a ``CollapseError`` that names the file.
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, first_line
+from collapse.files import read_json
+from collapse.results import Results, Row
+from collapse_zoo.recipes import Recipe
+
+FORMAT = 1
+"""Of training.json. It rises when an earlier version would misread the file."""
+
+_CURVE_LIMIT = 1 << 30
+
+_COUNT = {"type": "integer", "minimum": 0, "maximum": 10**12}
+_TEXT = {"type": "string", "maxLength": 10_000}
+_MAYBE_NUMBER = {"type": ["number", "null"]}
+_SHA256 = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_NAME = {"type": "string", "pattern": r"^[^/\\\x00-\x1f]{1,200}$"}
+_FILES = {
+    "type": "object",
+    "propertyNames": _NAME,
+    "additionalProperties": {
+        "type": "object",
+        "properties": {"size": _COUNT, "sha256": _SHA256},
+        "required": ["size", "sha256"],
+    },
+}
+_VALIDATION = dict.fromkeys(("validation_loss", "accuracy", "perplexity"), _MAYBE_NUMBER)
+_SCHEMAS: dict[str, dict[str, Any]] = {
+    "training": {
+        "type": "object",
+        "properties": {
+            "format": _COUNT,
+            "name": {"type": "string", "minLength": 1, "maxLength": 10_000},
+            "recipe": {"type": "object"},
+            "text": {"type": "object"},
+            "tokens": {"type": "object", "additionalProperties": {"anyOf": [_SHA256, {"type": "null"}]}},
+            "corpus": {
+                "type": "object",
+                "properties": {
+                    "name": _TEXT,
+                    "validation": {"type": ["string", "null"]},
+                    "tokenizer": _TEXT,
+                    "tokenizer_revision": {"type": ["string", "null"]},
+                },
+                "required": ["name"],
+            },
+            "state": {"enum": ["running", "finished", "failed"]},
+            "problem": {"type": ["string", "null"]},
+            "epochs": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {"k": _COUNT, "step": _COUNT, **_VALIDATION},
+                    "required": ["k", "step"],
+                },
+            },
+            "model": _FILES,
+            "n_params": _COUNT,
+            "versions": {"type": "object"},
+            "arguments": {"type": "object"},
+            "published": {"type": ["string", "null"]},
+            "command": {"type": ["string", "null"]},
+            "tokens_per_second": {"type": "number"},
+        },
+        "required": ["name", "recipe", "text", "corpus", "state", "epochs", "n_params", "versions"],
+    },
+    "complete": {
+        "type": "object",
+        "properties": {
+            "step": _COUNT,
+            "k": {"anyOf": [_COUNT, {"type": "null"}]},
+            "ends_epoch": {"type": "boolean"},
+            "validation": {"type": "object", "properties": _VALIDATION, "additionalProperties": False},
+            "files": _FILES,
+        },
+        "required": ["step", "k", "validation", "files"],
+    },
+    "sweep": {
+        "type": "object",
+        "propertyNames": _NAME,
+        "additionalProperties": {
+            "type": "object",
+            "properties": {
+                "checkpoints": {"type": ["array", "null"], "items": _COUNT},
+                "epochs": _COUNT,
+                "problem": {"type": ["string", "null"]},
+            },
+            "required": ["checkpoints", "epochs"],
+        },
+    },
+    "curve": {
+        "type": "object",
+        "properties": {"step": _COUNT, "epoch": {"type": "number"}},
+        "additionalProperties": {"type": ["number", "string"]},
+        "required": ["step", "epoch"],
+    },
+}
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """What ``training.json`` says, its recipe checked.
+
+    Raises:
+        CollapseError: It is of a newer version, or not as it was written.
+    """
+    record = _read(file, "training", f"restore it, or move {file.parent} away")
+    if record.get("format", FORMAT) > FORMAT:
+        raise CollapseError(f"{file} is of a newer version: pip install -U linguistic-collapse")
+    try:
+        Recipe.from_dict(record["recipe"])
+    except (CollapseError, TypeError) as error:
+        raise CollapseError(f"{file} is damaged: its recipe: {error}; restore it, or move the run away") from error
+    return record
+
+
+def read_complete(file: Path) -> dict[str, Any]:
+    """What ``complete.json`` says of a checkpoint; raises as :func:`read_record`."""
+    return _read(file, "complete", f"restore it, or delete {file.parent}")
+
+
+def read_swept(file: Path) -> dict[str, dict[str, Any]]:
+    """What ``sweep.json`` says of each member, none where there is no such file; raises as :func:`read_record`."""
+    return _read(file, "sweep", "restore it, or delete it: the same sweeps write it again") if _exists(file) else {}
+
+
+def read_curve(file: Path) -> list[dict[str, Any]]:
+    """The lines of ``curve.jsonl``; the last one may have been cut off by a kill. Raises as :func:`read_record`."""
+    if not _exists(file):
+        return []
+    mend = "restore it, or delete it: the run goes on without its curve so far"
+    try:
+        _check_regular(file)
+        if file.stat().st_size > _CURVE_LIMIT:
+            raise ValueError("it is too large")
+        *lines, last = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, ValueError) as error:
+        raise CollapseError(f"{file} cannot be read: {first_line(error)}; {mend}") from error
+    made = []
+    for number, line in enumerate(lines if not last else [*lines, last], start=1):
+        try:
+            made.append(json.loads(line))
+            _check(made[-1], "curve")
+        except (ValueError, RecursionError) as error:
+            if number > len(lines):
+                return made[: len(lines)]
+            raise CollapseError(f"{file} is damaged in line {number:,}: {first_line(error)}; {mend}") from error
+    return made
+
+
+def read_results(file: Path, name: str) -> list[Row]:
+    """The rows of a run's ``results.json``: each is of a checkpoint ``name@k``. Raises as :func:`read_record`."""
+    if not _exists(file):
+        return []
+    rows = Results.read(file).rows
+    for row in rows:
+        run, _, k = row.model.rpartition("@")
+        if run != name or not (k.isascii() and k.isdigit() and len(k) < 10):
+            raise CollapseError(
+                f"{file} is damaged: {row.model[:60]!r} is no checkpoint of {name}; delete it and measure again"
+            )
+    return rows
+
+
+def _exists(file: Path) -> bool:
+    return file.is_symlink() or file.exists()
+
+
+def _read(file: Path, schema: str, mend: str) -> dict[str, Any]:
+    try:
+        _check_regular(file)
+        content = read_json(file)
+        _check(content, schema)
+    except (OSError, ValueError, RecursionError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise CollapseError(f"{file} is damaged: {reason[:200]}; {mend}") from error
+    return dict(content)
+
+
+def _check_regular(file: Path) -> None:
+    if not file.is_file():
+        raise ValueError("it is not a regular file")
+
+
+def _check(content: object, schema: str) -> None:
+    from jsonschema.exceptions import best_match
+
+    error = best_match(_validators()[schema].iter_errors(content))
+    if error is not None:
+        raise ValueError(f"at {error.json_path[:60]}, {error.message[:100]}")
+
+
+@cache
+def _validators() -> dict[str, Any]:
+    from jsonschema import Draft202012Validator, validators
+
+    def is_integer(_: Any, value: object) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool)  # 1.0 is none: it cannot count steps
+
+    checker = Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
+    made = validators.extend(Draft202012Validator, type_checker=checker)
+    return {name: made(schema) for name, schema in _SCHEMAS.items()}
