@@ -1,6 +1,7 @@
 """What metrics are given of a store: which classes are kept, what is there, and which sizes can be computed with."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -53,6 +54,16 @@ def test_sizes_whose_fourth_powers_lose_digits_are_out_of_scale(sizes, need, fit
         assert said.startswith(f"the {need} are of size ")
 
 
+def test_what_is_not_there_has_no_scale():
+    assert replace(of_size(), classifier=None).out_of_scale(["classifier"]) is None
+
+
+def test_equal_means_of_the_least_size_are_in_scale():
+    means = torch.tensor([[1e-60, 0.0], [1e-60, 0.0]], dtype=torch.float64)
+    s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2).double())
+    assert s.out_of_scale(["means"]) is None
+
+
 def test_classes_are_kept_by_their_count():
     s = tiny_statistics()  # counts 4, 2, 2
     assert s.keep(2).counts.tolist() == [4, 2, 2]
@@ -66,6 +77,7 @@ def test_classes_are_kept_by_their_count():
         variances=torch.arange(3).double(),
         classifier=torch.arange(6, 12).view(3, 2).double(),
         bias=torch.arange(12, 15).double(),
+        left_out=3,
     ).keep(2)
     assert more.classes.tolist() == [2, 9]
     assert more.counts.tolist() == [4, 3]
@@ -73,7 +85,7 @@ def test_classes_are_kept_by_their_count():
     assert more.variances.tolist() == [0, 2]
     assert more.classifier.tolist() == [[6, 7], [10, 11]]
     assert more.bias.tolist() == [12, 14]
-    assert more.min_count == 2
+    assert (more.min_count, more.left_out) == (2, 4)
     assert (more.n_classes, more.dim) == (2, 2)
     assert s.keep(1).validation is s.validation
 
