@@ -51,7 +51,8 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
     powers, squares = s_riesz * log_kernel, 2 * s_riesz * log_kernel
     between = centred.T @ centred / C
     eigenvalues, vectors = np.linalg.eigh(between)
-    kept = eigenvalues > d * np.finfo(float).eps * eigenvalues[-1]
+    rounding = np.linalg.norm(means, axis=1).max() / 2**22  # of float32 embeddings
+    kept = eigenvalues > max(d * np.finfo(float).eps * eigenvalues[-1], rounding**2)
     inverse = vectors[:, kept] / eigenvalues[kept] @ vectors[:, kept].T
     etf = (np.eye(C) - 1 / C) / math.sqrt(C - 1)
     gram, dual = centred @ centred.T, weight @ centred.T

@@ -7,6 +7,10 @@ from torch import Tensor
 from collapse import EmbeddingStatistics, Mean, MeanLog, Noted, Pair, Std, hookimpl, metric, pair_metric
 from collapse_metrics.covariance import within_class_covariance
 
+# Share of the largest ‖μ_c‖ that rounding of the embeddings leaves in a direction that has none. In half precision that
+# is as large as true differences, so that there only what float32 would leave is dropped.
+_ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22}
+
 
 def mean_sqnorm(s: EmbeddingStatistics) -> Tensor:
     """mean‖μ_c − μ̄‖²."""
@@ -81,11 +85,14 @@ def trace_ratio(s: EmbeddingStatistics) -> Tensor:
     towards=0.0,
     source="Papyan, Han & Donoho 2020",
     equation="tr(Σ_W Σ_B⁺) / C",
+    version=2,
 )
 def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     """Within-class covariance against the pseudo-inverse of the between-class covariance, no unit; 0 at full collapse.
 
-    Eigenvalues of Σ_B of at most d·ε·λ_max are dropped; the rank kept is noted.
+    Dropped are eigenvalues of Σ_B of at most d·ε·λ_max, and directions in which the means differ by less than the
+    embeddings' rounding, 2⁻²²·max‖μ_c‖: a final LayerNorm leaves one that only float64 would give as exactly zero. The
+    rank kept is noted.
 
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([3, 3]),
     ...     means=torch.tensor([[0.0], [2.0]]).double(), variances=torch.tensor([2.0, 2.0]).double(),
@@ -97,7 +104,8 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
         return Noted(None, "the pooled covariance was collected over all classes: not available with --min-count")
     between_dd = s.centred_means.T @ s.centred_means / s.n_classes
     values, vectors = torch.linalg.eigh(between_dd)
-    kept = values > s.dim * torch.finfo(values.dtype).eps * values[-1]
+    rounding = _ROUNDING.get(s.dtype, _ROUNDING["float32"]) * s.means.norm(dim=1).max()
+    kept = values > torch.maximum(s.dim * torch.finfo(values.dtype).eps * values[-1], rounding.square())
     # tr(Σ_W V Λ⁻¹ Vᵀ) needs only the diagonal of Vᵀ Σ_W V
     within = (vectors[:, kept] * (within_class_covariance(s) @ vectors[:, kept])).sum(dim=0)
     ratio = float((within / values[kept]).sum() / s.n_classes)

@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
+import collapse
 from collapse import CollapseError, Noted
 from collapse.testing import tiny_statistics
 from collapse_metrics import gnc2, nc2
@@ -96,9 +98,41 @@ def test_the_covariance_ratio_drops_directions_without_means():
     dropped = covariance_ratio(replace(s, min_count=2))
     assert dropped.value is None
     assert "--min-count" in dropped.text
-    for height, rank in ((1.5e-8, 1), (3e-8, 2)):  # squared, around d·ε of the largest eigenvalue
-        thin = replace(s, means=torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, height * math.sqrt(6)]]).double())
-        assert f"rank {rank} of" in covariance_ratio(thin).text
+    for dtype, height, rank in (
+        ("float64", 3.3e-8, 1),  # squared, around d·ε of the largest eigenvalue, 8/3
+        ("float64", 3.6e-8, 2),
+        ("float32", 4.5e-7, 1),  # around 2⁻²²·max‖μ_c‖
+        ("float32", 5e-7, 2),
+        ("bfloat16", 4.5e-7, 1),
+        ("bfloat16", 5e-7, 2),
+    ):
+        means = torch.tensor(
+            [[2.0, 0.0], [-2.0, 0.0], [0.0, height * math.sqrt(4.5)]]
+        ).double()  # std over classes: height
+        assert f"rank {rank} of" in covariance_ratio(replace(s, means=means, dtype=dtype)).text
+    far = replace(s, means=torch.tensor([[2.0, 5e3], [-2.0, 5e3], [0.0, 5e3 + 1e-3]]).double(), dtype="float64")
+    assert "rank 2 of" in covariance_ratio(far).text
+    assert "rank 1 of" in covariance_ratio(replace(far, dtype="float32")).text
+
+
+def test_a_layer_norms_null_direction_is_dropped_in_float32_too(tmp_path):
+    torch.manual_seed(0)
+    norm = torch.nn.LayerNorm(24).double()
+    with torch.no_grad():
+        norm.weight.uniform_(0.5, 2)
+        norm.bias.normal_()
+    labels = torch.arange(1200) % 60
+    raw = 30 * torch.randn(24).double() + torch.randn(60, 24).double()[labels] + torch.randn(1200, 24).double()
+    found = {}
+    for dtype in (torch.float64, torch.float32):
+        with torch.no_grad():
+            h = norm.to(dtype)(raw.to(dtype))
+        file = tmp_path / f"{dtype}.safetensors"
+        save_file({"train_features": h, "train_labels": labels, "classifier": torch.randn(60, 24).to(dtype)}, file)
+        row = collapse.measure(collapse.collect(file), metrics=["nc1.covariance_ratio"])
+        assert ["rank 23 of d = 24" in note.text for note in row.notes] == [True]
+        found[dtype] = row.measurements["nc1.covariance_ratio"]
+    assert found[torch.float32] == pytest.approx(found[torch.float64], rel=1e-4)
 
 
 def test_what_is_reachable_in_few_dimensions():
