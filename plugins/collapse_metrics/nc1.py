@@ -106,6 +106,8 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     values, vectors = torch.linalg.eigh(between_dd)
     rounding = _ROUNDING.get(s.dtype, _ROUNDING["float32"]) * s.means.norm(dim=1).max()
     kept = values > torch.maximum(s.dim * torch.finfo(values.dtype).eps * values[-1], rounding.square())
+    if not kept.any():
+        return Noted(None, "the class means do not differ by more than the embeddings' rounding")
     # tr(Σ_W V Λ⁻¹ Vᵀ) needs only the diagonal of Vᵀ Σ_W V
     within = (vectors[:, kept] * (within_class_covariance(s) @ vectors[:, kept])).sum(dim=0)
     ratio = float((within / values[kept]).sum() / s.n_classes)

@@ -110,6 +110,13 @@ def test_the_covariance_ratio_drops_directions_without_means():
             [[2.0, 0.0], [-2.0, 0.0], [0.0, height * math.sqrt(4.5)]]
         ).double()  # std over classes: height
         assert f"rank {rank} of" in covariance_ratio(replace(s, means=means, dtype=dtype)).text
+    solid = pooled(((4.0, 0.0, 0.0), (0.0, 1.5, 0.0), (0.0, 0.0, 0.0)))
+    for height, rank in ((4.2e-7, 1), (4.7e-7, 2)):  # around 2⁻⁵¹·max‖μ_c‖
+        means = torch.tensor([[2.0, 0.0, 1e9], [-2.0, 0.0, 1e9], [0.0, 4.5**0.5 * height, 1e9]]).double()
+        assert f"rank {rank} of" in covariance_ratio(replace(solid, means=means, classifier=None, dtype="float64")).text
+    alike = covariance_ratio(replace(s, means=torch.zeros(3, 2).double()))
+    assert alike.value is None
+    assert "do not differ" in alike.text
     far = replace(s, means=torch.tensor([[2.0, 5e3], [-2.0, 5e3], [0.0, 5e3 + 1e-3]]).double(), dtype="float64")
     assert "rank 2 of" in covariance_ratio(far).text
     assert "rank 1 of" in covariance_ratio(replace(far, dtype="float32")).text
@@ -131,6 +138,7 @@ def test_a_layer_norms_null_direction_is_dropped_in_float32_too(tmp_path):
         save_file({"train_features": h, "train_labels": labels, "classifier": torch.randn(60, 24).to(dtype)}, file)
         row = collapse.measure(collapse.collect(file), metrics=["nc1.covariance_ratio"])
         assert ["rank 23 of d = 24" in note.text for note in row.notes] == [True]
+        assert row.versions["nc1.covariance_ratio"] == 2
         found[dtype] = row.measurements["nc1.covariance_ratio"]
     assert found[torch.float32] == pytest.approx(found[torch.float64], rel=1e-4)
 
