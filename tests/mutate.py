@@ -50,17 +50,18 @@ TESTS = {
     "plugins/collapse_metrics/covariance.py": METRICS
     + " tests/test_accumulate.py tests/test_hostile_stores.py::test_a_forged_covariance_costs_its_own_measurement",
     "plugins/collapse_metrics/permutation.py": "tests/plugins/test_permutation.py",
-    "collapse/decisions.py": "tests/test_tally.py tests/test_decisions.py tests/plugins/test_numbers.py",
+    "collapse/decisions.py": "tests/test_tally.py tests/test_decisions.py tests/test_hostile_statistics.py "
+    "tests/plugins/test_numbers.py",
     "collapse/tiles.py": PAIRS,
     "collapse/pairs.py": PAIRS,
     "collapse/by_class.py": "tests/test_pairs.py "
     "--deselect tests/test_pairs.py::test_any_tiling_equals_all_pairs_at_once tests/plugins/test_numbers.py",
     "collapse/statistics.py": "tests/test_statistics.py " + PAIRS,
-    "collapse/accumulate.py": "tests/test_accumulate.py " + METRICS,
+    "collapse/accumulate.py": "tests/test_accumulate.py tests/test_hostile_statistics.py " + METRICS,
     "collapse/invariants.py": "tests/test_invariants.py tests/test_hostile_stores.py::test_forged_tensors_are_refused "
     "tests/test_hostile_stores.py::test_a_forged_prediction_of_a_class_without_a_mean_is_refused",
     "collapse/measuring.py": "tests/test_notes.py " + PAIRS,
-    "collapse/finite.py": METRICS,
+    "collapse/finite.py": "tests/test_finite.py " + METRICS,
     "collapse/returned.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/probing.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/lending.py": "tests/test_hostile_plugins.py " + METRICS,

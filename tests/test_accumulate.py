@@ -1,5 +1,6 @@
 """Class moments: any split, merged in any order, equals the single pass; and keeps its digits."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -8,8 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import collapse
 from collapse.accumulate import ClassMoments
 from collapse.finite import NotFinite
+from collapse.testing import tiny_statistics
 from collapse_metrics.covariance import WithinClassCovariance
 
 
@@ -150,5 +153,48 @@ def test_embeddings_whose_squares_overflow_are_named(size):
     if size < 1e150:
         add(h, torch.tensor([0, 1, 2, 3]))
     else:
-        with pytest.raises(NotFinite, match="sample 2 is too large"):
-            add(h, torch.tensor([0, 0, 1, 1]))
+        for y in ([0, 0, 1, 1], [0, 1, 2, 3]):
+            with pytest.raises(NotFinite, match="sample 2 is too large"):
+                add(h, torch.tensor(y))
+
+
+def test_two_neighbouring_numbers_vary_about_the_middle_between_them():
+    gap = 2.0**-52
+    moments = accumulated(torch.tensor([[1.0], [1.0 + gap]], dtype=torch.float64), torch.zeros(2).long(), [slice(0, 2)])
+    assert float(moments.statistics_so_far().variances) == gap**2 / 4
+
+
+def test_equal_embeddings_whose_squares_vanish_keep_their_mean():
+    h = torch.full((5000, 3), 0.1, dtype=torch.float64) * 2.0**-550
+    s = accumulated(h, torch.zeros(5000).long(), [slice(0, 5000)]).statistics_so_far()
+    assert torch.equal(s.means[0], h[0])
+
+
+class Named(WithinClassCovariance):
+    """Its tensors' names have slashes."""
+
+    name = "named"
+
+    def tensors(self):
+        return {f"a/{key}": value for key, value in super().tensors().items()}
+
+    @classmethod
+    def from_tensors(cls, tensors):
+        return super().from_tensors({key.removeprefix("a/"): value for key, value in tensors.items()})
+
+
+def test_names_of_tensors_may_have_slashes():
+    moments = ClassMoments(2, statistics=[Named()])
+    moments.add(torch.tensor([[1.0, 2], [3, 4]]), torch.tensor([0, 0]))
+    extra = moments.statistics_so_far().extra["named"]
+    assert extra["a/scatter"].tolist() == [[2, 2], [2, 2]]
+    again = ClassMoments.from_state(moments.state(), "cpu", [Named]).statistics_so_far()
+    assert torch.equal(again.extra["named"]["a/scatter"], extra["a/scatter"])
+
+
+def test_a_statistic_is_of_version_1_and_over_all_classes_unless_it_says_otherwise():
+    moments = ClassMoments(2, statistics=[Named()])
+    assert moments.statistics_so_far().versions == {"named": 1}
+    s = replace(tiny_statistics(), counts=torch.tensor([4, 2, 1]))
+    (note,) = collapse.measure(s, metrics=["nc1.covariance_ratio"], min_count=2).notes
+    assert note.text == "covariance was collected over all classes: not available with --min-count"

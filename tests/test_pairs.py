@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import collapse
 from collapse import EmbeddingStatistics, Mean, Std, pair_metric
+from collapse.by_class import measure_by_class
 from collapse.measuring import vectors
 from collapse.metrics import declaration
 from collapse.pairs import sweep
@@ -197,3 +198,16 @@ def test_vectors_are_the_measure_over_each_classes_pairs():
         torch.testing.assert_close(vectors(s, name)[1], values, rtol=1e-9, atol=1e-12)
     with pytest.raises(collapse.errors.UsageError, match=r"gnc2\.log_riesz is a power mean"):
         vectors(s, "gnc2.log_riesz")
+
+
+def test_a_class_whose_pairs_are_all_alike_has_a_std_of_zero():
+    @pair_metric(needs=["variances"], over="all", measures=[Std("mine.std")])
+    def sums(pair):
+        return pair.variance_sum
+
+    for C in range(4, 20):
+        variances = torch.full((C,), 1 / 3).double()
+        variances[0] = 0.1
+        stds = measure_by_class(statistics(torch.eye(C), variances), declaration(sums), Std("mine.std"))
+        assert float(stds[0]) == pytest.approx(0, abs=1e-7)  # neither more than rounding nor the root of less than 0
+        assert stds[1:].tolist() == pytest.approx([(1 / 3 - 0.1) * math.sqrt(C - 2) / (C - 1)] * (C - 1))
