@@ -60,7 +60,7 @@ TESTS = {
     "collapse/accumulate.py": "tests/test_accumulate.py tests/test_hostile_statistics.py " + METRICS,
     "collapse/invariants.py": "tests/test_invariants.py tests/test_hostile_stores.py::test_forged_tensors_are_refused "
     "tests/test_hostile_stores.py::test_a_forged_prediction_of_a_class_without_a_mean_is_refused",
-    "collapse/measuring.py": "tests/test_notes.py " + PAIRS,
+    "collapse/measuring.py": "tests/test_notes.py tests/test_hostile_plugins.py " + PAIRS,
     "collapse/finite.py": "tests/test_finite.py " + METRICS,
     "collapse/returned.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/probing.py": "tests/test_hostile_plugins.py " + METRICS,

@@ -11,7 +11,7 @@ from collapse import EmbeddingStatistics, plugin_manager
 from collapse.testing import tiny_statistics
 
 PLUGIN = """
-from collapse import CoV, LogMeanExp, Mean, MeanLog, Noted, Std, class_metric, hookimpl, metric, pair_metric
+from collapse import CoV, LogMeanExp, Mean, MeanLog, Noted, Statistic, Std, class_metric, hookimpl, metric, pair_metric
 import torch
 
 MEASURES = [
@@ -47,8 +47,23 @@ def minus(s): return -float("inf")
 @pair_metric(needs=["means"], over="all", measures=[Mean("q.single")])
 def single(pair): return pair.gram.float() * 0 + 3
 
+class Each(Statistic):
+    name, per_class = "each", True
+
+class Pooled(Statistic):
+    name = "pooled"
+
+@metric("r.each", needs=["each"])
+def each(s): return float(s.statistic("each")["x"])
+
+@metric("r.pooled", needs=["pooled"])
+def pooled(s): return float(s.statistic("pooled")["x"])
+
 @hookimpl
-def collapse_metrics(): return [of_classes, of_pairs, noted, whole, nothing, infinite, minus, single]
+def collapse_metrics(): return [of_classes, of_pairs, noted, whole, nothing, infinite, minus, single, each, pooled]
+
+@hookimpl
+def collapse_statistics(): return [Each, Pooled]
 """
 
 
@@ -58,8 +73,8 @@ def measured(tmp_path, monkeypatch):
     (tmp_path / "noting.py").write_text(PLUGIN)
     plugin_manager.add_plugins([str(tmp_path / "noting.py")])
 
-    def measured(s, *metrics):
-        row = collapse.measure(s, metrics=metrics)
+    def measured(s, *metrics, **options):
+        row = collapse.measure(s, metrics=metrics, **options)
         return row, {(note.measurement, note.kind): note.text for note in row.notes}
 
     yield measured
@@ -166,5 +181,47 @@ def test_lacking_what_is_needed_says_so(measured):
         collapse.vectors(of_variances(1.0, 2.0), "nc3.dot")
     with pytest.raises(collapse.CollapseError, match=r"nc1\.trace_ratio is one number, not one a class"):
         collapse.vectors(of_variances(1.0, 2.0), "nc1.trace_ratio")
-    ids, values = collapse.vectors(of_variances(1.0, 2.0), "variances")
+    with pytest.raises(collapse.CollapseError) as caught:
+        collapse.vectors(tiny_statistics(), "perplexity")
+    said = str(caught.value).removeprefix("perplexity is one number, not one a class; known: ").split(", ")
+    assert {"counts", "variances", "nc1.cdnv", "nc2.norm", "nc4.agreement", "val_loss"} <= set(said)
+    assert not {"n_params", "nc4.kappa", "nc1.trace_ratio", "perplexity"} & set(said)
+    ids, values = collapse.vectors(store=of_variances(1.0, 2.0), name="variances")
     assert (ids.tolist(), values.tolist()) == ([0, 1], [1.0, 2.0])
+
+
+def test_classes_without_a_sample_are_left_out():
+    s = replace(tiny_statistics(), counts=torch.tensor([1, 0, 4]))
+    row = collapse.measure(store=s, metrics=["nc2.norm"])
+    assert (row.classes, row.samples, row.min_count) == (2, 5, 1)
+    assert row.measurements["nc2.norm"] == pytest.approx(math.sqrt(5))  # half of what (2, 0) and (-2, -2) are apart
+    for name in ("counts", "nc2.norm"):
+        ids, values = collapse.vectors(s, name)
+        assert ids.tolist() == [0, 3]
+        assert len(values) == 2
+    assert values.tolist() == pytest.approx([math.sqrt(5)] * 2)
+
+
+class Unreadable(dict):
+    """Plugin statistics whose file was altered."""
+
+    def __getitem__(self, name):
+        raise collapse.CollapseError(f"{name} was altered")
+
+
+def test_plugin_statistics_are_read_where_they_can_be_used(measured):
+    s = replace(tiny_statistics(), extra={"each": {"x": torch.tensor(3.0)}, "pooled": {"x": torch.tensor(5.0)}})
+    row, notes = measured(s, "r")
+    assert (row.measurements, notes) == ({"r.each": 3.0, "r.pooled": 5.0}, {})
+    row, notes = measured(replace(s, counts=torch.tensor([4, 2, 1])), "r", min_count=2)
+    assert row.measurements == {"r.each": 3.0, "r.pooled": None}
+    assert list(notes.values()) == ["pooled was collected over all classes: not available with --min-count"]
+    row, notes = measured(replace(s, versions={"each": 1, "pooled": 7}), "r")
+    assert row.measurements == {"r.each": 3.0, "r.pooled": None}
+    stale = "pooled: the collection filled version 7, and the plugin installed is at version 1: collect again"
+    assert list(notes.values()) == [f"{stale} (--recollect)"]
+    altered = replace(s, extra=Unreadable(s.extra))
+    with pytest.raises(collapse.CollapseError, match="pooled was altered"):
+        measured(altered, "r.pooled")
+    _, notes = measured(replace(altered, versions={"pooled": 7}), "r.pooled")
+    assert list(notes.values()) == [f"{stale} (--recollect)"]  # it is not even read
