@@ -77,16 +77,22 @@ def test_means_that_nearly_coincide_far_from_the_others(separation):
     assert nearest(second + noise).tolist() == [1] * 50
 
 
+def nearly_tied(dim: int, draw: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Four means, two of them of equal norms; the middle of these two, and the direction between them."""
+    mean = torch.rand(dim, generator=draw, dtype=torch.float64) + 1
+    across = torch.randn(dim, generator=draw, dtype=torch.float64)
+    across -= mean * (across @ mean) / (mean @ mean)
+    means = torch.stack([mean + across, mean - across, -2 * mean, 0 * mean])  # their mean is 0
+    return means, mean, across
+
+
 @pytest.mark.parametrize("dim", [2, 3, 8])
 @pytest.mark.parametrize("far", [0.0, 1.0, 300.0])
 def test_float32_is_not_believed_beyond_its_error(dim, far):
     # Margins of 2^-k of the scores, k = 18…30: from safely within float32 to far below it; samples near 0 and far off.
     draw = torch.Generator().manual_seed(dim)
     for k in range(18, 31):
-        mean = torch.rand(dim, generator=draw, dtype=torch.float64) + 1
-        across = torch.randn(dim, generator=draw, dtype=torch.float64)
-        across -= mean * (across @ mean) / (mean @ mean)  # equal norms but for what follows
-        means = torch.stack([mean + across, mean - across, -2 * mean, 0 * mean])  # their mean is 0
+        means, mean, across = nearly_tied(dim, draw)
         along = torch.randn(40, 1, generator=draw, dtype=torch.float64) * far
         h = along * mean + torch.randn(40, 1, generator=draw, dtype=torch.float64) * 2.0**-k * across
         assert_exact(means, h)
@@ -122,6 +128,26 @@ def test_the_bound_grows_with_the_dimension(entry):
 def test_a_partial_sum_beyond_float32_decides_nothing():
     means = torch.tensor([[1.0, 1, 1, 1], [-1, 1, 0.5, -0.45], [-1, -1, -1, -1], [1, -1, -0.5, 0.45]])
     assert_exact(means, torch.tensor([[-1.0, -1, 1, 1.05], [-1, -1, -1, 3.2], [1, 1, 1, -3.2]]).double() * 3e38)
+
+
+@pytest.mark.parametrize("k", [1, 10, 20, 24, 28])
+@pytest.mark.parametrize("far", [1e9, 1e12, 1e20])
+def test_samples_far_beyond_all_means_go_to_the_nearest_one(far, k):
+    # their distances to two means are equal to rounding, their scores are not
+    means, mean, across = nearly_tied(6, torch.Generator().manual_seed(9))
+    signs = torch.tensor([1.0, -1.0] * 10, dtype=torch.float64).unsqueeze(1)
+    h = far * (torch.linspace(0.6, 1.4, 20, dtype=torch.float64).unsqueeze(1) * mean + signs * 2.0**-k * across)
+    assert decider(means).nearest(h).tolist() == [0, 1] * 10
+
+
+@pytest.mark.parametrize("exponent", [101, 102, 103])
+def test_float32_is_not_believed_where_it_underflows(exponent):
+    # beside a sample so far off, the error of the others' scores comes near the smallest normal number of float32
+    draw = torch.Generator().manual_seed(10)
+    means, mean, across = nearly_tied(2, draw)
+    along = torch.linspace(0, 3, 2000, dtype=torch.float64).unsqueeze(1)
+    h = along * mean + torch.randn(2000, 1, generator=draw, dtype=torch.float64) * 2.0**-26 * across
+    assert_exact(means, torch.cat([h, torch.full((1, 2), 2.0**exponent, dtype=torch.float64)]))
 
 
 @pytest.mark.parametrize("exponent", [-600, -130, -73, 73, 130, 480])
