@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.filling import Filled, makers
-from collapse.finite import check_finite, within_range
+from collapse.finite import LARGEST, check_finite, largest, within_range
 from collapse.statistics import EmbeddingStatistics
 
 _CONSTANT = 1e-9  # classes with a smaller spread, relative to their mean, are averaged twice
@@ -149,7 +149,8 @@ class ClassMoments:
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
         means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
-        if not within_range(means_Kd):
+        size = largest(means_Kd)
+        if not size < LARGEST:  # NaN too
             check_finite(h_Bd)
         deviations_Bd = torch.index_select(means_Kd, 0, inverse_B, out=self._deviations[: len(h_Bd)])
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
@@ -157,7 +158,9 @@ class ClassMoments:
         squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
         if not within_range(squares_K):
             check_finite(h_Bd)
-        self._average_again(means_Kd, deviations_Bd, squares_K, inverse_B, counts_K)
+        # most batches have no class of equal samples, which this tells at once
+        if bool(((squares_K <= counts_K * (self.dim * (_CONSTANT * size) ** 2)) & (counts_K > 1)).any()):
+            self._average_again(means_Kd, deviations_Bd, squares_K, inverse_B, counts_K)
         return Batch(h_Bd, y_B, classes_K, inverse_B, counts_K, means_Kd, deviations_Bd), squares_K
 
     def _average_again(

@@ -12,12 +12,17 @@ LARGEST = 1e150
 _CHECKED = 1 << 12  # rows of a classifier that are checked at a time
 
 
-def within_range(values: Tensor) -> bool:
-    """Whether every value is finite and below :data:`LARGEST`, in one pass."""
+def largest(values: Tensor) -> float:
+    """The largest magnitude, in one pass; nan where a value is."""
     if not values.numel():
-        return True
+        return 0.0
     low, high = torch.aminmax(values)
-    return bool((low > -LARGEST) & (high < LARGEST))  # False for NaN
+    return float(torch.maximum(-low, high))
+
+
+def within_range(values: Tensor) -> bool:
+    """Whether every value is finite and below :data:`LARGEST`."""
+    return largest(values) < LARGEST  # False for NaN
 
 
 def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
