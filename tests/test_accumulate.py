@@ -66,6 +66,11 @@ def test_equals_a_direct_computation(reference):
     )
 
 
+def test_a_covariance_of_no_samples_has_no_entries():
+    state = accumulated(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), []).state()
+    assert (state["covariance/scatter"].shape, state["covariance/samples"].tolist()) == ((0, 0), [0])
+
+
 def test_keeps_its_digits_where_the_variance_is_a_ten_billionth_of_the_squared_mean():
     draw = torch.Generator().manual_seed(1)
     noise = torch.randn(4000, 8, generator=draw, dtype=torch.float64)

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from collapse import CoV, EmbeddingStatistics, Mean, Pair, Std, class_metric, hookimpl, metric, pair_metric
 
+_CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
+
 
 def simplex_interference(classes: int, dim: int) -> float:
     """Cosine between any two vertices of a simplex centred on 0: −1/(C−1)."""
@@ -32,19 +34,17 @@ def least_interference_std(
     """
     mean = measured.get("nc2.interference")
     mean = simplex_interference(classes, dim) if mean is None else mean
-    rank, top = min(dim, classes), max(0.0, 1 + (classes - 1) * mean)
+    rank, top = min(dim, classes), 1 + (classes - 1) * mean
     squares = classes**2 / rank
     if top > classes / rank and rank > 1:
         squares = top**2 + (classes - top) ** 2 / (rank - 1)
-    if dim >= classes - 1:  # the complement of 1 has room for equal eigenvalues
-        squares = max(classes**2 / rank if rank < classes else 0.0, top**2 + (classes - top) ** 2 / (classes - 1))
     variance = (squares - classes) / (classes * (classes - 1)) - mean**2
     return math.sqrt(variance) if variance > 1e-15 else 0.0
 
 
 def least_etf_error(classes: int, dim: int) -> float:
-    """√(2 − 2√(d/(C−1))): a Gram matrix of rank d cannot be a simplex of more than d+1 vertices."""
-    return 0.0 if classes <= dim + 1 else math.sqrt(2 - 2 * math.sqrt(dim / (classes - 1)))
+    """√(2 − 2√(d/(C−1))), 0 for C ≤ d+1: a Gram matrix of rank d cannot be a simplex of more than d+1 vertices."""
+    return math.sqrt(2 - 2 * math.sqrt(min(1.0, dim / (classes - 1))))
 
 
 @class_metric(
@@ -151,7 +151,8 @@ def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> floa
     """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1).
 
     For C ≤ d+1 the Gram matrix is formed and subtracted, which keeps every digit near an exact ETF. Otherwise
-    d×d products serve, since ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩, and no ETF is within reach.
+    d×d products serve, since ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩, and no ETF is within reach. nan where the terms of that product
+    cancel: the rows of A are orthogonal to those of B, and G is 0 up to rounding.
     """
     classes, dim = a_Cd.shape
     size = math.sqrt(classes - 1)
@@ -159,12 +160,12 @@ def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> floa
         gram = a_Cd @ b_Cd.T
         etf = torch.eye(classes, dtype=gram.dtype, device=gram.device) - 1 / classes
         return float((gram / gram.norm() - etf / size).norm())
-    gram_norm = math.sqrt(float(((a_Cd.T @ a_Cd) * (b_Cd.T @ b_Cd)).sum()))
+    gram_square = float(((a_Cd.T @ a_Cd) * (b_Cd.T @ b_Cd)).sum())
+    if gram_square <= _CANCELLED * float(a_Cd.square().sum()) * float(b_Cd.square().sum()):
+        return math.nan
     # ⟨A Bᵀ, E⟩ = Σ_c ⟨a_c, b_c⟩ − ⟨Σ a, Σ b⟩/C
     inner = float((a_Cd * b_Cd).sum() - a_Cd.sum(dim=0) @ b_Cd.sum(dim=0) / classes)
-    if gram_norm == 0:
-        return math.nan
-    return math.sqrt(max(0.0, 2 - 2 * inner / (gram_norm * size)))
+    return math.sqrt(2 - 2 * inner / (math.sqrt(gram_square) * size))
 
 
 @hookimpl

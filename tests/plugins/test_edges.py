@@ -1,16 +1,20 @@
 """Built-in metrics at their edges: what they remark on, and what they refuse."""
 
 import math
+import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse import CollapseError, Noted
+from collapse import CollapseError, EmbeddingStatistics, Noted
+from collapse.metrics import declaration
+from collapse.pairs import sweep
 from collapse.testing import tiny_statistics
-from collapse_metrics import gnc2, nc2
+from collapse_metrics import gnc2, nc2, nc3
 from collapse_metrics.covariance import within_class_covariance
 from collapse_metrics.generalization import perplexity
 from collapse_metrics.nc1 import covariance_ratio
@@ -19,7 +23,7 @@ from collapse_metrics.nc4 import agreement, agreement_by_label, kappa
 
 def validated(**changes):
     s = tiny_statistics()
-    tensors = {name: torch.tensor(value) for name, value in changes.items()}
+    tensors = {name: torch.from_numpy(np.array(value)) for name, value in changes.items()}  # float64
     return replace(s, validation=replace(s.validation, **tensors))
 
 
@@ -50,7 +54,7 @@ def test_kappa_of_two_rules_that_always_say_the_same_class_is_undefined():
 
 
 def test_perplexity_up_to_the_largest_number():
-    for loss, finite in ((709.0, True), (710.0, False)):
+    for loss, finite in ((709.0, True), (math.log(sys.float_info.max), True), (710.0, False)):
         value = perplexity(validated(loss_sum=[4 * loss, 0.0]))
         assert isinstance(value, float) == finite
         if not finite:
@@ -148,12 +152,29 @@ def test_what_is_reachable_in_few_dimensions():
     assert gnc2.uniform_log_kernel_std(9, 1) is None
     assert gnc2.uniform_log_kernel(9, 2) == 0.0
     assert gnc2.uniform_log_kernel_std(9, 2) == pytest.approx(math.pi / math.sqrt(12))
+    assert gnc2.uniform_log_kernel(9, 5) == pytest.approx(5 / 12 - math.log(2))
+    assert gnc2.uniform_log_kernel_std(9, 5) == pytest.approx(math.sqrt(13) / 12)
     assert gnc2.uniform_cov(4, 3) == 0.0
     assert gnc2.uniform_cov(5, 3) == pytest.approx(0.5 / (0.5 - math.log(2)))
     assert gnc2.uniform_cov(9, 1) is None
+    assert nc2.least_etf_error(3, 3) == 0.0
     assert nc2.least_etf_error(4, 3) == 0.0
     assert nc2.least_etf_error(5, 3) == pytest.approx(math.sqrt(2 - 2 * math.sqrt(3 / 4)))
     assert nc2.simplex_interference(5, 2) == -0.25
+
+
+def test_the_uncentred_kernel_is_the_log_inverse_distance():
+    s = replace(tiny_statistics(), means=torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 0.1]]).double())
+    (kernel,) = sweep(s, [(declaration(gnc2.uncentred_log_kernel), [])]).metrics
+    assert kernel.mean == pytest.approx(-math.log(2) / 2)  # of two pairs, at right angles; the third has one direction
+
+
+def test_a_row_that_is_the_mean_row_to_rounding_has_no_direction():
+    means = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]).double()
+    for off, expected in ((2.0**-47, [0, -1, math.nan, math.nan]), (2.0**-46, [0, -1, 0, 1])):
+        classifier = torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, off], [1.0, -off]]).double()
+        s = EmbeddingStatistics(torch.arange(4), torch.ones(4).long(), means, torch.zeros(4), classifier=classifier)
+        assert nc3.centred_duality_cosines(s).tolist() == pytest.approx(expected, nan_ok=True)
 
 
 @pytest.mark.parametrize(
@@ -166,10 +187,13 @@ def test_what_is_reachable_in_few_dimensions():
         (5, 9, 1.0, 0.0),  # all of one direction
         (2, 1, 1.0, 0.0),
         (4, 2, 0.0, math.sqrt(1 / 3)),
+        (4, 2, 0.5, math.sqrt(1 / 8)),  # eigenvalues of 2.5 and 1.5
         (6, 3, 0.5, 0.25),  # one eigenvalue of 3.5, two of 1.25
         (5, 2, 0.1, math.sqrt(7.5 / 20 - 0.01)),
-        (5, 4, 0.1, math.sqrt(0.0525)),
+        (5, 4, 0.05, math.sqrt(0.06)),
+        (5, 4, 0.1, math.sqrt(0.054)),  # one eigenvalue of 1.4, three of 1.2
         (5, 9, 0.1, 0.0),
+        (3, 1, 1 + 1e-15, 0.0),  # a mean cosine of 1, rounded
         (3, 1, -1 / 3, math.sqrt(8) / 3),  # two of one direction, one of the other
     ],
 )
@@ -185,4 +209,28 @@ def test_distance_to_an_etf_both_ways():
         gram, etf = a @ b.T, torch.eye(classes).double() - 1 / classes
         expected = float((gram / gram.norm() - etf / etf.norm()).norm())
         assert nc2.etf_distance(a, b) == pytest.approx(expected, rel=1e-9)
-    assert math.isnan(nc2.etf_distance(torch.zeros(9, 3).double(), torch.ones(9, 3).double()))
+
+
+@pytest.mark.parametrize("dim", [4, 5, 6])
+def test_the_distance_to_an_etf_keeps_its_digits_where_it_is_small(dim):
+    etf = torch.eye(5).double() - 1 / 5
+    vertices = torch.linalg.svd(etf).U * torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0]).double()
+    means = torch.cat([vertices, torch.zeros(5, 1).double()], dim=1)[:, :dim]
+    assert nc2.etf_distance(means, means) == pytest.approx(0, abs=1e-14)
+    means[0] *= 1 + 1e-9
+    gram = means @ means.T
+    expected = float((gram / gram.norm() - etf / 2).norm())
+    assert 1e-10 < expected < 1e-9
+    assert nc2.etf_distance(means, means) == pytest.approx(expected, rel=1e-5)
+
+
+def test_rows_of_orthogonal_spaces_have_no_distance_to_an_etf():
+    draw = torch.Generator().manual_seed(0)
+    a = torch.randn(9, 1, generator=draw).double() * torch.tensor([1.0, 1.0, 0.0]).double()
+    b = torch.randn(9, 1, generator=draw).double() * torch.tensor([1.0, -1.0, 0.0]).double()
+    assert math.isnan(nc2.etf_distance(a, b))
+    assert math.isnan(nc2.etf_distance(0 * a, b))
+    for _ in range(20):  # the products cancel to a little more or less than 0
+        turn = torch.linalg.qr(torch.randn(3, 3, generator=draw).double()).Q
+        assert math.isnan(nc2.etf_distance(a @ turn, b @ turn))
+    assert nc2.etf_distance(a, 1e-6 * (b + 1e-5 * a)) == pytest.approx(nc2.etf_distance(a, a), rel=1e-4)
