@@ -158,8 +158,9 @@ class ClassMoments:
         squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
         if not within_range(squares_K):
             check_finite(h_Bd)
-        # most batches have no class of equal samples, which this tells at once
-        if bool(((squares_K <= counts_K * (self.dim * (_CONSTANT * size) ** 2)) & (counts_K > 1)).any()):
+        # Most batches have no class of equal samples, which this tells at once. Integers times a number would be
+        # float32, in which the square of a small size is 0.
+        if bool(((squares_K <= counts_K.double() * (self.dim * (_CONSTANT * size) ** 2)) & (counts_K > 1)).any()):
             self._average_again(means_Kd, deviations_Bd, squares_K, inverse_B, counts_K)
         return Batch(h_Bd, y_B, classes_K, inverse_B, counts_K, means_Kd, deviations_Bd), squares_K
 

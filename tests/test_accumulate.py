@@ -125,7 +125,8 @@ def test_thousands_of_classes_in_any_order(reference):
 @pytest.mark.parametrize(
     ("spread", "tolerance"), [(0.0, 0.0), (1e-12, 1e-3), (3e-10, 1e-5), (3e-9, 1e-6), (1e-6, 1e-9)]
 )
-def test_classes_that_are_all_but_constant_keep_their_means_and_variances(spread, tolerance):
+@pytest.mark.parametrize("scale", [1.0, 2.0**60, 2.0**-60])
+def test_classes_that_are_all_but_constant_keep_their_means_and_variances(spread, tolerance, scale):
     draw = torch.Generator().manual_seed(4)
     noise = torch.randn(5000, 3, generator=draw, dtype=torch.float64) * spread
     noise -= noise.mean(dim=0)
@@ -135,22 +136,23 @@ def test_classes_that_are_all_but_constant_keep_their_means_and_variances(spread
     y = torch.cat([torch.zeros(800), torch.ones(5000), torch.tensor([2.0])]).long()
     kept = h[800:5800] - value  # exact: Sterbenz
     offset = kept.mean(dim=0)
-    s = accumulated(h, y, [slice(0, len(h))]).statistics_so_far()
+    s = accumulated(h * scale, y, [slice(0, len(h))]).statistics_so_far()
+    means, variances = s.means / scale, s.variances / scale**2
     exact = 3e-16 if spread < 1e-9 else 1e-14
-    assert s.means[1].tolist() == pytest.approx((value + offset).tolist(), rel=exact, abs=0)
-    assert torch.equal(s.means[2], value)
-    assert float(s.variances[1]) == pytest.approx(
+    assert means[1].tolist() == pytest.approx((value + offset).tolist(), rel=exact, abs=0)
+    assert torch.equal(means[2], value)
+    assert float(variances[1]) == pytest.approx(
         float((kept - offset).square().sum(dim=1).mean()), rel=tolerance or 1e-12, abs=0
     )
-    assert float(s.variances[2]) == 0
+    assert float(variances[2]) == 0
     direct = others - others.mean(dim=0)
-    assert float(s.variances[0]) == pytest.approx(float(direct.square().sum(dim=1).mean()), rel=1e-12)
+    assert float(variances[0]) == pytest.approx(float(direct.square().sum(dim=1).mean()), rel=1e-12)
     np.testing.assert_allclose(
-        s.extra["covariance"]["scatter"], direct.T @ direct + (kept - offset).T @ (kept - offset), rtol=1e-9
+        s.extra["covariance"]["scatter"] / scale**2, direct.T @ direct + (kept - offset).T @ (kept - offset), rtol=1e-9
     )
 
 
-@pytest.mark.parametrize("size", [9e149, 1.1e150, 1e154, 1e300])
+@pytest.mark.parametrize("size", [9e149, 1e150, 1.1e150, 1e154, 1e300])
 def test_embeddings_whose_squares_overflow_are_named(size):
     h = torch.ones(4, 2, dtype=torch.float64)
     h[2, 1], h[3, 1] = size, -size  # their mean is small

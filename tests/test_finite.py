@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from collapse import CollapseError, finite
-from collapse.finite import NotFinite, check_classifier, check_finite, within_range, wrong_with
+from collapse.finite import NotFinite, check_classifier, check_finite, largest, within_range, wrong_with
 
 LIMIT = 1e150
 BELOW = math.nextafter(LIMIT, 0)
@@ -21,6 +21,13 @@ def test_values_up_to_the_limit_are_within_range(value):
     assert within_range(double(BELOW, 0, -BELOW))
     assert within_range(double())
     assert not within_range(double(1, value, 2))
+
+
+def test_the_largest_magnitude():
+    assert largest(double(1, -3, 2)) == 3
+    assert largest(double(1, 3, -2)) == 3
+    assert largest(double()) == 0
+    assert math.isnan(largest(double(1, math.nan)))
 
 
 @pytest.mark.parametrize(
