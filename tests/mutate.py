@@ -49,7 +49,10 @@ TESTS = {
     "plugins/collapse_metrics/generalization.py": METRICS,
     "plugins/collapse_metrics/covariance.py": METRICS
     + " tests/test_accumulate.py tests/test_hostile_stores.py::test_a_forged_covariance_costs_its_own_measurement",
-    "plugins/collapse_metrics/permutation.py": "tests/plugins/test_permutation.py",
+    "plugins/collapse_metrics/permutation.py": "tests/plugins/test_permutation.py "
+    "--deselect tests/plugins/test_permutation.py::test_the_command "
+    "--deselect tests/plugins/test_permutation.py::test_bad_input_to_the_command "
+    "--deselect tests/plugins/test_permutation.py::test_a_guests_analysis_is_a_command",
     "collapse/decisions.py": "tests/test_tally.py tests/test_decisions.py tests/test_hostile_statistics.py "
     "tests/plugins/test_numbers.py",
     "collapse/tiles.py": PAIRS,

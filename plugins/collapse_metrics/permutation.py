@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-# Permutations reproduce an equal |r| only to rounding; centred unit vectors keep that far below this.
 _MOST = 1 << 28  # |r| of permutations that are held at a time (2 GB)
+_BATCH = 1 << 21  # numbers of permuted rows that are held at a time (16 MiB)
+# Permutations reproduce an equal |r| only to rounding; centred unit vectors keep that far below this.
 _TIE = 1e-12
 
 
@@ -181,7 +182,7 @@ def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int) -> Shuffled:
         alternative="greater",
         vectorized=True,
         n_resamples=n,
-        batch=max(1, 2**21 // len(y_n)),  # 16 MiB of permuted rows at a time
+        batch=-(-_BATCH // len(y_n)),
         axis=-1,
         rng=np.random.default_rng(seed),
     )
@@ -206,15 +207,14 @@ def _unit(values: Floats) -> Floats:
     """Centred along the rows, of unit norm; scaled first so that no square over- or underflows."""
     values = values / np.abs(values).max(axis=0)
     values = values - values.mean(axis=0)
-    values = values / np.abs(values).max(axis=0)
-    values = values - values.mean(axis=0)
+    values = values - values.mean(axis=0)  # again: the first mean is rounded to the digits of the values
     return values / np.linalg.norm(values, axis=0)
 
 
 def _is_constant(column: Column) -> bool:
     """Equal to rounding: (3·a)/a need not give the same number in each row."""
     present = column.values[~np.isnan(column.values)]
-    largest = np.abs(present).max(initial=0.0)
+    largest = np.abs(present).max()
     return bool(largest == 0 or np.ptp(present / largest) <= 8 * np.finfo(np.float64).eps)
 
 

@@ -5,6 +5,7 @@ import math
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from itertools import permutations
 from pathlib import Path
 
@@ -128,11 +129,14 @@ def test_random_permutations_are_scipys() -> None:
     largest = theirs.null_distribution.max(axis=1)
     max_t_p = [(np.count_nonzero(largest >= each) + 1) / 501 for each in theirs.statistic]
     np.testing.assert_allclose(found.max_t_p, max_t_p)
+    np.testing.assert_allclose(found.p_error, np.sqrt(found.p * (1 - found.p) / 500))
     again = shuffle(y_n, x_nk, n=500, seed=3)
     np.testing.assert_array_equal(again.p, found.p)
     np.testing.assert_array_equal(shuffle(y_n, x_nk[:, :1], n=500, seed=3).p, found.p[:1])  # one shuffle for all
     assert shuffle(y_n, x_nk, n=500, seed=4).p.tolist() != found.p.tolist()
     assert (found.max_t_p >= found.p).all()
+    with pytest.raises(FrozenInstanceError):
+        found.exact = True
 
 
 def test_many_rows_are_permuted_in_batches() -> None:
@@ -146,7 +150,31 @@ def test_many_rows_are_permuted_in_batches() -> None:
 def test_extreme_magnitudes() -> None:
     y_n = np.array([1.0, 2.0, 3.0, 5.0])
     x_nk = np.stack([y_n * 1e300, y_n * 1e-300, 1e8 + y_n * 1e-3], axis=1)
-    np.testing.assert_allclose(shuffle(y_n, x_nk, n=24, seed=0).r, 1, atol=1e-9)
+    np.testing.assert_allclose(shuffle(y_n=y_n, x_nk=x_nk, n=24, seed=0).r, 1, atol=1e-9)
+
+
+def test_values_that_differ_in_their_last_digits() -> None:
+    ulps, y_n = np.array([0.0, 1.0, 2.0, 4.0]), np.array([1.0, 2.0, 4.0, 3.0])
+    found = shuffle(y_n, (1 - ulps * 2**-53)[:, None], n=24, seed=0)
+    np.testing.assert_allclose(found.r, -np.corrcoef(y_n, ulps)[0, 1], rtol=1e-12)
+
+
+def test_no_correlation_is_beyond_one() -> None:
+    generator = np.random.default_rng(1)
+    for _ in range(40):  # of unit vectors, some are longer than 1 by a last digit
+        y_n = generator.normal(size=9)
+        found = shuffle(y_n, np.stack([y_n, -y_n], axis=1), n=1, seed=0)
+        assert found.r.min() >= -1
+        assert found.r.max() <= 1
+
+
+def test_by_default_99_999_permutations_and_seed_0() -> None:
+    generator = np.random.default_rng(2)
+    results = table(val_loss=generator.normal(size=9).tolist(), nc1__cdnv=generator.normal(size=9).tolist())
+    found = permutation(results=results)
+    assert "share of 99,999 random permutations of val_loss (seed 0), and of the order observed" in found.notes[0]
+    assert found.records() == permutation(results, n=99_999, seed=0).records()
+    assert permutation(results, n=1).records()[0]["p"] in (0.5, 1)
 
 
 LOSS = [1.0, 2.0, 3.0, 4.0]
@@ -156,7 +184,9 @@ LOSS = [1.0, 2.0, 3.0, 4.0]
     ("columns", "against", "predicted"),
     [
         ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "val_loss", "r > 0"),  # above its limit, 0
+        ({"nc1.cdnv": [3.0, 2.0, 0.0, 4.0]}, "val_loss", "r > 0"),  # or at it
         ({"nc3.self_duality": [0.5, 0.6, 0.1, 0.4]}, "val_loss", "r < 0"),  # below its limit, 1
+        ({"nc3.self_duality": [0.5, 0.6, 1.0, 0.4]}, "val_loss", "r < 0"),
         ({"nc1.log_cdnv": [-3.0, -2.0, -1.0, 4.0]}, "val_loss", "r > 0"),  # its limit is −∞
         ({"nc2.interference": [0.5, 0.6, 0.1, 0.4]}, "val_loss", "r > 0"),  # above −1/(C−1)
         ({"nc2.interference": [-0.5, -0.6, -0.2, -0.4]}, "val_loss", "r < 0"),
@@ -196,6 +226,7 @@ def test_by_default_all_measurements_that_vary() -> None:
     )
     found = permutation(results)
     assert [row["column"] for row in found.records()] == ["nc1.cdnv"]
+    assert (found.records()[0]["r"], found.records()[0]["R2"]) == pytest.approx((0.8, 0.64))
     assert "not tested: nc1.covariance_ratio (null), nc1.log_cdnv (not finite), nc2.norm (constant)" in found.notes
     assert "all 4! = 24 orders of val_loss" in " ".join(found.notes)
     assert found.title == "Permutation test against val_loss, 4 rows"
@@ -252,14 +283,44 @@ def test_what_cannot_be_tested() -> None:
         permutation(table(val_loss=[*LOSS], other=[*LOSS]))
     with pytest.raises(CollapseError, match=r"not tested: nc2\.norm \(constant\)"):
         permutation(table(val_loss=[*LOSS], nc2__norm=[3.0] * 4))
+    with pytest.raises(CollapseError, match=r"against val_loss: not tested: nc2\.norm \(constant\)"):
+        permutation(table(val_loss=[*LOSS], nc2__norm=[3.0] * 4), where="model=m*")
+
+
+@pytest.mark.parametrize(
+    ("values", "constant"),
+    [
+        ([0.0, 0.0, 0.0, 0.0], True),
+        ([1.0, 1.0, 1.0, 1 - 8 * 2.0**-52], True),
+        ([1.0, 1.0, 1.0, 1 - 8.5 * 2.0**-52], False),
+        ([1e-20, 3e-20, 2e-20, 4e-20], False),
+        ([1e20, 1e20 - 2**14, 1e20, 1e20], True),
+    ],
+)
+def test_a_column_is_constant_to_rounding(values: list[float], constant: bool) -> None:
+    results = table(val_loss=[*LOSS], a=values)
+    if constant:
+        with pytest.raises(CollapseError, match=r"a is constant, .* in all 4 rows"):
+            permutation(results, columns=["a"])
+    else:
+        assert permutation(results, columns=["a"]).records()[0]["r"] is not None
 
 
 def test_more_permutations_than_memory_holds_are_refused() -> None:
     losses = [float(i) for i in range(20)]
-    with pytest.raises(UsageError, match="needs more memory than there is room for: with 1 columns give at most"):
+    with pytest.raises(UsageError, match="memory than there is room for: with 1 columns give at most 268,435,456"):
         permutation(table(val_loss=losses, **{"nc1.cdnv": losses}), n=10**11)
     few = permutation(table(val_loss=losses[:4], **{"nc1.cdnv": losses[:4]}), n=10**11)  # all 24 orders
     assert few.records()[0]["p"] == pytest.approx(2 / 24)
+
+
+def test_as_many_permutations_as_memory_holds_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collapse_metrics.permutation._MOST", 60)
+    losses = [float(i) for i in range(20)]
+    results = table(val_loss=losses, nc1__cdnv=losses, nc2__norm=losses)
+    assert "share of 30 random permutations" in permutation(results, n=30).notes[0]
+    with pytest.raises(UsageError, match="with 2 columns give at most 30"):
+        permutation(results, n=31)
 
 
 def test_rows_of_one_store_are_noted() -> None:
@@ -271,6 +332,13 @@ def test_rows_of_one_store_are_noted() -> None:
 
     assert "2 rows repeat the store of another row and count as models of their own" in permutation(rows("abab")).notes
     assert not [note for note in permutation(rows("abcd")).notes if "repeat" in note]
+
+
+def test_rows_of_one_store_are_noted_in_a_table_of_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.csv"
+    path.write_text("store,min_count\na,1\na,1\nb,2\nc,4\n", encoding="utf-8")
+    found = permutation(Results.read(path), against="min_count", columns=["min_count**2"])
+    assert "1 rows repeat the store of another row and count as models of their own" in found.notes
 
 
 def test_the_command(tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:
