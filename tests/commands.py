@@ -27,10 +27,15 @@ class Runner:
     """Starts command lines, each a process group of its own forked from a warm process (see zygote.py)."""
 
     def __init__(
-        self, environment: dict[str, str], prefix: tuple[str, ...] = (), *, script: Path | None = None
+        self,
+        environment: dict[str, str],
+        prefix: tuple[str, ...] = (),
+        *,
+        script: Path | None = None,
+        imports: tuple[str, ...] = (),
     ) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(script or Path(__file__).with_name("zygote.py"))],
+            [*prefix, sys.executable, str(script or Path(__file__).with_name("zygote.py")), *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -63,7 +68,7 @@ class Runner:
             out=str(out or log),
             err=str(log),
             environment=environment or {},
-            folder=folder and str(folder),
+            folder=str(folder) if folder else None,
             file_limit=file_limit,
         )
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -82,19 +82,43 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-@pytest.fixture
-def run() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line as a user does, in a process of its own."""
+@pytest.fixture(scope="session")
+def warm_here(command_lines: ModuleType) -> Iterator[Any]:
+    """A process with everything imported, the zoo too, that forks command lines in the tests' own environment."""
+    made = command_lines.Runner(dict(os.environ), imports=("transformers.trainer", "collapse_zoo.training"))
+    yield made
+    made.close()
 
-    def run(*words: object, ok: bool = True, **options: object) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(
-            [sys.executable, "-m", "collapse", *map(str, words)], capture_output=True, text=True, timeout=300, **options
-        )
+
+@pytest.fixture
+def run(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run the command line as a user does, in a process of its own; with an environment of its own, in a fresh one."""
+
+    def run(*words, ok=True, env=None, cwd=None, timeout=300):
+        if env is not None or "COLLAPSE_PLUGINS" in os.environ:  # read when modules are imported, or plugins loaded
+            command = [sys.executable, "-m", "collapse", *map(str, words)]
+            done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=timeout)
+        else:
+            outputs = tmp_path_factory.mktemp("run")  # not in tmp_path, which a test may look through
+            done = _forked(warm_here, words, outputs, dict(os.environ), cwd or os.getcwd(), timeout)
         assert not ok or done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return done
 
     return run
+
+
+def _forked(
+    warm: Any, words: Sequence[object], outputs: Path, environment: dict[str, str], folder: object, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """A command line forked from a warm process, run to its end."""
+    out, err = outputs / "out", outputs / "err"
+    pid = warm.start(words, err, out=out, environment=environment, folder=folder)
+    too_long = threading.Timer(timeout, os.killpg, (pid, signal.SIGKILL))
+    too_long.start()
+    code = warm.wait(pid)
+    too_long.cancel()
+    return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())
 
 
 @pytest.fixture(scope="session")
@@ -138,14 +162,8 @@ def as_user(hub: Any, warm: Any, tmp_path: Path) -> Callable[..., subprocess.Com
             command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
             done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, timeout=timeout)
         else:
-            folder = Path(tempfile.mkdtemp(dir=tmp_path))
-            out, err = folder / "out", folder / "err"
-            pid = warm.start(words, err, out=out, environment=environment, folder=cwd)
-            too_long = threading.Timer(timeout, os.killpg, (pid, signal.SIGKILL))
-            too_long.start()
-            code = warm.wait(pid)
-            too_long.cancel()
-            done = subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())
+            outputs = Path(tempfile.mkdtemp(dir=tmp_path))
+            done = _forked(warm, words, outputs, environment, cwd, timeout)
         assert "Traceback" not in done.stderr, done.stderr
         assert not ok or done.returncode == 0, done.stderr
         assert "hf_owner" not in done.stdout + done.stderr

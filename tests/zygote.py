@@ -3,12 +3,14 @@
 Reads a JSON line. {"start": words, "out": file, "err": file, "environment": names and values, "folder": where, or null,
 "file_limit": bytes, or null} forks a command line and prints the child's process id; {"wait": process id} prints its
 exit status. The child leads a process group of its own, so that a kill of the group is a kill of all it started.
+Arguments are names of more modules to import first.
 """
 
 import json
 import os
 import resource
 import sys
+from importlib import import_module
 from typing import Any, NoReturn
 
 import datasets
@@ -29,6 +31,8 @@ def serve() -> None:
     torch.set_num_threads(1)
     plugins()
     transformers.AutoModelForCausalLM, transformers.AutoTokenizer  # noqa: B018  # loaded when first named
+    for name in sys.argv[1:]:
+        import_module(name)
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
