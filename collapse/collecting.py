@@ -28,8 +28,8 @@ def collect(
     store: str | Path | None = None,
     text: str | Sequence[str] | None = None,
     validation_text: str | Sequence[str] | None = None,
-    split: str = "train",
-    validation_split: str = "validation",
+    split: str | None = None,
+    validation_split: str | None = None,
     text_column: str = "text",
     tokenizer: str | None = None,
     revision: str | None = None,
@@ -60,7 +60,8 @@ def collect(
         text: Training text: files or globs (.txt, .jsonl, .parquet), or a Hub data set; None for the one that the
             model's card names.
         validation_text: The same for validation; None for the data set's validation split, if it has one.
-        split, validation_split, text_column: Of a data set.
+        split, validation_split: Of a data set on the Hub; None for "train" and "validation".
+        text_column: Column that holds the text.
         tokenizer: Another tokenizer than the model's own.
         revision: Of a Hub model.
         dtype: In which the model runs; float32 as in the paper.

@@ -96,7 +96,9 @@ class Wanted:
             # the text or the length that is missing may be what a published store has
             there = {"corpus": {"any": True}, "chunk_length": 2} if any_text else {"chunk_length": 2}
             self.plan, self.is_planned = plan_collection(name, there=there, **options), False
-        any_validation = not options.get("validation_text") and (any_text or self.plan.validation is None)
+        any_validation = not (options.get("validation_text") or options.get("validation_split")) and (
+            any_text or self.plan.validation is None
+        )
         self.open = frozenset(
             field
             for field, is_open in (
@@ -126,7 +128,7 @@ class Wanted:
 
 
 def _defaults(options: Mapping[str, Any], **defaults: str) -> bool:
-    return all(options.get(name, default) == default for name, default in defaults.items())
+    return all(options.get(name) in (None, default) for name, default in defaults.items())
 
 
 def find_store(model: str, options: Mapping[str, Any]) -> Store | None:

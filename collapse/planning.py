@@ -100,8 +100,8 @@ def plan_collection(
     there: Mapping[str, Any] | None = None,
     text: str | Sequence[str] | None = None,
     validation_text: str | Sequence[str] | None = None,
-    split: str = "train",
-    validation_split: str = "validation",
+    split: str | None = None,
+    validation_split: str | None = None,
     text_column: str = "text",
     tokenizer: str | None = None,
     revision: str | None = None,
@@ -136,10 +136,16 @@ def plan_collection(
     corpus = None if trained_on else find_corpus(text or _text_of_card(reference), split=split, text_column=text_column)
     validation, optional = None, False
     if validation_text is not None:
-        validation = find_corpus(validation_text, split=validation_split, text_column=text_column)
+        validation = find_corpus(validation_text, split=validation_split, text_column=text_column, validation=True)
     elif corpus is not None and corpus.source == "hub":
         same = text or _text_of_card(reference)
-        validation, optional = find_corpus(same, split=validation_split, text_column=text_column), True
+        validation = find_corpus(same, split=validation_split, text_column=text_column, validation=True)
+        optional = True
+    elif corpus is not None and validation_split is not None:
+        raise UsageError(
+            f"--validation-split {validation_split} does not apply: there is no validation text; "
+            "name a data set with --validation-text, or leave it out"
+        )
     elif trained_on and there.get("validation"):
         validation = _known_corpus(there["validation"])
     tokenizing = find_tokenizer(tokenizer) if tokenizer else reference

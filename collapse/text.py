@@ -55,11 +55,20 @@ class Corpus:
         return {"name": self.name, "revision": self.revision, "split": self.split, "column": self.column}
 
 
-def find_corpus(text: str | Sequence[str], *, split: str = "train", text_column: str = "text") -> Corpus:
+def find_corpus(
+    text: str | Sequence[str], *, split: str | None = None, text_column: str = "text", validation: bool = False
+) -> Corpus:
     """What a ``--text`` stands for: files, globs, or a data set on the Hub (``owner/name``, ``owner/name@revision``).
 
+    Args:
+        text: Its name or names.
+        split: Of a data set; None for "train", or "validation" of a validation text.
+        text_column: Column that holds the text.
+        validation: It is a validation text.
+
     Raises:
-        UsageError: No file matches, the files are of several kinds, or the Hub has no such data set.
+        UsageError: No file matches, the files are of several kinds, a split is given for files, or the Hub has no such
+            data set.
         CollapseError: A file is empty or not UTF-8, or the Hub cannot be reached and nothing is cached.
     """
     given = [text] if isinstance(text, str) else list(text)
@@ -69,8 +78,14 @@ def find_corpus(text: str | Sequence[str], *, split: str = "train", text_column:
             commit, online = resolve_commit(repo, revision, "dataset")
         except UsageError as error:
             raise UsageError(f"{error}; and there is no file {given[0]}") from error
+        split = ("validation" if validation else "train") if split is None else split
         return Corpus(repo, "hub", (), split, text_column, commit, online=online)
     files = find_files(given)
+    if split is not None:
+        option = "--validation-split" if validation else "--split"
+        raise UsageError(
+            f"{option} {split} does not apply: {show_names(files)} is local, and has no splits; leave it out"
+        )
     lines = BUILDERS[suffix(files[0])] == "text" and could_be_json(files)
     return Corpus(show_names(files), "files", tuple(files), column=text_column, sha256=hash_checked(files), lines=lines)
 

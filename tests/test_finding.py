@@ -86,6 +86,7 @@ def test_what_a_user_leaves_open(publish, options):
         assert wanted.open == set(left_open.split())
         assert wanted.is_planned == planned
     assert Wanted("owner/m", {}).plan.chunk_length == 2
+    assert Wanted("owner/m", {"validation_split": "test"}).open == {"corpus", "chunk_length", "max_chunks"}
     for more in ({"split": "test"}, {"text_column": "story"}):  # which is of a text that is not named
         with pytest.raises(UsageError, match="no corpus"):
             Wanted("owner/m", more)

@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse.cli import _add_commands, _run
+from collapse.errors import UsageError
 from collapse.testing import random_features
 
 
@@ -109,6 +110,32 @@ def test_collect_on_a_finished_store_compares_every_option(told, tiny, stored):
     assert "--split test does not apply" in told(2, *words, "--split", "test")
     assert "holds the covariance" in told(2, *words, "--no-covariance")
     assert "shards: 2 and 3" in told(1, *words, "--shards", 3)
+
+
+def test_local_texts_have_no_splits(told, tiny, stored, tmp_path):
+    local = f"{tiny.text.name} is local, and has no splits"
+    other = f"{tiny.validation.name} is local, and has no splits"
+    for more, message in (
+        (("--split", "test"), f"--split test does not apply: {local}"),
+        (("--split", "train"), f"--split train does not apply: {local}"),
+        (("--validation-split", "test"), f"--validation-split test does not apply: {other}"),
+    ):
+        for words in (["collect", *tiny.words("--store", tmp_path / "s")], ["measure", *tiny.words()]):
+            assert message in told(2, *words, *more), more
+        assert message in told(2, "measure", stored, *tiny.words()[1:], *more), more
+    for split, text in (("split", local), ("validation_split", other)):
+        with pytest.raises(UsageError, match=f"--{split.replace('_', '-')} train does not apply: {text}"):
+            collapse.collect(tiny.model, store=tmp_path / "s", **tiny.options(), **{split: "train"})
+    with pytest.raises(UsageError, match="--validation-split test does not apply: there is no validation"):
+        collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), validation_split="test")
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_store_without_validation_follows_no_validation_split(told, tiny, tmp_path):
+    collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), chunk_length=32, max_chunks=2)
+    message = told(2, "measure", tmp_path / "s", "--validation-split", "test")
+    assert "holds no validation text" in message
+    assert "--validation-split test does not apply" in message
 
 
 def test_a_device_that_is_not_there(told, stored, features):

@@ -18,8 +18,8 @@ _RUNNING = {
 }
 _PLAIN = {"chunk_length": "--chunk-length", "max_chunks": "--max-chunks", "shards": "--shards", "dtype": "--dtype"}
 _TEXTS = (
-    ("corpus", "text", "--text", "split", "--split", "train"),
-    ("validation", "validation_text", "--validation-text", "validation_split", "--validation-split", "validation"),
+    ("corpus", "text", "--text", "split", "--split"),
+    ("validation", "validation_text", "--validation-text", "validation_split", "--validation-split"),
 )
 _INSTEAD = "leave the option out, or collect another store from the model"
 
@@ -130,18 +130,20 @@ def _unlike_texts(
 
     features = "features" in identity
     names_a_text = bool(given.get("text") or given.get("validation_text"))
-    for key, text, text_flag, split, split_flag, default in _TEXTS:
+    for key, text, text_flag, split, split_flag in _TEXTS:
         held = identity.get(key) or {}
         begin = held.get("sha256") or held.get("revision")
         said = f"{key} text {texts.get(key)} ({_begin(begin)})" if held else f"no {key} text"
         if given.get(text):
             column = given.get("text_column", "text")
-            asked = find_corpus(list(given[text]), split=given.get(split, default), text_column=column).identity()
-            if differences(held, asked):
+            asked = find_corpus(
+                list(given[text]), split=given.get(split), text_column=column, validation=key == "validation"
+            )
+            if differences(held, asked.identity()):
                 yield text_flag, " ".join(given[text]), _holds(said, features)
             continue
         for name, flag, field in ((split, split_flag, "split"), ("text_column", "--text-column", "column")):
-            if name not in given or (name == "text_column" and names_a_text) or not (held or key == "corpus"):
+            if name not in given or (name == "text_column" and (names_a_text or not (held or key == "corpus"))):
                 continue
             if given[name] != held.get(field):
                 yield flag, given[name], _holds(f"{said}, {field} {_said(held.get(field))}", features)

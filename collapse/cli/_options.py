@@ -15,8 +15,8 @@ _COLLECTING: tuple[Callable[[Any], Any], ...] = (
         "--text", multiple=True, metavar="FILES|DATASET", help="Training text: files, globs or a Hub data set."
     ),
     click.option("--validation-text", multiple=True, metavar="FILES|DATASET", help="The same for validation."),
-    click.option("--split", default="train", show_default=True, help="Training split of a data set."),
-    click.option("--validation-split", default="validation", show_default=True, help="Validation split of a data set."),
+    click.option("--split", help="Training split of a data set.  [default: train]"),
+    click.option("--validation-split", help="Validation split of a data set.  [default: validation]"),
     click.option("--text-column", default="text", show_default=True, help="Column that holds the text."),
     click.option("--tokenizer", metavar="MODEL", help="Another tokenizer than the model's own."),
     click.option("--revision", help="Branch, tag or commit of a Hub model."),

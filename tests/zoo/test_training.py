@@ -414,3 +414,11 @@ def test_generated_stories_are_there_at_once(run, tmp_path, own_home):
     assert made.name == "stories-01x0064_01d"
     assert "stories-01x0064_01d" in done.stdout
     assert Path(AutoTokenizer.from_pretrained(made).name_or_path) == made
+
+
+def test_local_texts_have_no_splits(texts):
+    named = {"text": str(texts / "train.jsonl"), "tokenizer": str(texts / "tokenizer")}
+    with pytest.raises(UsageError, match=r"--split test does not apply: train\.jsonl is local, and has no splits"):
+        find_source(**named, split="test")
+    with pytest.raises(UsageError, match="--validation-split test does not apply: there is no validation text"):
+        find_source(**named, validation_split="test")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError
+from collapse.errors import CollapseError, UsageError
 from collapse.files import home, sha256_of
 from collapse.lock import locked
 from collapse.models import load_tokenizer
@@ -97,8 +97,8 @@ def find_source(
     validation_text: str | Sequence[str] | None = None,
     tokenizer: str | None = None,
     generated: int | None = None,
-    split: str = "train",
-    validation_split: str = "validation",
+    split: str | None = None,
+    validation_split: str | None = None,
     text_column: str = "text",
     shards: int = 2,
     eos_between: bool = False,
@@ -111,7 +111,8 @@ def find_source(
         validation_text: The same; None for the data set's own validation split, if it has one.
         tokenizer: A folder or a Hub id; None for EleutherAI/gpt-neo-125M, or the generated stories' own.
         generated: So many generated stories in place of a text; nothing is downloaded.
-        split, validation_split, text_column: Of a data set.
+        split, validation_split: Of a data set on the Hub; None for "train" and "validation".
+        text_column: Column that holds the text.
         shards, eos_between, max_chunks: How the text is cut.
 
     Raises:
@@ -131,7 +132,13 @@ def find_source(
     optional = validation_text is None and corpus.source == "hub"
     validation = None
     if validation_text is not None or optional:
-        validation = find_corpus(validation_text or text or DATA_SET, split=validation_split, text_column=text_column)
+        named = validation_text or text or DATA_SET
+        validation = find_corpus(named, split=validation_split, text_column=text_column, validation=True)
+    elif validation_split is not None:
+        raise UsageError(
+            f"--validation-split {validation_split} does not apply: there is no validation text; "
+            "name a data set with --validation-text, or leave it out"
+        )
     label = "stories" if generated is not None else _label(corpus)
     return Source(corpus, validation, reference, loaded, label, shards, eos_between, max_chunks, optional)
 
