@@ -208,6 +208,31 @@ def test_directions_are_equal_up_to_the_rounding_of_their_means(factor, equal):
             assert swept.metrics[0].left_out.get("m.mean", 0) == equal
 
 
+@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
+def test_the_longest_means_are_equal_up_to_16_ulp_too(factor, equal):
+    gap = factor * 2.0**-48 * (4 + 4) / 2
+    means = torch.tensor([[4, 0, 0], [4, gap, 0], [-1, 2, 0], [-2, -3, 0]], dtype=torch.float64)
+    metric = declared("distinct", lambda pair: None)
+    for tile in (1, 4):
+        swept = sweep(statistics(means, "float64"), [(metric, metric.measures)], tile=tile)
+        assert swept.rounded["distinct"] == equal
+        assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+
+
+@pytest.mark.parametrize(("steps", "equal"), [(59, 1), (70, 0)])
+def test_directions_far_from_the_origin_are_equal_up_to_a_wide_angle(steps, equal):
+    # The means are off by 2^-48 of 2 * 2^40, so the directions of two centred ones of length 1 by 2^-7 each. A step of
+    # 2^-12 is an ulp of 2^40: 64 steps are twice 2^-7.
+    turn = steps * 2.0**-12
+    means = torch.tensor([[1, 0, 0], [1, turn, 0], [-2, 1, 0], [0, -1 - turn, 0]], dtype=torch.float64)
+    metric = declared("distinct_directions", lambda pair: None)
+    for tile in (1, 4):
+        s = statistics(means + torch.tensor([0, 0, 2.0**40], dtype=torch.float64))
+        swept = sweep(s, [(metric, metric.measures)], tile=tile)
+        assert swept.rounded["distinct_directions"] == equal
+        assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+
+
 def test_two_classes_without_a_direction_are_not_said_to_have_one_direction():
     s = statistics(torch.tensor([[0, 0], [0, 0], [1, 2], [-1, -2], [2, -1], [-2, 1]], dtype=torch.float64))
     metric = declared("distinct_directions", lambda pair: None)
