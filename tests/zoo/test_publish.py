@@ -1,6 +1,7 @@
 """A run on the Hub: what goes there, what is not sent twice, and what anybody gets back."""
 
 import json
+import shutil
 
 import pytest
 
@@ -117,6 +118,18 @@ def test_what_cannot_be_published(hub, as_user, published, tmp_path):
     hub.repos["models", "owner/y"].tags["0"] = hub.repos["models", "owner/y"].branches["main"]
     refused = as_user("zoo", "publish", published.path, "owner/y", ok=False)
     assert "holds other weights than this run's" in refused.stderr
+
+
+def test_a_store_of_another_checkpoint_is_not_published(hub, as_user, published, tmp_path):
+    copy = Run(shutil.copytree(published.path, tmp_path / "run"))
+    shutil.rmtree(copy.store(1))
+    shutil.copytree(copy.store(0), copy.store(1))
+    for more in (["--dry-run"], ["owner/z"]):
+        refused = as_user("zoo", "publish", copy.path, *more, ok=False)
+        assert refused.returncode == 1
+        assert f"{copy.store(1)} was collected from other weights" in refused.stderr
+        assert f"than those of {copy.checkpoint(1).path}" in refused.stderr
+    assert not hub.repos
 
 
 def test_what_no_second_try_would_change_is_told_at_once(hub, as_user, published):

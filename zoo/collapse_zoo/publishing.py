@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
+from collapse.fingerprints import weights_fingerprint
 from collapse.hub import steadily
 from collapse.manifest import is_store
 from collapse.provenance import without_folders
@@ -43,7 +44,7 @@ def revisions(run: Run, repo: str) -> list[Revision]:
 
     Raises:
         UsageError: The run is not finished.
-        CollapseError: A file of it is missing or not as it was written.
+        CollapseError: A file of it is missing or not as it was written, or a store is of other weights.
     """
     if not run.finished:
         raise UsageError(f"{run.path} is no finished run: train it first (collapse zoo status says how far it is)")
@@ -94,6 +95,7 @@ def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Rev
     folder = run.store(checkpoint.k)
     if is_store(folder):
         store = Store.load(folder)
+        _check_weights(store, checkpoint)
         content |= files_of(store, folder_of(store))
     if last:
         content[RECORD] = _record(run)
@@ -101,6 +103,16 @@ def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Rev
         content |= {name: run.path / name for name in shown if (run.path / name).is_file()}
     content["README.md"] = model_card(run, repo, checkpoint).encode()
     return Revision(checkpoint.k, content)
+
+
+def _check_weights(store: Store, checkpoint: Checkpoint) -> None:
+    """Refuse a store that was collected from other weights than the checkpoint beside it."""
+    held = store.identity.get("weights")
+    if held != weights_fingerprint(checkpoint.path, store.identity.get("model_args")):
+        raise CollapseError(
+            f"{store} was collected from other weights ({str(held)[:19]}…) than those of {checkpoint.path}: move it "
+            f"away, and collect it again: collapse collect {checkpoint.path} --store {store}"
+        )
 
 
 def _record(run: Run) -> bytes:
