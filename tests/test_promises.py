@@ -1,8 +1,8 @@
 """What other people's scripts and files depend on stays: names, options, keys, exit codes.
 
 tests/golden/promises.json is compared as a whole. A deliberate change is written into it by
-``python tests/test_promises.py --write`` and listed in CHANGELOG; the golden store and measured-v1.json have tests of their own
-(test_store.py).
+``python tests/test_promises.py --write`` and listed in CHANGELOG; the golden store and measured-v1.json have tests of
+their own (test_store.py).
 """
 
 import dataclasses
