@@ -292,3 +292,18 @@ def test_a_model_that_caps_its_logits_is_refused(told, tiny, tmp_path):
     said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s")
     assert "does not decide by ⟨w, h⟩ + b" in said
     assert "final_logit_softcapping=0.5" in said
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_a_model_that_scales_its_logits_by_little_is_refused(told, tiny, tmp_path, dtype):
+    from transformers import GraniteConfig, GraniteForCausalLM
+
+    config = GraniteConfig(
+        vocab_size=512, hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, max_position_embeddings=64, logits_scaling=1.02,
+    )  # fmt: skip
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "granite"))
+    GraniteForCausalLM(config).save_pretrained(folder)
+    said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s", "--dtype", dtype)
+    assert "does not decide by ⟨w, h⟩ + b" in said
+    assert "logits_scaling=1.02" in said
