@@ -90,6 +90,20 @@ def test_a_store_is_no_folder_of_stores(told, tiny, stored):
     assert f"{stored} is a store: for several models give --store a folder of stores" in message
 
 
+def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path, monkeypatch):
+    first, second, third = (tmp_path / name for name in ("x/checkpoint-25", "y/checkpoint-25", "y/m-0.5"))
+    shutil.copytree(tiny.model, first)
+    shutil.copytree(tiny.model, third)
+    shutil.copytree(tiny.model, second)
+    words = [*tiny.words("--max-chunks", 2, "--metrics", "nc3", "--store", tmp_path / "s")[1:]]
+    said = told(2, "measure", first, third, second, *words)
+    assert f"the stores of {first} and {second} would both be {tmp_path / 's' / 'checkpoint-25'}: leave out" in said
+    assert not (tmp_path / "s").exists()  # before anything was collected
+    monkeypatch.chdir(first)
+    told(0, "measure", ".", f"{first}/", third, *words)
+    assert sorted(each.name for each in (tmp_path / "s").iterdir()) == ["checkpoint-25", "m-0.5"]
+
+
 def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_path):
     for words in (
         ("--text", tiny.text), ("--chunk-length", 32), ("--tokenizer", tiny.model), ("--model-arg", "a=1"),

@@ -117,11 +117,39 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
         raise UsageError(f"{models[0]} is a store: --store {store} does not apply")
     if store is not None and len(models) > 1 and is_store(store):
         raise UsageError(f"{store} is a store: for several models give --store a folder of stores")
+    if store is not None and len(models) > 1 and _is_local(store):
+        _check_folders([model for model in models if model not in finished], store)
     for model in features:
         check_features_options(model, given, alone=alone)
     for model in finished:
         with suppress(StoreError):  # told when it is measured, and the others are measured all the same
             check_store_options(Store.load(model), given, alone=alone)
+
+
+def _check_folders(models: list[str], store: str) -> None:
+    """Refuse models whose stores would lie in one folder."""
+    from collapse.files import expanded
+
+    named: dict[str, str] = {}
+    for model in models:
+        folder = _folder_in(store, model)
+        other = named.setdefault(folder, model)
+        if os.path.abspath(expanded(other)) != os.path.abspath(expanded(model)):
+            raise UsageError(
+                f"the stores of {other} and {model} would both be {folder}: leave out --store, or measure them in two "
+                "commands with two --store"
+            )
+
+
+def _folder_in(store: str, model: str) -> str:
+    """The folder of a model's store among those of several models: named after the last part of the model's name."""
+    from pathlib import Path
+
+    from collapse.features import is_features_file
+    from collapse.files import expanded
+
+    path = Path(os.path.abspath(expanded(model)))  # "." and ".." are no names
+    return str(Path(store) / (path.stem if is_features_file(model) else path.name))
 
 
 def _open(
@@ -143,7 +171,7 @@ def _open(
             return published
     from collapse.collecting import collect
 
-    folder = str(Path(store) / Path(model).stem) if store and models > 1 else store
+    folder = _folder_in(store, model) if store and models > 1 else store
     check_collect_options(model, folder, options)
     return collect(model, store=folder, progress=report, **collect_arguments(options))
 
