@@ -145,7 +145,7 @@ class Pair:
         if least < redo * (rows.amax() + columns.amax()):
             self._redo(sqdist, sqdist < redo * (rows + columns), lambda index: means[index])  # uncentred: no digit lost
             least = sqdist.amin()
-        if least < max(self._points.rounding, 4 * float(self._points.equal.max()) ** 2):
+        if least <= max(self._points.rounding, 4 * float(self._points.equal.max()) ** 2):
             self._round("sqdist", sqdist, self._points.equal)
             close = int(((sqdist > 0) & (sqdist < self._points.rounding)).sum())
             self.close_pairs = close // 2 if self.diagonal else close
@@ -191,7 +191,7 @@ class Pair:
         least = sqdist.amin()
         if least < redo:
             self._redo(sqdist, sqdist < redo, unit)
-        if least < max(redo, 4 * float(rounding_C.max()) ** 2):
+        if least <= max(redo, 4 * float(rounding_C.max()) ** 2):
             self._round(name, sqdist, rounding_C)
         return sqdist
 

@@ -126,23 +126,32 @@ def test_close_is_what_the_dtype_of_the_embeddings_rounds(dtype, bits):
             assert sweep(statistics(means, dtype), [(metric, metric.measures)], tile=tile).close_pairs == close
 
 
+@pytest.mark.parametrize(("dtype", "bits"), [("float64", 51), ("float32", 22)])
+def test_means_apart_by_just_the_rounding_are_not_close(dtype, bits):
+    means = torch.tensor([[0, 4.0], [0, 0], [4 * 2.0**-bits, 0], [0, -3]], dtype=torch.float64)
+    metric = declared("distinct", lambda pair: pair.sqdist)
+    for tile in (1, 4):
+        assert sweep(statistics(means, dtype), [(metric, metric.measures)], tile=tile).close_pairs == 0
+
+
 @pytest.mark.parametrize("sizes", [{}, {"_GATHER": 1}, {"_GATHER": 7}])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_distances_keep_their_digits_far_from_the_origin(monkeypatch, sizes, dtype):
+@pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-20])
+def test_distances_keep_their_digits_far_from_the_origin(monkeypatch, sizes, dtype, scale):
     for name, size in sizes.items():
         monkeypatch.setattr(tiles, name, size)
     draw = torch.Generator().manual_seed(0)
     base = torch.randn(4, 3, generator=draw, dtype=torch.float64)
     gaps = torch.tensor([0.0, 0, 0, 0, 1e-2, 1e-4, 1e-6, 1e-9]).double().unsqueeze(1)
-    s = statistics(base.repeat(2, 1) + gaps * torch.randn(8, 3, generator=draw, dtype=torch.float64) + 3)
+    s = statistics((base.repeat(2, 1) + gaps * torch.randn(8, 3, generator=draw, dtype=torch.float64) + 3) * scale)
     points = Points.of(s, dtype)
     centred = s.means - s.means.mean(dim=0)
     units, uncentred = (each / each.norm(dim=1, keepdim=True) for each in (centred, s.means))
     for rows, columns in ((slice(0, 8), slice(0, 8)), (slice(0, 4), slice(4, 8)), (slice(2, 4), slice(5, 8))):
         pair = Pair(points, rows, columns, points.means[rows] @ points.means[columns].T)
-        for name, of in (("sqdist", s.means), ("unit_sqdist", units), ("uncentred_unit_sqdist", uncentred)):
+        for name, of in (("sqdist", s.means / scale), ("unit_sqdist", units), ("uncentred_unit_sqdist", uncentred)):
             expected = (of[rows].unsqueeze(1) - of[columns]).square().sum(dim=2)
-            found = getattr(pair, name).double()
+            found = getattr(pair, name).double() / (scale**2 if name == "sqdist" else 1)
             # float32: rows of 1e-2 and above may come from the product, with the digits that REDO leaves it
             torch.testing.assert_close(found, expected, rtol=1e-6 if dtype == torch.float64 else 1e-4, atol=1e-25)
             if rows == columns:
@@ -208,13 +217,14 @@ def test_directions_are_equal_up_to_the_rounding_of_their_means(factor, equal):
             assert swept.metrics[0].left_out.get("m.mean", 0) == equal
 
 
-@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
-def test_the_longest_means_are_equal_up_to_16_ulp_too(factor, equal):
+@pytest.mark.parametrize("scale", [1.0, 2.0**100, 2.0**-100])
+@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.0, 1), (1.1, 0)])
+def test_the_longest_means_are_equal_up_to_16_ulp_too(factor, equal, scale):
     gap = factor * 2.0**-48 * (4 + 4) / 2
     means = torch.tensor([[4, 0, 0], [4, gap, 0], [-1, 2, 0], [-2, -3, 0]], dtype=torch.float64)
     metric = declared("distinct", lambda pair: None)
     for tile in (1, 4):
-        swept = sweep(statistics(means, "float64"), [(metric, metric.measures)], tile=tile)
+        swept = sweep(statistics(means * scale, "float64"), [(metric, metric.measures)], tile=tile)
         assert swept.rounded["distinct"] == equal
         assert swept.metrics[0].left_out.get("m.mean", 0) == equal
 
@@ -231,6 +241,28 @@ def test_directions_far_from_the_origin_are_equal_up_to_a_wide_angle(steps, equa
         swept = sweep(s, [(metric, metric.measures)], tile=tile)
         assert swept.rounded["distinct_directions"] == equal
         assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+
+
+def test_directions_that_differ_by_just_their_rounding_are_equal():
+    # lengths 1 and a global mean of 2^46: each direction is off by a half, and the first two are 1 apart
+    means = [[1, 0, 0, 0], [0.5, 0.5, 0.5, 0.5], [-1.5, 0.5, -1.5, -0.5], [0, -1, 1, 0]]
+    s = statistics(torch.tensor([[*mean, 2.0**46] for mean in means], dtype=torch.float64))
+    metric = declared("distinct_directions", lambda pair: None)
+    for tile in (1, 4):
+        swept = sweep(s, [(metric, metric.measures)], tile=tile)
+        assert swept.rounded["distinct_directions"] == 1
+        assert swept.metrics[0].left_out["m.mean"] == 1
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_of_means_that_are_all_the_same_no_pair_is_left(value):
+    for over in LEFT_OUT.keys() - {"all"}:
+        metric = declared(over, lambda pair: None)
+        for tile in (1, 3):
+            s = statistics(torch.full((3, 2), value).double())
+            (found,) = sweep(s, [(metric, metric.measures)], tile=tile).metrics
+            assert found.left_out["m.mean"] == 3
+            assert math.isnan(found.mean)
 
 
 def test_two_classes_without_a_direction_are_not_said_to_have_one_direction():
