@@ -121,6 +121,39 @@ def _forked(
     return subprocess.CompletedProcess(words, code, out.read_text(), err.read_text())
 
 
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command line in this process, which must end with a code; gives what it told on stderr."""
+    from collapse.cli import _add_commands, _run
+
+    _add_commands()
+
+    def told(code, *words):
+        capsys.readouterr()
+        ended = _run([str(word) for word in words])
+        said = capsys.readouterr().err
+        assert ended == code, said
+        assert "Traceback" not in said
+        return said
+
+    return told
+
+
+@pytest.fixture
+def out(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command line in this process, which must succeed; gives what it wrote to stdout."""
+    from collapse.cli import _add_commands, _run
+
+    _add_commands()
+
+    def out(*words):
+        capsys.readouterr()
+        assert _run([str(word) for word in words]) == 0
+        return capsys.readouterr().out
+
+    return out
+
+
 @pytest.fixture(scope="session")
 def one_hub(hub_server: ModuleType) -> Iterator[Any]:
     """The Hub of all tests of a process: the client reads its address only once."""

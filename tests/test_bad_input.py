@@ -15,23 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.cli import _add_commands, _run
 from collapse.testing import random_features
-
-
-@pytest.fixture
-def told(capsys) -> Callable[..., str]:
-    """Run a command line in this process; returns what it told on stderr."""
-    _add_commands()
-
-    def told(code: int, *words: object) -> str:
-        capsys.readouterr()
-        assert _run([str(word) for word in words]) == code
-        out = capsys.readouterr()
-        assert "Traceback" not in out.err
-        return out.err
-
-    return told
 
 
 @pytest.fixture

@@ -5,34 +5,20 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
 
 import collapse
-from collapse.cli import _add_commands, _run
 from collapse.testing import random_features
 
 LATIN = os.fsdecode(b"caf\xe9")
 
 
-@pytest.fixture
-def told(capsys, tmp_path, monkeypatch) -> Callable[..., str]:
-    """Run a command line in this process, in a folder of its own; returns what it told on stderr."""
-    _add_commands()
+@pytest.fixture(autouse=True)
+def in_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def told(code: int, *words: object) -> str:
-        capsys.readouterr()
-        got = _run([str(word) for word in words])
-        said = capsys.readouterr().err
-        assert got == code, said
-        assert "Traceback" not in said
-        return said
-
-    return told
 
 
 @pytest.mark.parametrize("name", ["exp--1", "a.git", "x[1]", "a*", "-dash", "tri...ple", "new\nline", "a@b", "a::b"])

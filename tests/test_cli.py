@@ -7,21 +7,7 @@ import pytest
 from safetensors.torch import save_file
 
 import collapse
-from collapse.cli import _add_commands, _run
 from collapse.testing import random_features
-
-
-@pytest.fixture
-def out(capsys):
-    """Run a command line in this process; gives what it wrote to stdout."""
-    _add_commands()
-
-    def out(*words: object) -> str:
-        capsys.readouterr()
-        assert _run([str(word) for word in words]) == 0
-        return capsys.readouterr().out
-
-    return out
 
 
 @pytest.fixture

@@ -10,23 +10,9 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse import Results, Row
-from collapse.cli import _add_commands, _run
 from collapse.comparing import mixed
 from collapse.plugin_manager import plugins
 from collapse.testing import random_features
-
-
-@pytest.fixture
-def out(capsys):
-    """Run a command line in this process; gives what it wrote to stdout."""
-    _add_commands()
-
-    def out(*words: object) -> str:
-        capsys.readouterr()
-        assert _run([str(word) for word in words]) == 0
-        return capsys.readouterr().out
-
-    return out
 
 
 @pytest.fixture(scope="module")
