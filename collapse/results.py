@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, first_line
@@ -94,7 +95,7 @@ class Results:
             raise UsageError(
                 f"a table read from .csv or .parquet has no rows to write to {path}: write .csv or .parquet"
             )
-        partial = path.with_name(f".{path.name}.partial")
+        partial = path.with_name(f".{token_hex(8)}.partial")  # another process may write the same table
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.suffix == ".json":

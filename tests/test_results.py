@@ -2,6 +2,7 @@
 
 import json
 import math
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pandas as pd
@@ -180,6 +181,17 @@ def test_a_place_that_cannot_be_written(suffix: str, tmp_path: Path) -> None:
         with pytest.raises(CollapseError, match="cannot write"):
             Results([row(val_loss=1.0)]).write(path)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", f"folder{suffix}"]  # nothing half-written
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_several_write_one_table_at_once(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"table{suffix}"
+    tables = [Results([row(name, val_loss=1.0)] * 20) for name in "abcd"]
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(table.write, path) for _ in range(10) for table in tables]:
+            done.result()
+    assert len(set(Results.read(path).frame()["model"])) == 1
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
 
 
 def test_table_records() -> None:
