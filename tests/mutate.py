@@ -56,7 +56,7 @@ TESTS = {
     "collapse/decisions.py": "tests/test_tally.py tests/test_decisions.py tests/test_hostile_statistics.py "
     "tests/plugins/test_numbers.py",
     "collapse/tiles.py": PAIRS,
-    "collapse/pairs.py": PAIRS,
+    "collapse/pairs.py": "tests/test_notes.py " + PAIRS,
     "collapse/by_class.py": "tests/test_pairs.py "
     "--deselect tests/test_pairs.py::test_any_tiling_equals_all_pairs_at_once tests/plugins/test_numbers.py",
     "collapse/statistics.py": "tests/test_statistics.py " + PAIRS,

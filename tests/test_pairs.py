@@ -13,7 +13,7 @@ from collapse import EmbeddingStatistics, Mean, Std, pair_metric
 from collapse.by_class import measure_by_class
 from collapse.measuring import vectors
 from collapse.metrics import declaration
-from collapse.pairs import sweep
+from collapse.pairs import SweepStopped, sweep
 from collapse.plugin_manager import plugins
 
 
@@ -211,3 +211,32 @@ def test_a_class_whose_pairs_are_all_alike_has_a_std_of_zero():
         stds = measure_by_class(statistics(torch.eye(C), variances), declaration(sums), Std("mine.std"))
         assert float(stds[0]) == pytest.approx(0, abs=1e-7)  # neither more than rounding nor the root of less than 0
         assert stds[1:].tolist() == pytest.approx([(1 / 3 - 0.1) * math.sqrt(C - 2) / (C - 1)] * (C - 1))
+
+
+@pytest.mark.parametrize("scale", [1e-100, 1.0, 1e60])
+def test_values_of_any_size_keep_their_digits(scale):
+    @pair_metric(needs=["variances"], over="all", measures=[Mean("mine.mean"), Std("mine.std")])
+    def sums(pair):
+        return pair.variance_sum * scale
+
+    s = statistics(torch.eye(9), torch.arange(9))
+    values = [float(i + j) * scale for i in range(9) for j in range(i)]
+    for tile in (1, 4, 9):
+        (found,) = sweep(s, [(declaration(sums), declaration(sums).measures)], tile=tile).metrics
+        expected = {"mine.mean": np.mean(values), "mine.std": np.std(np.array(values) / scale) * scale}
+        assert found.values == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def test_a_function_that_writes_to_the_statistics_stops_the_sweep():
+    @pair_metric(needs=["means"], over="all", measures=[Mean("mine.late")])
+    def late(pair):
+        if len(pair.gram) > 12:
+            pair.rows("means").mul_(2)
+        return pair.gram
+
+    wanted = (declaration(late), declaration(late).measures)
+    with pytest.raises(SweepStopped, match=r"late: it wrote to means") as caught:
+        sweep(statistics(torch.eye(20)), [wanted])
+    assert caught.value.wanted == wanted
+    nothing = sweep(statistics(torch.eye(3)), [])
+    assert (nothing.metrics, nothing.close_pairs, set(nothing.rounded.values())) == ([], 0, {0})
