@@ -1,10 +1,13 @@
 """Training and the demo, at a small size."""
 
+import os
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 import collapse
+from collapse.lock import locked
 from collapse_zoo.demo import TESTED, demo
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
@@ -41,6 +44,15 @@ def test_a_second_run_uses_finished_work_again(small):
     demo(folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40)
     assert weights.stat().st_mtime_ns == before
     assert (folder / "results.csv").read_bytes() == results
+
+
+def test_one_demo_at_a_time_in_a_folder(run, tmp_path):
+    with locked(tmp_path / "demo"):
+        second = run("demo", "--output", tmp_path / "demo", ok=False)
+    assert second.returncode == 1
+    assert f"{tmp_path / 'demo'} is in use by process {os.getpid()} on" in second.stderr
+    assert "use another --output" in second.stderr
+    assert not list((tmp_path / "demo").iterdir())
 
 
 def test_recipes_are_the_papers_form():

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import collapse
+from collapse.lock import locked
 from collapse.plugin_manager import plugins
 from collapse.reporting import Report
 from collapse.results import Results, Row, Table
@@ -63,41 +64,45 @@ def demo(
         n_stories: Training stories; an eighth as many for validation.
         steps: Optimizer steps a model.
         progress: Called as progress(what, done, total[, tokens/s and loss]).
+
+    Raises:
+        InUseError: Another process makes a demo in the same folder.
     """
     folder = Path(folder)
-    (folder / "text").mkdir(parents=True, exist_ok=True)
-    text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
-    write_stories(text, n_stories, seed=1)
-    write_stories(validation, n_stories // 8, seed=2)
-    train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
-    source = find_source(text=str(text), tokenizer=str(folder / "tokenizer"))
-    rows = []
-    for width in widths:
-        for seed in seeds:
-            recipe = Recipe(
-                depth=DEPTH,
-                width=width,
-                heads=HEADS,
-                vocabulary=len(source.tokenizer),
-                chunk_length=CHUNK_LENGTH,
-                max_steps=steps,
-                batch_size=16,
-                learning_rate=2e-3,
-                precision="float32",
-                seed=seed,
-                data_seed=seed,
-            )
-            name = f"{DEPTH}x{width}-s{seed}"
-            run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=progress)
-            store = collapse.collect(
-                run.path,
-                store=folder / "stores" / name,
-                text=str(text),
-                validation_text=str(validation),
-                progress=progress,
-            )
-            rows.append(collapse.measure(store, progress=progress))
-    results = Results(rows)
-    results.write(folder / "results.csv")
-    analysis = plugins().analysis("permutation")(results, columns=list(TESTED))
-    return Demo(folder, rows, folder / "results.csv", analysis)
+    with locked(folder, option="--output"):
+        (folder / "text").mkdir(parents=True, exist_ok=True)
+        text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
+        write_stories(text, n_stories, seed=1)
+        write_stories(validation, n_stories // 8, seed=2)
+        train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
+        source = find_source(text=str(text), tokenizer=str(folder / "tokenizer"))
+        rows = []
+        for width in widths:
+            for seed in seeds:
+                recipe = Recipe(
+                    depth=DEPTH,
+                    width=width,
+                    heads=HEADS,
+                    vocabulary=len(source.tokenizer),
+                    chunk_length=CHUNK_LENGTH,
+                    max_steps=steps,
+                    batch_size=16,
+                    learning_rate=2e-3,
+                    precision="float32",
+                    seed=seed,
+                    data_seed=seed,
+                )
+                name = f"{DEPTH}x{width}-s{seed}"
+                run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=progress)
+                store = collapse.collect(
+                    run.path,
+                    store=folder / "stores" / name,
+                    text=str(text),
+                    validation_text=str(validation),
+                    progress=progress,
+                )
+                rows.append(collapse.measure(store, progress=progress))
+        results = Results(rows)
+        results.write(folder / "results.csv")
+        analysis = plugins().analysis("permutation")(results, columns=list(TESTED))
+        return Demo(folder, rows, folder / "results.csv", analysis)
