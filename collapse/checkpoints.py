@@ -7,6 +7,7 @@ tensors and refuses the rest. Code of a repository is not run at all, unless the
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import PurePath
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,11 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
             raise UsageError(f"--model-arg {name}=… is not taken: {_INSTEAD[name]}")
         if name.startswith("_"):
             raise UsageError(f"--model-arg {name}=… is not taken: names with an underscore are transformers' own")
+        if name == "subfolder" and (PurePath(str(value)).is_absolute() or ".." in PurePath(str(value)).parts):
+            raise UsageError(
+                f"--model-arg subfolder={value} leads out of the model's folder: name a folder inside it, or give that "
+                "folder as MODEL"
+            )
         try:
             canonical(value)
         except (ValueError, TypeError, RecursionError) as error:

@@ -6,6 +6,7 @@ both places, and the next command that writes finishes the move. Only files that
 replaced or removed; a folder that holds anything else is refused.
 """
 
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -61,8 +62,9 @@ def refuse_other_things(folder: Path) -> None:
     """Refuse a folder that holds what no command of ours wrote; beside a store, only what stands where its files go.
 
     Raises:
-        StoreError: Some of it is named.
+        StoreError: Some of it is named; or the path cannot name the folder that was meant.
     """
+    _refuse_misnamed(folder)
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file: a store is a folder; choose another --store")
     strange = list(_strange(folder)) if folder.is_dir() else []
@@ -75,6 +77,18 @@ def refuse_other_things(folder: Path) -> None:
             f"{folder} holds other things than a store ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
+
+
+def _refuse_misnamed(folder: Path) -> None:
+    """Refuse a path that begins with a ``~`` that nothing replaced, or that has a link to nothing in it."""
+    if folder.parts and folder.parts[0].startswith("~") and not Path(folder.parts[0]).exists():
+        raise StoreError(f"{folder}: no home folder is called {folder.parts[0]}: write the path of --store in full")
+    for each in (folder, *folder.parents):
+        if each.is_symlink() and not each.exists():
+            raise StoreError(
+                f"{each} is a symbolic link to {os.readlink(each)}, which is not there: make that folder, or choose "
+                "another --store"
+            )
 
 
 def settled(folder: Path) -> bool:

@@ -127,6 +127,27 @@ def test_labels_and_classifiers_of_other_dtypes(told, tmp_path):
     assert not (tmp_path / "s").exists()
 
 
+def test_a_subfolder_lies_in_the_models_folder(told, tiny, tmp_path):
+    for subfolder in (tiny.model, f"../../{tiny.model.name}", "a/../.."):
+        said = told(2, "collect", *tiny.words("--store", tmp_path / "s", "--model-arg", f"subfolder={subfolder}"))
+        assert f"--model-arg subfolder={subfolder} leads out of the model's folder: name a folder inside it" in said
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_store_that_names_no_folder(told, tmp_path, monkeypatch):
+    path = features(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    said = told(1, "collect", path, "--store", "~nosuchuser/x")
+    assert "~nosuchuser/x: no home folder is called ~nosuchuser: write the path of --store in full" in said
+    (tmp_path / "link").symlink_to("nowhere")
+    for store in ("link", "link/s"):
+        said = told(1, "collect", path, "--store", store)
+        assert "link is a symbolic link to nowhere, which is not there: make that folder, or choose another" in said
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["f.safetensors", "link"]
+    (tmp_path / "nowhere").mkdir()
+    told(0, "collect", path, "--store", "link/s")
+
+
 def test_a_table_without_the_column_that_is_asked_for(told, tmp_path):
     (tmp_path / "r.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
     assert "no column is called 'val_loss'; known: a, b" in told(2, "analyze", "permutation", tmp_path / "r.csv")
