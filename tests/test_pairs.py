@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import collapse
-from collapse import EmbeddingStatistics, Mean, Std, pair_metric
+from collapse import EmbeddingStatistics, Mean, MeanLog, Std, pair_metric
 from collapse.by_class import measure_by_class
 from collapse.measuring import vectors
 from collapse.metrics import declaration
@@ -238,5 +238,17 @@ def test_a_function_that_writes_to_the_statistics_stops_the_sweep():
     with pytest.raises(SweepStopped, match=r"late: it wrote to means") as caught:
         sweep(statistics(torch.eye(20)), [wanted])
     assert caught.value.wanted == wanted
-    nothing = sweep(statistics(torch.eye(3)), [])
+    nothing = sweep(s=statistics(torch.eye(3)), wanted=[])
     assert (nothing.metrics, nothing.close_pairs, set(nothing.rounded.values())) == ([], 0, {0})
+
+
+def test_zeros_among_negative_values_are_counted_too():
+    @pair_metric(needs=["variances"], over="all", measures=[MeanLog("mine.log")])
+    def sums(pair):
+        return pair.variance_sum
+
+    s = statistics(torch.eye(4), torch.tensor([-1.0, 0.0, 1.0, -2.0]))
+    for tile in (1, 2, 4):
+        (found,) = sweep(s, [(declaration(sums), declaration(sums).measures)], tile=tile).metrics
+        assert math.isnan(found.values["mine.log"])
+        assert found.left_out == {"mine.log": 1}
