@@ -41,7 +41,7 @@ def _position_limit(reference: ModelReference, model_args: Mapping[str, Any], *,
     gguf_file = str(model_args.get("gguf_file") or "")
     limit = _limit({**config_of(reference), **model_args})
     if gguf_file and (reference.is_local or (download and limit is None)) and (file := reference.file(gguf_file)):
-        return _gguf_limit(file) or limit
+        return gguf_header(file, "context_length")[0] or limit
     return limit
 
 
@@ -61,15 +61,23 @@ def _limit(config: Mapping[str, Any]) -> int | None:
     return _limit(text) if isinstance(text, Mapping) else None
 
 
-def _gguf_limit(file: Path) -> int | None:
+def gguf_header(file: Path, name: str) -> tuple[int | None, int]:
+    """A number in a GGUF file's header, or None, and how many tensors the file lists.
+
+    Args:
+        file: The file.
+        name: The number's name after the architecture's: ``context_length``, ``block_count``.
+
+    Raises:
+        CollapseError: It is no GGUF file, or the package that reads it is not installed.
+    """
     try:
         import gguf
     except ImportError as error:
         raise CollapseError("reading a GGUF file needs: pip install 'linguistic-collapse[gguf]'") from error
     try:
-        fields = gguf.GGUFReader(file).fields
-        architecture = fields["general.architecture"].contents()
-        length = fields.get(f"{architecture}.context_length")
-        return int(length.contents()) if length else None
+        reader = gguf.GGUFReader(file)
+        number = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.{name}")
+        return int(number.contents()) if number else None, len(reader.tensors)
     except Exception as error:  # anybody's file; the reader raises whatever it stumbles over
         raise CollapseError(f"{file} cannot be read as GGUF: {first_line(error)}") from error

@@ -26,7 +26,7 @@ from collapse.files import ANOTHER_CACHE, raise_if_full
 from collapse.hub import hub_cache
 from collapse.preparing import prepare
 from collapse.references import config_of, watch_tokenizer, watch_weights
-from collapse.sizes import check_size
+from collapse.sizes import check_blocks, check_size
 
 if TYPE_CHECKING:
     from collapse.references import ModelReference
@@ -172,7 +172,9 @@ def load_model(
             reference.name,
             ", ".join(pickled),
         )
-    if not arguments.get("gguf_file"):
+    if arguments.get("gguf_file"):
+        check_blocks(reference, str(arguments["gguf_file"]))
+    else:
         if not trust_remote_code:
             with quiet_transformers():
                 check_size(reference, names, arguments)

@@ -1,4 +1,4 @@
-"""Whether a config.json describes a model that its checkpoint can hold; told before memory is allocated for it."""
+"""Whether a config.json or a GGUF header fits the checkpoint, checked before memory is allocated for the model."""
 
 import re
 import zipfile
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from collapse.errors import CollapseError
+from collapse.limits import gguf_header
 from collapse.reading import open_regular, parse_json
 from collapse.references import config_of
 
@@ -59,6 +60,23 @@ def check_size(reference: "ModelReference", names: Sequence[str], model_args: Ma
         raise CollapseError(
             f"{reference.name}: its config.json describes a model of {parameters:,} parameters (and {buffers:,} bytes "
             f"of buffers), and its checkpoint holds {elements:,}: use the config.json that belongs to this checkpoint"
+        )
+
+
+def check_blocks(reference: "ModelReference", gguf_file: str) -> None:
+    """Refuse a GGUF file whose header has far more blocks than tensors: building them would fill memory.
+
+    Raises:
+        CollapseError: It has, or it cannot be read.
+    """
+    file = reference.file(gguf_file)
+    if file is None:
+        return  # loading says what is wrong
+    blocks, tensors = gguf_header(file, "block_count")
+    if blocks is not None and blocks > max(_FEW_LAYERS, tensors):
+        raise CollapseError(
+            f"{reference.name}: the header of {gguf_file} has block_count = {blocks:,}, and the file holds {tensors:,} "
+            "tensors: it is damaged; fetch or convert it again"
         )
 
 

@@ -84,10 +84,10 @@ def test_weights_that_the_model_does_not_need_are_no_error(copy):
 
 def test_gguf_without_a_layer_is_refused(tmp_path):
     gguf = pytest.importorskip("gguf")
-    for name, layers in (("whole", 2), ("lacking", 1)):
+    for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2), ("absurd", 1, 10_000_000)):
         (tmp_path / name).mkdir()
         writer = gguf.GGUFWriter(tmp_path / name / "x.gguf", "llama")
-        writer.add_block_count(2)
+        writer.add_block_count(blocks)
         writer.add_context_length(64)
         writer.add_embedding_length(32)
         writer.add_feed_forward_length(64)
@@ -112,6 +112,9 @@ def test_gguf_without_a_layer_is_refused(tmp_path):
     named = {"gguf_file": "x.gguf"}
     assert load_model(find_model(str(tmp_path / "whole"), model_args=named), model_args=named).dim == 32
     refused(tmp_path / "lacking", r"9 weights .* missing from its checkpoint \(model\.layers\.1\.", model_args=named)
+    refused(
+        tmp_path / "absurd", r"header of x\.gguf has block_count = 10,000,000, and the file holds 12", model_args=named
+    )
 
 
 @pytest.mark.parametrize("which", ["weights", "tokenizer"])
