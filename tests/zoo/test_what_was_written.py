@@ -13,6 +13,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.results import Results
 from collapse_zoo.grids import grid
 from collapse_zoo.measuring import measure_run
+from collapse_zoo.members import Member
 from collapse_zoo.publishing import revisions
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
@@ -173,7 +174,17 @@ def test_a_checkpoints_record_of_another_shape(copied, source, text):
         copied.check_resumable()
 
 
-@pytest.mark.parametrize("text", [*SHAPES[1:], '{"step": 1}', '{"step": "1", "epoch": 0}'])
+@pytest.mark.parametrize("text", ["[" * 200 + "]" * 200, '{"recipe": ' + "9" * 1000 + "}"], ids=["deep", "long"])
+def test_a_member_that_no_parser_should_see(tmp_path, text):
+    (tmp_path / "member.json").write_text(text)
+    with pytest.raises(ValueError, match=r"nested more than 100 levels|an integer of 1,000 digits"):
+        Member.read(tmp_path / "member.json")
+
+
+LONG = '{"step": 1, "epoch": 0, "loss": ' + "9" * 1000 + "}"
+
+
+@pytest.mark.parametrize("text", [*SHAPES[1:], '{"step": 1}', '{"step": "1", "epoch": 0}', LONG])
 def test_a_curve_of_another_shape(copied, text):
     curve = copied.path / "curve.jsonl"
     lines = curve.read_text()

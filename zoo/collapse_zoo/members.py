@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, InUseError
-from collapse.files import write_atomic
+from collapse.files import read_json, write_atomic
 from collapse.lock import is_locked
 from collapse.reporting import Report
 from collapse_zoo.checks import check_same
@@ -68,7 +68,7 @@ class Member:
     @classmethod
     def read(cls, file: Path) -> "Member":
         """The member of a file."""
-        values = json.loads(file.read_text())
+        values = read_json(file)
         recipe, ks = Recipe.from_dict(values.pop("recipe")), values.pop("checkpoints")
         return cls(recipe=recipe, checkpoints=None if ks is None else tuple(ks), **values)
 

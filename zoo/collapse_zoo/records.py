@@ -3,13 +3,12 @@
 Each file has one reader. What was edited, cut off or is not ours at all is a ``CollapseError`` that names the file.
 """
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, first_line
-from collapse.files import read_json
+from collapse.reading import parse_json, read_json
 from collapse.results import Results, Row
 from collapse_zoo.recipes import Recipe
 
@@ -146,7 +145,7 @@ def read_curve(file: Path) -> list[dict[str, Any]]:
     made = []
     for number, line in enumerate(lines if not last else [*lines, last], start=1):
         try:
-            made.append(json.loads(line))
+            made.append(parse_json(line.encode()))
             _check(made[-1], "curve")
         except (ValueError, RecursionError) as error:
             if number > len(lines):
