@@ -79,6 +79,14 @@ def test_the_ten_line_plugin_has_ten_lines_and_runs(tmp_path, run):
     assert [(each["name"], each["of"]) for each in listed] == [("mine.mean_count", "Mean samples a class.")]
 
 
+def test_the_analysis_remarks_on_rows_that_differ(run, tmp_path):
+    (tmp_path / "spread.py").write_text(EXAMPLES["spread.py"], "utf-8")
+    (tmp_path / "r.csv").write_text("model,val_loss,dtype\na,1.5,float32\nb,2.5,bfloat16\n", "utf-8")
+    table = json.loads(run("-p", tmp_path / "spread.py", "analyze", "spread", tmp_path / "r.csv", "--json").stdout)
+    assert table["rows"] == [{"smallest": 1.5, "largest": 2.5}]
+    assert table["notes"] == ["rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)"]
+
+
 def test_the_plugin_of_all_kinds_runs(tmp_path, run):
     (tmp_path / "mine.py").write_text(EXAMPLES["mine.py"], "utf-8")
     save_file(random_features(12, 5, 200), tmp_path / "features.safetensors")
