@@ -147,7 +147,7 @@ def test_distances_keep_their_digits_far_from_the_origin(monkeypatch, sizes, dty
     points = Points.of(s, dtype)
     centred = s.means - s.means.mean(dim=0)
     units, uncentred = (each / each.norm(dim=1, keepdim=True) for each in (centred, s.means))
-    for rows, columns in ((slice(0, 8), slice(0, 8)), (slice(0, 4), slice(4, 8)), (slice(2, 4), slice(5, 8))):
+    for rows, columns in ((slice(0, 8), slice(0, 8)), (slice(0, 4), slice(4, 8)), (slice(0, 3), slice(4, 7))):
         pair = Pair(points, rows, columns, points.means[rows] @ points.means[columns].T)
         for name, of in (("sqdist", s.means / scale), ("unit_sqdist", units), ("uncentred_unit_sqdist", uncentred)):
             expected = (of[rows].unsqueeze(1) - of[columns]).square().sum(dim=2)
