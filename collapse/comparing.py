@@ -30,7 +30,7 @@ def about(store: "Store") -> dict[str, Any]:
         "revision": store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
-        "origin": store.origin,
+        "origin": store.origin or store.pulled_from,
         "validation": named.get("validation") or store.manifest["corpus"].get("validation"),
         "chunk_length": identity.get("chunk_length"),
         "max_chunks": identity.get("max_chunks"),

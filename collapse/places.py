@@ -21,7 +21,7 @@ from collapse.partial import PARTIAL, Partial
 RECOLLECTED = ".collapse-recollect"
 """The folder in a store's folder where ``--recollect`` collects, until its store is complete."""
 
-_RESULTS = "results.json"
+_RESULTS, _ORIGIN = "results.json", "origin.json"
 _LOCK = ".lock"  # and markers that begin with it
 _LAYER = "top"
 _FILES = ("train", "classifier", "validation")
@@ -172,7 +172,7 @@ def _remove_unbegun(folder: Path) -> None:
 def _strange(folder: Path) -> Iterator[str]:
     named = _named(folder / MANIFEST) | _named(manifest_file(folder)) | _named_by_state(folder)
     layers = {name.split("/")[0] for name in named} | {_LAYER}
-    ours = (_LOCK, f".{MANIFEST}", f".{_RESULTS}", _RESULTS, INCOMING, RECOLLECTED)
+    ours = (_LOCK, f".{MANIFEST}", f".{_RESULTS}", _RESULTS, f".{_ORIGIN}", _ORIGIN, INCOMING, RECOLLECTED)
     for each in sorted(folder.iterdir()):
         if each.name == PARTIAL:
             yield from Partial(folder).strange()

@@ -298,4 +298,7 @@ def _download(name: str, remote: Store, folder: Path, progress: Report | None) -
         done += entry["size"]
     if progress:
         progress(f"pulling {name}", done, remote.size)
-    return remote.save(folder)
+    made = remote.save(folder)
+    if remote.origin is not None:
+        made.keep_origin(remote.origin)
+    return made

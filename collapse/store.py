@@ -4,6 +4,7 @@ Format version 1. ``collapse.json`` is written last: where it is missing there i
 file with its size, sha256, shapes and dtypes; ``digest`` is the hash of all of it but provenance, ``checksum`` of all.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cache, cached_property
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from collapse.statistics import EmbeddingStatistics
 
 RESULTS = "results.json"
+ORIGIN = "origin.json"
+_ORIGIN = re.compile(r"[\w./-]{1,500}@[0-9a-f]{40}")
 LAYER = "top"
 
 Tensors = Mapping[str, "Tensor"]
@@ -269,6 +272,24 @@ class Store:
         kept = {"store": self.digest, "sha256": sha256_of(measured), "row": measured}
         with suppress(CollapseError):
             write_atomic(self.path / RESULTS, canonical(kept))
+
+    @property
+    def pulled_from(self) -> str | None:
+        """Where on the Hub it was pulled from, or None: a file that is altered or of other content is ignored."""
+        if self.path is None:
+            return None
+        try:
+            kept = read_json(self.path / ORIGIN)
+            origin = kept["origin"]
+            return origin if kept["store"] == self.digest and _ORIGIN.fullmatch(origin) else None
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+
+    def keep_origin(self, origin: str) -> None:
+        """Write beside the tensors where on the Hub it was pulled from; a full disk leaves it out."""
+        assert self.path is not None  # it was pulled into a folder
+        with suppress(CollapseError):
+            write_atomic(self.path / ORIGIN, canonical({"store": self.digest, "origin": origin}))
 
     def verify(self) -> list[str]:
         """Hash every file anew, and check its tensors.

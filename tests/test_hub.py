@@ -47,6 +47,17 @@ def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
         assert (tmp_path / "pulled" / file.relative_to(stored)).read_bytes() == file.read_bytes()
     assert collapse.load(tmp_path / "pulled").digest == collapse.load(stored).digest
 
+    commit = hub.repos["models", "owner/stats"].branches["main"]
+    origin = f"owner/stats/{manifest.removesuffix('/collapse.json')}@{commit}"
+    assert collapse.measure(collapse.load(tmp_path / "pulled"), metrics=["nc3"]).origin == origin
+    assert origin in as_user("info", tmp_path / "pulled").stdout.replace("\n", "")
+    assert collapse.measure(collapse.load(stored), metrics=["nc3"]).origin is None
+    as_user("push", tmp_path / "pulled", "owner/again")
+    assert not [path for path in files_of(hub, "owner/again") if path.endswith("origin.json")]
+    for kept in ({"store": "0" * 64, "origin": origin}, {"store": collapse.load(stored).digest, "origin": "a\nb"}, []):
+        (tmp_path / "pulled" / "origin.json").write_text(json.dumps(kept))
+        assert collapse.load(tmp_path / "pulled").pulled_from is None
+
     expected = collapse.measure(collapse.load(stored)).measurements
     row = json.loads(as_user("measure", "owner/stats", "--json", token=None, home="reader").stdout)[0]
     assert row["measurements"] == pytest.approx(expected, rel=1e-9, abs=1e-12)  # on one thread, here on several

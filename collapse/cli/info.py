@@ -34,6 +34,8 @@ def command(path: str, as_json: bool) -> None:
         ["state", store.state if store.state != "part" else f"part: {store.covered()}"],
         ["digest", store.digest],
     ]
+    if store.origin is None and store.pulled_from is not None:
+        rows.append(["pulled from", store.pulled_from])
     last = store.results()
     if last is not None:
         rows.append(["last measured", f"{len(last.measurements)} measurements, min_count {last.min_count}"])
