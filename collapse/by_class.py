@@ -17,13 +17,16 @@ from collapse.tiles import Pair
 def measure_by_class(s: EmbeddingStatistics, metric: Metric, measure: Measure) -> Float[Tensor, " C"]:
     """Mean, std, CoV or mean log over each class's pairs; nan for a class without a pair.
 
+    A mean log leaves out pairs of value 0, as it does over all pairs.
+
     Raises:
         UsageError: The measure is a power mean, which has no value a class.
     """
     if isinstance(measure, LogMeanExp):
         raise UsageError(f"{measure.name} is a power mean over all pairs, which has no value a class")
     if isinstance(measure, MeanLog):
-        return _swept(s, metric, lambda values: values.log()).rows
+        logs = _swept(s, metric, lambda values: values.log().masked_fill_(values == 0, 0)).rows
+        return logs / _swept(s, metric, lambda values: (values != 0).to(values.dtype)).rows
     plain = _swept(s, metric, lambda values: values)
     if not isinstance(measure, Std | CoV):
         return plain.rows

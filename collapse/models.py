@@ -199,6 +199,7 @@ def load_model(
     check_loaded(reference, model, info)
     # a checkpoint may carry layers in other dtypes than asked for (dequantized GGUF norms, for one)
     model = model.to(device=target, dtype=getattr(torch, dtype)).eval()
+    model.config.return_dict = True  # outputs are read by name
     if target.type == "cpu":
         _leave_files(model)
     watch.check()

@@ -176,11 +176,18 @@ class Pair:
 
     @_Field
     def uncentred_unit_sqdist(self) -> Tensor:
-        """The same for μ_c/‖μ_c‖, not centred. No second product: ⟨μ, μ′⟩ follows from the centred one."""
+        """The same for μ_c/‖μ_c‖, not centred. No second product: ⟨μ, μ′⟩ follows from the centred one.
+
+        Where a mean is short beside the global one, little would be left of that sum, and the product is taken.
+        """
         points = self._points
         inverse = points.uncentred_inverse_norms
-        rows = (points.projections[self._rows] + points.global_sqnorm).unsqueeze(1)
-        product = (rows + points.projections[self._columns]).add_(self.gram)
+        longest = float(inverse[self._rows].amax() * inverse[self._columns].amax())
+        if points.global_sqnorm * longest * _REDO[self.gram.dtype] > 1:
+            product = self.rows("means") @ self.columns("means").T
+        else:
+            rows = (points.projections[self._rows] + points.global_sqnorm).unsqueeze(1)
+            product = (rows + points.projections[self._columns]).add_(self.gram)
         cosine = product.mul_(inverse[self._rows].unsqueeze(1)).mul_(inverse[self._columns])
         rounding_C = torch.full_like(points.equal, ROUNDING)
         return self._unit("uncentred_unit_sqdist", cosine, lambda i: unit_rows(points.statistics.means[i]), rounding_C)

@@ -144,9 +144,18 @@ def test_a_model_that_sees_the_tokens_to_predict_is_refused(tiny, tmp_path, dtyp
 
 
 def test_a_model_that_cannot_be_run_costs_one_line(tiny, tmp_path, run):
-    folder = made(tiny, tmp_path / "model", "llama, untied")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"return_dict": False}))
+    folder = made(tiny, tmp_path / "model", "llama, untied", head_dim=3)  # rotary embeddings need an even one
     done = run("collect", folder, *tiny.words("--store", tmp_path / "s")[1:], ok=False)
     assert done.returncode == 1
     assert "LlamaForCausalLM cannot be run on 1 × 64 tokens: " in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["llama, untied", "opt"])
+def test_a_configuration_that_asks_for_tuples_changes_nothing(tiny, tmp_path, kind):
+    folder = made(tiny, tmp_path / "model", kind)
+    options = {**tiny.options(), "max_chunks": 12}
+    plain = collapse.collect(folder, store=tmp_path / "plain", **options)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"return_dict": False}))
+    tuples = collapse.collect(folder, store=tmp_path / "tuples", **options)
+    assert torch.equal(tuples.tensors("train")["means"], plain.tensors("train")["means"])

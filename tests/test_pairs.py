@@ -15,6 +15,7 @@ from collapse.measuring import vectors
 from collapse.metrics import declaration
 from collapse.pairs import SweepStopped, sweep
 from collapse.plugin_manager import plugins
+from collapse_metrics import gnc2
 
 
 def statistics(means: torch.Tensor, variances: torch.Tensor | None = None) -> EmbeddingStatistics:
@@ -198,6 +199,32 @@ def test_vectors_are_the_measure_over_each_classes_pairs():
         torch.testing.assert_close(vectors(s, name)[1], values, rtol=1e-9, atol=1e-12)
     with pytest.raises(collapse.errors.UsageError, match=r"gnc2\.log_riesz is a power mean"):
         vectors(s, "gnc2.log_riesz")
+
+
+def test_vectors_of_a_mean_log_leave_out_pairs_of_value_0():
+    s = statistics(torch.eye(4), torch.tensor([0.0, 0.0, 1.0, 2.0]))
+    logs = np.log(np.array([1, 2, 3]) / 8)
+    expected = [logs[:2].mean(), logs[:2].mean(), logs[[0, 0, 2]].mean(), logs[[1, 1, 2]].mean()]
+    assert vectors(s, "nc1.log_cdnv")[1].tolist() == pytest.approx(expected)
+    alike = statistics(torch.eye(3), torch.tensor([0.0, 0.0, 0.0]))
+    assert vectors(alike, "nc1.log_cdnv")[1].isnan().all()
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("far", [1.0, 1e3, 1e9])
+def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, dtype, near):
+    means = torch.randn(20, 8, generator=torch.Generator().manual_seed(5)).double()
+    means[7] *= far
+    units = means / means.norm(dim=1, keepdim=True)
+    others = torch.ones(20, 20).triu(1).bool()
+    expected = -torch.cdist(units, units, compute_mode="donot_use_mm_for_euclid_dist")[others].log()
+    wanted = [(declaration(gnc2.uncentred_log_kernel), [])]
+    for tile in (20, 6):
+        (kernel,) = sweep(statistics(means), wanted, tile=tile, dtype=dtype).metrics
+        assert kernel.mean == pytest.approx(float(expected.mean()), rel=1e-9 if dtype == torch.float64 else 1e-4)
+        assert kernel.std == pytest.approx(
+            float(expected.std(correction=0)), rel=1e-9 if dtype == torch.float64 else 1e-4
+        )
 
 
 def test_a_class_whose_pairs_are_all_alike_has_a_std_of_zero():

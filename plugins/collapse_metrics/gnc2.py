@@ -12,11 +12,13 @@ from collapse import CoV, LogMeanExp, Mean, Pair, Std, hookimpl, pair_metric
 def uniform_log_kernel(classes: int, dim: int) -> float | None:
     """Mean of log‖u − u′‖⁻¹ for points uniform on the sphere: −ln 2 − ½(ψ(a) − ψ(2a)), a = (d−1)/2.
 
-    There (1 − cos)/2 follows a Beta(a, a) law.
+    There (1 − cos)/2 follows a Beta(a, a) law. A simplex, where C ≤ d+1, has ½ ln((C−1)/(2C)), the least there is.
 
     >>> round(uniform_log_kernel(1000, 3), 6)  # on S², −ln 2 + ½
     -0.193147
     """
+    if classes <= dim + 1:
+        return math.log((classes - 1) / (2 * classes)) / 2
     if dim == 2:
         return 0.0  # exactly: on a circle far and near pairs cancel
     a = (dim - 1) / 2
@@ -24,22 +26,22 @@ def uniform_log_kernel(classes: int, dim: int) -> float | None:
 
 
 def uniform_log_kernel_std(classes: int, dim: int) -> float | None:
-    """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)).
+    """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)); a simplex, where C ≤ d+1, has 0.
 
     >>> round(uniform_log_kernel_std(1000, 3), 6)
     0.5
     """
+    if classes <= dim + 1:
+        return 0.0
     a = (dim - 1) / 2
     return float(math.sqrt(polygamma(1, a) - polygamma(1, 2 * a)) / 2) if dim > 1 else None
 
 
 def uniform_cov(classes: int, dim: int) -> float | None:
-    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere; a simplex, where C ≤ d+1, has 0.
+    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere, or for a simplex.
 
     None on a circle, d = 2, where the mean is 0.
     """
-    if classes <= dim + 1:
-        return 0.0
     mean, std = uniform_log_kernel(classes, dim), uniform_log_kernel_std(classes, dim)
     return std / mean if mean and std is not None else None
 

@@ -155,6 +155,9 @@ def test_what_is_reachable_in_few_dimensions():
     assert gnc2.uniform_log_kernel(9, 5) == pytest.approx(5 / 12 - math.log(2))
     assert gnc2.uniform_log_kernel_std(9, 5) == pytest.approx(math.sqrt(13) / 12)
     assert gnc2.uniform_cov(4, 3) == 0.0
+    for classes, dim in ((2, 1), (3, 2), (4, 3), (4, 9)):  # a simplex
+        assert gnc2.uniform_log_kernel_std(classes, dim) == 0.0
+        assert gnc2.uniform_log_kernel(classes, dim) == pytest.approx(-math.log(math.sqrt(2 * classes / (classes - 1))))
     assert gnc2.uniform_cov(5, 3) == pytest.approx(0.5 / (0.5 - math.log(2)))
     assert gnc2.uniform_cov(9, 1) is None
     assert nc2.least_etf_error(3, 3) == 0.0
