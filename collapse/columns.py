@@ -6,6 +6,7 @@ expression is read by walking its syntax tree; nothing is ever evaluated as Pyth
 
 import ast
 import operator
+import unicodedata
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,8 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
         label, expression = (part.strip() for part in text.split("=", 1))
         if not label:
             raise UsageError(f"the column {text!r} has no label before its =: write label=expression")
+        if label[-1] in "<>!+-*/":
+            raise UsageError(f"the column {text!r} would have the label {label!r}: write label=expression")
     names: dict[str, Floats] = {}
     if expression in frame:
         names[expression] = values = _numbers(frame, expression)
@@ -135,6 +138,7 @@ def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd
 
 def _compute(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -> Floats:
     """Evaluate arithmetic, noting in ``names`` the columns it reads."""
+    _refuse_rewritten(expression)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python has opinions about `2if`; the error below says enough
@@ -146,6 +150,21 @@ def _compute(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -
     if not names:
         raise UsageError(f"the column {expression!r} reads no column of the table: {_HOW}")
     return np.broadcast_to(values, len(frame)).astype(np.float64)
+
+
+def _refuse_rewritten(expression: str) -> None:
+    """Refuse what Python's parser drops or replaces, so that no name in a tree is another column's."""
+    alone = "can only be named by itself"
+    if "#" in expression:  # the parser drops it and what follows, as a comment
+        raise UsageError(
+            f"the column {expression!r} cannot be read: # is no arithmetic, and a column with # in its name {alone}"
+        )
+    normal = unicodedata.normalize("NFKC", expression)
+    if normal != expression:
+        raise UsageError(
+            f"the column {expression!r} cannot be read: Unicode normalization (NFKC) makes it {normal!r}, and a column "
+            f"whose name that changes {alone}"
+        )
 
 
 def _walk(node: ast.expr, frame: "pd.DataFrame", names: dict[str, Floats]) -> Any:
@@ -194,7 +213,9 @@ def _row_name(frame: "pd.DataFrame", at: int) -> str:
 
 
 def _text(value: Any) -> str:
-    if value is None or value != value:  # NaN differs from itself
+    import pandas as pd
+
+    if pd.isna(value) is True:  # of a list it is an array
         return ""
     # pandas keeps a column of whole numbers as floats as soon as one is missing
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -116,9 +116,27 @@ def test_what_is_no_arithmetic_is_refused(text: str) -> None:
         read_column(TABLE, text)
 
 
-def test_a_label_needs_a_name() -> None:
+@pytest.mark.parametrize(
+    "text", ["=loss", "loss<=zero", "a>=loss", "a!=loss", "a+=loss", "a -= loss", "a**=zero", "a/=1"]
+)
+def test_a_label_needs_a_name_that_is_no_operator(text: str) -> None:
     with pytest.raises(UsageError, match="label=expression"):
-        read_column(TABLE, "=loss")
+        read_column(TABLE, text)
+
+
+def test_an_expression_never_reads_another_column_than_it_names() -> None:
+    table = pd.DataFrame({"a": [1.0], "a#2": [2.0], "b": [4.0], "\u00b5": [8.0], "\u03bc": [16.0]})
+    for text in ("a#2/b", "a # b", "x = b*(a#2\n)"):
+        with pytest.raises(
+            UsageError, match="# is no arithmetic, and a column with # in its name can only be named by"
+        ):
+            read_column(table, text)
+    for text in ("\u00b5/b", "x=\u00b5+a", "\uff41/b"):
+        with pytest.raises(UsageError, match=r"Unicode normalization \(NFKC\) .* can only be named by itself"):
+            read_column(table, text)
+    assert read_column(table, "\u03bc/b").values.tolist() == [4.0]
+    values = {text: read_column(table, text).values[0] for text in ("a#2", "x = a#2", "\u00b5", "m=\u00b5", "\u03bc")}
+    assert list(values.values()) == [2, 2, 8, 8, 16]
 
 
 def test_an_expression_without_a_column_is_refused() -> None:

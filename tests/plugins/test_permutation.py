@@ -1,11 +1,11 @@
 """The permutation test: against the published Table 1, brute force, numpy and scipy; and its command."""
 
+import dataclasses
 import json
 import math
 import subprocess
 import time
 from collections.abc import Callable
-from dataclasses import FrozenInstanceError
 from itertools import permutations
 from pathlib import Path
 
@@ -39,6 +39,21 @@ def table(*, classes: int = 9, dim: int = 4, **columns: list[float | None]) -> R
         Row(f"m{i}", None, "text", "", 1, classes, dim, 99, dict(zip(names, row, strict=True)))
         for i, row in enumerate(rows)
     )
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_rows_are_chosen_by_counts_that_some_rows_lack(suffix: str, tmp_path: Path) -> None:
+    columns = {"nc1__cdnv": [0.1, 0.4, 0.2, 0.7, 0.3, 0.9], "val_loss": [1.0, 3.0, 2.0, 4.0, 3.0, 5.0]}
+    rows = [
+        dataclasses.replace(each, chunk_length=16 if i % 2 else None, max_chunks=None if i % 2 else 24)
+        for i, each in enumerate(table(**columns))
+    ]
+    path = tmp_path / f"t{suffix}"
+    Results(rows).write(path)
+    for where in ("max_chunks=", "chunk_length=16", "max_chunks=24", "chunk_length="):
+        assert permutation(Results.read(path), where=where, n=10).title.endswith(", 3 rows"), where
+    with pytest.raises(UsageError, match=r"max_chunks holds 24, \(nothing\)"):
+        permutation(Results.read(path), where="max_chunks=25", n=10)
 
 
 def brute_force(y_n: Floats, x_nk: Floats) -> tuple[Floats, Floats]:
@@ -135,7 +150,7 @@ def test_random_permutations_are_scipys() -> None:
     np.testing.assert_array_equal(shuffle(y_n, x_nk[:, :1], n=500, seed=3).p, found.p[:1])  # one shuffle for all
     assert shuffle(y_n, x_nk, n=500, seed=4).p.tolist() != found.p.tolist()
     assert (found.max_t_p >= found.p).all()
-    with pytest.raises(FrozenInstanceError):
+    with pytest.raises(dataclasses.FrozenInstanceError):
         found.exact = True
 
 
