@@ -112,6 +112,8 @@ def load_rows(corpus: Corpus, folder: Path) -> Any:
             if corpus.source == "files":
                 raise_if_full(error, folder, ANOTHER_HOME)
             raise_if_full(error, datasets.config.HF_CACHE_HOME, ANOTHER_CACHE)
+            if isinstance(error.__cause__, CollapseError):
+                raise error.__cause__ from None
             if not isinstance(error, DatasetGenerationError):
                 raise CollapseError(f"{corpus.name} cannot be loaded: {first_line(error)}") from error
             raise CollapseError(f"{corpus.name} cannot be read: {first_line(error.__cause__ or error)}") from error
@@ -151,14 +153,46 @@ def _load_files(datasets: Any, corpus: Corpus, folder: Path) -> Any:
             shutil.copyfile(file, link)
     names, before = [glob.escape(str(link)) for link in links], [stamp(link) for link in links]
     try:
-        rows = datasets.load_dataset(
-            builder, data_files=names, split="train", cache_dir=str(folder / "rows"), **options
-        )
+        reader = datasets.load_dataset_builder(builder, data_files=names, cache_dir=str(folder / "rows"), **options)
+        _refuse_casts(reader, corpus)
+        reader.download_and_prepare()
+        rows = reader.as_dataset(split="train")
     except Exception:
         _check_unchanged(corpus, links, before)  # where it changed, that is the reason
         raise
     _check_unchanged(corpus, links, before)
     return rows
+
+
+def _refuse_casts(reader: Any, corpus: Corpus) -> None:
+    """Have a builder of ``datasets`` refuse values that are no texts: it casts them where the first rows are texts."""
+    cast = reader._cast_table  # every batch passes through it, with the types that were read
+
+    def checked(table: Any, *words: Any, **options: Any) -> Any:
+        # fields that a JSON reader found to be of mixed types, and encoded as JSON
+        if any(path[:1] == [corpus.column] for path in options.get("json_field_paths", ())):
+            raise CollapseError(_no_text(corpus, "other values beside texts"))
+        if corpus.column in table.column_names:
+            column = table[corpus.column]
+            if not _is_text(column.type):
+                value = next((each.as_py() for each in column if each.is_valid), None)
+                raise CollapseError(_no_text(corpus, f"{value!r:.60}, not a text"))
+        return cast(table, *words, **options)
+
+    reader._cast_table = checked
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether a column of this Arrow type holds texts, or nothing."""
+    import pyarrow.types
+
+    if pyarrow.types.is_dictionary(kind):  # pandas's categories
+        kind = kind.value_type
+    return str(kind) in ("string", "large_string", "string_view", "null")
+
+
+def _no_text(corpus: Corpus, what: str) -> str:
+    return f"{corpus.name}: column {corpus.column!r} holds {what}; clean the data, or name another --text-column"
 
 
 def _check_unchanged(corpus: Corpus, links: Sequence[Path], before: Sequence[list[int]]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -101,17 +102,18 @@ def test_a_text_that_becomes_unreadable_between_hashing_and_reading_is_said_to_h
 def test_a_text_that_changes_and_changes_back_while_it_is_read_is_refused(tmp_path, monkeypatch):
     import datasets
 
-    path, load = tmp_path / "a.jsonl", datasets.load_dataset
+    path, load = tmp_path / "a.jsonl", datasets.load_dataset_builder
     corpus = find_corpus(write(path, "abc"))
     time.sleep(0.02)  # a tick of the file system's clock
 
     def meanwhile(*words, **options):
+        builder = load(*words, **options)
         write(path, "xyz")
-        rows = load(*words, **options)
+        builder.download_and_prepare()
         write(path, "abc")
-        return rows
+        return builder
 
-    monkeypatch.setattr(datasets, "load_dataset", meanwhile)
+    monkeypatch.setattr(datasets, "load_dataset_builder", meanwhile)
     with pytest.raises(CollapseError, match="changed while it was read"):
         tokens(corpus, tmp_path / "cache")
 
@@ -135,6 +137,54 @@ def test_the_column_and_the_order_of_files_are_part_of_a_text(tmp_path):
     assert content(str(tmp_path / "a.jsonl"), tmp_path / "cache", text_column="story") == "xyz"
     assert content(find_corpus(both), tmp_path / "cache") == "ABCabc"
     assert content(find_corpus(both[::-1]), tmp_path / "cache") == "abcABC"
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("value", [17, True, 1.5, {"a": 1}, ["a"]], ids=repr)
+def test_values_that_are_no_texts_do_not_become_texts_after_a_file_of_texts(tmp_path, suffix, value):
+    from pyarrow import Table, parquet
+
+    paths = [str(tmp_path / f"{name}{suffix}") for name in "AN"]
+    for path, held in zip(paths, ("a text", value), strict=True):
+        if suffix == ".jsonl":
+            write(tmp_path / path, held)
+        else:
+            parquet.write_table(Table.from_pylist([{"text": held}]), path)
+    for files in (paths, paths[::-1], paths[1:]):
+        with pytest.raises(
+            CollapseError, match=f"{suffix}.*: column 'text' holds {re.escape(repr(value))}, not a text"
+        ):
+            tokens(find_corpus(files), tmp_path / "cache")
+
+
+def test_numbers_among_the_texts_of_a_file_are_refused_wherever_they_stand(tmp_path):
+    start = write(tmp_path / "a.jsonl", "a text")
+    mixed = write(tmp_path / "mixed.jsonl", "a text", '"quoted"', 17)
+    for files in ([start, mixed], [mixed, start], [mixed]):
+        with pytest.raises(CollapseError, match="column 'text' holds other values beside texts"):
+            tokens(find_corpus(files), tmp_path / "cache")
+    late = write(tmp_path / "late.jsonl", "x" * (10 << 20), 17)  # in another batch of the reader
+    with pytest.raises(CollapseError, match=r"late\.jsonl: column 'text' holds"):
+        tokens(late, tmp_path / "cache")
+
+
+def test_dates_are_never_read_as_other_texts(tmp_path):
+    start = write(tmp_path / "a.jsonl", "a text")
+    dates = write(tmp_path / "dates.jsonl", "2020-01-01")  # pyarrow takes a column of dates for timestamps
+    assert content(write(tmp_path / "both.jsonl", "2020-01-01", "b"), tmp_path / "cache") == "2020-01-01b"
+    with pytest.raises(CollapseError, match=r"column 'text' holds datetime.*2020.*, not a text"):
+        tokens(find_corpus([start, dates]), tmp_path / "cache")
+
+
+def test_texts_of_every_kind_of_string_are_read(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    kinds = [pyarrow.string(), pyarrow.large_string(), pyarrow.dictionary(pyarrow.int8(), pyarrow.string())]
+    files = [str(tmp_path / f"{number}.parquet") for number in range(3)]
+    for path, kind in zip(files, kinds, strict=True):
+        parquet.write_table(pyarrow.table({"text": pyarrow.array(["ab", "c"]).cast(kind)}), path)
+    assert content(find_corpus(files), tmp_path / "cache") == "abc" * 3
 
 
 def test_one_tokenizer_loaded_with_other_options_packs_anew(tiny, tmp_path):

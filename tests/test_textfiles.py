@@ -237,7 +237,7 @@ def test_progress_bars_are_as_they_were(tmp_path):
 def test_what_changes_after_it_was_found_is_not_read(tmp_path, monkeypatch, change):
     import datasets
 
-    file, load = write(tmp_path / "a.txt", "one\n"), datasets.load_dataset
+    file, load = write(tmp_path / "a.txt", "one\n"), datasets.load_dataset_builder
     corpus = find_corpus(file)
 
     def meanwhile(*words, **options):
@@ -248,7 +248,7 @@ def test_what_changes_after_it_was_found_is_not_read(tmp_path, monkeypatch, chan
     if change == "content":
         write(tmp_path / "a.txt", "two\n")
     else:
-        monkeypatch.setattr(datasets, "load_dataset", meanwhile)
+        monkeypatch.setattr(datasets, "load_dataset_builder", meanwhile)
     (tmp_path / "read").mkdir()
     with pytest.raises(CollapseError, match=r"a\.txt changed while it was read"):
         load_rows(corpus, tmp_path / "read")
@@ -298,7 +298,7 @@ def test_a_full_disk_is_told_with_the_folder_that_is_ours(tmp_path, monkeypatch)
         def load(*words, error=error, **options):
             raise error
 
-        monkeypatch.setattr(datasets, "load_dataset", load)
+        monkeypatch.setattr(datasets, "load_dataset_builder", load)
         (tmp_path / str(number)).mkdir()
         with pytest.raises(CollapseError, match=said):
             load_rows(corpus, tmp_path / str(number))
