@@ -9,7 +9,8 @@ from collapse.errors import CollapseError, UsageError, near_names
 from collapse.files import expanded, sha256_file, sha256_of
 from collapse.reading import Nesting, open_regular
 
-# One line of a .txt file is a text and keeps its line break, so that the texts laid end to end are the file.
+# One line of a .txt file is a text and keeps its line break. A \r or \r\n ends a line, too, and is read as \n (Python's
+# universal newlines): the texts laid end to end are the file with these replaced.
 BUILDERS = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """How datasets reads a file, by its suffix."""
 

@@ -205,6 +205,11 @@ def test_rows_are_those_of_all_files_in_order(tmp_path):
     assert not [each for each in logging.getLogger("datasets").handlers if each.level]
 
 
+def test_every_kind_of_line_break_ends_a_text_and_is_read_as_a_newline(tmp_path):
+    corpus, read = rows(tmp_path, write(tmp_path / "a.txt", b"one\r\ntwo\rthree\n\r\nfour"))
+    assert texts(read, corpus, 0, 9) == ["one\n", "two\n", "three\n", "\n", "four"]
+
+
 def test_a_row_that_is_no_text_is_named(tmp_path):
     lines = "".join(json.dumps({"text": text}) + "\n" for text in ("a", "b", "c", None))
     corpus, read = rows(tmp_path, write(tmp_path / "a.jsonl", lines))
