@@ -111,6 +111,8 @@ def read_features(path: Path) -> dict[str, Tensor]:
         if features[name].dim() != dims:
             raise CollapseError(f"{path}: {name} has shape {tuple(features[name].shape)}, not {dims} dimensions")
     classes, dim = features["classifier"].shape
+    if dim < 1:
+        raise CollapseError(f"{path}: classifier has shape {(classes, dim)}: embeddings need at least one dimension")
     if "classifier_bias" in features and len(features["classifier_bias"]) != classes:
         raise CollapseError(
             f"{path}: classifier_bias has {len(features['classifier_bias'])} entries for {classes} rows"

@@ -31,6 +31,47 @@ def features(folder: Path, **changes: torch.Tensor | None) -> Path:
     return folder / "f.safetensors"
 
 
+def test_a_features_file_without_dimensions_is_refused_and_costs_itself_alone(told, tmp_path):
+    for name, dim in (("f0", 4), ("d0", 0), ("f1", 3)):
+        save_file(random_features(6, max(dim, 1), 60), tmp_path / f"{name}.safetensors")
+    d0 = tmp_path / "d0.safetensors"
+    tensors = {name: value[:, :0] if value.dim() == 2 else value for name, value in load_file(d0).items()}
+    save_file({name: value.contiguous() for name, value in tensors.items()}, d0)
+    assert "d0.safetensors: classifier has shape (6, 0): embeddings need at least one dimension" in told(
+        1, "measure", d0
+    )
+    table = tmp_path / "t.json"
+    said = told(1, "measure", *(tmp_path / f"{name}.safetensors" for name in ("f0", "d0", "f1")), "--output", table)
+    assert "d0.safetensors is not measured: " in said
+    assert "1 of 3 models are not measured" in said
+    assert [row.model for row in collapse.Results.read(table)] == ["f0", "f1"]
+
+
+def test_an_unforeseen_error_costs_its_own_model(told, tmp_path, monkeypatch, capsys):
+    import collapse.features
+
+    files = [tmp_path / f"f{number}.safetensors" for number in range(3)]
+    for file in files:
+        save_file(random_features(6, 4, 60), file)
+    read = collapse.features.read_features
+
+    def fails(path):
+        if path == files[1]:
+            raise RuntimeError("what nobody thought of\nand more")
+        return read(path)
+
+    monkeypatch.setattr(collapse.features, "read_features", fails)
+    said = told(1, "measure", *files, "--metrics", "nc1.cdnv", "--output", tmp_path / "t.json")
+    assert f"{files[1]} is not measured, for an unforeseen error: RuntimeError: what nobody thought of" in said
+    assert "(-v shows where)" in said
+    assert "1 of 3 models are not measured" in said
+    assert [row.model for row in collapse.Results.read(tmp_path / "t.json")] == ["f0", "f2"]
+    from collapse.cli import _run
+
+    assert _run(["-v", "measure", *map(str, files), "--metrics", "nc1.cdnv"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
 BOMB = "a0: &a0 [x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 8)}]\n" for n in range(1, 12)
 )

@@ -1,5 +1,6 @@
 """collapse measure: a store if there is one, else collect; then measure; a table."""
 
+import logging
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -78,10 +79,10 @@ def command(
             try:
                 opened = _open(model, store, len(models), options, given, report)
                 rows.append(measure(opened, metrics=names, min_count=min_count, device=device, progress=report))
-            except (CollapseError, OSError) as error:
+            except Exception as error:  # a model must not cost the others, whatever is wrong with it
                 if len(models) == 1:
                     raise
-                complain(f"{model} is not measured: {error}")
+                _complain_of(model, error)
                 failed.append(error)
                 continue
             opened.keep_results(rows[-1])
@@ -101,6 +102,18 @@ def command(
         return 0
     complain(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
     return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
+
+
+def _complain_of(model: str, error: Exception) -> None:
+    """Tell why one of several models is not measured; with -v where an error that nobody foresaw was raised."""
+    from collapse.guarding import described
+
+    if isinstance(error, CollapseError | OSError):
+        complain(f"{model} is not measured: {error}")
+    elif click.get_current_context().find_root().params.get("verbose"):
+        logging.getLogger("collapse").error("%s is not measured:", model, exc_info=error)
+    else:
+        complain(f"{model} is not measured, for an unforeseen error: {described(error)} (-v shows where)")
 
 
 def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | None) -> None:
