@@ -230,6 +230,12 @@ def check_output(path: str | Path) -> None:
         raise UsageError(f"{path} is there and is no results table of collapse: choose another --output")
 
 
+def holds_rows(path: str | Path) -> bool:
+    """Whether a table is there already, which writing this output would replace."""
+    path = Path(path)
+    return path.is_file() and path.stat().st_size > 0
+
+
 def _holds_ours(path: Path) -> bool:
     """Whether a file is empty, or a table that :meth:`Results.write` wrote."""
     import pandas as pd

@@ -182,3 +182,20 @@ def test_one_bad_store_among_several(told, stored, tmp_path):
     assert "2 of 2 models" in told(1, "measure", altered, empty, "--metrics", "nc3", "--output", table)
     assert not table.exists()
     assert "is being collected" in told(1, "measure", half)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_a_table_is_not_replaced_by_fewer_rows_where_a_model_fails(told, features, tmp_path, suffix):
+    table, other = tmp_path / f"t{suffix}", tmp_path / "other.safetensors"
+    shutil.copyfile(features, other)
+    words = ("--metrics", "nc3", "--output", table)
+    told(0, "measure", features, other, *words)
+    written = table.read_bytes()
+    said = told(1, "measure", features, tmp_path / "none", *words)
+    assert f"{table} is left as it was" in said
+    assert table.read_bytes() == written
+    table.write_bytes(b"")  # holds no table
+    assert "is left" not in told(1, "measure", features, tmp_path / "none", *words)
+    assert len(collapse.Results.read(table)) == 1
+    told(0, "measure", features, *words)
+    assert len(collapse.Results.read(table)) == 1

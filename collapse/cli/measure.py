@@ -45,7 +45,8 @@ def command(
     MODEL is a local folder or Hub id of a causal language model, a store here or on the Hub, or a features file
     (.safetensors). A model is collected first, unless the same collection is in the cache or published in the model's
     own repository; --store user/repo names another repository of stores. Options of the collection that a store does
-    not follow are refused. Where one of several MODELs fails, the others are measured, and the exit status is 1.
+    not follow are refused. Where one of several MODELs fails, the others are measured, the exit status is 1, and a
+    table that is already in --output stays as it was.
 
     \b
     collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
@@ -60,7 +61,7 @@ def command(
     from collapse.measuring import measure
     from collapse.models import pick_device
     from collapse.plugin_manager import plugins
-    from collapse.results import Results, check_output
+    from collapse.results import Results, check_output, holds_rows
 
     if output:
         check_output(output)
@@ -96,7 +97,9 @@ def command(
         for note in row.notes:
             if note.kind == "error":
                 complain(f"{note.measurement}: {note.text}")
-    if output and rows:  # last: where it cannot be written, the numbers have been told
+    if output and failed and rows and holds_rows(output):  # they may be of the models that are not measured now
+        complain(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
+    elif output and rows:  # last: where it cannot be written, the numbers have been told
         Results(rows).write(output)
     if not failed:
         return 0
