@@ -62,9 +62,12 @@ def refuse_other_things(folder: Path) -> None:
     """Refuse a folder that holds what no command of ours wrote; beside a store, only what stands where its files go.
 
     Raises:
-        StoreError: Some of it is named; or the path cannot name the folder that was meant.
+        StoreError: Some of it is named; or the path cannot name the folder that was meant, or lies inside a store.
     """
     _refuse_misnamed(folder)
+    for outer in folder.resolve().parents:
+        if is_store(outer):
+            raise StoreError(f"{folder} lies inside the store {outer}: choose a folder outside it for --store")
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file: a store is a folder; choose another --store")
     strange = list(_strange(folder)) if folder.is_dir() else []

@@ -414,3 +414,14 @@ def test_a_store_says_which_samples_it_should_have(tmp_path):
     part = trained(tmp_path / "b", (0, 2))
     manifest = json.loads((tmp_path / "b" / MANIFEST).read_text())
     assert canonical(manifest) == canonical(part.manifest)
+
+
+def test_no_store_is_written_inside_a_store(tmp_path, monkeypatch):
+    parts = [trained(tmp_path / str(n), run) for n, run in enumerate(((0, 3), (3, 6)))]
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.chdir(tmp_path / "0")
+    for target in (tmp_path / "0" / "sub", tmp_path / "0" / "top" / "a" / "b", "sub", Path("..") / "1" / "sub"):
+        with pytest.raises(StoreError, match=f"{target} lies inside the store {tmp_path}/[01]: choose a .* outside it"):
+            merge(parts, store=target)
+    assert sorted(tmp_path.rglob("*")) == before
+    merge(parts, store=Path("..") / "merged")
