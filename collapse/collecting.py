@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from collapse.accumulate import Statistic
 from collapse.errors import StoreError, UsageError
 from collapse.features import collect_features, is_features_file
 from collapse.finding import find_store
+from collapse.held import check_features_options
 from collapse.manifest import differences, is_store
 from collapse.models import check_dtype
 from collapse.partial import Partial
@@ -98,8 +100,6 @@ def collect(
     if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
         raise UsageError(f"--batch-size {batch_size} makes no sense: give a number of chunks, or auto")
     kinds = [kind for name, kind in sorted(known.items()) if name not in without]
-    if is_features_file(model):
-        return _features(Path(model), Path(store) if store else None, kinds)
     options: dict[str, Any] = {
         "text": text,
         "validation_text": validation_text,
@@ -117,6 +117,9 @@ def collect(
         "fast_attention": fast_attention,
         "trust_remote_code": trust_remote_code,
     }
+    if is_features_file(model):
+        check_features_options(model, _given(options, part))
+        return _features(Path(model), Path(store) if store else None, kinds)
     if store is None and part is None and not recollect:
         found = find_store(str(model), options)
         if found is not None:
@@ -145,6 +148,21 @@ def collect(
             replace(folder)
             made = Store.load(folder)
         return made.called(plan.names)
+
+
+def _given(options: Mapping[str, Any], part: tuple[int, int] | None) -> dict[str, Any]:
+    """Those of :func:`collect`'s options that are not as they are by default, as the command line has them."""
+    parameters = signature(collect).parameters
+    given = {name: value for name, value in options.items() if value != parameters[name].default}
+    if part is not None:
+        given["part"] = f"{part[0]}/{part[1]}"
+    if given.pop("fast_attention", None) is not None:
+        given["no_fast_attention"] = True
+    return given | {
+        name: [given[name]] if isinstance(given[name], str) else given[name]
+        for name in ("text", "validation_text")
+        if name in given
+    }
 
 
 def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]]) -> Store:

@@ -118,6 +118,30 @@ def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_
     told(0, "measure", features, "--metrics", "nc3", "--dtype", "float32", "--no-covariance")
 
 
+def test_options_of_collect_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_path):
+    for flag, given in {
+        "--text": {"text": str(tiny.text)},
+        "--validation-text": {"validation_text": [str(tiny.validation)]},
+        "--text-column": {"text_column": "story"},
+        "--split test": {"split": "test"},
+        "--tokenizer": {"tokenizer": str(tiny.model)},
+        "--revision main": {"revision": "main"},
+        "--dtype bfloat16": {"dtype": "bfloat16"},
+        "--chunk-length 32": {"chunk_length": 32},
+        "--max-chunks 5": {"max_chunks": 5},
+        "--shards 3": {"shards": 3},
+        "--eos-between": {"eos_between": True},
+        "--model-arg a": {"model_args": {"a": 1}},
+        "--no-fast-attention": {"fast_attention": False},
+        "--part 2/2": {"part": (2, 2)},
+    }.items():
+        with pytest.raises(UsageError, match=f": {flag}.* does not apply"):
+            collapse.collect(features, store=tmp_path / "s", **given)
+    assert "--part 2/2 does not apply" in told(2, "collect", features, "--store", tmp_path / "s", "--part", "2/2")
+    assert not (tmp_path / "s").exists()
+    assert collapse.collect(features, dtype="float32", shards=2, without=["covariance"]).state == "complete"
+
+
 def test_collect_on_a_finished_store_compares_every_option(told, tiny, stored):
     words = ["collect", tiny.model, "--store", stored, "--validation-text", tiny.validation, "--max-chunks", 24]
     told(0, *words)

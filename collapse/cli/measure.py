@@ -121,8 +121,8 @@ def _complain_of(model: str, error: Exception) -> None:
 
 def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | None) -> None:
     """Refuse options that a store or features file named here does not follow, before any work is done."""
-    from collapse.cli._held import check_features_options, check_store_options
     from collapse.features import is_features_file
+    from collapse.held import check_features_options, check_store_options
     from collapse.manifest import is_store
     from collapse.store import Store
 
@@ -194,8 +194,8 @@ def _open(
 
 def _published(model: str, store: str | None, options: dict[str, Any], given: dict[str, Any]) -> Any:
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
-    from collapse.cli._held import check_store_options
     from collapse.finding import find_store_at, open_named
+    from collapse.held import check_store_options
 
     named = open_named(f"{model}@{options['revision']}" if options["revision"] else model)
     if named is not None:

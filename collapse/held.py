@@ -1,0 +1,154 @@
+"""Options that a finished store does not follow: refused, with what the store holds, and never ignored."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import CollapseError, UsageError, first_line
+
+if TYPE_CHECKING:
+    from collapse.store import Store
+
+_RUNNING = {
+    "batch_size": "--batch-size",
+    "trust_remote_code": "--trust-remote-code",
+    "deterministic": "--deterministic",
+}
+_PLAIN = {"chunk_length": "--chunk-length", "max_chunks": "--max-chunks", "shards": "--shards", "dtype": "--dtype"}
+_TEXTS = (
+    ("corpus", "text", "--text", "split", "--split"),
+    ("validation", "validation_text", "--validation-text", "validation_split", "--validation-split"),
+)
+_INSTEAD = "leave the option out, or collect another store from the model"
+
+
+def check_store_options(store: "Store", given: Mapping[str, Any], *, alone: bool = False) -> None:
+    """Refuse options that ask for something else than a store holds.
+
+    Args:
+        store: A finished store.
+        given: Options that were given, by their parameter's name.
+        alone: Nothing else is measured: options that concern only the run of a model do not apply either.
+
+    Raises:
+        UsageError: An option does not apply; the message says what the store holds.
+    """
+    texts = {"corpus": store.corpus, "validation": store.manifest["corpus"].get("validation")}
+    if given.get("revision"):
+        _check_revision(store, given["revision"])
+    _refuse(str(store), [*_unlike(store.identity, texts, given), *_not_running(given, alone)])
+
+
+def check_features_options(path: str | Path, given: Mapping[str, Any], *, alone: bool = False) -> None:
+    """Refuse options that do not apply to a features file; arguments and errors as of :func:`check_store_options`."""
+    identity: dict[str, Any] = {"features": str(path), "statistics": {}}
+    if "dtype" in given:
+        identity["dtype"] = _features_dtype(path)
+    others = [(f"--{name}", given[name], None) for name in ("revision", "part") if given.get(name)]
+    running = _not_running({name: value for name, value in given.items() if name != "recollect"}, alone)
+    _refuse(str(path), [*_unlike(identity, {}, given), *others, *running])
+
+
+def _refuse(name: str, unlike: list[tuple[str, Any, Any]]) -> None:
+    for flag, asked, held in unlike:
+        shown = flag if asked is True else f"{flag} {asked}"
+        raise UsageError(f"{name} {held or 'was made of a features file'}: {shown} does not apply; {_INSTEAD}")
+
+
+def _unlike(
+    identity: Mapping[str, Any], texts: Mapping[str, str | None], given: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Each option that the identity does not follow: flag, value, and what is held, or None for no such thing."""
+    from collapse.planning import recorded_arguments
+    from collapse.references import find_tokenizer
+
+    features = "features" in identity
+    yield from _unlike_texts(identity, texts, given)
+    for name, flag in _PLAIN.items():
+        if name in given and given[name] != identity.get(name):
+            yield flag, given[name], _holds(f"{name.replace('_', ' ')} {_said(identity.get(name))}", features, name)
+    if given.get("eos_between") and not identity.get("eos_between"):
+        yield "--eos-between", True, _holds("no end-of-text tokens between texts", features)
+    if given.get("no_fast_attention") and identity.get("fast_attention", True):
+        yield "--no-fast-attention", True, _holds(f"attention {identity.get('attention')}", features)
+    if given.get("no_covariance") and "covariance" in (identity.get("statistics") or {}):
+        yield "--no-covariance", True, _holds("the covariance", features)
+    if given.get("tokenizer"):
+        held = identity.get("tokenizer")
+        if features or find_tokenizer(given["tokenizer"]).tokenizer != held:
+            yield "--tokenizer", given["tokenizer"], _holds(f"the tokenizer {_begin(held)}", features)
+    if given.get("model_args"):
+        asked = recorded_arguments(given["model_args"])
+        held = identity.get("model_args") or {}
+        if any(held.get(name) != value for name, value in asked.items()):
+            said = ", ".join(f"{name}={value}" for name, value in held.items()) or "no model arguments"
+            yield "--model-arg", next(iter(given["model_args"])), _holds(said, features)
+
+
+def _unlike_texts(
+    identity: Mapping[str, Any], texts: Mapping[str, str | None], given: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    from collapse.manifest import differences
+    from collapse.text import find_corpus
+
+    features = "features" in identity
+    names_a_text = bool(given.get("text") or given.get("validation_text"))
+    for key, text, text_flag, split, split_flag in _TEXTS:
+        held = identity.get(key) or {}
+        begin = held.get("sha256") or held.get("revision")
+        said = f"{key} text {texts.get(key)} ({_begin(begin)})" if held else f"no {key} text"
+        if given.get(text):
+            column = given.get("text_column", "text")
+            asked = find_corpus(
+                list(given[text]), split=given.get(split), text_column=column, validation=key == "validation"
+            )
+            if differences(held, asked.identity()):
+                yield text_flag, " ".join(given[text]), _holds(said, features)
+            continue
+        for name, flag, field in ((split, split_flag, "split"), ("text_column", "--text-column", "column")):
+            if name not in given or (name == "text_column" and (names_a_text or not (held or key == "corpus"))):
+                continue
+            if given[name] != held.get(field):
+                yield flag, given[name], _holds(f"{said}, {field} {_said(held.get(field))}", features)
+
+
+def _not_running(given: Mapping[str, Any], alone: bool) -> Iterator[tuple[str, Any, Any]]:
+    """Options of a run, where nothing runs."""
+    if given.get("recollect"):
+        yield "--recollect", True, "is measured as it is, and names no model to collect from"
+    for name in _RUNNING:
+        if alone and name in given:
+            yield f"--{name.replace('_', '-')}", given[name], "is measured as it is, and no model is run"
+
+
+def _check_revision(store: "Store", revision: str) -> None:
+    from collapse.references import find_model
+
+    held = store.revision
+    if held is not None and (held.startswith(revision) and len(revision) >= 7):
+        return
+    if held is None or find_model(store.model, revision=revision).revision != held:
+        said = f"{store.model} @ {_begin(held)}" if held else f"{store.model}, without a revision"
+        raise UsageError(f"{store} holds {said}: --revision {revision} does not apply; {_INSTEAD}")
+
+
+def _features_dtype(path: str | Path) -> str | None:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            return str(file.get_slice("train_features")[:1].dtype).removeprefix("torch.")
+    except (SafetensorError, OSError, ValueError, KeyError) as error:
+        raise CollapseError(f"{path} cannot be read as a features file: {first_line(error)}") from error
+
+
+def _holds(what: str, features: bool, name: str = "") -> str | None:
+    return None if features and name != "dtype" else f"holds {what}"
+
+
+def _begin(digest: str | None) -> str:
+    return f"{digest[:19]}…" if digest and len(digest) > 20 else str(digest or "")
+
+
+def _said(value: Any) -> Any:
+    return "none" if value is None else value
