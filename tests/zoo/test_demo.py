@@ -7,6 +7,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 import collapse
+from collapse.errors import UsageError
 from collapse.lock import locked
 from collapse_zoo.demo import TESTED, demo
 from collapse_zoo.recipes import Recipe
@@ -40,10 +41,26 @@ def test_models_load_with_plain_transformers(small):
 def test_a_second_run_uses_finished_work_again(small):
     _, folder = small
     weights = folder / "models" / "2x16-s0" / "model.safetensors"
+    (folder / "text" / "validation.jsonl").unlink()  # as after a kill before it was written
+    (folder / "tokenizer" / "tokenizer_config.json").unlink()
     before, results = weights.stat().st_mtime_ns, (folder / "results.csv").read_bytes()
     demo(folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40)
     assert weights.stat().st_mtime_ns == before
     assert (folder / "results.csv").read_bytes() == results
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["text/train.jsonl", "text/validation.jsonl", "tokenizer/tokenizer.json", "tokenizer/vocab.json", "results.csv"],
+)
+def test_files_of_the_users_own_are_not_overwritten(tmp_path, name):
+    mine = tmp_path / name
+    mine.parent.mkdir(exist_ok=True)
+    mine.write_text("mine")
+    with pytest.raises(UsageError, match=rf"{name} is there and .*: choose another --output"):
+        demo(tmp_path, n_stories=40, widths=(), seeds=())
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [mine]
+    assert mine.read_text() == "mine"
 
 
 def test_one_demo_at_a_time_in_a_folder(run, tmp_path):

@@ -1,14 +1,19 @@
 """The demo: from nothing to NC1–NC4 and a permutation test, offline, in a couple of minutes on a laptop."""
 
+import filecmp
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import collapse
+from collapse.errors import UsageError
+from collapse.files import ANOTHER_OUTPUT, write_atomic
 from collapse.lock import locked
 from collapse.plugin_manager import plugins
 from collapse.reporting import Report
-from collapse.results import Results, Row, Table
+from collapse.results import Results, Row, Table, check_output
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, write_stories
@@ -67,14 +72,13 @@ def demo(
 
     Raises:
         InUseError: Another process makes a demo in the same folder.
+        UsageError: The folder holds other files where the demo writes its own.
     """
     folder = Path(folder)
     with locked(folder, option="--output"):
-        (folder / "text").mkdir(parents=True, exist_ok=True)
+        check_output(folder / "results.csv")
+        _write_texts(folder, n_stories)
         text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
-        write_stories(text, n_stories, seed=1)
-        write_stories(validation, n_stories // 8, seed=2)
-        train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
         source = find_source(text=str(text), tokenizer=str(folder / "tokenizer"))
         rows = []
         for width in widths:
@@ -106,3 +110,21 @@ def demo(
         results.write(folder / "results.csv")
         analysis = plugins().analysis("permutation")(results, columns=list(TESTED))
         return Demo(folder, rows, folder / "results.csv", analysis)
+
+
+def _write_texts(folder: Path, n_stories: int) -> None:
+    """Write the stories and their tokenizer, and refuse to overwrite or mix with files that differ from them."""
+    with TemporaryDirectory() as temporary:
+        made = Path(temporary)
+        (made / "text").mkdir()
+        write_stories(made / "text" / "train.jsonl", n_stories, seed=1)
+        write_stories(made / "text" / "validation.jsonl", n_stories // 8, seed=2)
+        train_tokenizer(stories(n_stories, seed=1), made / "tokenizer", vocabulary=VOCABULARY)
+        files = [file.relative_to(made) for file in sorted(made.glob("*/*"))]
+        for there in (each for name in ("text", "tokenizer") for each in sorted((folder / name).glob("[!.]*"))):
+            file = there.relative_to(folder)
+            if file not in files or not (there.exists() and filecmp.cmp(there, made / file, shallow=False)):
+                raise UsageError(f"{there} is there and was not written by this demo: choose another --output")
+        for file in files:
+            if not os.path.lexists(folder / file):
+                write_atomic(folder / file, (made / file).read_bytes(), other=ANOTHER_OUTPUT)
