@@ -100,7 +100,7 @@ def test_names_as_published():
 )
 def test_what_is_no_name(text, said):
     with pytest.raises(UsageError) as error:
-        parse(text)
+        parse(text).recipe()
     assert said in str(error.value)
 
 
@@ -131,6 +131,21 @@ def test_a_product_of_sizes_and_seeds():
         grid("papers")
     with pytest.raises(UsageError, match="--vary weights makes no sense"):
         grid("seeds", vary="weights")
+
+
+def test_a_member_named_twice_is_one_member():
+    assert grid("1,1x16,32,16,16_01d,1d") == grid("1x16,32")
+    assert grid("1x16", seeds=[1, 2, 1]) == grid("1x16", seeds=[1, 2])
+    assert grid("seeds", data_seeds=[0, 1]) == grid("2x768", data_seeds=[0, 1])
+    assert [member.name.seed for member in grid("seeds", vary="init", seeds=[3])] == [3]
+    assert [member.name.short for member in grid("1x16", seeds=[42, 1])] == ["01x0016_01di42", "01x0016_01di01"]
+
+
+def test_heads_are_checked_with_the_recipe():
+    assert parse("1x8").recipe(heads=2).width == 8
+    assert [member.name.short for member in grid("1x8,24")] == ["01x0008_01d", "01x0024_01d"]
+    with pytest.raises(UsageError, match="3 heads do not divide the width 8"):
+        parse("1x8").recipe(heads=3)
 
 
 def test_the_shipped_table_is_the_published_one(shared):

@@ -107,7 +107,9 @@ def _zoo_name(candidates: Sequence[object]) -> Name | None:
     """The first that is the name of a model of the zoo."""
     for each in candidates:
         with suppress(UsageError):
-            return parse(str(each))
+            name = parse(str(each))
+            name.recipe()
+            return name
     return None
 
 

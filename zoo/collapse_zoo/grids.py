@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from collapse.errors import UsageError, near_names
-from collapse_zoo.names import Name, parse
+from collapse_zoo.names import Name, name_of, parse
 
 DEPTHS = (1, 2, 4, 8, 12)
 WIDTHS = (64, 128, 256, 512, 768, 1024)
@@ -36,7 +36,7 @@ class GridMember:
 def grid(
     text: str, *, vary: str = "data", seeds: Sequence[int] = (), data_seeds: Sequence[int] = ()
 ) -> list[GridMember]:
-    """The members of a grid, in order.
+    """The members of a grid, in order, each once.
 
     Args:
         text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or a
@@ -68,10 +68,12 @@ def grid(
         members = _product(text)
     initial: list[int | None] = [*seeds] or [None]
     order: list[int | None] = [*data_seeds] or [None]
-    return [
-        GridMember(_seeded(member.name, seed, data_seed), member.checkpoints)
-        for member, seed, data_seed in product(members, initial, order)
-    ]
+    made: dict[Name, GridMember] = {}
+    for member, seed, data_seed in product(members, initial, order):
+        name = _seeded(member.name, seed, data_seed)
+        trained = name_of(name.recipe(heads=1))  # 01d42 trains the same model as 01d
+        made.setdefault(trained, GridMember(name, member.checkpoints))
+    return list(made.values())
 
 
 def _product(text: str) -> list[GridMember]:

@@ -82,7 +82,7 @@ def parse(text: str) -> Name:
     """The name that a text writes: ``12x1024``, ``02x0768_01d07``, ``TinyStories-12x1024_10L@9``, ``owner/…``.
 
     Raises:
-        UsageError: It is no such name, or its decay letter or checkpoint does not exist.
+        UsageError: It is no such name, its size is impossible, or its decay letter or checkpoint does not exist.
     """
     match = _NAME.fullmatch(text.rsplit("/", 1)[-1])
     if not match:
@@ -107,7 +107,7 @@ def parse(text: str) -> Name:
             if name.epochs > 1
             else f"{text!r}: a run of one epoch has the checkpoint @0 alone"
         )
-    name.recipe()  # a size that makes no sense is told here
+    name.recipe(heads=1)  # refuses impossible sizes; whether the heads divide the width depends on --heads
     return name
 
 

@@ -71,7 +71,7 @@ def plan(
         processes: GPUs of one machine for each.
     """
     found = find_source(**source)
-    made = []
+    made: dict[str, Member] = {}
     for member in members:
         recipe = member.name.recipe(**{"vocabulary": len(found.tokenizer)} | dict(values or {}))
         name = str(name_of(recipe, found.label))
@@ -79,10 +79,12 @@ def plan(
         epochs = (recipe.epochs - 1,) if recipe.epochs != member.name.epochs else member.checkpoints
         last = None if recipe.max_steps else epochs
         run = str(Path(folder) / name)
-        made.append(Member(name, run, recipe, dict(source), dict(training or {}), last, processes))
-    if made:
-        check_model(made[0].recipe)  # what is wrong with one configuration is told here, not by a hundred jobs
-    return made, found
+        if name in made and last is not None:  # --epochs or --weight-decay made two members equal
+            last = tuple(sorted({*last, *(made[name].checkpoints or ())}))
+        made[name] = Member(name, run, recipe, dict(source), dict(training or {}), last, processes)
+    for first in list(made.values())[:1]:
+        check_model(first.recipe)  # what is wrong with one configuration is told here, not by a hundred jobs
+    return list(made.values()), found
 
 
 def sweep(

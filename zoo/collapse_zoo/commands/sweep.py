@@ -44,6 +44,8 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     members = members_of(
         grid, vary=options["vary"], seeds=_numbers(options, "seeds"), data_seeds=_numbers(options, "data_seeds")
     )
+    for member in members:
+        member.name.recipe(heads=options["heads"])  # heads that do not divide a width are reported before text is read
     if dry_run:
         for member in members:
             say(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))

@@ -33,6 +33,7 @@ def command(
     from collapse_zoo.names import parse
 
     name = parse(model)  # a slip is told before anything is loaded
+    name.recipe(heads=options["heads"])
     if name.checkpoint is not None:
         raise click.UsageError(f"{model}: a run is trained whole; leave out @{name.checkpoint}")
     from collapse.cli._render import progress
