@@ -11,6 +11,7 @@ import time
 import pytest
 
 import collapse
+from collapse.errors import UsageError
 from collapse_zoo import sweeping
 from collapse_zoo.catalogue import local_runs
 from collapse_zoo.grids import grid
@@ -230,6 +231,43 @@ def test_what_is_no_grid(run, tmp_path):
     listed = run("zoo", "sweep", "paper", "--dry-run")
     assert len(listed.stdout.splitlines()) == 150
     assert "150 runs, 210 measurements" in listed.stderr
+
+
+def test_the_table_has_the_members_of_every_sweep_in_the_folder(texts, tmp_path):
+    for name in ("1x16", "1x32", "1x16"):
+        made = sweep(*planned(texts, tmp_path, name), tmp_path)
+        assert [row.model for row in made.rows] == [f"texts-01x00{name[2:]}_01d@0"]
+    for table in ("results.csv", "results.json"):
+        assert list(collapse.Results.read(tmp_path / table).frame()["model"]) == [
+            "texts-01x0016_01d@0",
+            "texts-01x0032_01d@0",
+        ]
+
+
+@pytest.mark.parametrize("name", ["results.csv", "results.json"])
+def test_a_table_of_others_is_refused_before_training(texts, tmp_path, name):
+    (tmp_path / name).write_text("a,b\n1,2\n")
+    with pytest.raises(UsageError, match=f"{name} is there and is no results table"):
+        sweep(*planned(texts, tmp_path, "1x16"), tmp_path)
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+def test_heads_that_divide_another_width(texts, tmp_path, run):
+    run("zoo", "train", "1x8", "--heads", 2, *words(texts, "--max-steps", 1), "--output", tmp_path / "run")
+    assert run("zoo", "sweep", "1x8", "--heads", 2, "--dry-run").stdout == "01x0008_01d@0\n"
+    for command in (["train", "1x8"], ["sweep", "1x8", "--heads", 3, "--dry-run"]):
+        refused = run("zoo", *command, ok=False, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert "heads do not divide the width 8" in refused.stderr
+    run("zoo", "info", tmp_path / "run")
+
+
+def test_members_that_options_make_equal_are_one(texts, tmp_path):
+    members, _ = planned(texts, tmp_path, "1x16_01d,03d")
+    assert [member.name for member in members] == ["texts-01x0016_01d", "texts-01x0016_03d"]
+    source = {"text": str(texts / "train.jsonl"), "tokenizer": str(texts / "tokenizer")}
+    members, _ = plan(grid("1x16_10d,03d,01d"), tmp_path, source=source, values={"epochs": 3})
+    assert [(member.name, member.checkpoints) for member in members] == [("texts-01x0016_03d", (2,))]
 
 
 def planned(texts, folder, name, **options):

@@ -14,7 +14,7 @@ from collapse.lock import is_locked, locked
 from collapse.manifest import is_store
 from collapse.partial import Partial
 from collapse.reporting import Report
-from collapse.results import Results, Row
+from collapse.results import Results, Row, check_output
 from collapse.store import Store
 from collapse_zoo.catalogue import run_folders
 from collapse_zoo.checks import check_model, check_same
@@ -29,6 +29,7 @@ from collapse_zoo.sources import Source, find_source
 log = logging.getLogger("collapse")
 
 SWEEP = "sweep.json"
+TABLES = ("results.json", "results.csv")
 
 _PATIENCE_SECONDS = 30.0
 """How long a sweep waits for another that writes the folder's list or table, which takes milliseconds."""
@@ -39,10 +40,10 @@ class Swept:
     """What a sweep came to.
 
     Attributes:
-        rows: A row a measured checkpoint, members in order.
+        rows: A row a measured checkpoint of this sweep, members in order.
         problems: What went wrong, by member.
         elsewhere: Members that another process works on: the same sweep, once that is done, has their rows too.
-        results: The results table, .csv; a .json lies beside it.
+        results: The results table of all sweeps into the folder, .csv; a .json lies beside it.
     """
 
     rows: list[Row]
@@ -112,6 +113,8 @@ def sweep(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    for table in TABLES:
+        check_output(folder / table)
     _remember(folder, members)
     problems: dict[str, str] = {}
     left = _left(members, source, problems)
@@ -138,11 +141,17 @@ def sweep(
     unmeasured = _left([member for member in members if member.name not in problems], source, problems)
     elsewhere = tuple(member.name for member in unmeasured if member in busy)
     problems |= {each.name: "it was trained, and not measured" for each in unmeasured if each not in busy}
-    rows = [row for member in members if member.name not in problems for row in _rows(member)]
+    rows = [
+        row
+        for member in members
+        if member.name not in problems
+        for row in _rows(member.name, member.run, member.checkpoints)
+    ]
     _remember(folder, members, problems)
     with _locked(folder):
-        Results(rows).write(folder / "results.json")
-        Results(rows).write(folder / "results.csv")
+        results = Results(_all_rows(folder, members))
+        for table in TABLES:
+            results.write(folder / table)
     return Swept(rows, problems, folder / "results.csv", elsewhere)
 
 
@@ -249,9 +258,23 @@ def _collected(run: Run, ks: Sequence[int]) -> str:
     return f"{chunks:,}{unfinished}"
 
 
-def _rows(member: Member) -> list[Row]:
-    names = {f"{member.name}@{k}" for k in member.measures}
-    return [row for row in member.run.results() if row.model in names]
+def _all_rows(folder: Path, members: Sequence[Member]) -> list[Row]:
+    """The rows of every sweep into a folder, not of these members alone."""
+    runs = {member.name: member.run for member in members}
+    rows = []
+    for name, about in read_swept(folder / SWEEP).items():
+        if about.get("problem"):
+            continue
+        try:
+            rows += _rows(name, runs.get(name, Run(folder / name)), about["checkpoints"])
+        except CollapseError as error:
+            log.warning("%s is not in the table: %s", name, error)
+    return rows
+
+
+def _rows(name: str, run: Run, checkpoints: Sequence[int] | None) -> list[Row]:
+    names = {f"{name}@{k}" for k in wanted(run.record, checkpoints)}
+    return [row for row in run.results() if row.model in names]
 
 
 def _remember(folder: Path, members: Sequence[Member], problems: Mapping[str, str] | None = None) -> None:
