@@ -3,12 +3,12 @@
 import csv
 import json
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.escaping import guarded, unguarded
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _NAMES = ("model", "corpus")  # anybody's text: never a number nor missing, though a model may be called 007 or NA
 _TEXT = (*_NAMES, "revision", "store", "versions")
-_OURS = {"model", "store", "versions"}  # columns of every table that is written here
+_OURS = frozenset({"model", "store", "versions"})  # columns of every table that is written here
 _COUNTS = ("chunk_length", "max_chunks")  # whole numbers, some of them missing
 _IDENTITY_TEXT = tuple(name for name in IDENTITY if name not in _COUNTS)
 
@@ -136,7 +136,7 @@ class Table:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def write_csv(frame: "pd.DataFrame", path: Path) -> None:
+def write_csv(frame: "pd.DataFrame", path: Path | TextIO) -> None:
     """Write a table as CSV that no spreadsheet takes for formulas; numbers stay numbers (see collapse.escaping)."""
     made = _texts(frame, guarded)
     returns = any("\r" in str(value) for column in _text_columns(made) for value in made[column])
@@ -218,16 +218,22 @@ def _texts(frame: "pd.DataFrame", change: Callable[[str], str]) -> "pd.DataFrame
     return made
 
 
-def check_output(path: str | Path) -> None:
+def check_output(path: str | Path, *, what: str = "results table", columns: Set[str] = _OURS) -> None:
     """Refuse an output before any work is done for it.
 
+    Args:
+        path: Where a table is to be written.
+        what: The kind of table, for messages.
+        columns: Columns that every table of this kind has.
+
     Raises:
-        UsageError: The suffix is none of a results file, or what is there holds anything but a results table.
+        UsageError: The suffix is none of a results file, or what is there holds anything but such a table.
     """
     path = Path(path)
     _check_suffix(path)
-    if path.exists() and not path.is_dir() and not _holds_ours(path):  # writing says what is wrong with a folder
-        raise UsageError(f"{path} is there and is no results table of collapse: choose another --output")
+    # what is wrong with a folder is said by writing
+    if path.exists() and not path.is_dir() and not _holds_ours(path, columns):
+        raise UsageError(f"{path} is there and is no {what} of collapse: choose another --output")
 
 
 def holds_rows(path: str | Path) -> bool:
@@ -236,8 +242,8 @@ def holds_rows(path: str | Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def _holds_ours(path: Path) -> bool:
-    """Whether a file is empty, or a table that :meth:`Results.write` wrote."""
+def _holds_ours(path: Path, columns: Set[str]) -> bool:
+    """Whether a file is empty, or a table with these columns."""
     import pandas as pd
 
     try:
@@ -246,12 +252,12 @@ def _holds_ours(path: Path) -> bool:
                 return True
         if path.suffix == ".json":
             given = read_json(path)
-            return isinstance(given, list) and all(isinstance(each, dict) and each.keys() >= _OURS for each in given)
+            return isinstance(given, list) and all(isinstance(each, dict) and each.keys() >= columns for each in given)
         if path.suffix == ".csv":
-            return _is_ours(pd.read_csv(path, nrows=0))
+            return set(pd.read_csv(path, nrows=0).columns) >= columns
         import pyarrow.parquet as parquet
 
-        return set(parquet.read_schema(path).names) >= _OURS
+        return set(parquet.read_schema(path).names) >= columns
     except (CollapseError, ValueError, OSError):
         return False
 

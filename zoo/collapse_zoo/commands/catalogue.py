@@ -1,11 +1,12 @@
 """collapse zoo list and info: what was published, and what was trained here."""
 
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli._terminal import say, say_json
+from collapse.cli._terminal import say, say_json, tell
 
 if TYPE_CHECKING:
     from collapse_zoo.catalogue import Entry
@@ -48,6 +49,8 @@ def list_command(
     from collapse.cli._render import print_records
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
+    if output:
+        _check(output)
     where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
     found = on_the_hub() if hub else catalogue(runs, where=where)
     entries = [entry for entry in found if _kept(entry, filters)]
@@ -56,8 +59,10 @@ def list_command(
     if sort:
         (by,) = _columns(sort, known)[:1]
         entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
-    if output:
+    if output and entries:
         _write(entries, output)
+    elif output:
+        tell(f"no model matches: {output} was not written")
     if as_json:
         say_json([entry.record() for entry in entries])
         return
@@ -132,18 +137,29 @@ def _order(value: float | None) -> float:
     return float("inf") if value is None else value
 
 
-def _write(entries: list["Entry"], output: str) -> None:
-    import pandas as pd
-
-    from collapse.errors import CollapseError, UsageError
-    from collapse.results import write_csv
+def _check(output: str) -> None:
+    from collapse.errors import UsageError
+    from collapse.results import check_output
 
     if not output.endswith(".csv"):
         raise UsageError(f"{output} must end in .csv")
+    check_output(output, what="listing", columns={"model", "where", "checkpoint", "n_params"})
+
+
+def _write(entries: list["Entry"], output: str) -> None:
+    import pandas as pd
+
+    from collapse.errors import CollapseError
+    from collapse.files import ANOTHER_OUTPUT, write_atomic
+    from collapse.results import write_csv
+
+    text = StringIO()
+    write_csv(pd.DataFrame([entry.record() for entry in entries]), text)
     try:
-        write_csv(pd.DataFrame([entry.record() for entry in entries]), Path(output))
-    except OSError as error:
-        raise CollapseError(f"cannot write {output}: {error.strerror or error}") from error
+        data = text.getvalue().encode()
+    except UnicodeError as error:
+        raise CollapseError(f"cannot write {output}: a name in it is not UTF-8; rename the run's folder") from error
+    write_atomic(Path(output), data, other=ANOTHER_OUTPUT)
 
 
 def _text(value: Any) -> str:

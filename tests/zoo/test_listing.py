@@ -1,0 +1,31 @@
+"""collapse zoo list: where it writes."""
+
+import os
+
+import collapse
+
+LIST = ["zoo", "list", "--published", "--width", 768, "--output"]
+
+
+def test_a_listing_is_written_again_but_never_over_another_file(run, tmp_path):
+    listing, mine = tmp_path / "models.csv", tmp_path / "mine.csv"
+    run(*LIST, listing)
+    first = listing.read_text()
+    assert len(collapse.Results.read(listing)) == first.count("\n") - 1
+    run(*LIST, listing, "--depth", 2)
+    assert 0 < listing.read_text().count("\n") < first.count("\n")
+    fifo = tmp_path / "fifo.csv"
+    os.mkfifo(fifo)
+    mine.write_text("a,b\n1,2\n")
+    for there in (mine, fifo):
+        refused = run(*LIST, there, ok=False)
+        assert refused.returncode == 2
+        assert f"{there} is there and is no listing" in refused.stderr
+    assert mine.read_text() == "a,b\n1,2\n"
+    assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {"models.csv", "mine.csv"}
+
+
+def test_no_entries_are_not_written(run, tmp_path):
+    said = run(*LIST, tmp_path / "none.csv", "--depth", 77)
+    assert "none.csv was not written" in said.stderr
+    assert not (tmp_path / "none.csv").exists()
