@@ -281,7 +281,9 @@ def test_what_a_killed_run_had_no_time_to_remove(runner, commands, tmp_path):
     pid = runner.start(words, tmp_path / "log")
     while not (tmp_path / "store" / "partial" / "state.json").exists():
         time.sleep(0.001)
+    os.killpg(pid, signal.SIGSTOP)  # or a file may be replaced while it is copied
     shutil.copytree(tmp_path / "store" / "partial", tmp_path / "partial")
+    os.killpg(pid, signal.SIGCONT)
     assert runner.wait(pid) == 0
     shutil.move(tmp_path / "partial", tmp_path / "store" / "partial")
     code, said = runner.run(words, tmp_path / "log")
