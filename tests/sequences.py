@@ -27,7 +27,8 @@ from typing import Any
 
 HERE = Path(__file__).parent
 MECHANISMS = HERE / "sequences_without.py"
-CHECKED = ("nc1.cdnv", "nc2.norm", "nc3.self_duality", "nc4.agreement", "val_loss")
+OF_TRAINING = ("nc1.cdnv", "nc2.norm", "nc3.self_duality")
+CHECKED = (*OF_TRAINING, "nc4.agreement", "val_loss")
 TOLERANCE = 2e-3  # the fast attention rounds otherwise; other texts, weights or tokenizers differ by far more
 OLD = 1_600_000_000 * 10**9  # a modification time that files keep when their content changes
 CHANGING = ("weights", "tokenizer", "text", "validation")
@@ -164,6 +165,7 @@ class World:
     now: Named = field(default_factory=Named)
     on_hub: tuple[int, int] = (0, 0)
     commits: dict[str, tuple[int, int]] = field(default_factory=dict)
+    pushed: dict[str, Named] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     told: list[str] = field(default_factory=list)
 
@@ -256,12 +258,20 @@ class World:
         self.compare(json.loads(table.read_text())[0], named)
         return True
 
-    def compare(self, row: dict[str, Any], named: Named) -> None:
+    def measure_training(self, store: Path) -> None:
+        """Measure a store that is not validated yet."""
+        table = self.folder / "table.json"
+        table.unlink(missing_ok=True)
+        if self.run("measure", store.relative_to(self.folder), "--output", "table.json")[0] == 0:
+            named = self.of_identity(json.loads((store / "collapse.json").read_text())["identity"])
+            self.compare(json.loads(table.read_text())[0], named, OF_TRAINING)
+
+    def compare(self, row: dict[str, Any], named: Named, names: tuple[str, ...] = CHECKED) -> None:
         """Raise Wrong where a row is not of what was named."""
         truth = self.variants.truth(replace(named, dtype="float32"))
         if row["dtype"] != named.dtype or row["samples"] != truth["samples"]:
             raise Wrong(f"{row['samples']} samples in {row['dtype']}, not {truth['samples']} of {named}")
-        for name in CHECKED:
+        for name in names:
             value, expected = row["measurements"][name], truth[name]
             slack = 2 / truth["samples"] if name == "nc4.agreement" else 0
             if value is None or abs(value - expected) > TOLERANCE * abs(expected) + slack:
@@ -272,15 +282,17 @@ class World:
         if not (folder / "collapse.json").exists():
             return None
         identity = json.loads((folder / "collapse.json").read_text())["identity"]
-        if identity["validation"] is None:
-            return None
+        return self.of_identity(identity) if identity["validation"] is not None else None
+
+    def of_identity(self, identity: dict[str, Any]) -> Named:
+        """What an identity is of."""
         texts = {_listed([data]): index for index, data in enumerate(self.variants.texts)}
         weights, tokenizer = self.of_model(identity["weights"], 0), self.of_model(identity["tokenizer"], 1)
         return Named(
             weights=weights,
             tokenizer=tokenizer,
             text=texts[identity["corpus"]["sha256"]],
-            validation=texts[identity["validation"]["sha256"]],
+            validation=texts[identity["validation"]["sha256"]] if identity["validation"] else 0,
             chunk_length=identity["chunk_length"],
             max_chunks=identity["max_chunks"],
             dtype=identity["dtype"],
@@ -435,6 +447,7 @@ def merge(world: World) -> None:
     code, _ = world.run("merge", *parts, "--store", target)
     world.counts["merged" if code == 0 else "not merged"] += 1
     if code == 0:
+        world.measure_training(target)
         code, _ = world.run("collect", "model", "--store", target, *world.options(named))
         if code == 0:
             measure_store(world)
@@ -442,15 +455,16 @@ def merge(world: World) -> None:
 
 def push(world: World) -> None:
     """Push every store into one repository, and measure each by the name that it got."""
-    pushed: dict[str, Named] = {}
     for store in world.stores():
         named = world.of_store(store)
         assert named is not None  # it is complete
         code, said = world.run("push", store.relative_to(world.folder), "owner/stats")
         found = said.rsplit("collapse measure owner/stats/", 1) if code == 0 else []
         if len(found) == 2:
-            pushed[f"owner/stats/{found[1].split()[0]}"] = named
-    for name, named in pushed.items():
+            name = f"owner/stats/{found[1].split()[0]}"
+            if world.pushed.setdefault(name, named) != named:
+                raise Wrong(f"a store of {named} replaced {name}, of {world.pushed[name]}")
+    for name, named in world.pushed.items():
         world.measure(name, named)
 
 
