@@ -31,8 +31,7 @@ _TYPING = re.compile(r"\s*(assert [\w.]+ is not None|if TYPE_CHECKING)")  # said
 
 METRICS = (
     "tests/plugins/test_edges.py tests/plugins/test_numbers.py tests/test_degenerate.py "
-    "tests/test_plugins.py::test_declared_laws_hold "
-    "tests/test_plugins.py::test_a_simplex_gives_every_declared_limit "
+    "tests/test_conformance.py::test_built_in_metrics_keep_every_law "
     "--deselect tests/test_degenerate.py::test_a_model_with_such_a_classifier_is_refused"
 )
 PAIRS = (

@@ -44,7 +44,7 @@ def _promises() -> dict[str, Any]:
     return {
         "collapse.__all__": sorted(collapse.__all__),
         "collapse.errors": _own(collapse.errors),
-        "collapse.testing": _own(collapse.testing),
+        "collapse.testing": sorted(collapse.testing.__all__),
         "hooks": sorted(name for name in vars(hookspecs) if name.startswith("collapse_")),
         "entry points": sorted(
             [point.group, point.name]

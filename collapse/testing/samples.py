@@ -1,7 +1,10 @@
-"""For the tests of plugin authors: small statistics with known values, and random ones."""
+"""Samples for the tests of plugin authors: statistics with known values, random features, random results."""
+
+from collections.abc import Sequence
 
 import torch
 
+from collapse.results import Results, Row
 from collapse.statistics import EmbeddingStatistics, ValidationStatistics
 
 
@@ -60,3 +63,36 @@ def random_features(
         "validation_labels": validation,
         "classifier": means + 0.3 * torch.randn(classes, dim, generator=draw),
     }
+
+
+def random_results(rows: int, measurements: Sequence[str], *, seed: int = 0) -> Results:
+    """A results table of models that can be compared: the same texts, chunk length and dtype.
+
+    Args:
+        rows: How many models.
+        measurements: Names of the columns, each of positive random numbers; ``val_loss`` is added.
+        seed: For the generator.
+    """
+    draw = torch.Generator().manual_seed(seed)
+    names = list(dict.fromkeys([*measurements, "val_loss"]))
+    values = torch.rand(rows, len(names), generator=draw, dtype=torch.float64) + 0.5
+    return Results(
+        Row(
+            model=f"models/{index}",
+            revision=None,
+            corpus="text",
+            store=f"{index:064x}",
+            min_count=1,
+            classes=50 + index,
+            dim=8,
+            samples=1000 + index,
+            measurements=dict(zip(names, values[index].tolist(), strict=True)),
+            versions=dict.fromkeys(names, 1),
+            validation="validation text",
+            chunk_length=16,
+            dtype="float32",
+            corpus_id="c" * 64,
+            validation_id="d" * 64,
+        )
+        for index in range(rows)
+    )

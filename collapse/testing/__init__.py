@@ -1,0 +1,17 @@
+"""What the tests of a plugin use: samples, and checks of every law that the built-in plugins are held to."""
+
+from collapse.testing.analysis_laws import check_analysis
+from collapse.testing.laws import LawBroken
+from collapse.testing.metric_laws import check_metric
+from collapse.testing.samples import random_features, random_results, tiny_statistics
+from collapse.testing.statistic_laws import check_statistic
+
+__all__ = [
+    "LawBroken",
+    "check_analysis",
+    "check_metric",
+    "check_statistic",
+    "random_features",
+    "random_results",
+    "tiny_statistics",
+]

@@ -1,0 +1,115 @@
+"""Check an analysis: what it returns, what it says of rows that cannot be compared, and of tables with gaps."""
+
+import copy
+import tempfile
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collapse.comparing import mixed
+from collapse.errors import CollapseError
+from collapse.guarding import described, guest
+from collapse.metrics import Analysis, declaration
+from collapse.plugin_manager import plugins
+from collapse.results import Results, Table
+from collapse.testing.laws import Checked
+from collapse.testing.samples import random_results
+
+LAWS = ("table", "repeatable", "reads only", "files", "missing values", "few rows", "mixed rows")
+_ROWS = 12
+_GAPS = 5  # columns that lack a value, one after the other
+
+
+def check_analysis(
+    function: Callable[..., Any], *, results: Results | None = None, without: Collection[str] = (), **options: Any
+) -> None:
+    """Check a declared analysis against what users rely on.
+
+    Args:
+        function: Decorated with ``@analysis``.
+        results: Rows of models that can be compared; None for 12 rows of random numbers, one column for each
+            measurement that is installed.
+        without: Names of laws that are not looked at.
+        options: Passed to the analysis.
+
+    Raises:
+        LawBroken: Which laws are broken, and what was found.
+        CollapseError: The function is not declared.
+    """
+    declared = declaration(function)
+    if not isinstance(declared, Analysis):
+        raise CollapseError(f"{declared.called} is a metric: use check_metric")
+    results = results or random_results(_ROWS, sorted(plugins().measurements()))
+    name = declared.name
+    with Checked(LAWS, without) as checked:
+
+        def run(law: str, table: Results, about: str = "") -> Table | None:
+            """The analysis's table; None where it refuses the rows in its own words."""
+            try:
+                with guest():
+                    found = declared(table, **options)
+            except CollapseError as error:
+                if law in ("table", "repeatable", "reads only", "files"):
+                    checked.breach(law, name, f"{about}it refuses the rows: {error}")
+                return None
+            except Exception as error:  # anything that a plugin raises
+                checked.breach(law, name, f"{about}it raises {described(error)}")
+                return None
+            wrong = _no_table(found)
+            if wrong:
+                checked.breach("table", name, about + wrong)
+                return None
+            return found
+
+        before = copy.deepcopy([row.to_dict() for row in results.rows]), results.frame().copy(deep=True)
+        first = run("table", results)
+        if first is None:
+            return
+        if [row.to_dict() for row in results.rows] != before[0] or not results.frame().equals(before[1]):
+            checked.breach("reads only", name, "it changes the rows that it is given")
+        again = run("repeatable", results)
+        if again is not None and repr(again) != repr(first):
+            checked.breach("repeatable", name, "called twice on the same rows, it gives different tables")
+        read = run("files", _through_csv(results), "of a table that was read from .csv, ")
+        if read is not None and repr(read.rows) != repr(first.rows):
+            checked.breach("files", name, "a table that was read from .csv gives other numbers than its rows")
+        for column in list(results.rows[0].measurements)[:_GAPS]:
+            run("missing values", _without_value(results, column), f"where {column} is null in one row, ")
+        for count in (0, 1, 2):
+            run("few rows", Results(results.rows[:count]), f"of {count} rows, ")
+        _check_mixed(checked, name, results, run)
+
+
+def _check_mixed(
+    checked: Checked, name: str, results: Results, run: Callable[[str, Results, str], Table | None]
+) -> None:
+    for change in ({"corpus_id": "e" * 64}, {"dtype": "bfloat16"}, {"min_count": 5}, {"chunk_length": 32}):
+        half = len(results.rows) // 2
+        rows = [replace(row, **(change if index < half else {})) for index, row in enumerate(results.rows)]
+        found = run("mixed rows", Results(rows), "")
+        (remark,) = mixed(rows)
+        if found is not None and remark not in found.notes:
+            said = f"its notes do not say that {remark} (see collapse.comparing.mixed)"
+            checked.breach("mixed rows", name, said)
+
+
+def _no_table(found: Any) -> str:
+    if not isinstance(found, Table):
+        return f"it returns {type(found).__name__}, not a collapse.Table"
+    wrong = [row for row in found.rows if len(row) != len(found.columns)]
+    if wrong:
+        return f"a row has {len(wrong[0])} values for {len(found.columns)} columns"
+    return ""
+
+
+def _through_csv(results: Results) -> Results:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "results.csv"
+        results.write(file)
+        return Results.read(file)
+
+
+def _without_value(results: Results, column: str) -> Results:
+    first, *others = results.rows
+    return Results([replace(first, measurements={**first.measurements, column: None}), *others])

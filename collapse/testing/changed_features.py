@@ -1,0 +1,89 @@
+"""Random features, and the changes of them that a law is about."""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from collapse.testing.samples import random_features
+
+Features = dict[str, Tensor]
+
+FACTOR = 3.0
+"""By how much :func:`scaled` multiplies embeddings."""
+
+_UNIT = torch.tensor([math.pi / 3], dtype=torch.float64)
+
+
+def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
+    """Random float64 features with a classifier bias; C, d and N as of :func:`random_features`."""
+    made = random_features(classes, dim, samples, seed=seed)
+    made["classifier_bias"] = torch.linspace(-3, 3, classes)
+    # times π/3, so that they are not float32 numbers already
+    return {name: tensor * _UNIT if tensor.is_floating_point() else tensor for name, tensor in made.items()}
+
+
+def _changed(features: Features, change: Callable[[Tensor], Tensor]) -> Features:
+    return features | {name: change(features[name]) for name in ("train_features", "validation_features")}
+
+
+def scaled(features: Features) -> Features:
+    """All embeddings multiplied by 3."""
+    return _changed(features, lambda h: FACTOR * h)
+
+
+def moved(features: Features) -> Features:
+    """The same vector added to all embeddings."""
+    dim = features["classifier"].shape[1]
+    return _changed(features, lambda h: h + torch.linspace(-4, 5, dim, dtype=torch.float64))
+
+
+def rotated(features: Features) -> Features:
+    """Embeddings and classifier rotated together."""
+    dim = features["classifier"].shape[1]
+    generator = torch.Generator().manual_seed(dim)
+    turn = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64)).Q
+    return _changed(features, lambda h: h @ turn) | {"classifier": features["classifier"] @ turn}
+
+
+def relabelled(features: Features) -> Features:
+    """The classes under other ids."""
+    order = torch.randperm(len(features["classifier"]), generator=torch.Generator().manual_seed(2))
+    back = order.argsort()
+    labels = {name: order[features[name]] for name in ("train_labels", "validation_labels")}
+    return features | labels | {name: features[name][back] for name in ("classifier", "classifier_bias")}
+
+
+def simplex(classes: int) -> Features:
+    """Features at full collapse: an exact simplex, every sample on its mean, the classifier equal to the means."""
+    means = 10 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
+    y = torch.arange(classes).repeat(4)
+    return {
+        "train_features": means[y],
+        "train_labels": y,
+        "validation_features": means[y],
+        "validation_labels": y,
+        "classifier": means,
+    }
+
+
+def degenerate() -> dict[str, Features]:
+    """Features whose classes lack what a metric may take for granted: it must still give a number, or none."""
+    plain = draw(6, 4, 60, seed=9)
+    h, y, w = (plain[name] for name in ("train_features", "train_labels", "classifier"))
+    first = [int((y == c).nonzero()[0]) for c in range(6)]
+    equal, central, zero_row = h.clone(), h.clone(), w.clone()
+    equal[(y == 0) | (y == 1)] = h[first[0]]
+    means = torch.stack([h[y == c].mean(dim=0) for c in range(6)])
+    central[y == 2] += means[torch.arange(6) != 2].mean(dim=0) - means[2]
+    zero_row[3] = 0
+    return {
+        "two classes": draw(2, 4, 30, seed=8),
+        "one sample a class": plain | {"train_features": h[first], "train_labels": torch.arange(6)},
+        "two classes without spread on one point": plain | {"train_features": equal},
+        "a class mean at the global mean": plain | {"train_features": central},
+        "a classifier row of zero": plain | {"classifier": zero_row},
+        "all samples on one point": plain | {"train_features": h[:1].expand_as(h)},
+        "one dimension": {name: t[:, :1] if t.dim() == 2 else t for name, t in plain.items()},
+    }

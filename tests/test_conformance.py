@@ -1,0 +1,331 @@
+"""The checks that plugin authors use: the built-ins pass them, and each law that is broken is named."""
+
+import logging
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+
+from collapse import (
+    CollapseError,
+    CoV,
+    Mean,
+    Statistic,
+    Std,
+    Table,
+    analysis,
+    class_metric,
+    cosine,
+    metric,
+    pair_metric,
+)
+from collapse.comparing import mixed
+from collapse.plugin_manager import plugins
+from collapse.testing import LawBroken, check_analysis, check_metric, check_statistic, random_results
+
+BUILT_IN = plugins()
+
+
+@pytest.mark.parametrize("name", [each.called for each in BUILT_IN.metrics])
+def test_built_in_metrics_keep_every_law(name):
+    (function,) = (each.function for each in BUILT_IN.metrics if each.called == name)
+    check_metric(function)
+
+
+@pytest.mark.parametrize("name", BUILT_IN.statistics)
+def test_built_in_statistics_keep_every_law(name):
+    check_statistic(BUILT_IN.statistics[name])
+
+
+@pytest.mark.parametrize("name", BUILT_IN.analyses)
+def test_built_in_analyses_keep_every_law(name):
+    check_analysis(BUILT_IN.analyses[name].function, n=99)
+
+
+def scalar(function, needs=("means",), **declared):
+    return metric("mine.x", needs=list(needs), **declared)(lambda s: function(s))  # each its own declaration
+
+
+def by_class(function, measure=Mean, **declared):
+    return class_metric(needs=["means"], measures=[measure("mine.x")], **declared)(function)
+
+
+def by_pair(function, measure=Mean, over="all", **declared):
+    return pair_metric(needs=["means", "counts"], over=over, measures=[measure("mine.x")], **declared)(function)
+
+
+def spread(s):
+    return s.norms.square().mean()
+
+
+def by_memory(s):
+    by_memory.calls += 1
+    return s.norms.mean() / s.norms.mean() * by_memory.calls
+
+
+by_memory.calls = 0
+
+
+def rounding(s):  # the seventh digit of a number
+    return 2 + (1e7 * s.norms.mean()).sin()
+
+
+def ratio(s):
+    return s.norms.max() / s.norms.min()
+
+
+METRICS = {
+    "keeps": (scalar(spread, scale=2.0), set()),
+    "no scale": (scalar(spread), {"scale"}),
+    "wrong scale": (scalar(spread, scale=1.0), {"scale"}),
+    "too modest a scale": (scalar(spread, scale=None), {"scale"}),
+    "no power": (scalar(lambda s: s.norms.log().mean(), scale=None), set()),
+    "moves": (scalar(lambda s: s.global_mean.norm() / s.norms.mean()), {"translation"}),
+    "too modest a translation": (scalar(ratio, translation=False), {"translation"}),
+    "moves, declared": (scalar(lambda s: s.global_mean.norm() / s.norms.mean(), translation=False), set()),
+    "turns": (scalar(lambda s: s.centred_means[:, 0].abs().mean() / s.norms.mean()), {"rotation"}),
+    "too modest a rotation": (scalar(ratio, rotation=False), {"rotation"}),
+    "order": (scalar(lambda s: s.norms[0] / s.norms[1]), {"class order"}),
+    "ids": (scalar(lambda s: s.classes.double() @ s.norms / s.norms.sum()), {"class order"}),
+    "all classes": (scalar(lambda s: ratio(s) + s.left_out), {"left-out classes"}),
+    "float32": (scalar(rounding, scale=None), {"float32"}),
+    "no simplex": (scalar(ratio, towards=2.0), {"simplex"}),
+    "simplex": (scalar(ratio, towards=1.0), set()),
+    "raises for few": (scalar(lambda s: ratio(s) if s.n_classes > 2 else 1 // 0), {"degenerate classes"}),
+    "nothing": (scalar(lambda s: None), {"value"}),
+    "no statistic": (scalar(lambda s: 1.0, needs=["nowhere"]), {"value"}),
+    "a class": (by_class(lambda s: cosine(s.centred_means, s.means), over="directions"), {"translation"}),
+    "wrong shape": (by_class(lambda s: s.norms[:1]), None),
+    "a pair": (by_pair(lambda pair: pair.distance, scale=1.0), set()),
+    "a pair's cov": (by_pair(lambda pair: pair.distance, CoV, scale=1.0), {"scale"}),
+    "tiles": (by_pair(lambda pair: pair.sqdist / pair.sqdist.amax()), {"tile size"}),
+    "random": (by_pair(lambda pair: torch.rand_like(pair.gram)), None),
+    "writes": (by_pair(lambda pair: pair.cosine.abs_()), None),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_that_breaks_a_law_is_told_which(name):
+    function, laws = METRICS[name]
+    if laws == set():
+        check_metric(function)
+        return
+    with pytest.raises(LawBroken) as raised:
+        check_metric(function)
+    if laws is None:  # it cannot be computed at all
+        assert "value" in raised.value.laws
+    else:
+        assert raised.value.laws >= laws
+        if name != "tiles":
+            assert raised.value.laws - laws <= {"float32", "left-out classes", "degenerate classes"}
+    for breach in raised.value.breaches:
+        assert f"mine.x breaks the law of {breach.law}: {breach.text}" in str(raised.value)
+    check_metric(function, without=raised.value.laws)
+
+
+def test_what_an_error_says():
+    with pytest.raises(LawBroken) as raised:
+        check_metric(METRICS["wrong scale"][0])
+    (line,) = str(raised.value).splitlines()
+    assert re.fullmatch(r"mine.x breaks the law of scale: \S+ becomes \S+, and scale=1 says \S+", line)
+    with pytest.raises(LawBroken, match=r"it follows a power of the scale, and declares none: scale=2"):
+        check_metric(METRICS["too modest a scale"][0])
+    with pytest.raises(ValueError, match="there is no law of scales; did you mean scale"):
+        check_metric(METRICS["keeps"][0], without=["scales"])
+    with pytest.raises(CollapseError, match="not declared"):
+        check_metric(spread.__call__)
+
+
+class Sums(Statistic):
+    """Sum of the embeddings: keeps every law."""
+
+    name = "sums"
+
+    def __init__(self):
+        self.total = torch.zeros(1, dtype=torch.float64)
+
+    def update(self, batch):
+        self.total = batch.h.sum(dim=0)
+
+    def merge(self, other, mine, theirs):
+        self.total = self.total + other.total
+
+
+class Agreeing(Sums):
+    """The same of the validation phase: how many samples both rules decide alike."""
+
+    name, phase = "agreeing", "validation"
+
+    def update(self, batch):
+        self.total = (batch.linear == batch.ncc).sum().reshape(1)
+
+
+class Batches(Sums):
+    """Counts batches, not samples."""
+
+    def update(self, batch):
+        self.total = torch.ones(1).double()
+
+
+class Last(Sums):
+    """Keeps what came last."""
+
+    def update(self, batch):
+        self.total = batch.h[-1].clone()
+
+    def merge(self, other, mine, theirs):
+        self.total = other.total
+
+
+class MeanOfMeans(Sums):
+    """Averages two sides without their counts."""
+
+    def update(self, batch):
+        self.total = batch.h.mean(dim=0)
+
+    def merge(self, other, mine, theirs):
+        self.total = (self.total + other.total) / 2
+
+
+class Single(Sums):
+    """Sums in float32."""
+
+    def update(self, batch):
+        self.total = batch.h.float().sum(dim=0)
+
+
+class Writes(Sums):
+    """Writes to the batch."""
+
+    def update(self, batch):
+        self.total = batch.h.mul_(2).sum(dim=0)
+
+
+class Forgets(Sums):
+    """Holds state that no tensor keeps."""
+
+    def merge(self, other, mine, theirs):
+        self.total, self.parts = self.total + other.total, getattr(self, "parts", 0) + 1
+
+
+class Empty(Sums):
+    """Holds nothing."""
+
+    def __init__(self):
+        pass
+
+    def update(self, batch):
+        pass
+
+    def merge(self, other, mine, theirs):
+        pass
+
+
+class Infinite(Sums):
+    """Divides by nothing."""
+
+    def update(self, batch):
+        self.total = batch.h.sum(dim=0) / 0
+
+
+STATISTICS = {
+    Sums: set(),
+    Agreeing: set(),
+    Batches: {"batch size", "merge order"},
+    Last: {"sample order", "merge order"},
+    MeanOfMeans: {"batch size", "merge order"},
+    Single: {"batch size", "sample order"},
+    Writes: {"value"},
+    Forgets: {"value"},
+    Empty: {"value"},
+    Infinite: {"value"},
+}
+
+
+@pytest.mark.parametrize("kind", STATISTICS)
+def test_a_statistic_that_breaks_a_law_is_told_which(kind, caplog):
+    caplog.set_level(logging.ERROR)
+    if not STATISTICS[kind]:
+        check_statistic(kind)
+        return
+    with pytest.raises(LawBroken) as raised:
+        check_statistic(kind)
+    assert raised.value.laws >= STATISTICS[kind]
+
+
+def test_a_metric_of_a_statistic_of_its_own():
+    @metric("mine.total", needs=["sums"], scale=1.0, translation=False, rotation=False)
+    def total(s):
+        return s.statistic("sums")["total"].sum()
+
+    check_metric(total, statistics=[Sums])
+    with pytest.raises(LawBroken, match="nothing gives sums: pass the statistic as statistics="):
+        check_metric(total)
+
+
+@analysis("largest")
+def largest(results, *, column: str = "val_loss"):
+    """The largest value of a column: keeps every law."""
+    frame = results.frame()
+    if not len(frame):
+        raise CollapseError("no rows")
+    return Table("Largest", ["largest"], [[float(frame[column].max())]], mixed(frame.to_dict("records")))
+
+
+def changed(name, change):
+    @analysis(name)
+    def function(results):
+        return change(results, largest(results))
+
+    return function
+
+
+def rows_written_to(results, table):
+    results.rows[0].measurements["val_loss"] = 99.0
+    return table
+
+
+def unlike(results, table):
+    unlike.calls += 1
+    return replace(table, rows=[[unlike.calls]])
+
+
+unlike.calls = 0
+
+ANALYSES = {
+    "keeps": (lambda results, table: table, set()),
+    "no table": (lambda results, table: table.rows, {"table"}),
+    "ragged": (lambda results, table: replace(table, rows=[[1, 2]]), {"table"}),
+    "raises": (lambda results, table: 1 / 0, {"table"}),
+    "writes": (rows_written_to, {"reads only"}),
+    "unlike": (unlike, {"repeatable", "files"}),
+    "rows": (lambda results, table: replace(table, rows=[[len(results.rows)]]), {"files"}),
+    "gaps": (lambda results, table: table if results.frame()["nc2.norm"].notna().all() else 1 / 0, {"missing values"}),
+    "few": (lambda results, table: table if len(results) > 2 else 1 / 0, {"few rows"}),
+    "mixed": (lambda results, table: replace(table, notes=[]), {"mixed rows"}),
+}
+
+
+@pytest.mark.parametrize("name", ANALYSES)
+def test_an_analysis_that_breaks_a_law_is_told_which(name):
+    change, laws = ANALYSES[name]
+    results = random_results(12, ["nc1.cdnv", "nc2.norm"])
+    if not laws:
+        check_analysis(changed(name, change), results=results)
+        return
+    with pytest.raises(LawBroken) as raised:
+        check_analysis(changed(name, change), results=results)
+    assert raised.value.laws >= laws
+    assert all(breach.of == name for breach in raised.value.breaches)
+
+
+def test_each_check_says_which_one_is_for_what():
+    with pytest.raises(CollapseError, match="largest is an analysis: use check_analysis"):
+        check_metric(largest)
+    with pytest.raises(CollapseError, match="is a metric: use check_metric"):
+        check_analysis(METRICS["keeps"][0])
+
+
+def test_std_of_classes_at_an_exact_simplex():
+    check_metric(by_class(lambda s: s.norms, Std, scale=1.0))
