@@ -166,6 +166,7 @@ class World:
     on_hub: tuple[int, int] = (0, 0)
     commits: dict[str, tuple[int, int]] = field(default_factory=dict)
     pushed: dict[str, Named] = field(default_factory=dict)
+    drawn: dict[str, Any] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     told: list[str] = field(default_factory=list)
 
@@ -177,7 +178,7 @@ class World:
         self.publish(0, 0)
 
     def write(self, what: str, variant: int) -> None:
-        """Put a variant's files under the same path; half of the time they keep their modification time."""
+        """Put a variant's files under the same path; most of the time they keep their modification time."""
         files = {
             "weights": lambda: self.variants.models[variant],
             "tokenizer": lambda: self.variants.tokenizers[variant],
@@ -185,7 +186,7 @@ class World:
             "validation": lambda: {"../validation.jsonl": self.variants.texts[variant]},
         }[what]()
         (self.folder / "model").mkdir(exist_ok=True)
-        keep = self.draw.random() < 0.5
+        keep = self.draw.random() < 0.8
         for name, data in files.items():
             file = self.folder / "model" / name
             file.write_bytes(data)
@@ -237,13 +238,15 @@ class World:
         return [str(word) for word in words]
 
     def chosen(self) -> Named:
-        """What is there now, with options drawn anew."""
-        return replace(
-            self.now,
-            chunk_length=self.draw.choice(LENGTHS),
-            max_chunks=self.draw.choice(LIMITS),
-            dtype=self.draw.choice(["float32"] * 4 + ["float64"]),
-        )
+        """What is there now, with the options of before, or drawn anew: a mix-up needs two things of one name."""
+        if self.draw.random() < 0.4:
+            dtype = self.draw.choice(["float32"] * 4 + ["float64"])
+            self.drawn = {
+                "chunk_length": self.draw.choice(LENGTHS),
+                "max_chunks": self.draw.choice(LIMITS),
+                "dtype": dtype,
+            }
+        return replace(self.now, **self.drawn)
 
     def measure(self, name: str, named: Named | None, *words: str) -> bool:
         """Measure what a name stands for, and compare; of a store it is what its manifest says. Whether it measured."""
