@@ -12,7 +12,7 @@ from typing import Any
 from collapse.client import client_errors
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.files import expanded, home
-from collapse.hub import is_repo_id, steadily
+from collapse.hub import at_revision, is_repo_id, steadily
 from collapse.manifest import differences, is_store
 from collapse.planning import plan_collection
 from collapse.remote import FOLDER, Remote, reach, split_name
@@ -145,7 +145,7 @@ def find_store(model: str, options: Mapping[str, Any]) -> Store | None:
     if expanded(model).exists() or not _names_repo(model):
         return None
     try:
-        wanted, remote = Wanted(model, options), reach(_with_revision(model, options))
+        wanted, remote = Wanted(model, options), reach(at_revision(model, options.get("revision")))
     except CollapseError:
         return None  # collecting reports it
     if wanted.is_planned and is_store(wanted.plan.cached):
@@ -179,7 +179,7 @@ def find_store_at(place: str, model: str, options: Mapping[str, Any]) -> Store |
     if not stores:
         return None
     wanted = Wanted(model, options)
-    comparison = Comparison(reach(_with_revision(model, options)), wanted.plan.identity)
+    comparison = Comparison(reach(at_revision(model, options.get("revision"))), wanted.plan.identity)
     differ = [wanted.differences(store, comparison) for store in stores]
     fitting = [store for store, each in zip(stores, differ, strict=True) if not each]
     if fitting:
@@ -275,7 +275,3 @@ def _names_repo(name: str) -> bool:
 
 def _in_folder(stores: list[str], folder: str) -> list[str]:
     return [each for each in stores if folder in ("", each, each.removeprefix(f"{FOLDER}/"))]
-
-
-def _with_revision(model: str, options: Mapping[str, Any]) -> str:
-    return f"{model}@{options['revision']}" if options.get("revision") else model

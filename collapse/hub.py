@@ -93,6 +93,21 @@ def split_revision(name: str) -> tuple[str, str | None]:
     return repo, revision or None
 
 
+def at_revision(name: str, revision: str | None) -> str:
+    """A name on the Hub at a revision that is given beside it.
+
+    Raises:
+        UsageError: The name says another revision.
+
+    >>> at_revision("user/model", "v1"), at_revision("user/model@v1", None)
+    ('user/model@v1', 'user/model@v1')
+    """
+    repo, own = split_revision(name)
+    if own and revision and own != revision:
+        raise UsageError(f"{name} and --revision {revision} name two revisions: give one of them")
+    return f"{repo}@{revision or own}" if revision or own else repo
+
+
 def is_repo_id(name: str) -> bool:
     """Whether a name could be a repository on the Hub.
 

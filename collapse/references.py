@@ -18,7 +18,7 @@ from collapse.fingerprints import (
     weights_fingerprint,
 )
 from collapse.folders import check_folder
-from collapse.hub import fetch_file, is_repo_id, list_files, resolve_commit, split_revision
+from collapse.hub import at_revision, fetch_file, is_repo_id, list_files, resolve_commit, split_revision
 from collapse.reading import read_json
 
 _CARD_LIMIT = 1 << 20
@@ -93,11 +93,11 @@ def find_model(
         weights = weights_fingerprint(folder, model_args)
         tokenizer = tokenizer_fingerprint(folder, model_args)
         return ModelReference(folder_name(folder), str(folder), None, weights, tokenizer, subfolder=subfolder)
-    repo, at = split_revision(name)
+    repo, at = split_revision(at_revision(name, revision))
     if not is_repo_id(repo) or folder.suffix in (".safetensors", ".gguf", ".bin", ".json", ".csv"):
         raise UsageError(_not_found(name, folder))
     try:
-        commit, online = resolve_commit(repo, revision or at)
+        commit, online = resolve_commit(repo, at)
     except CollapseError as error:
         raise type(error)(f"{_not_found(name, folder)}; {error}") from error
     return ModelReference(repo, repo, commit, f"commit:{commit}", f"commit:{repo}:{commit}", online, subfolder)

@@ -42,6 +42,7 @@ class Pushed:
         url: Of the commit or the pull request; None where nothing had changed.
         sent: Paths sent.
         unchanged: Paths that were there already.
+        revision: Branch or pull request that it went to; None for the main branch.
     """
 
     repo: str
@@ -49,6 +50,27 @@ class Pushed:
     url: str | None
     sent: list[str]
     unchanged: list[str]
+    revision: str | None = None
+
+    @property
+    def name(self) -> str:
+        """What :func:`collapse.load` and ``collapse measure`` call the store."""
+        return f"{self.repo}/{self.folder}" + (f"@{self.revision}" if self.revision else "")
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a commit came to.
+
+    Attributes:
+        url: Of the commit or the pull request; None where nothing had changed.
+        sent: Paths sent.
+        revision: Branch or pull request that it went to; None for the main branch.
+    """
+
+    url: str | None
+    sent: list[str]
+    revision: str | None
 
 
 def folder_of(store: Store) -> str:
@@ -97,11 +119,11 @@ def push(
 
     Args:
         store: A store on disk, trained or complete.
-        repo: ``user/repo``; made where it is not there.
+        repo: ``user/repo``; made where it is not there, unless a branch is named.
         private: Make it private.
         create_pr: Propose the commit as a pull request.
         into_model_repo: The repository is the model's: its card is left alone.
-        revision: Branch to commit to.
+        revision: Branch to commit to, which must be there.
         progress: Called as progress(what, bytes done, bytes).
 
     Raises:
@@ -113,7 +135,7 @@ def push(
     if store.path is None or store.state == "part":
         mend = "save it first" if store.path is None else "merge its parts first"
         raise StoreError(f"{store} cannot be pushed: {mend}")
-    if not into_model_repo:
+    if not into_model_repo and revision is None:  # a new repository has no other branch than main
         create_repo(repo, private=private)
     there = _branch(repo, revision)
     folder = free_folder(store, there)
@@ -122,10 +144,8 @@ def push(
         others = [each for each in there.stores() if each != folder]
         content["README.md"] = card(store, repo, folder, others=others, licence=_licence(store)).encode()
     message = visible(f"Add {folder}: {store.model} on {store.corpus}")
-    url, sent = commit_files(
-        repo, content, message, revision=revision, create_pr=create_pr, remote=there, progress=progress
-    )
-    return Pushed(repo, folder, url, sent, sorted(set(content) - set(sent)))
+    made = commit_files(repo, content, message, revision=revision, create_pr=create_pr, remote=there, progress=progress)
+    return Pushed(repo, folder, made.url, made.sent, sorted(set(content) - set(made.sent)), made.revision)
 
 
 def _licence(store: Store) -> str | None:
@@ -175,14 +195,11 @@ def commit_files(
     create_pr: bool = False,
     remote: Remote | None = None,
     progress: Report | None = None,
-) -> tuple[str | None, list[str]]:
+) -> Committed:
     """Put files into a repository in one commit, those that are not there as they are; raises as :func:`push`.
 
     A store among them replaces the one in its folder: other files of that folder are deleted in the same commit.
     ``remote`` is the branch that the content was made for; the commit fails where it has moved since.
-
-    Returns:
-        The address of the commit or pull request, None where nothing had changed; and the paths sent.
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors
 
@@ -192,7 +209,7 @@ def commit_files(
         changed = {path: what for path, what in content.items() if not remote.holds(path, what)}
         gone = _replaced(content, remote)
         if not changed and not gone:
-            return None, []
+            return Committed(None, [], revision)
         added = [CommitOperationAdd(path, what) for path, what in changed.items()]
         _send(api, repo, added, revision, create_pr, progress)
         commit = partial(
@@ -212,8 +229,9 @@ def commit_files(
             now = _branch(repo, revision)
             if not all(now.holds(path, what) for path, what in content.items()) or _replaced(content, now):
                 raise
-            return f"{api.endpoint}/{repo}/commit/{now.commit}", sorted(changed)  # only the answer had been lost
-    return made.pr_url or made.commit_url, sorted(changed)
+            url = f"{api.endpoint}/{repo}/commit/{now.commit}"
+            return Committed(url, sorted(changed), revision)  # only the answer had been lost
+    return Committed(made.pr_url or made.commit_url, sorted(changed), made.pr_revision or revision)
 
 
 def _replaced(content: Mapping[str, Path | bytes], remote: Remote) -> list[str]:

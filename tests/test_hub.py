@@ -111,6 +111,10 @@ def test_a_pull_request_leaves_main_alone(hub, as_user, stored):
     hub.add("owner/model", {"README.md": b"mine"})
     made = as_user("push", stored, "owner/model", "--into-model-repo", "--create-pr")
     assert "discussions/1" in made.stdout
+    name = made.stdout.split("collapse measure ")[1].strip()
+    assert name.endswith("@refs/pr/1")
+    (row,) = json.loads(as_user("measure", name, "--metrics", "nc2", "--json").stdout)
+    assert row["store"] == collapse.load(stored).digest
     assert set(files_of(hub, "owner/model")) == {"README.md"}
     proposed = files_of(hub, "owner/model", "refs/pr/1")
     assert proposed["README.md"] == b"mine"

@@ -85,6 +85,29 @@ def test_a_store_of_the_same_identity_is_replaced_whole(hub, as_user, collected)
     assert f"{plain}/results.json" not in there
 
 
+def test_a_branch_is_named_where_a_store_was_pushed_to_one(hub, as_user, collected):
+    missing = as_user("push", collected["plain"].path, "owner/new", "--revision", "dev", ok=False)
+    assert missing.returncode == 2
+    assert ("models", "owner/new") not in hub.repos  # nothing was made for it
+    hub.add("owner/stats", {"NOTES.md": b"mine"})
+    refused = as_user("push", collected["plain"].path, "owner/stats", "--revision", "dev", ok=False)
+    assert refused.returncode == 2
+    assert "'dev'" in refused.stderr
+    there = hub.repos["models", "owner/stats"]
+    there.branches["dev"] = there.branches["main"]
+    said = as_user("push", collected["plain"].path, "owner/stats", "--revision", "dev").stdout
+    name = said.split("collapse measure ")[1].strip()
+    assert name == "owner/stats/collapse/text.jsonl-T32-16@dev"
+    again = as_user("push", collected["plain"].path, "owner/stats", "--revision", "dev").stdout
+    assert "holds this store already, in collapse/text.jsonl-T32-16 at dev" in again
+    (row,) = json.loads(as_user("measure", name, "--metrics", "nc3", "--json").stdout)
+    assert row["store"] == collected["plain"].digest
+    assert set(tree(hub, "owner/stats")) == {"NOTES.md"}
+    two = as_user("measure", name, "--revision", "main", ok=False)
+    assert two.returncode == 2
+    assert f"{name} and --revision main name two revisions" in two.stderr
+
+
 def test_a_folder_whose_manifest_cannot_be_read_is_left_alone(hub, as_user, collected):
     folder = "collapse/text.jsonl-T32-16"
     hub.add("owner/stats", {f"{folder}/collapse.json": b'{"format": "collapse", "version": 99}'})

@@ -230,7 +230,9 @@ def test_a_name_on_the_hub_is_known_by_its_commit(hub):
     assert found == ModelReference("owner/m", "owner/m", A, f"commit:{A}", f"commit:owner/m:{A}", False)
     assert not found.is_local
     assert find_model(name="owner/m", revision="v1").revision == find_model("owner/m@v1").revision == B
-    assert find_model("owner/m@v1", revision="main").revision == A
+    assert find_model("owner/m@v1", revision="v1").revision == B
+    with pytest.raises(UsageError, match="owner/m@v1 and --revision main name two revisions"):
+        find_model("owner/m@v1", revision="main")
     assert config_of(found) == {"of": "a"}
     assert config_of(find_model("owner/m", model_args={"subfolder": "s"})) == {"of": "s"}
     assert config_of(find_model("owner/m@v1")) == {}

@@ -196,8 +196,9 @@ def _published(model: str, store: str | None, options: dict[str, Any], given: di
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
     from collapse.finding import find_store_at, open_named
     from collapse.held import check_store_options
+    from collapse.hub import at_revision
 
-    named = open_named(f"{model}@{options['revision']}" if options["revision"] else model)
+    named = open_named(at_revision(model, options["revision"]))
     if named is not None:
         # a revision is that of the repository here, and has been followed
         check_store_options(named, {name: value for name, value in given.items() if name != "revision"})

@@ -11,12 +11,12 @@ from collapse.cli._terminal import say
 @click.option("--private", is_flag=True, help="Make the repository private.")
 @click.option("--create-pr", is_flag=True, help="Propose it as a pull request.")
 @click.option("--into-model-repo", is_flag=True, help="REPO is the model's own: leave its card alone.")
-@click.option("--revision", help="Branch to commit to.")
+@click.option("--revision", help="Branch to commit to, which is there.")
 def command(path: str, repo: str, private: bool, create_pr: bool, into_model_repo: bool, revision: str | None) -> None:
     """Push a store to the Hugging Face Hub, in one commit.
 
-    REPO is user/name, made where it is not there. Log in first with: hf auth login. Several stores live side by side in
-    a repository; files that are there already are not sent again.
+    REPO is user/name, made where it is not there (not with --revision). Log in first with: hf auth login. Several
+    stores live side by side in a repository; files that are there already are not sent again.
 
     \b
     collapse push stores/a user/a-statistics
@@ -37,7 +37,8 @@ def command(path: str, repo: str, private: bool, create_pr: bool, into_model_rep
             progress=report,
         )
     if made.url is None:
-        say(f"{repo} holds this store already, in {made.folder}; nothing was sent")
+        at = f" at {made.revision}" if made.revision else ""
+        say(f"{repo} holds this store already, in {made.folder}{at}; nothing was sent")
         return
     there = f", {len(made.unchanged)} were there" if made.unchanged else ""
-    say(f"{made.url}\n{len(made.sent)} files sent{there}; measure it with: collapse measure {repo}/{made.folder}")
+    say(f"{made.url}\n{len(made.sent)} files sent{there}; measure it with: collapse measure {made.name}")

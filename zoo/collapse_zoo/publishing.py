@@ -80,9 +80,9 @@ def publish(
     for revision in planned:
         if _is_tagged(repo, revision, last=revision is planned[-1]):
             continue
-        url, _ = commit_files(repo, revision.content, f"{run.name}@{revision.k}", progress=progress)
+        made = commit_files(repo, revision.content, f"{run.name}@{revision.k}", progress=progress)
         _tag(repo, revision.k)
-        if url is not None:
+        if made.url is not None:
             sent.append(revision.k)
     run.update(published=repo)
     return repo, sent
