@@ -5,11 +5,13 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, StoreError, first_line
@@ -162,6 +164,31 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE) -> None
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise write_error(path, error, len(data), other=other) from error
+
+
+def write_output(path: str | Path, data: bytes) -> None:
+    """Write a file that a user named with ``--output``, whole or not at all.
+
+    What a link points to is replaced, not the link; the permissions stay. Several processes may write one file.
+
+    Raises:
+        CollapseError: The place cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{token_hex(8)}.partial")
+    try:
+        if target.is_symlink():  # links in a ring lead to no file
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(data)
+        if target.exists():
+            shutil.copymode(target, partial)
+        partial.replace(target)
+    except OSError as error:
+        raise write_error(path, error, len(data), other=ANOTHER_OUTPUT) from error
+    finally:
+        with suppress(OSError):  # its folder may be what could not be made
+            partial.unlink(missing_ok=True)
 
 
 def move(source: Path, target: Path) -> None:

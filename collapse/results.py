@@ -4,15 +4,14 @@ import csv
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Set
-from contextlib import suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
-from secrets import token_hex
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.escaping import guarded, unguarded
-from collapse.files import ANOTHER_OUTPUT, write_error
+from collapse.files import write_output
 from collapse.reading import open_regular, read_json
 from collapse.rows import ABOUT, IDENTITY
 from collapse.rows import Note as Note
@@ -95,24 +94,19 @@ class Results:
             raise UsageError(
                 f"a table read from .csv or .parquet has no rows to write to {path}: write .csv or .parquet"
             )
-        partial = path.with_name(f".{token_hex(8)}.partial")  # another process may write the same table
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".json":
-                text = json.dumps([row.to_dict() for row in self.rows], indent=1)
-                partial.write_text(text + "\n", encoding="utf-8")
-            elif path.suffix == ".csv":
-                write_csv(self.frame(), partial)
-            else:
-                self.frame().to_parquet(partial, index=False)
-            partial.replace(path)
-        except OSError as error:
-            raise write_error(path, error, other=ANOTHER_OUTPUT) from error
+            write_output(path, self._rendered(path.suffix))
         except UnicodeError as error:
             raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
-        finally:
-            with suppress(OSError):  # its folder may be what could not be made
-                partial.unlink(missing_ok=True)
+
+    def _rendered(self, suffix: str) -> bytes:
+        if suffix == ".json":
+            return (json.dumps([row.to_dict() for row in self.rows], indent=1) + "\n").encode()
+        if suffix == ".csv":
+            return as_csv(self.frame())
+        table = BytesIO()
+        self.frame().to_parquet(table, index=False)
+        return table.getvalue()
 
 
 @dataclass(frozen=True)
@@ -136,12 +130,17 @@ class Table:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
-def write_csv(frame: "pd.DataFrame", path: Path | TextIO) -> None:
-    """Write a table as CSV that no spreadsheet takes for formulas; numbers stay numbers (see collapse.escaping)."""
+def as_csv(frame: "pd.DataFrame") -> bytes:
+    """A table as CSV that no spreadsheet takes for formulas; numbers stay numbers (see collapse.escaping).
+
+    Raises:
+        UnicodeError: A text in it has no UTF-8.
+    """
     made = _texts(frame, guarded)
     returns = any("\r" in str(value) for column in _text_columns(made) for value in made[column])
     # csv leaves a lone carriage return without quotes, and readers take it for the end of a line
-    made.to_csv(path, index=False, quoting=csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL)
+    quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+    return str(made.to_csv(index=False, quoting=quoting, lineterminator="\n")).encode()
 
 
 def _read_rows(path: Path) -> list[Row]:

@@ -184,6 +184,24 @@ def test_a_place_that_cannot_be_written(suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
+def test_what_a_link_points_to_is_written_with_its_permissions(suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    table, link = tmp_path / "there" / f"table{suffix}", tmp_path / f"link{suffix}"
+    link.symlink_to(table)
+    Results([row("a", val_loss=1.0)]).write(link)  # as yet it points to nothing
+    table.chmod(0o640)
+    Results([row("b", val_loss=1.0)]).write(link)
+    assert link.is_symlink()
+    assert list(Results.read(table).frame()["model"]) == ["b"]
+    assert table.stat().st_mode & 0o777 == 0o640
+    assert [each.name for each in table.parent.iterdir()] == [table.name]
+    link.unlink()
+    link.symlink_to(link)
+    with pytest.raises(CollapseError, match="cannot write"):
+        Results([row("c", val_loss=1.0)]).write(link)
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
 def test_several_write_one_table_at_once(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"table{suffix}"
     tables = [Results([row(name, val_loss=1.0)] * 20) for name in "abcd"]

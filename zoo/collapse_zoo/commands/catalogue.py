@@ -1,7 +1,5 @@
 """collapse zoo list and info: what was published, and what was trained here."""
 
-from io import StringIO
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -150,16 +148,14 @@ def _write(entries: list["Entry"], output: str) -> None:
     import pandas as pd
 
     from collapse.errors import CollapseError
-    from collapse.files import ANOTHER_OUTPUT, write_atomic
-    from collapse.results import write_csv
+    from collapse.files import write_output
+    from collapse.results import as_csv
 
-    text = StringIO()
-    write_csv(pd.DataFrame([entry.record() for entry in entries]), text)
     try:
-        data = text.getvalue().encode()
+        data = as_csv(pd.DataFrame([entry.record() for entry in entries]))
     except UnicodeError as error:
         raise CollapseError(f"cannot write {output}: a name in it is not UTF-8; rename the run's folder") from error
-    write_atomic(Path(output), data, other=ANOTHER_OUTPUT)
+    write_output(output, data)
 
 
 def _text(value: Any) -> str:
