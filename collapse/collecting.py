@@ -10,6 +10,7 @@ from collapse.accumulate import Statistic
 from collapse.errors import StoreError, UsageError
 from collapse.features import collect_features, is_features_file
 from collapse.finding import find_store
+from collapse.guarding import outside_inference_mode
 from collapse.held import check_features_options
 from collapse.manifest import differences, is_store
 from collapse.models import check_dtype
@@ -24,6 +25,7 @@ from collapse.store import Store, load_same
 log = logging.getLogger("collapse")
 
 
+@outside_inference_mode
 def collect(
     model: str | Path,
     *,

@@ -9,14 +9,18 @@ Nothing here imports torch, which plugins that only add commands do not need.
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from collapse.errors import CollapseError, PluginError
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _SMALL = 1 << 16  # numbers; a smaller tensor is compared itself, a larger one by its sums
 _left_open: list[Any] = []
@@ -43,7 +47,7 @@ def guest() -> Iterator[None]:
     try:
         with redirect_stdout(sys.stderr):
             yield
-    except (Exception, KeyboardInterrupt, GeneratorExit):
+    except (Exception, KeyboardInterrupt):
         raise
     except SystemExit as error:
         raise PluginError(f"it called sys.exit({'' if error.code is None else repr(error.code)[:60]})") from error
@@ -97,6 +101,21 @@ def _restore(before: tuple[Any, ...] | None) -> None:
         _left_open.append(torch.inference_mode(inference))
         _left_open[-1].__enter__()
     torch.set_grad_enabled(grad)
+
+
+def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function outside of its caller's ``torch.inference_mode``: tensors made in it have no version counters."""
+
+    @wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        import torch
+
+        if not torch.is_inference_mode_enabled():
+            return function(*arguments, **options)
+        with torch.inference_mode(False), torch.no_grad():
+            return function(*arguments, **options)
+
+    return run
 
 
 class Watch:

@@ -10,6 +10,7 @@ from collapse.comparing import about
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.filling import conflict
 from collapse.found import Found
+from collapse.guarding import outside_inference_mode
 from collapse.lending import Lender, copied
 from collapse.metrics import Measure, Metric
 from collapse.models import pick_device
@@ -23,6 +24,7 @@ from collapse.store import Store
 _RAW = ("counts", "variances")
 
 
+@outside_inference_mode
 def measure(
     store: Store | EmbeddingStatistics,
     *,
@@ -74,6 +76,7 @@ def measure(
     )
 
 
+@outside_inference_mode
 def vectors(store: Store | EmbeddingStatistics, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
     """The values behind a measurement, one a class.
 

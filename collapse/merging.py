@@ -10,6 +10,7 @@ from torch import Tensor
 from collapse.accumulate import ClassMoments, Statistic
 from collapse.errors import StoreError, UsageError
 from collapse.filling import drop
+from collapse.guarding import outside_inference_mode
 from collapse.manifest import differences, is_store, now, spans
 from collapse.pieces import NOTHING, add_validation, filled_of, joined, of_validation, pieces_of, unlike
 from collapse.places import settled, writing
@@ -18,6 +19,7 @@ from collapse.provenance import command_line, versions
 from collapse.store import LAYER, Store, build, load_same
 
 
+@outside_inference_mode
 def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
     """Fold the parts of one collection into a store, in slice order whatever the order of the arguments.
 

@@ -274,3 +274,21 @@ def test_a_tokenizer_of_its_own_and_a_features_store_under_the_same_name(tiny, t
     )
     with pytest.raises(StoreError, match="holds another store, which differs in"):
         collapse.collect(tiny.model, store=tmp_path / "features", **tiny.options())
+
+
+def test_nothing_changes_in_inference_mode(tiny, tmp_path):
+    options = {**tiny.options(), "max_chunks": 8}
+    plain = collapse.collect(tiny.model, store=tmp_path / "plain", **options)
+    with torch.inference_mode():
+        store = collapse.collect(tiny.model, store=tmp_path / "store", **options)
+        row, (_, norms) = collapse.measure(store), collapse.vectors(store, "nc2.norm")
+        opened = collapse.measure(collapse.load(tmp_path / "plain").statistics(), metrics=["nc2"])
+        parts = [collapse.collect(tiny.model, store=tmp_path / f"{k}", part=(k, 2), **options) for k in (1, 2)]
+        merged = collapse.merge(parts, store=tmp_path / "merged")
+        assert torch.is_inference_mode_enabled()
+    assert store.digest == plain.digest
+    assert set(merged.manifest["statistics"]) == {"covariance"}
+    expected = collapse.measure(plain)
+    assert row.measurements == expected.measurements
+    assert torch.equal(norms, collapse.vectors(plain, "nc2.norm")[1])
+    assert opened.measurements.items() <= expected.measurements.items()

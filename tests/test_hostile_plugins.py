@@ -95,6 +95,8 @@ HOSTILE = {
     "raises_at_length": (scalar("raise ValueError('x' * 10**6)"), "ValueError: xxx"),
     "nan": (scalar("return float('nan')"), "came out as nan"),
     "exits": (scalar("sys.exit('bye')"), "called sys.exit('bye')"),
+    "closes": (scalar("raise GeneratorExit"), "it raised GeneratorExit, which is no Exception"),
+    "cancels": (scalar("import asyncio; raise asyncio.CancelledError"), "it raised CancelledError"),
     "exits_in_a_tile": (of_pairs("sys.exit(0)"), "called sys.exit(0)"),
     "recurses": ("def deep(n): return deep(n + 1)\n" + scalar("return deep(0)"), "RecursionError"),
     "odd_exponent": (
