@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -414,6 +415,12 @@ def test_generated_stories_are_there_at_once(run, tmp_path, own_home):
     assert made.name == "stories-01x0064_01d"
     assert "stories-01x0064_01d" in done.stdout
     assert Path(AutoTokenizer.from_pretrained(made).name_or_path) == made
+
+
+def test_stories_that_another_process_writes_are_waited_for(own_home):
+    with ThreadPoolExecutor(2) as pool:
+        one, other = (pool.submit(find_source, generated=60) for _ in range(2))
+        assert one.result().corpus.sha256 == other.result().corpus.sha256
 
 
 def test_local_texts_have_no_splits(texts):

@@ -24,6 +24,7 @@ STORIES = 10_000
 """Generated stories, by default: 1.4 million tokens."""
 
 _TOKENIZER_STORIES, _VOCABULARY = 2_000, 2_048
+_PATIENCE_SECONDS = 600.0  # for another process that writes the same stories
 
 
 @dataclass(frozen=True)
@@ -149,11 +150,12 @@ def _generate(n: int) -> Path:
     folder = home() / "stories" / sha256_of(about)[:16]
     done = folder / "done"
     if not done.is_file():
-        with locked(folder):
-            write_stories(folder / "train.jsonl", n, seed=1)
-            write_stories(folder / "validation.jsonl", max(n // 20, 100), seed=2)
-            train_tokenizer(stories(_TOKENIZER_STORIES, seed=1), folder / "tokenizer", vocabulary=_VOCABULARY)
-            done.touch()
+        with locked(folder, option="COLLAPSE_HOME", patience=_PATIENCE_SECONDS):
+            if not done.is_file():  # another process may have written them just now
+                write_stories(folder / "train.jsonl", n, seed=1)
+                write_stories(folder / "validation.jsonl", max(n // 20, 100), seed=2)
+                train_tokenizer(stories(_TOKENIZER_STORIES, seed=1), folder / "tokenizer", vocabulary=_VOCABULARY)
+                done.touch()
     return folder
 
 
