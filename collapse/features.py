@@ -141,7 +141,10 @@ def _as_kept(path: Path, name: str, tensor: Tensor) -> Tensor:
     if name.endswith("_labels"):
         if tensor.is_floating_point() or tensor.is_complex():
             raise CollapseError(f"{path}: {name} is {dtype}: labels must be integers")
-        return tensor.long()  # torch has no minimum of unsigned integers
+        labels = tensor.long()  # torch has no minimum of unsigned integers
+        if dtype == "uint64" and bool((labels < 0).any()):
+            raise CollapseError(f"{path}: {name} holds labels of 2⁶³ and more: number the classes from 0")
+        return labels
     if dtype not in _FLOATS:
         raise CollapseError(f"{path}: {name} is {dtype}: convert it to one of {', '.join(_FLOATS)}")
     return tensor

@@ -134,7 +134,11 @@ class Found:
                 self.notes.extend(Note(measure.name, "cast", text) for measure in measures)
             if metric.over not in ("all", "distinct") and not bool(self.s.has_direction.all()):
                 self._remark_on_zero_means(measures)
+            all_pairs = math.comb(self.s.n_classes, 2)
             for measure in measures:
+                if result.left_out.get(measure.name, 0) >= all_pairs:
+                    self.nothing([measure], "no_pairs", f"{counted(all_pairs, 'pair')}, of which none is left")
+                    continue
                 try:
                     value = result.values[measure.name] * self._factor(measure)
                 except Exception as error:  # a plugin's function

@@ -174,9 +174,10 @@ class EmbeddingStatistics:
         """
         kept = self.counts >= min_count
         if int(kept.sum()) < 2:
+            hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
                 f"{int(kept.sum())} of {self.n_classes} classes have at least {min_count} samples, and neural collapse "
-                f"needs two: lower --min-count (the largest class has {int(self.counts.max())})"
+                f"needs two{hint if self.n_classes > 1 else ''}"
             )
         min_count = max(min_count, self.min_count)
         if bool(kept.all()):

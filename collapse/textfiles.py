@@ -96,6 +96,9 @@ def _hash_checked(path: Path) -> str:
     return digest
 
 
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
 class _Utf8:
     """Refuses a text that is not UTF-8, by its place."""
 
@@ -110,9 +113,10 @@ class _Utf8:
             self._decoder.decode(block)
         except UnicodeDecodeError as error:
             place = self._position - held + error.start
+            encoding = "utf-16" if self._position == 0 and block.startswith(_UTF16) else "latin1"
             raise CollapseError(
                 f"{self.path} is not UTF-8 (byte {place:,}): convert it, for example with: "
-                f"iconv -f latin1 -t utf-8 {self.path.name} > new{self.path.suffix}"
+                f"iconv -f {encoding} -t utf-8 {self.path.name} > new{self.path.suffix}"
             ) from error
         self._position += len(block)
         if not block and self._decoder.getstate()[0]:

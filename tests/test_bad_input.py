@@ -158,6 +158,8 @@ def test_labels_and_classifiers_of_other_dtypes(told, tmp_path):
         assert collapse.measure(collapse.collect(features(tmp_path, **labels))).measurements == expected, dtype
     above = (plain["train_labels"] + 65_000).to(torch.uint16)
     assert "run from 65000 to 65005" in told(1, "measure", features(tmp_path, train_labels=above))
+    huge = torch.tensor([2**64 - 1] * len(plain["train_labels"]), dtype=torch.uint64)
+    assert "train_labels holds labels of 2⁶³ and more" in told(1, "measure", features(tmp_path, train_labels=huge))
     real = plain["train_labels"].float()
     assert "labels must be integers" in told(1, "measure", features(tmp_path, train_labels=real))
     for name in ("classifier", "train_features", "validation_features"):

@@ -80,6 +80,7 @@ LARGE = 1 << 20  # a block
         ("a.parquet", b"", "a.parquet is empty"),
         ("a.txt", b"ab\xe9cd", r"is not UTF-8 \(byte 2\): convert it, .* a.txt > new.txt"),
         ("a.jsonl", b"ab\xe9cd", r"is not UTF-8 \(byte 2\)"),
+        ("b.txt", "a b".encode("utf-16"), r"is not UTF-8 \(byte 0\): convert it, .* iconv -f utf-16 -t utf-8 b.txt"),
         ("a.txt", b"\xe9" + b"x" * 10, r"\(byte 0\)"),
         ("a.txt", b"x" * LARGE + b"ab\xff", rf"\(byte {LARGE + 2:,}\)"),
         ("a.txt", b"x" * (LARGE - 1) + b"\xc3x", rf"\(byte {LARGE - 1:,}\)"),
