@@ -162,6 +162,7 @@ class World:
     runner: Any
     folder: Path
     draw: random.Random
+    seconds: float = 1.0
     now: Named = field(default_factory=Named)
     on_hub: tuple[int, int] = (0, 0)
     commits: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -209,19 +210,24 @@ class World:
         """Start a command line; its process id."""
         return self.runner.start(list(words), self.folder / "log", environment=self.environment, folder=self.folder)
 
-    def run(self, *words: Any, kill: float | None = None) -> tuple[int | None, str]:
-        """Run a command line; None for the exit code of one that was killed."""
+    def kill(self, *words: Any, store: str) -> None:
+        """Start a command line that collects, and kill it: at any moment, or once it has counted some slices."""
+        after, counted = self.draw.uniform(0.1, 1.1) * self.seconds, self.draw.random() < 0.6
+        pid, began = self.start(*words), time.monotonic()
+        while counted and time.monotonic() < began + 2 * self.seconds:
+            if any((self.folder / store).glob("**/partial/*.safetensors")):
+                break
+            time.sleep(0.002)
+        time.sleep(after / 20 if counted else after)
+        if self.runner.kill(pid):
+            self.told.append(f"{' '.join(map(str, words))}   KILLED{' while it counted' if counted else ''}")
+            self.counts["killed"] += 1
+
+    def run(self, *words: Any) -> tuple[int, str]:
+        """Run a command line: its exit code, and what it said."""
         environment = self.environment
         shown = [str(word).removeprefix(f"{self.folder}/") for word in words]
         log = self.folder / "log"
-        if kill is not None and self.runner.kill_after(
-            list(words), log, kill, environment=environment, folder=self.folder
-        ):
-            self.told.append(f"{' '.join(shown)}   KILLED after {kill:.2f} s")
-            self.counts["killed"] += 1
-            return None, ""
-        if kill is not None:
-            return 0, ""
         code, said = self.runner.run(list(words), log, environment=environment, folder=self.folder)
         self.told.append(f"{' '.join(shown)}   exit {code}{': ' + said.strip()[-300:] if code else ''}")
         if "Traceback" in said or code not in (0, 1, 2):
@@ -360,7 +366,7 @@ def collect(world: World) -> None:
     if before is not None and world.draw.random() < 0.5:  # of what is there, so that it may be recollected
         named = replace(world.now, chunk_length=before.chunk_length, max_chunks=before.max_chunks, dtype=before.dtype)
     if world.draw.random() < 0.6:
-        world.run(*words, *world.options(named), kill=world.draw.uniform(0.2, 1.2))
+        world.kill(*words, *world.options(named), store=store)
         if before is not None and not world.measure(store, before):
             raise Wrong("a store that was whole was lost")
         if world.draw.random() < 0.4:
@@ -372,6 +378,8 @@ def collect(world: World) -> None:
         raise Wrong(f"collected {world.of_store(folder)} where {named} was named")
     if before not in (None, world.of_store(folder)):
         raise Wrong(f"a store of {before} was lost")
+    if code == 0 and not world.measure(store, named):
+        raise Wrong("a store that was just collected was refused")
 
 
 def measure_while_it_changes(world: World) -> None:
@@ -381,7 +389,7 @@ def measure_while_it_changes(world: World) -> None:
     table.unlink(missing_ok=True)
     words = ["measure", "model", *world.options(before), "--output", "table.json"]
     pid = world.start(*words)
-    time.sleep(world.draw.uniform(0.0, 0.8))
+    time.sleep(world.draw.uniform(0.0, 0.8) * world.seconds)
     change(world)
     after = replace(before, **{what: getattr(world.now, what) for what in CHANGING})
     code = world.runner.wait(pid)
@@ -515,6 +523,16 @@ def sequence(world: World, length: int) -> None:
         raise Wrong("a new store of what is there was refused")
 
 
+def timed(world: World) -> float:
+    """Seconds that a collection takes here: kills and changes shall come while one runs."""
+    world.begin()
+    words = world.options(world.chosen())
+    for store in ("stores/0", "stores/1"):  # the first command waits until the warm process is
+        began = time.monotonic()
+        world.run("collect", "model", "--store", store, *words)
+    return time.monotonic() - began
+
+
 def main() -> int:
     """Run it; the exit code."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -533,9 +551,10 @@ def main() -> int:
             environment["COLLAPSE_WITHOUT"] = chosen.without
         script = MECHANISMS if chosen.without else None
         runner = beside("commands").Runner(environment, script=script)
+        seconds = timed(World(variants, served, runner, folder / "timed", random.Random(0)))
         for seed in range(chosen.first, chosen.first + chosen.sequences):
             served.empty()
-            world = World(variants, served, runner, folder / str(seed), random.Random(seed))
+            world = World(variants, served, runner, folder / str(seed), random.Random(seed), seconds)
             try:
                 sequence(world, chosen.length)
             except Wrong as wrong:
