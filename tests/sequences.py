@@ -290,8 +290,8 @@ class World:
         """What a store says that it is of; None where there is none, or one without its validation yet."""
         if not (folder / "collapse.json").exists():
             return None
-        identity = json.loads((folder / "collapse.json").read_text())["identity"]
-        return self.of_identity(identity) if identity["validation"] is not None else None
+        manifest = json.loads((folder / "collapse.json").read_text())
+        return self.of_identity(manifest["identity"]) if manifest["coverage"]["validation"] else None
 
     def of_identity(self, identity: dict[str, Any]) -> Named:
         """What an identity is of."""
