@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+from importlib.metadata import entry_points
 from types import ModuleType
 from typing import Any
 
@@ -13,6 +14,7 @@ from collapse.errors import CollapseError, PluginError, near_names
 from collapse.files import expanded
 
 _OWN = "linguistic-collapse"
+_HOOKS = [each for each in dir(hookspecs) if each.startswith("collapse_")]
 
 
 def new_manager() -> pluggy.PluginManager:
@@ -34,6 +36,11 @@ def own_first(entry: Any) -> tuple[bool, str, str]:
     return dist != _OWN, dist, entry.name
 
 
+def distribution_of(entry: Any) -> str:
+    """The distribution of an entry point, or its module where it has none."""
+    return str(entry.dist.name if entry.dist else entry.value)
+
+
 def load_given(name: str) -> ModuleType:
     """Import a plugin that was named: a file or a module."""
     path = expanded(name)
@@ -50,8 +57,16 @@ def load_given(name: str) -> ModuleType:
     return module
 
 
-def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
-    """Register one module and check that every hook it marks exists, and is a plain one."""
+def register(manager: pluggy.PluginManager, name: str, module: Any, *, commands: bool) -> tuple[str, ...]:
+    """Register one module and check its hooks: each exists, is a plain one, is marked, and has an effect here.
+
+    Args:
+        manager: Where.
+        name: The plugin's name.
+        module: The module.
+        commands: Whether commands are what is asked for, or what computes.
+    """
+    _check_marks(module)
     for each in _marked(module):
         options = getattr(module, each).collapse_impl
         for option in ("tryfirst", "trylast", "hookwrapper", "wrapper"):
@@ -64,13 +79,39 @@ def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str
         manager.check_pending()
     except pluggy.PluginValidationError as error:
         manager.unregister(name=name)
-        hooks = [hook for hook in dir(hookspecs) if hook.startswith("collapse_")]
-        unknown = [each for each in _marked(module) if each not in hooks]
+        unknown = [each for each in _marked(module) if each not in _HOOKS]
         if unknown:
-            raise PluginError(f"there is no hook {unknown[0]}; {near_names(unknown[0], hooks)}") from error
+            raise PluginError(f"there is no hook {unknown[0]}; {near_names(unknown[0], _HOOKS)}") from error
         raise PluginError(str(error)) from error
-    callers = manager.get_hookcallers(module) or []
-    return tuple(sorted(caller.name for caller in callers))
+    hooks = tuple(sorted(caller.name for caller in manager.get_hookcallers(module) or []))
+    try:
+        _check_place(module, hooks, commands=commands)
+    except PluginError:
+        manager.unregister(name=name)
+        raise
+    return hooks
+
+
+def _check_marks(module: Any) -> None:
+    """Refuse hooks that pluggy would not see."""
+    own = [each for each in _HOOKS if getattr(getattr(module, each, None), "__module__", "") == module.__name__]
+    forgotten = [each for each in own if each not in _marked(module)]
+    if forgotten:
+        raise PluginError(f"{forgotten[0]}() is not marked: write @collapse.hookimpl above it")
+    if not _marked(module):
+        raise PluginError(f"it has no hook: write one of {', '.join(_HOOKS)}, marked @collapse.hookimpl")
+
+
+def _check_place(module: Any, hooks: tuple[str, ...], *, commands: bool) -> None:
+    """Refuse hooks that are never called, unless the module is a plugin of the other group, too."""
+    other = "collapse" if commands else "collapse.commands"
+    if any(entry.value.partition(":")[0] == module.__name__ for entry in entry_points(group=other)):
+        return
+    idle = [hook for hook in hooks if (hook == "collapse_commands") != commands]
+    if idle:
+        raise PluginError(
+            f"{idle[0]}() is never called from here: name the module in the entry-point group {other!r} of a package"
+        )
 
 
 def _marked(module: Any) -> list[str]:

@@ -6,13 +6,15 @@ is a line on stderr; what somebody named with ``-p`` or ``COLLAPSE_PLUGINS`` mus
 """
 
 import os
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from collapse.discovery import implementations, load_given, new_manager, origin_of, own_first, register
+from collapse.discovery import distribution_of, implementations, load_given, new_manager, origin_of, own_first, register
 from collapse.errors import PluginError, UsageError, near_names
 from collapse.guarding import described, guest
 from collapse.metrics import Analysis, Measure, Metric, declaration
@@ -24,16 +26,28 @@ COLLECTED = ("counts", "means", "variances", "classifier", "validation", "n_para
 """What every store can hold without a plugin statistic."""
 
 _GIVEN = "given with -p or COLLAPSE_PLUGINS"
+_NOT = "no:"
+_HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "sklearn", "matplotlib"}
+_SLOW_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
 class Plugin:
-    """One plugin as found: a module under a name, from a distribution or a file."""
+    """One plugin as found: a module under a name, from a distribution or a file.
+
+    Attributes:
+        name: Of its entry point (after ``distribution:`` where two share it), or as it was given.
+        origin: Distribution and version, or how it was given.
+        hooks: Hooks that it implements.
+        problem: Why it is not used, or not wholly; None where it is.
+        remark: What its author should mend although it works.
+    """
 
     name: str
     origin: str
     hooks: tuple[str, ...] = ()
     problem: str | None = None
+    remark: str | None = None
 
 
 @dataclass
@@ -122,7 +136,8 @@ _extra: list[str] = []
 def add_plugins(names: Iterable[str]) -> None:
     """Add plugin files or modules to those installed (the option ``-p``), before or after first use.
 
-    They are loaded when plugins are next asked for; one that is not usable is then a UsageError.
+    They are loaded when plugins are next asked for; one that is not usable is then a UsageError. ``no:NAME`` leaves
+    out an installed plugin.
     """
     _extra.extend(names)
     plugins.cache_clear()
@@ -140,7 +155,7 @@ def plugins() -> Plugins:
     for name, origin, load in _candidates():
         try:
             with guest():
-                hooks = register(manager, name, load())
+                hooks = register(manager, name, load(), commands=False)
             loaded.found.append(Plugin(name, origin, hooks))
             loaded.makers[name] = _maker(name, origin)
         except Exception as error:  # a plugin may do anything at import
@@ -186,10 +201,11 @@ def command_plugins(cli: Any) -> list[Plugin]:
         origin, before = origin_of(entry), dict(cli.commands)
         hooks: tuple[str, ...] = ()
         problem = None
+        loaded, began = set(sys.modules), time.monotonic()
         try:
             with guest():
                 manager = new_manager()
-                hooks = register(manager, entry.name, entry.load())
+                hooks = register(manager, entry.name, entry.load(), commands=True)
                 for _, implementation in implementations(manager, "collapse_commands"):
                     implementation(cli)
         except Exception as error:
@@ -205,7 +221,11 @@ def command_plugins(cli: Any) -> list[Plugin]:
                 )
         cli.commands.clear()
         cli.commands.update(before | added)
-        found.append(Plugin(entry.name, origin, hooks, problem))
+        heavy = sorted(_HEAVY & (set(sys.modules) - loaded))
+        slow = f"imports {', '.join(heavy)}" if heavy else f"takes {time.monotonic() - began:.1f} s to import"
+        remark = f"plugin {entry.name} ({origin}) {slow} at every start of collapse: import it within the command"
+        is_slow = heavy or time.monotonic() - began > _SLOW_SECONDS
+        found.append(Plugin(entry.name, origin, hooks, problem, remark if is_slow else None))
     return found
 
 
@@ -216,23 +236,45 @@ def _maker(name: str, origin: str) -> str:
 
 
 def _candidates() -> Iterator[tuple[str, str, Any]]:
-    for entry in sorted(entry_points(group="collapse"), key=own_first):
-        yield entry.name, origin_of(entry), entry.load
-    given = [each for each in os.environ.get("COLLAPSE_PLUGINS", "").split(",") if each.strip()]
-    for name in dict.fromkeys([*given, *_extra]):
-        yield name, _GIVEN, partial(load_given, name.strip())
+    named = [each.strip() for each in [*os.environ.get("COLLAPSE_PLUGINS", "").split(","), *_extra] if each.strip()]
+    without = {each.removeprefix(_NOT) for each in named if each.startswith(_NOT)}
+    entries = sorted(entry_points(group="collapse"), key=own_first)
+    names = {name for entry in entries for name in _names(entry)}
+    for name in sorted(without - names):
+        raise UsageError(f"no plugin is called {name!r}; {near_names(name, names)} (see all with: collapse plugins)")
+    taken: set[str] = set()
+    for entry in entries:
+        plain, whole = _names(entry)
+        if {plain, whole} & without:
+            continue
+        name = whole if plain in taken else plain  # two packages may call a plugin alike
+        taken.add(name)
+        yield name, origin_of(entry), entry.load
+    for name in dict.fromkeys(each for each in named if not each.startswith(_NOT)):
+        yield name, _GIVEN, partial(load_given, name)
+
+
+def _names(entry: Any) -> tuple[str, str]:
+    """What an entry point is called: its name, and the name with its distribution's before it."""
+    return entry.name, f"{distribution_of(entry)}:{entry.name}"
+
+
+def check_declared(offered: Any) -> str:
+    """The name of a statistic's class; raises PluginError where its name, phase or version is not possible."""
+    name = getattr(offered, "name", "")
+    named = isinstance(name, str) and name.isascii() and name.isidentifier()
+    if not named or name.lower() in (*COLLECTED, "train"):  # its file would be one of the store's own
+        raise PluginError(f"{name!r} cannot name a statistic: use a new identifier of ASCII letters, digits and _")
+    if not isinstance(offered, type) or getattr(offered, "phase", None) not in ("train", "validation"):
+        raise PluginError(f"statistic {name} must be a class with phase 'train' or 'validation'")
+    if type(getattr(offered, "version", None)) is not int:
+        raise PluginError(f"statistic {name} must have a whole number as its version")
+    return str(name)
 
 
 def _take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
     if hook == "collapse_statistics":
-        name = getattr(offered, "name", "")
-        named = isinstance(name, str) and name.isascii() and name.isidentifier()
-        if not named or name.lower() in (*COLLECTED, "train"):  # its file would be one of the store's own
-            raise PluginError(f"{name!r} cannot name a statistic: use a new identifier of ASCII letters, digits and _")
-        if not isinstance(offered, type) or getattr(offered, "phase", None) not in ("train", "validation"):
-            raise PluginError(f"statistic {name} must be a class with phase 'train' or 'validation'")
-        if type(getattr(offered, "version", None)) is not int:
-            raise PluginError(f"statistic {name} must have a whole number as its version")
+        name = check_declared(offered)
         taken = loaded.statistics.get(name)
         if taken is not None:
             raise PluginError(f"statistic {name} is already defined in {taken.__module__}")

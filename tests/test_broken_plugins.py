@@ -1,6 +1,7 @@
 """Plugins that cannot be used: installed, one costs a line; named with -p, it ends the command."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -43,6 +44,16 @@ BROKEN = {
         "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'größte'\n"
         "@hookimpl\ndef collapse_statistics(): return [Mine]",
         "'größte' cannot name a statistic",
+    ),
+    "unmarked": (
+        "from collapse import metric\n@metric('x.a', needs=['means'])\ndef a(s): return 1.0\n"
+        "def collapse_metrics(): return [a]",
+        "collapse_metrics() is not marked: write @collapse.hookimpl above it",
+    ),
+    "no_hook": ("import math", "it has no hook: write one of collapse_analyses, collapse_commands"),
+    "command_among_metrics": (
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli): pass",
+        "collapse_commands() is never called from here: name the module in the entry-point group 'collapse.commands'",
     ),
     "undeclared": (
         "from collapse import hookimpl\ndef a(s): return 1.0\n@hookimpl\ndef collapse_metrics(): return [a]",
@@ -192,8 +203,13 @@ def test_no_plugin_comes_before_a_built_in(install, option):
             "    print('hello')\n    cli.commands.clear()\n    sys.exit(3)\n",
             "adds no command: it called sys.exit(3)",
         ),
+        (
+            "from collapse import hookimpl\n@hookimpl\ndef collapse_metrics(): return []\n",
+            "adds no command: collapse_metrics() is never called from here: name the module in the entry-point group "
+            "'collapse' of a package",
+        ),
     ],
-    ids=["import", "clash", "exit"],
+    ids=["import", "clash", "exit", "metrics"],
 )
 def test_a_broken_command_plugin_costs_only_its_command(install, text, told, capsys):
     install("commanding", text, group="collapse.commands")
@@ -204,6 +220,63 @@ def test_a_broken_command_plugin_costs_only_its_command(install, text, told, cap
     assert before.items() <= group.commands.items()
     assert ("mine" in group.commands) == ("measure" in told)
     assert capsys.readouterr().out == ""
+
+
+NAMED = """
+from collapse import hookimpl, metric
+@metric('{name}.x', needs=['means'])
+def x(s): return 1.0
+@hookimpl
+def collapse_metrics(): return [x]
+"""
+
+
+def test_two_packages_may_call_a_plugin_alike(install, tmp_path):
+    install("mine", NAMED.format(name="mine"))
+    info = tmp_path / "site" / "other-2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text("[collapse]\nmine = others\n")
+    (tmp_path / "site" / "others.py").write_text(NAMED.format(name="others"))
+    found = plugins()
+    assert found.problems == []
+    assert {(each.name, each.origin) for each in found.found} >= {("mine", "guest 1.0"), ("other:mine", "other 2.0")}
+    assert {"mine.x", "others.x"} <= found.measurements().keys()
+    assert found.origins["others.x"] == "other:mine"
+
+
+def test_a_plugin_can_be_left_out(install, monkeypatch, capsys):
+    install("mine", NAMED.format(name="mine"))
+    monkeypatch.setattr(plugin_manager, "_extra", [])
+    for name in ("no:mine", "no:guest:mine"):
+        monkeypatch.setenv("COLLAPSE_PLUGINS", f"{name},no:nc4")
+        plugins.cache_clear()
+        measurements = plugins().measurements()
+        assert "mine.x" not in measurements
+        assert "nc4.agreement" not in measurements
+        assert "nc1.cdnv" in measurements
+    monkeypatch.delenv("COLLAPSE_PLUGINS")
+    _add_commands()
+    assert _run(["-p", "no:nc5", "metrics"]) == 2
+    assert "no plugin is called 'nc5'; did you mean nc" in capsys.readouterr().err
+
+
+def test_a_command_plugin_that_slows_every_start_is_named(tmp_path):
+    site = tmp_path / "site"
+    info = site / "guest-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[collapse.commands]\nslow = slow_commands\n")
+    (site / "slow_commands.py").write_text(
+        "import pandas\nfrom collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli): pass\n"
+    )
+    path = os.pathsep.join(each for each in (str(site), os.environ.get("PYTHONPATH")) if each)
+    words = [sys.executable, "-m", "collapse", "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, timeout=60)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "collapse: plugin slow (guest 1.0) imports pandas at every start of collapse: import it within the command\n"
+    )
 
 
 ANALYSES = {

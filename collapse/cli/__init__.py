@@ -40,7 +40,13 @@ class _Commands(click.Group):
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="linguistic-collapse", prog_name="collapse")
-@click.option("-p", "--plugin", multiple=True, metavar="FILE_OR_MODULE", help="Load one more plugin; may be repeated.")
+@click.option(
+    "-p",
+    "--plugin",
+    multiple=True,
+    metavar="FILE_OR_MODULE",
+    help="Load one more plugin, or no:NAME to leave one out; may be repeated.",
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
 def cli(plugin: tuple[str, ...], verbose: bool) -> None:
     """Measure neural collapse in causal language models.
@@ -115,8 +121,9 @@ def _add_commands() -> None:
             cli.add_command(import_module(f"collapse.cli.{name}").command, name)
     command_found.extend(command_plugins(cli))
     for plugin in command_found:
-        if plugin.problem:
-            complain(plugin.problem)
+        for remark in (plugin.problem, plugin.remark):
+            if remark:
+                complain(remark)
 
 
 class _Plain(logging.Handler):
