@@ -107,10 +107,11 @@ class Found:
                     text = f"{counted(int(lacking.sum()), 'class')} with a classifier row of zero left out"
                     self.notes.extend(Note(measure.name, "zero_row", text) for measure in measures)
                 values_C = values_C[kept]
+            if not len(values_C):
+                self.nothing(measures, "no_classes", f"{counted(self.s.n_classes, 'class')}, of which none is left")
+                return
             for measure in measures:
-                std = float(values_C.std(correction=0)) if len(values_C) else math.nan  # torch warns of no values
-                mean = float(values_C.mean())
-                self._reduce(measure, values_C, mean, std)
+                self._reduce(measure, values_C, float(values_C.mean()), float(values_C.std(correction=0)))
         except Exception as error:  # as above
             self.failed(metric, measures, error)
 

@@ -13,6 +13,7 @@ Features = dict[str, Tensor]
 FACTOR = 3.0
 """By how much :func:`scaled` multiplies embeddings."""
 
+_VOCABULARY = 211
 _UNIT = torch.tensor([math.pi / 3], dtype=torch.float64)
 
 
@@ -48,16 +49,29 @@ def rotated(features: Features) -> Features:
 
 
 def relabelled(features: Features) -> Features:
-    """The classes under other ids."""
-    order = torch.randperm(len(features["classifier"]), generator=torch.Generator().manual_seed(2))
-    back = order.argsort()
-    labels = {name: order[features[name]] for name in ("train_labels", "validation_labels")}
-    return features | labels | {name: features[name][back] for name in ("classifier", "classifier_bias")}
+    """The classes under other ids, in another order and with gaps, as the ids of tokens are.
+
+    The bias of the ids between them is such that no sample is decided for one, and the loss does not see them.
+    """
+    classes = len(features["classifier"])
+    ids = torch.randperm(_VOCABULARY, generator=torch.Generator().manual_seed(2))[:classes]
+    labels = {name: ids[features[name]] for name in ("train_labels", "validation_labels")}
+    weight = features["classifier"].new_zeros(_VOCABULARY, features["classifier"].shape[1])
+    bias = features["classifier_bias"].new_full((_VOCABULARY,), -1e6)
+    weight[ids], bias[ids] = features["classifier"], features["classifier_bias"]
+    return features | labels | {"classifier": weight, "classifier_bias": bias}
 
 
-def simplex(classes: int) -> Features:
+def unseen_label(features: Features) -> Features:
+    """Without the training samples of the first class that validation has."""
+    kept = features["train_labels"] != features["validation_labels"][0]
+    return features | {name: features[name][kept] for name in ("train_features", "train_labels")}
+
+
+def simplex(classes: int, dim: int) -> Features:
     """Features at full collapse: an exact simplex, every sample on its mean, the classifier equal to the means."""
-    means = 10 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
+    means = torch.zeros(classes, dim, dtype=torch.float64)
+    means[:, :classes] = 10 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
     y = torch.arange(classes).repeat(4)
     return {
         "train_features": means[y],

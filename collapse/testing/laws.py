@@ -51,6 +51,7 @@ class Checked:
     """
 
     def __init__(self, laws: Collection[str], without: Collection[str]) -> None:
+        without = [without] if isinstance(without, str) else without
         for name in without:
             if name not in laws:
                 raise ValueError(f"there is no law of {name}; {near_names(name, laws)}")
@@ -62,6 +63,11 @@ class Checked:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None and self._breaches:
             raise LawBroken(list(self._breaches.values()))
+
+    @property
+    def broken(self) -> bool:
+        """Whether a breach was found so far."""
+        return bool(self._breaches)
 
     def looks_at(self, law: str) -> bool:
         """Whether a law is looked at."""

@@ -6,24 +6,17 @@ declare must really be broken, so that tables and docs say no less than what is 
 """
 
 import math
-import tempfile
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from torch import Tensor
 
 from collapse.accumulate import Statistic
 from collapse.errors import CollapseError
-from collapse.features import collect_features
-from collapse.found import Found
-from collapse.lending import Lender, copied
+from collapse.guarding import described
 from collapse.metrics import Metric, declaration, limit_at
-from collapse.pairs import sweep
 from collapse.plugin_manager import plugins
-from collapse.statistics import EmbeddingStatistics
 from collapse.testing.changed_features import (
     FACTOR,
     Features,
@@ -34,8 +27,10 @@ from collapse.testing.changed_features import (
     rotated,
     scaled,
     simplex,
+    unseen_label,
 )
 from collapse.testing.laws import Checked, close, shown
+from collapse.testing.measured import Measured
 
 LAWS = (
     "value",
@@ -50,8 +45,10 @@ LAWS = (
     "degenerate classes",
 )
 _DRAWS = ((15, 8, 400), (7, 9, 200))  # classes, dimensions, samples
-_N_PARAMS = 1000
+_SIMPLICES = ((7, 7), (5, 9))  # classes, dimensions
 _FLOAT32 = 2e-3  # numbers of a metric that loses no digits move by less when embeddings are rounded to float32
+
+Values = dict[str, float | None]
 
 
 def check_metric(
@@ -68,90 +65,117 @@ def check_metric(
         without: Names of laws that are not looked at.
 
     Raises:
-        LawBroken: Which laws are broken, by which measurement, and with which numbers.
-        CollapseError: The function is not declared, or needs what no statistic gives.
+        LawBroken: Which laws are broken, by which measurement, and with which numbers. Where it gives no number, or
+            fails, this alone is told.
+        CollapseError: The function is not declared.
     """
     metric = declaration(function)
     if not isinstance(metric, Metric):
         raise CollapseError(f"{metric.name} is an analysis: use check_analysis")
     known = {each.name: each for each in [*plugins().statistics.values(), *statistics]}
-    of = _Measured(metric, [known[need] for need in metric.needs if need in known])
+    of = Measured(metric, [known[need] for need in metric.needs if need in known])
     draws = [draw(*shape, seed=seed) for seed, shape in enumerate(_DRAWS)]
     with Checked(LAWS, without) as checked:
         before = [of.values(features, checked, "value") for features in draws]
-        for name in of.names:
-            if not any(values.get(name) is not None for values in before):
-                checked.breach("value", name, f"it gives no number of random features: {of.reason(name)}")
-        for law, change, declared in (
-            ("scale", scaled, True),
-            ("translation", moved, metric.translation),
-            ("rotation", rotated, metric.rotation),
-            ("class order", relabelled, True),
+        _check_value(checked, of, draws, before)
+        if checked.broken:
+            return  # the other laws would say the same
+        for law, change in (
+            ("scale", scaled),
+            ("translation", moved),
+            ("rotation", rotated),
+            ("class order", relabelled),
         ):
             after = [of.values(change(features), checked, law) for features in draws]
             for name in of.names:
                 pairs = [(a.get(name), b.get(name)) for a, b in zip(before, after, strict=True)]
-                _compare(
-                    checked, law, name, pairs, exponent=of.exponents[name] if law == "scale" else 0.0, holds=declared
-                )
+                if law == "scale":
+                    _compare_scaled(checked, name, pairs, of.exponents[name])
+                else:
+                    _compare(checked, law, name, pairs, holds=getattr(metric, law, True))
         _check_left_out(checked, of, draws)
         _check_tiles(checked, of, draws)
         _check_float32(checked, of, draws, before)
         _check_simplex(checked, of)
-        for name, features in degenerate().items():
-            of.values(features, checked, "degenerate classes", f"{name}: ")
+        _check_degenerate(checked, of, draws[0], before[0])
 
 
-def _compare(
-    checked: Checked,
-    law: str,
-    name: str,
-    pairs: Sequence[tuple[float | None, float | None]],
-    *,
-    exponent: float | None,
-    holds: bool,
-) -> None:
-    """Compare a measurement before and after a change with what is declared of it."""
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    if exponent is None or not holds:
-        powers = {round(math.log(b / a, FACTOR), 6) if a and b / a > 0 else None for a, b in known}
-        moved = [(a, b) for a, b in known if not close(a, b, rel=1e-6)]
-        if known and not moved:
-            said = "0.0" if law == "scale" else "True"
-            checked.breach(law, name, f"it stays {shown(known[0][0])}, which is more than it declares: {law}={said}")
-        elif law == "scale" and len(known) > 1 and len(powers) == 1 and None not in powers:
-            checked.breach(law, name, f"it follows a power of the scale, and declares none: scale={powers.pop()}")
+def _check_value(checked: Checked, of: Measured, draws: Sequence[Features], before: Sequence[Values]) -> None:
+    for name in of.names:
+        if not any(values.get(name) is not None for values in before):
+            checked.breach("value", name, f"it gives no number of random features: {of.reason(name)}")
+    if of.metric.vector is None:
         return
-    factor = FACTOR**exponent
+    try:
+        ids, values = of.metric.vector(of.statistics(draws[0]))
+        if not isinstance(ids, Tensor) or not isinstance(values, Tensor) or ids.shape != values.shape or ids.dim() != 1:
+            checked.breach("value", of.names[0], "its vector= gives no ids and values, two tensors of one shape (n,)")
+    except Exception as error:  # a plugin's function
+        checked.breach("value", of.names[0], f"its vector= fails: {described(error)}")
+
+
+def _compare_scaled(
+    checked: Checked, name: str, pairs: Sequence[tuple[float | None, float | None]], exponent: float | None
+) -> None:
+    """Compare a measurement of s·h with the power of s that it declares."""
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    powers = {round(math.log(b / a, FACTOR), 6) if a and b / a > 0 else None for a, b in known}
+    power = powers.pop() if len(powers) == 1 else None
+    if exponent is None:
+        if power is not None and len(known) > 1 and not _is_counted(known):
+            said = "it does not change" if power == 0 else f"it is multiplied by s**{power:g}"
+            checked.breach("scale", name, f"{said} when h is multiplied by s: declare scale={power + 0.0}, not None")
+        return
+    mend = f"scale={power:g}" if power is not None else "scale=None, if it follows no power of s"
     for a, b in pairs:
-        expected = None if a is None else a * factor
+        expected = None if a is None else a * FACTOR**exponent
         if not close(expected, b):
-            change = f"{shown(a)} becomes {shown(b)}"
-            wanted = f", and scale={exponent:g} says {shown(expected)}" if law == "scale" else ""
-            checked.breach(law, name, change + wanted)
+            said = f"{shown(a)} becomes {shown(b)} with {FACTOR:g}·h, and scale={exponent:g} says {shown(expected)}"
+            checked.breach("scale", name, f"{said}: declare {mend}")
             return
 
 
-def _check_left_out(checked: Checked, of: "_Measured", draws: Sequence[Features]) -> None:
+def _compare(
+    checked: Checked, law: str, name: str, pairs: Sequence[tuple[float | None, float | None]], *, holds: bool
+) -> None:
+    """Compare a measurement before and after a change that leaves it alone, or does not, as it declares."""
+    if holds:
+        changed = [f"{shown(a)} becomes {shown(b)}" for a, b in pairs if not close(a, b)]
+        if changed:
+            meant = f"; if that is meant, declare {law}=False" if law != "class order" else ""
+            checked.breach(law, name, changed[0] + meant)
+        return
+    known = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if known and all(close(a, b, rel=1e-6) for a, b in known) and not _is_counted(known):
+        checked.breach(law, name, f"it stays {shown(known[0][0])}: declare {law}=True, not False")
+
+
+def _is_counted(pairs: Sequence[tuple[float, float]]) -> bool:
+    """Whether these are whole numbers, such as counts, or all the same: they may stay by chance."""
+    return all(a == round(a) for a, _ in pairs) or len({a for a, _ in pairs}) == 1
+
+
+def _check_left_out(checked: Checked, of: Measured, draws: Sequence[Features]) -> None:
     """Leaving rare classes out must give the numbers of features that never had them."""
-    if "validation" in of.metric.needs or of.kinds or not checked.looks_at("left-out classes"):
-        return  # statistics of plugins are sums over all classes, and validation counts stay as they are
+    pooled = any(not kind.per_class for kind in of.kinds)  # then --min-count gives null
+    if "validation" in of.metric.needs or pooled or not checked.looks_at("left-out classes"):
+        return
     for features in draws:
         counts = torch.bincount(features["train_labels"])
         least = int(counts.sort().values[len(counts) // 3]) + 1
         kept = counts[features["train_labels"]] >= least
         few = {name: tensor for name, tensor in features.items() if not name.startswith("validation")}
         few |= {name: few[name][kept] for name in ("train_features", "train_labels")}
-        after, before = of.measured(of.statistics(features).keep(least))[0], of.values(few, checked, "left-out classes")
+        before = of.values(few, checked, "left-out classes")
+        after, failed = of.measured(of.statistics(features).keep(least))
         for name in of.names:
-            if not close(before.get(name), after.get(name)):
-                said = (
-                    f"{shown(before.get(name))} without rare classes, {shown(after.get(name))} where they are left out"
-                )
+            if name in failed or not close(before.get(name), after.get(name)):
+                given = failed.get(name) or shown(after.get(name))
+                said = f"{shown(before.get(name))} of features without rare classes; with --min-count {given}"
                 checked.breach("left-out classes", name, said)
 
 
-def _check_tiles(checked: Checked, of: "_Measured", draws: Sequence[Features]) -> None:
+def _check_tiles(checked: Checked, of: Measured, draws: Sequence[Features]) -> None:
     if of.metric.kind != "pair" or not checked.looks_at("tile size"):
         return
     for features in draws:
@@ -165,9 +189,7 @@ def _check_tiles(checked: Checked, of: "_Measured", draws: Sequence[Features]) -
                     checked.breach("tile size", name, said)
 
 
-def _check_float32(
-    checked: Checked, of: "_Measured", draws: Sequence[Features], before: Sequence[dict[str, float | None]]
-) -> None:
+def _check_float32(checked: Checked, of: Measured, draws: Sequence[Features], before: Sequence[Values]) -> None:
     """Embeddings rounded to float32, and the sweep in float32, must give the number that float64 gives."""
     for features, values in zip(draws, before, strict=True):
         rounded = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in features.items()}
@@ -181,64 +203,24 @@ def _check_float32(
                     checked.breach("float32", name, f"{shown(a)} in float64, {shown(b)} {what}")
 
 
-def _check_simplex(checked: Checked, of: "_Measured") -> None:
-    classes = dim = 7
-    values = of.values(simplex(classes), checked, "simplex")
-    for measure in of.metric.measures:
-        towards = limit_at(measure.towards, classes, dim)
-        if towards is None or math.isinf(towards):  # an infinite limit is reached by no number
-            continue
-        if not close(towards, values.get(measure.name), rel=0.0, least=1e-7):
-            said = f"{shown(values.get(measure.name))} at an exact simplex, and towards= says {shown(towards)}"
-            checked.breach("simplex", measure.name, said)
+def _check_simplex(checked: Checked, of: Measured) -> None:
+    for classes, dim in _SIMPLICES:
+        values = of.values(simplex(classes, dim), checked, "simplex")
+        for measure in of.metric.measures:
+            towards = limit_at(measure.towards, classes, dim)
+            if towards is None or math.isinf(towards):  # an infinite limit is reached by no number
+                continue
+            if not close(towards, values.get(measure.name), rel=0.0, least=1e-7):
+                at = f"at an exact simplex of {classes} classes in {dim} dimensions"
+                said = f"{shown(values.get(measure.name))} {at}, and towards= says {shown(towards)}"
+                checked.breach("simplex", measure.name, said)
 
 
-@dataclass
-class _Measured:
-    """One metric, measured of features."""
-
-    metric: Metric
-    kinds: Sequence[type[Statistic]]
-
-    def __post_init__(self) -> None:
-        self.names = [measure.name for measure in self.metric.measures]
-        self.exponents = {measure.name: self.metric.scale_of(measure) for measure in self.metric.measures}
-        self._reasons: dict[str, str] = {}
-        self._made: dict[int, tuple[Features, EmbeddingStatistics]] = {}  # the features too: an id is of what lives
-
-    def reason(self, name: str) -> str:
-        """Why a measurement had no number, as the last note says."""
-        return self._reasons.get(name, "no reason is given")
-
-    def statistics(self, features: Features) -> EmbeddingStatistics:
-        """What a store of these features gives to metrics; kept, since several laws look at the same features."""
-        if id(features) not in self._made:
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "features.safetensors"
-                save_file({name: tensor.contiguous().clone() for name, tensor in features.items()}, file)
-                s = collect_features(file, kinds=self.kinds).statistics(fresh=True)
-            extra = {name: dict(tensors) for name, tensors in s.extra.items()}
-            self._made[id(features)] = features, replace(s, n_params=_N_PARAMS, extra=extra)
-        return self._made[id(features)][1]
-
-    def measured(self, s: EmbeddingStatistics) -> tuple[dict[str, float | None], dict[str, str]]:
-        """Values by measurement, and what failed by measurement."""
-        found = Found(Lender(lambda: copied(s), self.metric.needs), closely=True)
-        missing = [need for need in self.metric.needs if not s.has(need)]
-        lacking = f"nothing gives {', '.join(missing)}: pass the statistic as statistics=[…]" if missing else None
-        found.measure([(self.metric, self.metric.measures)], {id(self.metric): lacking}, None)
-        self._reasons |= {note.measurement: note.text for note in found.notes}
-        values = {name: None if value is None else float(value) for name, value in found.values.items()}
-        return values, {note.measurement: note.text for note in found.notes if note.kind == "error"}
-
-    def values(self, features: Features, checked: Checked, law: str, about: str = "") -> dict[str, float | None]:
-        """Values by measurement; a failure is a breach of the law that is looked at."""
-        values, failed = self.measured(self.statistics(features))
-        for name, text in failed.items():
-            checked.breach(law, name, about + text)
-        return values
-
-    def swept(self, s: EmbeddingStatistics, **options: Any) -> dict[str, float | None]:
-        """Values of a pair metric from one sweep, without the factors of ``times``."""
-        (swept,) = sweep(s, [(self.metric, self.metric.measures)], **options).metrics
-        return {} if isinstance(swept, Exception) else dict(swept.values)
+def _check_degenerate(checked: Checked, of: Measured, features: Features, before: Values) -> None:
+    for what, changed in degenerate().items():
+        of.values(changed, checked, "degenerate classes", f"{what}: ")
+    after = of.values(unseen_label(features), checked, "degenerate classes", "a label that training lacks: ")
+    for name in of.names:
+        if before.get(name) is not None and after.get(name) is None:
+            said = f"a label that training lacks: it gives no number: {of.reason(name)}"
+            checked.breach("degenerate classes", name, said)
