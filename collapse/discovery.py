@@ -94,7 +94,9 @@ def register(manager: pluggy.PluginManager, name: str, module: Any, *, commands:
 
 def _check_marks(module: Any) -> None:
     """Refuse hooks that pluggy would not see."""
-    own = [each for each in _HOOKS if getattr(getattr(module, each, None), "__module__", "") == module.__name__]
+    functions = {each: getattr(module, each, None) for each in _HOOKS}
+    # a plugin may also be an object, whose hooks are methods
+    own = [each for each, function in functions.items() if getattr(function, "__module__", "") == _module_of(module)]
     forgotten = [each for each in own if each not in _marked(module)]
     if forgotten:
         raise PluginError(f"{forgotten[0]}() is not marked: write @collapse.hookimpl above it")
@@ -105,13 +107,17 @@ def _check_marks(module: Any) -> None:
 def _check_place(module: Any, hooks: tuple[str, ...], *, commands: bool) -> None:
     """Refuse hooks that are never called, unless the module is a plugin of the other group, too."""
     other = "collapse" if commands else "collapse.commands"
-    if any(entry.value.partition(":")[0] == module.__name__ for entry in entry_points(group=other)):
+    if any(entry.value.partition(":")[0] == _module_of(module) for entry in entry_points(group=other)):
         return
     idle = [hook for hook in hooks if (hook == "collapse_commands") != commands]
     if idle:
         raise PluginError(
             f"{idle[0]}() is never called from here: name the module in the entry-point group {other!r} of a package"
         )
+
+
+def _module_of(plugin: Any) -> str:
+    return str(getattr(plugin, "__name__", type(plugin).__module__))
 
 
 def _marked(module: Any) -> list[str]:

@@ -221,12 +221,18 @@ def command_plugins(cli: Any) -> list[Plugin]:
                 )
         cli.commands.clear()
         cli.commands.update(before | added)
-        heavy = sorted(_HEAVY & (set(sys.modules) - loaded))
-        slow = f"imports {', '.join(heavy)}" if heavy else f"takes {time.monotonic() - began:.1f} s to import"
+        slow = _slowness(set(sys.modules) - loaded, time.monotonic() - began)
         remark = f"plugin {entry.name} ({origin}) {slow} at every start of collapse: import it within the command"
-        is_slow = heavy or time.monotonic() - began > _SLOW_SECONDS
-        found.append(Plugin(entry.name, origin, hooks, problem, remark if is_slow else None))
+        found.append(Plugin(entry.name, origin, hooks, problem, remark if slow else None))
     return found
+
+
+def _slowness(imported: set[str], seconds: float) -> str:
+    """How a plugin's import slows the start of a command, or "" where it does not."""
+    heavy = sorted(_HEAVY & imported)
+    if heavy:
+        return f"imports {', '.join(heavy)}"
+    return f"takes {seconds:.1f} s to import" if seconds > _SLOW_SECONDS else ""
 
 
 def _maker(name: str, origin: str) -> str:

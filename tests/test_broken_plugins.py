@@ -11,8 +11,9 @@ import click
 import pytest
 
 import collapse
-from collapse import plugin_manager
+from collapse import hookimpl, plugin_manager
 from collapse.cli import _add_commands, _run, cli
+from collapse.discovery import new_manager, register
 from collapse.errors import PluginError
 from collapse.plugin_manager import command_plugins, plugins
 from collapse.testing import tiny_statistics
@@ -243,6 +244,21 @@ def test_two_packages_may_call_a_plugin_alike(install, tmp_path):
     assert {(each.name, each.origin) for each in found.found} >= {("mine", "guest 1.0"), ("other:mine", "other 2.0")}
     assert {"mine.x", "others.x"} <= found.measurements().keys()
     assert found.origins["others.x"] == "other:mine"
+
+
+def test_a_plugin_may_be_an_object():
+    class Mine:
+        @hookimpl
+        def collapse_metrics(self):
+            return []
+
+    class Forgetful:
+        def collapse_metrics(self):
+            return []
+
+    assert register(new_manager(), "mine", Mine(), commands=False) == ("collapse_metrics",)
+    with pytest.raises(PluginError, match=r"collapse_metrics\(\) is not marked"):
+        register(new_manager(), "mine", Forgetful(), commands=False)
 
 
 def test_a_plugin_can_be_left_out(install, monkeypatch, capsys):
