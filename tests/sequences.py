@@ -210,18 +210,29 @@ class World:
         """Start a command line; its process id."""
         return self.runner.start(list(words), self.folder / "log", environment=self.environment, folder=self.folder)
 
-    def kill(self, *words: Any, store: str) -> None:
-        """Start a command line that collects, and kill it: at any moment, or once it has counted some slices."""
+    def kill(self, *words: Any, store: str) -> bool:
+        """Start a command line that collects, and kill it: at any moment, or once it has counted some slices.
+
+        Returns:
+            Whether it was killed with slices that it had counted.
+        """
         after, counted = self.draw.uniform(0.1, 1.1) * self.seconds, self.draw.random() < 0.6
         pid, began = self.start(*words), time.monotonic()
         while counted and time.monotonic() < began + 2 * self.seconds:
-            if any((self.folder / store).glob("**/partial/*.safetensors")):
+            if self.is_counting(store):
                 break
             time.sleep(0.002)
         time.sleep(after / 20 if counted else after)
-        if self.runner.kill(pid):
+        killed = self.runner.kill(pid)
+        counted = killed and self.is_counting(store)
+        if killed:
             self.told.append(f"{' '.join(map(str, words))}   KILLED{' while it counted' if counted else ''}")
-            self.counts["killed"] += 1
+            self.counts["killed while it counted" if counted else "killed"] += 1
+        return counted
+
+    def is_counting(self, store: str) -> bool:
+        """Whether a collection into a store has counted slices."""
+        return any((self.folder / store).glob("**/partial/*.safetensors"))
 
     def run(self, *words: Any) -> tuple[int, str]:
         """Run a command line: its exit code, and what it said."""
@@ -277,6 +288,9 @@ class World:
 
     def compare(self, row: dict[str, Any], named: Named, names: tuple[str, ...] = CHECKED) -> None:
         """Raise Wrong where a row is not of what was named."""
+        said = self.of_row(row, named)
+        if said != named:
+            raise Wrong(f"the row says {said}, not {named}")
         truth = self.variants.truth(replace(named, dtype="float32"))
         if row["dtype"] != named.dtype or row["samples"] != truth["samples"]:
             raise Wrong(f"{row['samples']} samples in {row['dtype']}, not {truth['samples']} of {named}")
@@ -305,6 +319,21 @@ class World:
             chunk_length=identity["chunk_length"],
             max_chunks=identity["max_chunks"],
             dtype=identity["dtype"],
+        )
+
+    def of_row(self, row: dict[str, Any], named: Named) -> Named:
+        """What a row says that it is of; the validation text as named where it says none."""
+        texts = {
+            _sha256({"sha256": _listed([data]), "column": "text"}): i for i, data in enumerate(self.variants.texts)
+        }
+        return Named(
+            weights=self.of_model(row["weights"], 0),
+            tokenizer=self.of_model(row["tokenizer"], 1),
+            text=texts[row["corpus_id"]],
+            validation=texts[row["validation_id"]] if row["validation_id"] else named.validation,
+            chunk_length=row["chunk_length"],
+            max_chunks=row["max_chunks"],
+            dtype=row["dtype"],
         )
 
     def of_model(self, fingerprint: str, which: int) -> int:
@@ -365,14 +394,19 @@ def collect(world: World) -> None:
     before = world.of_store(folder)
     if before is not None and world.draw.random() < 0.5:  # of what is there, so that it may be recollected
         named = replace(world.now, chunk_length=before.chunk_length, max_chunks=before.max_chunks, dtype=before.dtype)
+    counted = world.is_counting(store)
+    goes_on = False
     if world.draw.random() < 0.6:
-        world.kill(*words, *world.options(named), store=store)
+        goes_on = world.kill(*words, *world.options(named), store=store) and not counted
         if before is not None and not world.measure(store, before):
             raise Wrong("a store that was whole was lost")
         if world.draw.random() < 0.4:
             change(world)
+            goes_on = False
             named = replace(world.now, chunk_length=named.chunk_length, max_chunks=named.max_chunks, dtype=named.dtype)
     code, _ = world.run(*words, *world.options(named))
+    if goes_on and code:
+        raise Wrong("a killed collection was not resumed")
     world.counts["collected" if code == 0 else "not collected"] += 1
     if code == 0 and world.of_store(folder) != named:
         raise Wrong(f"collected {world.of_store(folder)} where {named} was named")
