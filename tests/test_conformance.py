@@ -103,6 +103,7 @@ METRICS = {
     "one simplex": (scalar(lambda s: s.n_classes - 1.0, needs=["counts"], towards=6.0), {"simplex"}),
     "a vector": (scalar(ratio, vector=lambda s: (s.classes, s.norms)), set()),
     "a vector that raises": (scalar(ratio, vector=lambda s: 1 // 0), {"value"}),
+    "a vector that writes": (scalar(ratio, vector=lambda s: (s.classes, s.means.mul_(2)[:, 0])), {"value"}),
     "a vector of another length": (scalar(ratio, vector=lambda s: (s.classes, s.norms[1:])), {"value"}),
     "power means of no class": (
         class_metric(needs=["means"], over="directions", measures=[LogMeanExp("mine.x", scale=None)])(

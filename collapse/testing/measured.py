@@ -51,9 +51,13 @@ class Measured:
             self._made[id(features)] = features, replace(s, n_params=_N_PARAMS, extra=extra)
         return self._made[id(features)][1]
 
+    def lent(self, s: EmbeddingStatistics) -> Lender:
+        """The statistics as plugins are lent them: what one writes to is a copy, and found."""
+        return Lender(lambda: copied(s), self.metric.needs)
+
     def measured(self, s: EmbeddingStatistics) -> tuple[dict[str, float | None], dict[str, str]]:
         """Values by measurement, and what failed by measurement."""
-        found = Found(Lender(lambda: copied(s), self.metric.needs), closely=True)
+        found = Found(self.lent(s), closely=True)
         missing = [need for need in self.metric.needs if not s.has(need)]
         near = near_names(missing[0], {*COLLECTED, *plugins().statistics}) if missing else ""
         lacking = f"nothing gives {missing[0]} ({near}): pass a statistic as statistics=[…]" if missing else None

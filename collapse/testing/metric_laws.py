@@ -107,7 +107,7 @@ def _check_value(checked: Checked, of: Measured, draws: Sequence[Features], befo
     if of.metric.vector is None:
         return
     try:
-        ids, values = of.metric.vector(of.statistics(draws[0]))
+        ids, values = of.lent(of.statistics(draws[0])).call(of.metric.vector)
         if not isinstance(ids, Tensor) or not isinstance(values, Tensor) or ids.shape != values.shape or ids.dim() != 1:
             checked.breach("value", of.names[0], "its vector= gives no ids and values, two tensors of one shape (n,)")
     except Exception as error:  # a plugin's function
