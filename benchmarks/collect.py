@@ -15,11 +15,11 @@ import torch
 from _report import report
 
 import collapse
-from collapse.cli._options import key_value
 from collapse.files import home
 from collapse.models import LanguageModel, load_model, load_tokenizer
 from collapse.packing import pack
 from collapse.planning import plan_collection
+from collapse.spec import CollectionSpec, key_value
 
 
 def main() -> None:
@@ -34,24 +34,15 @@ def main() -> None:
     parser.add_argument("--output")
     options = parser.parse_args()
     model_args = dict(key_value(each, "--model-arg") for each in options.model_arg)
-    plan = plan_collection(
-        options.model,
-        text=options.text,
-        chunk_length=options.chunk_length,
-        max_chunks=options.chunks,
-        model_args=model_args,
+    spec = CollectionSpec(
+        text=options.text, chunk_length=options.chunk_length, max_chunks=options.chunks, model_args=model_args
     )
-    assert plan.corpus is not None
+    plan = plan_collection(options.model, spec)
+    assert plan.texts.training is not None
     tokenizer = load_tokenizer(plan.tokenizer, model_args=model_args)
-    chunks = pack(
-        plan.corpus,
-        tokenizer,
-        chunk_length=plan.chunk_length,
-        tokenizer_hash=plan.tokenizer.tokenizer,
-        max_chunks=options.chunks,
-        cache=home(),
-    )
-    loaded = load_model(plan.model, model_args=model_args)
+    hashed = plan.tokenizer.tokenizer
+    chunks = pack(plan.texts.training, tokenizer, plan.spec, tokenizer_hash=hashed, cache=home())
+    loaded = load_model(plan.model, plan.spec)
     batches = torch.from_numpy(chunks.tokens.astype("int64")).split(options.batch_size)
     clock = _Clock(loaded, batches)
     with tempfile.TemporaryDirectory() as folder:

@@ -20,7 +20,7 @@ import transformers
 from _report import report
 
 import collapse
-from collapse.cli._options import key_value
+from collapse.spec import key_value
 
 
 def main() -> int:

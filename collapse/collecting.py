@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -13,45 +12,22 @@ from collapse.finding import find_store
 from collapse.guarding import outside_inference_mode
 from collapse.held import check_features_options
 from collapse.manifest import differences, is_store
-from collapse.models import check_dtype
 from collapse.partial import Partial
 from collapse.passes import Collection
 from collapse.places import RECOLLECTED, discard_recollected, replace, settled, writing
 from collapse.planning import Plan, part_of, plan_collection
 from collapse.plugin_manager import plugins
 from collapse.reporting import Report
+from collapse.spec import CollectionSpec, accepts
 from collapse.store import Store, load_same
 
 log = logging.getLogger("collapse")
 
 
+@accepts(CollectionSpec)
 @outside_inference_mode
 def collect(
-    model: str | Path,
-    *,
-    store: str | Path | None = None,
-    text: str | Sequence[str] | None = None,
-    validation_text: str | Sequence[str] | None = None,
-    split: str | None = None,
-    validation_split: str | None = None,
-    text_column: str = "text",
-    tokenizer: str | None = None,
-    revision: str | None = None,
-    dtype: str = "float32",
-    device: str = "auto",
-    chunk_length: int | None = None,
-    max_chunks: int | None = None,
-    batch_size: int | str = "auto",
-    shards: int = 2,
-    eos_between: bool = False,
-    model_args: Mapping[str, Any] | None = None,
-    trust_remote_code: bool = False,
-    without: Sequence[str] = (),
-    part: tuple[int, int] | None = None,
-    deterministic: bool = False,
-    fast_attention: bool = True,
-    recollect: bool = False,
-    progress: Report | None = None,
+    model: str | Path, *, store: str | Path | None = None, progress: Report | None = None, **options: Any
 ) -> Store:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
@@ -61,110 +37,52 @@ def collect(
     Args:
         model: A local folder, a Hub id (``repo@revision``), or a features file.
         store: Folder of the store; None for the local cache, where it is found again by what it holds.
-        text: Training text: files or globs (.txt, .jsonl, .parquet), or a Hub data set; None for the one that the
-            model's card names.
-        validation_text: The same for validation; None for the data set's validation split, if it has one.
-        split, validation_split: Of a data set on the Hub; None for "train" and "validation".
-        text_column: Column that holds the text.
-        tokenizer: Another tokenizer than the model's own.
-        revision: Of a Hub model.
-        dtype: In which the model runs; float32 as in the paper.
-        device: "auto", "cpu", "cuda", ...
-        chunk_length: T, tokens a chunk; None for min(2048, the model's limit).
-        max_chunks: At most this many chunks of each text.
-        batch_size: Chunks a batch, or "auto": halved when memory runs out.
-        shards: Contiguous shards of the text before grouping (the paper's preprocessing used 2 workers).
-        eos_between: Put the tokenizer's end-of-text token after each text.
-        model_args: Passed to transformers' ``from_pretrained`` of config, model and tokenizer.
-        trust_remote_code: Whether code of the model's repository may run.
-        without: Names of plugin statistics not to fill, such as "covariance".
-        part: (k, n): only the k-th of n shares of the slices; merge them with :func:`collapse.merge`.
-        deterministic: Ask torch for deterministic algorithms (on CUDA, for byte-identical reruns).
-        fast_attention: Let plugins swap in an equal, faster attention, as the zoo does for GPT-Neo; its name stands in
-            the manifest.
-        recollect: Collect anew even where a store is there, here or on the Hub. The one here is replaced once the new
-            one is complete.
         progress: Called as progress(what, done, total).
+        {options}
 
     Returns:
-        The store: complete, trained but not validated (no validation text), or a part.
+        The store: complete, trained but not validated (no validation text), or a part (see :func:`collapse.merge`).
 
     Raises:
         UsageError: An option is wrong, or no corpus is known.
         StoreError: The folder holds a store of something else; the fields and both values are named.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
-    check_dtype(dtype)
+    spec = CollectionSpec(**options)
     known = plugins().statistics
-    for name in without:
+    for name in spec.without:
         if name not in known:
             raise UsageError(f"no statistic is called {name!r}; there are {', '.join(sorted(known)) or 'none'}")
-    if batch_size != "auto" and (not isinstance(batch_size, int) or batch_size < 1):
-        raise UsageError(f"--batch-size {batch_size} makes no sense: give a number of chunks, or auto")
-    kinds = [kind for name, kind in sorted(known.items()) if name not in without]
-    options: dict[str, Any] = {
-        "text": text,
-        "validation_text": validation_text,
-        "split": split,
-        "validation_split": validation_split,
-        "text_column": text_column,
-        "tokenizer": tokenizer,
-        "revision": revision,
-        "chunk_length": chunk_length,
-        "shards": shards,
-        "eos_between": eos_between,
-        "max_chunks": max_chunks,
-        "dtype": dtype,
-        "model_args": model_args,
-        "fast_attention": fast_attention,
-        "trust_remote_code": trust_remote_code,
-    }
+    kinds = [kind for name, kind in sorted(known.items()) if name not in spec.without]
     if is_features_file(model):
-        check_features_options(model, _given(options, part))
+        check_features_options(model, spec.given)
         return _features(Path(model), Path(store) if store else None, kinds)
-    if store is None and part is None and not recollect:
-        found = find_store(str(model), options)
+    if store is None and spec.part is None and not spec.recollect:
+        found = find_store(str(model), spec)
         if found is not None:
             return found
     there = Store.load(store).identity if store and is_store(store) else None
-    if there and recollect:  # the texts are read anew, so they must be named
+    if there and spec.recollect:  # the texts are read anew, so they must be named
         there = {**there, "corpus": None, "validation": None}
-    plan = plan_collection(str(model), there=there, **options)
+    plan = plan_collection(str(model), spec, there=there)
     folder = Path(store) if store else plan.cached
-    if recollect:
-        _refuse_to_replace(folder, plan, part, cached=store is None)
-    done = None if recollect else _finished(folder, plan, part)
+    if spec.recollect:
+        _refuse_to_replace(folder, plan, cached=store is None)
+    done = None if spec.recollect else _finished(folder, plan)
     if done is not None and settled(folder):
         return done.called(plan.names)
     with writing(folder, cached=store is None):
-        done = None if recollect else _finished(folder, plan, part)  # another process may have finished it just now
+        done = None if spec.recollect else _finished(folder, plan)  # another process may have finished it just now
         if done is not None:
             _clear_finished(done, folder)
             return done.called(plan.names)
-        if recollect and not _goes_on(folder, plan):
+        if spec.recollect and not _goes_on(folder, plan):
             discard_recollected(folder)
-        target = folder / RECOLLECTED if recollect else folder
-        collection = Collection(plan, target, kinds, batch_size, part, progress)
-        made = collection.run(device=device, trust_remote_code=trust_remote_code, deterministic=deterministic)
-        if recollect:
+        made = Collection(plan, folder / RECOLLECTED if spec.recollect else folder, kinds, progress).run()
+        if spec.recollect:
             replace(folder)
             made = Store.load(folder)
         return made.called(plan.names)
-
-
-def _given(options: Mapping[str, Any], part: tuple[int, int] | None) -> dict[str, Any]:
-    """Those of :func:`collect`'s options that are not as they are by default, as the command line has them."""
-    parameters = signature(collect).parameters
-    given = {name: value for name, value in options.items() if value != parameters[name].default}
-    if part is not None:
-        given["part"] = f"{part[0]}/{part[1]}"
-    if given.pop("fast_attention", None) is not None:
-        given["no_fast_attention"] = True
-    return given | {
-        name: [given[name]] if isinstance(given[name], str) else given[name]
-        for name in ("text", "validation_text")
-        if name in given
-    }
 
 
 def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]]) -> Store:
@@ -178,8 +96,9 @@ def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]])
     return load_same(folder, made).called({"model": made.model, "corpus": made.corpus})
 
 
-def _refuse_to_replace(folder: Path, plan: Plan, part: tuple[int, int] | None, *, cached: bool) -> None:
+def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
     """Let ``--recollect`` replace only a store of the same model and texts, and of the same slices."""
+    part = plan.spec.part
     if not is_store(folder):
         return
     try:
@@ -223,7 +142,7 @@ def _clear_finished(store: Store, folder: Path) -> None:
         partial.clear()
 
 
-def _finished(folder: Path, plan: Plan, part: tuple[int, int] | None) -> Store | None:
+def _finished(folder: Path, plan: Plan) -> Store | None:
     """The store in a folder, if it holds what is asked for; None if there is work to do on it or none is there."""
     if not is_store(folder):
         return None
@@ -237,15 +156,13 @@ def _finished(folder: Path, plan: Plan, part: tuple[int, int] | None) -> Store |
     if store.state == "complete":
         return store
     if store.state == "part":
-        if part is not None and _is_part(store, part):
+        if plan.spec.part is not None and _is_part(store, plan.spec.part):
             return store
         raise StoreError(
             f"{folder} holds {store.covered()}: collect other parts into other stores, "
             "then: collapse merge STORE… --store DIR"
         )
-    if plan.validation is None or (plan.optional_validation and store.manifest["corpus"]["validation"] is None):
-        return store
-    return None
+    return None if plan.texts.wanted_beside(store.manifest["corpus"]["validation"]) else store
 
 
 def _is_part(store: Store, part: tuple[int, int]) -> bool:

@@ -5,9 +5,6 @@ only from a place that the user trusts already: the model's own repository, or o
 """
 
 import logging
-from collections.abc import Mapping
-from inspect import signature
-from typing import Any
 
 from collapse.client import client_errors
 from collapse.errors import CollapseError, UsageError, first_line
@@ -17,6 +14,7 @@ from collapse.manifest import differences, is_store
 from collapse.planning import plan_collection
 from collapse.remote import FOLDER, Remote, reach, split_name
 from collapse.sameness import Comparison
+from collapse.spec import CollectionSpec
 from collapse.store import Store
 
 log = logging.getLogger("collapse")
@@ -86,26 +84,25 @@ class Wanted:
         open: Fields of the identity that the user left open.
     """
 
-    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, spec: CollectionSpec) -> None:
         self.name = name
-        options = {key: value for key, value in options.items() if key in signature(plan_collection).parameters}
-        any_text = not options.get("text") and _defaults(options, split="train", text_column="text")
+        any_text = spec.text is None and spec.split in (None, "train") and spec.text_column == "text"
         try:
-            self.plan, self.is_planned = plan_collection(name, **options), True
+            self.plan, self.is_planned = plan_collection(name, spec), True
         except CollapseError:
             # the text or the length that is missing may be what a published store has
             there = {"corpus": {"any": True}, "chunk_length": 2} if any_text else {"chunk_length": 2}
-            self.plan, self.is_planned = plan_collection(name, there=there, **options), False
-        any_validation = not (options.get("validation_text") or options.get("validation_split")) and (
-            any_text or self.plan.validation is None
+            self.plan, self.is_planned = plan_collection(name, spec, there=there), False
+        any_validation = not (spec.validation_text or spec.validation_split) and (
+            any_text or self.plan.texts.validation is None
         )
         self.open = frozenset(
             field
             for field, is_open in (
                 ("corpus", any_text),
                 ("validation", any_validation),
-                ("chunk_length", not options.get("chunk_length")),
-                ("max_chunks", not options.get("max_chunks")),
+                ("chunk_length", spec.chunk_length is None),
+                ("max_chunks", spec.max_chunks is None),
             )
             if is_open
         )
@@ -118,7 +115,8 @@ class Wanted:
         """
         held, asked = store.identity, self.plan.identity
         left_out = KNOWN_LATER | _BY_FILES | (frozenset() if exactly else self.open)
-        if self.plan.optional_validation and store.manifest["corpus"].get("validation") is None:
+        name = store.manifest["corpus"].get("validation")
+        if name is None and not self.plan.texts.wanted_beside(name):
             left_out |= {"validation"}
         mine, theirs = ({k: v for k, v in each.items() if k not in left_out} for each in (held, asked))
         found = differences(mine, theirs)
@@ -127,11 +125,7 @@ class Wanted:
         return found or comparison.differences(held)
 
 
-def _defaults(options: Mapping[str, Any], **defaults: str) -> bool:
-    return all(options.get(name) in (None, default) for name, default in defaults.items())
-
-
-def find_store(model: str, options: Mapping[str, Any]) -> Store | None:
+def find_store(model: str, spec: CollectionSpec) -> Store | None:
     """Find the store that makes collecting a model unnecessary: in the user's cache, else in the model's repository.
 
     The order is the rule of trust: what the user collected comes before anything remote; then comes the model's own
@@ -139,13 +133,13 @@ def find_store(model: str, options: Mapping[str, Any]) -> Store | None:
 
     Args:
         model: ``user/repo``, with ``@revision`` if need be; None is returned for a folder.
-        options: Keyword arguments of :func:`collapse.collect`. A text, chunk length or number of chunks that is not
-            given may be anything in a published store, whole texts first.
+        spec: What was asked for. A text, chunk length or number of chunks that is not given may be anything in a
+            published store, whole texts first.
     """
     if expanded(model).exists() or not _names_repo(model):
         return None
     try:
-        wanted, remote = Wanted(model, options), reach(at_revision(model, options.get("revision")))
+        wanted, remote = Wanted(model, spec), reach(at_revision(model, spec.revision))
     except CollapseError:
         return None  # collecting reports it
     if wanted.is_planned and is_store(wanted.plan.cached):
@@ -162,7 +156,7 @@ def find_store(model: str, options: Mapping[str, Any]) -> Store | None:
     return None
 
 
-def find_store_at(place: str, model: str, options: Mapping[str, Any]) -> Store | None:
+def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     """Find a model's store in a repository, or folder of one, that the user names; None where it has no stores.
 
     Raises:
@@ -178,8 +172,8 @@ def find_store_at(place: str, model: str, options: Mapping[str, Any]) -> Store |
     stores = [remote.open(each) for each in _in_folder(remote.stores(), folder)]
     if not stores:
         return None
-    wanted = Wanted(model, options)
-    comparison = Comparison(reach(at_revision(model, options.get("revision"))), wanted.plan.identity)
+    wanted = Wanted(model, spec)
+    comparison = Comparison(reach(at_revision(model, spec.revision)), wanted.plan.identity)
     differ = [wanted.differences(store, comparison) for store in stores]
     fitting = [store for store, each in zip(stores, differ, strict=True) if not each]
     if fitting:

@@ -5,20 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.spec import CollectionSpec, Role, flag_of, options_of
 
 if TYPE_CHECKING:
     from collapse.store import Store
 
-_RUNNING = {
-    "batch_size": "--batch-size",
-    "trust_remote_code": "--trust-remote-code",
-    "deterministic": "--deterministic",
-}
-_PLAIN = {"chunk_length": "--chunk-length", "max_chunks": "--max-chunks", "shards": "--shards", "dtype": "--dtype"}
-_TEXTS = (
-    ("corpus", "text", "--text", "split", "--split"),
-    ("validation", "validation_text", "--validation-text", "validation_split", "--validation-split"),
-)
+_RUNNING = ("batch_size", "trust_remote_code", "deterministic")
+_TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _INSTEAD = "leave the option out, or collect another store from the model"
 
 
@@ -27,7 +20,7 @@ def check_store_options(store: "Store", given: Mapping[str, Any], *, alone: bool
 
     Args:
         store: A finished store.
-        given: Options that were given, by their parameter's name.
+        given: Fields of a :class:`collapse.spec.CollectionSpec` that were given.
         alone: Nothing else is measured: options that concern only the run of a model do not apply either.
 
     Raises:
@@ -44,7 +37,11 @@ def check_features_options(path: str | Path, given: Mapping[str, Any], *, alone:
     identity: dict[str, Any] = {"features": str(path), "statistics": {}}
     if "dtype" in given:
         identity["dtype"] = _features_dtype(path)
-    others = [(f"--{name}", given[name], None) for name in ("revision", "part") if given.get(name)]
+    others: list[tuple[str, Any, Any]] = []
+    if given.get("revision"):
+        others.append(("--revision", given["revision"], None))
+    if given.get("part"):
+        others.append(("--part", "{}/{}".format(*given["part"]), None))
     running = _not_running({name: value for name, value in given.items() if name != "recollect"}, alone)
     _refuse(str(path), [*_unlike(identity, {}, given), *others, *running])
 
@@ -59,30 +56,39 @@ def _unlike(
     identity: Mapping[str, Any], texts: Mapping[str, str | None], given: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Each option that the identity does not follow: flag, value, and what is held, or None for no such thing."""
-    from collapse.planning import recorded_arguments
     from collapse.references import find_tokenizer
 
     features = "features" in identity
     yield from _unlike_texts(identity, texts, given)
-    for name, flag in _PLAIN.items():
-        if name in given and given[name] != identity.get(name):
-            yield flag, given[name], _holds(f"{name.replace('_', ' ')} {_said(identity.get(name))}", features, name)
-    if given.get("eos_between") and not identity.get("eos_between"):
-        yield "--eos-between", True, _holds("no end-of-text tokens between texts", features)
-    if given.get("no_fast_attention") and identity.get("fast_attention", True):
-        yield "--no-fast-attention", True, _holds(f"attention {identity.get('attention')}", features)
-    if given.get("no_covariance") and "covariance" in (identity.get("statistics") or {}):
-        yield "--no-covariance", True, _holds("the covariance", features)
+    for name, about in options_of().items():
+        if name not in given or name == "model_args" or about.role not in (Role.RECORDED, Role.CHANGED):
+            continue
+        unsaid = getattr(CollectionSpec, name) if about.role is Role.CHANGED else None  # its default
+        if given[name] != identity.get(name, unsaid):
+            shown = True if isinstance(given[name], bool) else given[name]
+            yield flag_of(name), shown, _holds(_what(name, identity), features, name)
+    for name in given.get("without", ()):
+        if name in (identity.get("statistics") or {}):
+            yield flag_of("without"), name, _holds(f"the statistic {name}", features)
     if given.get("tokenizer"):
         held = identity.get("tokenizer")
         if features or find_tokenizer(given["tokenizer"]).tokenizer != held:
             yield "--tokenizer", given["tokenizer"], _holds(f"the tokenizer {_begin(held)}", features)
     if given.get("model_args"):
-        asked = recorded_arguments(given["model_args"])
+        asked = options_of()["model_args"].record(given["model_args"])
         held = identity.get("model_args") or {}
         if any(held.get(name) != value for name, value in asked.items()):
             said = ", ".join(f"{name}={value}" for name, value in held.items()) or "no model arguments"
             yield "--model-arg", next(iter(given["model_args"])), _holds(said, features)
+
+
+def _what(name: str, identity: Mapping[str, Any]) -> str:
+    """What a store holds of an option, in words."""
+    if name == "eos_between":
+        return f"{'' if identity.get(name) else 'no '}end-of-text tokens between texts"
+    if name == "fast_attention":
+        return f"attention {identity.get('attention')}"
+    return f"{name.replace('_', ' ')} {_said(identity.get(name))}"
 
 
 def _unlike_texts(
@@ -93,7 +99,7 @@ def _unlike_texts(
 
     features = "features" in identity
     names_a_text = bool(given.get("text") or given.get("validation_text"))
-    for key, text, text_flag, split, split_flag in _TEXTS:
+    for key, text, split in _TEXTS:
         held = identity.get(key) or {}
         begin = held.get("sha256") or held.get("revision")
         said = f"{key} text {texts.get(key)} ({_begin(begin)})" if held else f"no {key} text"
@@ -103,13 +109,13 @@ def _unlike_texts(
                 list(given[text]), split=given.get(split), text_column=column, validation=key == "validation"
             )
             if differences(held, asked.identity()):
-                yield text_flag, " ".join(given[text]), _holds(said, features)
+                yield flag_of(text), " ".join(given[text]), _holds(said, features)
             continue
-        for name, flag, field in ((split, split_flag, "split"), ("text_column", "--text-column", "column")):
+        for name, field in ((split, "split"), ("text_column", "column")):
             if name not in given or (name == "text_column" and (names_a_text or not (held or key == "corpus"))):
                 continue
             if given[name] != held.get(field):
-                yield flag, given[name], _holds(f"{said}, {field} {_said(held.get(field))}", features)
+                yield flag_of(name), given[name], _holds(f"{said}, {field} {_said(held.get(field))}", features)
 
 
 def _not_running(given: Mapping[str, Any], alone: bool) -> Iterator[tuple[str, Any, Any]]:
@@ -118,7 +124,7 @@ def _not_running(given: Mapping[str, Any], alone: bool) -> Iterator[tuple[str, A
         yield "--recollect", True, "is measured as it is, and names no model to collect from"
     for name in _RUNNING:
         if alone and name in given:
-            yield f"--{name.replace('_', '-')}", given[name], "is measured as it is, and no model is run"
+            yield flag_of(name), given[name], "is measured as it is, and no model is run"
 
 
 def _check_revision(store: "Store", revision: str) -> None:

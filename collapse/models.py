@@ -21,19 +21,18 @@ from collapse.checkpoints import (
     loading_error,
     quiet_transformers,
 )
-from collapse.errors import CollapseError, UsageError, first_line, near_names
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.files import ANOTHER_CACHE, raise_if_full
 from collapse.hub import hub_cache
 from collapse.preparing import prepare
 from collapse.references import config_of, watch_tokenizer, watch_weights
 from collapse.sizes import check_blocks, check_size
+from collapse.spec import CollectionSpec
 
 if TYPE_CHECKING:
     from collapse.references import ModelReference
 
 log = logging.getLogger("collapse")
-
-DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -123,43 +122,30 @@ class LanguageModel:
         raise _HeadReached
 
 
-def load_model(
-    reference: "ModelReference",
-    *,
-    dtype: str = "float32",
-    device: str = "auto",
-    model_args: Mapping[str, Any] | None = None,
-    trust_remote_code: bool = False,
-    deterministic: bool = False,
-    fast_attention: bool = True,
-) -> LanguageModel:
+def load_model(reference: "ModelReference", spec: CollectionSpec | None = None) -> LanguageModel:
     """Load a causal language model for measuring.
 
     Args:
         reference: Which one (see :func:`collapse.references.find_model`).
-        dtype: "float32" as in the paper, "bfloat16", "float16" or "float64".
-        device: "auto" (CUDA where there is any, else the CPU), or a torch device.
-        model_args: Passed to ``from_pretrained`` (``gguf_file=…``).
-        trust_remote_code: Whether code from the model's repository may run.
-        deterministic: Ask torch for deterministic algorithms.
-        fast_attention: Let plugins swap in an equal, faster attention (``collapse_prepare_model``).
+        spec: How: its dtype, device, model_args, trust_remote_code, deterministic and fast_attention.
 
     Raises:
         CollapseError: It cannot be loaded, lacks weights, changes meanwhile, or has no output embedding.
     """
     import transformers
 
-    target = pick_device(device)
-    arguments = dict(model_args or {})
+    spec = spec or CollectionSpec()
+    target = pick_device(spec.device)
+    arguments = dict(spec.model_args or {})
     watch = watch_weights(reference, arguments)
-    if not trust_remote_code:
+    if not spec.trust_remote_code:
         config = config_of(reference)
         check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
         check_kernels(reference, config, arguments)
     check_adapter(reference)
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-    if deterministic:
+    if spec.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses determinism
         torch.use_deterministic_algorithms(True)
     # transformers would have a service of the Hub convert a pickled checkpoint, in the background and unasked
@@ -175,7 +161,7 @@ def load_model(
     if arguments.get("gguf_file"):
         check_blocks(reference, str(arguments["gguf_file"]))
     else:
-        if not trust_remote_code:
+        if not spec.trust_remote_code:
             with quiet_transformers():
                 check_size(reference, names, arguments)
         arguments["use_safetensors"] = not pickled  # told, so that a lost connection does not make it try the other
@@ -186,8 +172,8 @@ def load_model(
                 reference.location,
                 revision=reference.revision,
                 local_files_only=not reference.online,
-                dtype=getattr(torch, dtype),
-                trust_remote_code=trust_remote_code,
+                dtype=getattr(torch, spec.dtype),
+                trust_remote_code=spec.trust_remote_code,
                 weights_only=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # refused below, by name
@@ -198,7 +184,7 @@ def load_model(
             raise loading_error(reference, "a causal language model", error, pickled) from error
     check_loaded(reference, model, info)
     # a checkpoint may carry layers in other dtypes than asked for (dequantized GGUF norms, for one)
-    model = model.to(device=target, dtype=getattr(torch, dtype)).eval()
+    model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
     model.config.return_dict = True  # outputs are read by name
     if target.type == "cpu":
         _leave_files(model)
@@ -213,7 +199,7 @@ def load_model(
     bias = getattr(head, "bias", None)
     own = model.config._attn_implementation or "own"
     loaded = LanguageModel(model, head.weight.detach(), None if bias is None else bias.detach(), rows, own)
-    loaded.attention = (prepare(loaded) if fast_attention else None) or own
+    loaded.attention = (prepare(loaded) if spec.fast_attention else None) or own
     return loaded
 
 
@@ -271,9 +257,3 @@ def pick_device(device: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise UsageError(f"no device {device!r} here: {first_line(error)}; use --device cpu or auto") from error
     return target
-
-
-def check_dtype(dtype: str) -> None:
-    """Refuse an unknown dtype by name."""
-    if dtype not in DTYPES:
-        raise UsageError(f"no dtype is called {dtype!r}; {near_names(dtype, DTYPES)}")

@@ -21,6 +21,7 @@ from collapse.files import ANOTHER_HOME, sha256_file, sha256_of, write_error
 from collapse.reading import read_json
 from collapse.reporting import Report
 from collapse.scratch import scratch
+from collapse.spec import CollectionSpec
 from collapse.text import Corpus, load_rows, texts
 
 _MAP = 1000
@@ -78,13 +79,10 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
 def pack(
     corpus: Corpus,
     tokenizer: Any,
+    spec: CollectionSpec,
     *,
-    chunk_length: int,
     tokenizer_hash: str,
     cache: Path,
-    shards: int = 2,
-    eos_between: bool = False,
-    max_chunks: int | None = None,
     progress: Report | None = None,
 ) -> Chunks:
     """The chunks of a corpus, from the cache or packed now.
@@ -92,27 +90,25 @@ def pack(
     Args:
         corpus: Which text.
         tokenizer: Called plainly, ``tokenizer(texts)["input_ids"]``, with its default special tokens.
-        chunk_length: T.
+        spec: How to cut it: its chunk length, which must be known, shards, max_chunks and eos_between.
         tokenizer_hash: Hash of the tokenizer's files; with what was made of them it identifies it in the cache.
         cache: Folder of the cache.
-        shards: Contiguous shards of the rows.
-        eos_between: Put the tokenizer's end-of-text token after each text.
-        max_chunks: Only the first so many.
         progress: Called as progress(what, texts done, texts).
 
     Raises:
         CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
         UsageError: An unknown split or column, or ``eos_between`` with a tokenizer that has no such token.
     """
-    tokenize = _tokenize(tokenizer, eos_between)
+    max_chunks = spec.max_chunks
+    tokenize = _tokenize(tokenizer, spec.eos_between)
     about: dict[str, Any] = {
         "format": _FORMAT,
         "corpus": corpus.identity(),
         "tokenizer": tokenizer_hash,
         "loaded": _loaded(tokenizer),
-        "chunk_length": chunk_length,
-        "shards": shards,
-        "eos_between": eos_between,
+        "chunk_length": spec.chunk_length,
+        "shards": spec.shards,
+        "eos_between": spec.eos_between,
     }
     whole = cache / "chunks" / sha256_of(about)[:40]
     some = cache / "chunks" / sha256_of({**about, "max_chunks": max_chunks})[:40]
@@ -124,7 +120,7 @@ def pack(
     try:
         with scratch(cache / "chunks", option="COLLAPSE_HOME") as place:
             rows = load_rows(corpus, _made(place / "text"))
-            _write(folder, about, _chunks(rows, corpus, tokenize, chunk_length, shards, max_chunks, progress), place)
+            _write(folder, about, _chunks(rows, corpus, tokenize, spec, progress), place)
     except OSError as error:
         raise write_error(folder, error, other=ANOTHER_HOME) from error
     tokens = _cached(folder)
@@ -141,11 +137,11 @@ def _chunks(
     rows: Any,
     corpus: Corpus,
     tokenize: Tokenize,
-    chunk_length: int,
-    shards: int,
-    max_chunks: int | None,
+    spec: CollectionSpec,
     progress: Report | None,
 ) -> Iterator[np.ndarray]:
+    chunk_length, shards, max_chunks = spec.chunk_length, spec.shards, spec.max_chunks
+    assert chunk_length is not None
     made, seen = 0, 0
     for start, stop in maps(len(rows), shards):
         token_rows = tokenize(texts(rows, corpus, start, stop))

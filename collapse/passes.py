@@ -11,7 +11,7 @@ from torch import Tensor
 
 from collapse.accumulate import ClassMoments, Statistic
 from collapse.decisions import Decider, ValidationTally
-from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.errors import CollapseError, StoreError
 from collapse.files import home
 from collapse.filling import Filled, makers, resumable
 from collapse.finite import check_classifier
@@ -41,39 +41,33 @@ class Collection:
         plan: What to collect.
         folder: The store's folder.
         kinds: Plugin statistics to fill.
-        batch_size: Chunks a batch, or "auto".
-        part: (k, n), or None for the whole.
         report: Called as report(what, done, total).
     """
 
     plan: Plan
     folder: Path
     kinds: Sequence[type[Statistic]]
-    batch_size: int | str
-    part: tuple[int, int] | None
     report: Report | None
 
-    def run(self, *, device: str, trust_remote_code: bool, deterministic: bool) -> Store:
+    def run(self) -> Store:
         """Do what is left to do, and give the store."""
         self.clock, self.earlier, self.dropped = Clock(), dict[str, int](), dict[str, str]()
-        plan = self.plan
-        own = plan.tokenizer is plan.model
+        plan, spec, texts = self.plan, self.plan.spec, self.plan.texts
         tokenizer = load_tokenizer(
-            plan.tokenizer, model_args=plan.model_args if own else None, trust_remote_code=trust_remote_code
+            plan.tokenizer,
+            model_args=spec.model_args if plan.tokenizer is plan.model else None,
+            trust_remote_code=spec.trust_remote_code,
         )
         store = Store.load(self.folder) if is_store(self.folder) else None
-        training = self._pack(plan.corpus, tokenizer) if store is None and plan.corpus else None
-        self.validation_name = plan.validation.name if plan.validation else None
-        validation = self._pack_validation(tokenizer) if store is not None or self.part is None else None
-        self.model = load_model(
-            plan.model,
-            dtype=plan.dtype,
-            device=device,
-            model_args=plan.model_args,
-            trust_remote_code=trust_remote_code,
-            deterministic=deterministic,
-            fast_attention=plan.fast_attention,
-        )
+
+        def pack_now(corpus: Corpus) -> Chunks:
+            hashed = plan.tokenizer.tokenizer
+            return pack(corpus, tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=self.report)
+
+        training = pack_now(texts.training) if store is None and texts.training else None
+        validation = texts.pack_validation(pack_now) if store is not None or spec.part is None else None
+        self.validation_name = texts.names["validation"] if validation is not None or spec.part else None
+        self.model = load_model(plan.model, spec)
         plan.check_code()
         for chunks in (training, validation):
             if chunks is not None:
@@ -91,35 +85,6 @@ class Collection:
         if store.state == "trained" and validation is not None:
             store = self._validate(store, validation)
         return store
-
-    def _pack(self, corpus: Corpus, tokenizer: Any) -> Chunks:
-        return pack(
-            corpus,
-            tokenizer,
-            chunk_length=self.plan.chunk_length,
-            tokenizer_hash=self.plan.tokenizer.tokenizer,
-            shards=self.plan.shards,
-            eos_between=self.plan.eos_between,
-            max_chunks=self.plan.max_chunks,
-            cache=home(),
-            progress=self.report,
-        )
-
-    def _pack_validation(self, tokenizer: Any) -> Chunks | None:
-        if self.plan.validation is None:
-            return None
-        try:
-            return self._pack(self.plan.validation, tokenizer)
-        except UsageError:
-            if not self.plan.optional_validation:
-                raise
-            log.info(
-                "%s has no split %r: nc4 and val_* will be null",
-                self.plan.validation.name,
-                self.plan.validation.split,
-            )
-            self.validation_name = None
-            return None
 
     def _check_ids(self, chunks: Chunks, tokenizer: Any) -> None:
         rows = min(self.model.input_rows, len(self.model.weight))
@@ -162,7 +127,7 @@ class Collection:
             f"{LAYER}/classifier.safetensors": head,
         }
         files |= {f"{LAYER}/{name}.safetensors": tensors for name, tensors in s.extra.items()}
-        assert self.plan.corpus is not None  # it was packed
+        assert self.plan.texts.training is not None  # it was packed
         about = {
             "identity": self.identity | {"statistics": self._asked()},
             "model": {
@@ -171,7 +136,7 @@ class Collection:
                 "n_params": self.model.n_params,
                 "vocabulary": len(self.model.weight),
             },
-            "corpus": {"name": self.plan.corpus.name, "validation": self.validation_name},
+            "corpus": {"name": self.plan.texts.training.name, "validation": self.validation_name},
             "coverage": {"train": slices.coverage([[slices.start, slices.stop]]), "validation": None},
             "statistics": dict(s.versions),
             "statistics_by": dict(s.made_by),
@@ -222,11 +187,11 @@ class Collection:
         pieces = sorted([*pieces, ((start, stop), ValidationStatistics(**state))], key=lambda piece: piece[0])
         self.dropped = tally.statistics.dropped
         coverage = slices.coverage(joined([run for run, _ in pieces])) | {"means": means}
-        assert self.plan.validation is not None  # it was packed
+        assert self.plan.texts.validation is not None  # it was packed
         about = {
             "identity": {**store.identity, "validation": self.identity["validation"]},
             "model": store.manifest["model"],
-            "corpus": {**store.manifest["corpus"], "validation": self.plan.validation.name},
+            "corpus": {**store.manifest["corpus"], "validation": self.plan.texts.validation.name},
             "coverage": {**store.manifest["coverage"], "validation": coverage},
         }
         provenance = store.manifest["provenance"] | {"validation": self._provenance("validation", chunks, batch)}
@@ -257,7 +222,8 @@ class Collection:
 
     def _cut(self, phase: str, chunks: Chunks) -> Slices:
         kind = self.model.device.type
-        return Slices.cut(phase, chunks, batch_size=self.batch_size, part=self.part, device=kind)
+        spec = self.plan.spec
+        return Slices.cut(phase, chunks, batch_size=spec.batch_size, part=spec.part, device=kind)
 
     def _run(
         self,

@@ -1,8 +1,8 @@
 """What a collection is to hold, known before anything heavy is loaded: its identity, and where its store lies."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +10,11 @@ from collapse.checkpoints import check_model_args
 from collapse.errors import CollapseError, UsageError
 from collapse.files import home, sha256_of
 from collapse.limits import check_chunk_length, default_chunk_length
-from collapse.provenance import shown_argument
-from collapse.references import (
-    ModelReference,
-    card_datasets,
-    code_of,
-    find_model,
-    find_tokenizer,
-)
+from collapse.references import ModelReference, card_datasets, code_of, find_model, find_tokenizer
+from collapse.spec import CollectionSpec
 from collapse.store import LAYER
 from collapse.text import Corpus, find_corpus
+from collapse.texts import Texts, find_texts, find_validation
 
 log = logging.getLogger("collapse")
 
@@ -30,63 +25,45 @@ _CPU_TOKENS, _GPU_TOKENS = 2048, 16384  # tokens a batch, to begin with
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be collected.
+    """What is to be collected: a spec, and what it refers to.
 
     Attributes:
+        spec: The options; the chunk length is known.
         model, tokenizer: Which ones.
-        corpus: The training text; None where a trained store only wants its validation.
-        validation: The validation text, or None.
-        chunk_length: T.
-        fast_attention: Whether plugins may swap in an equal, faster attention.
-        optional_validation: The validation split was not asked for by name: it may be absent.
-        trained_on: Identity of the training text where ``corpus`` is None.
+        texts: The texts; the training text is None where a trained store only wants its validation.
+        trained_on: Identity of the training text in that case.
         code: Fingerprints of the code that is trusted, by where it lies.
     """
 
+    spec: CollectionSpec
     model: ModelReference
     tokenizer: ModelReference
-    corpus: Corpus | None
-    validation: Corpus | None
-    chunk_length: int
-    shards: int
-    eos_between: bool
-    max_chunks: int | None
-    dtype: str
-    model_args: Mapping[str, Any] = field(default_factory=dict)
-    fast_attention: bool = True
-    optional_validation: bool = False
+    texts: Texts
     trained_on: Mapping[str, Any] | None = None
     code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that changes a stored number and is known without loading the model."""
-        own: dict[str, Any] = {} if self.fast_attention else {"fast_attention": False}
-        own |= {"code": dict(self.code)} if self.code else {}
-        return own | {
+        training, validation = self.texts.training, self.texts.validation
+        return ({"code": dict(self.code)} if self.code else {}) | {
             "weights": self.model.weights,
             "tokenizer": self.tokenizer.tokenizer,
-            "model_args": recorded_arguments(self.model_args),
-            "corpus": self.corpus.identity() if self.corpus else self.trained_on,
-            "validation": self.validation.identity() if self.validation else None,
-            "chunk_length": self.chunk_length,
-            "shards": self.shards,
-            "eos_between": self.eos_between,
-            "max_chunks": self.max_chunks,
-            "dtype": self.dtype,
+            "corpus": training.identity() if training else self.trained_on,
+            "validation": validation.identity() if validation else None,
             "layers": [LAYER],
+            **self.spec.identity,
         }
 
     def check_code(self) -> None:
         """Raise CollapseError if code that is trusted changed after it was hashed: call this once it is loaded."""
-        if self.code and code_of(self.model, self.tokenizer, self.model_args) != self.code:
+        if self.code and code_of(self.model, self.tokenizer, self.spec.model_args) != self.code:
             raise CollapseError(f"{self.model.name}: its code changed while it was loaded; run the same command again")
 
     @property
     def names(self) -> dict[str, str | None]:
         """What the model and the texts are called, which is no part of the identity."""
-        corpus, validation = (text.name if text else None for text in (self.corpus, self.validation))
-        return {"model": self.model.name, "corpus": corpus, "validation": validation}
+        return {"model": self.model.name, **self.texts.names}
 
     @property
     def cached(self) -> Path:
@@ -94,27 +71,8 @@ class Plan:
         return home() / "stores" / sha256_of(self.identity)[:40]
 
 
-def plan_collection(
-    model: str,
-    *,
-    there: Mapping[str, Any] | None = None,
-    text: str | Sequence[str] | None = None,
-    validation_text: str | Sequence[str] | None = None,
-    split: str | None = None,
-    validation_split: str | None = None,
-    text_column: str = "text",
-    tokenizer: str | None = None,
-    revision: str | None = None,
-    chunk_length: int | None = None,
-    shards: int = 2,
-    eos_between: bool = False,
-    max_chunks: int | None = None,
-    dtype: str = "float32",
-    model_args: Mapping[str, Any] | None = None,
-    fast_attention: bool = True,
-    trust_remote_code: bool = False,
-) -> Plan:
-    """Find out what is to be collected; arguments as of :func:`collapse.collect`.
+def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any] | None = None) -> Plan:
+    """Find out what is to be collected.
 
     ``there`` is the identity of a store to go on with: it stands in for a text or a length that is not given.
 
@@ -122,51 +80,29 @@ def plan_collection(
         UsageError: No corpus is given and the model's card names none, or an option makes no sense.
         CollapseError: The model, tokenizer or a text cannot be found or read.
     """
-    for name, value, least in (
-        ("--chunk-length", chunk_length, 2),
-        ("--max-chunks", max_chunks, 1),
-        ("--shards", shards, 1),
-    ):
-        if value is not None and value < least:
-            raise UsageError(f"{name} {value} makes no sense: give at least {least}")
-    check_model_args(model_args or {})
-    reference = find_model(model, revision=revision, model_args=model_args)
+    check_model_args(spec.model_args or {})
+    reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
     there = there or {}
-    trained_on = there.get("corpus") if text is None else None
-    corpus = None if trained_on else find_corpus(text or _text_of_card(reference), split=split, text_column=text_column)
-    validation, optional = None, False
-    if validation_text is not None:
-        validation = find_corpus(validation_text, split=validation_split, text_column=text_column, validation=True)
-    elif corpus is not None and corpus.source == "hub":
-        same = text or _text_of_card(reference)
-        validation = find_corpus(same, split=validation_split, text_column=text_column, validation=True)
-        optional = True
-    elif corpus is not None and validation_split is not None:
-        raise UsageError(
-            f"--validation-split {validation_split} does not apply: there is no validation text; "
-            "name a data set with --validation-text, or leave it out"
-        )
-    elif trained_on and there.get("validation"):
-        validation = _known_corpus(there["validation"])
-    tokenizing = find_tokenizer(tokenizer) if tokenizer else reference
-    chunk_length = chunk_length or there.get("chunk_length") or default_chunk_length(reference, model_args)
-    check_chunk_length(reference, chunk_length, model_args)
+    trained_on = there.get("corpus") if spec.text is None else None
+    texts = _validation_alone(spec, there) if trained_on else find_texts(spec, lambda: _text_of_card(reference))
+    tokenizing = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
+    chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference, spec.model_args)
+    check_chunk_length(reference, chunk_length, spec.model_args)
     return Plan(
+        spec=replace(spec, chunk_length=chunk_length, max_chunks=spec.max_chunks or there.get("max_chunks")),
         model=reference,
         tokenizer=tokenizing,
-        corpus=corpus,
-        validation=validation,
-        chunk_length=chunk_length,
-        shards=shards,
-        eos_between=eos_between,
-        max_chunks=max_chunks or there.get("max_chunks"),
-        dtype=dtype,
-        model_args=model_args or {},
-        fast_attention=fast_attention,
+        texts=texts,
         trained_on=trained_on,
-        optional_validation=optional,
-        code=code_of(reference, tokenizing, model_args) if trust_remote_code else {},
+        code=code_of(reference, tokenizing, spec.model_args) if spec.trust_remote_code else {},
     )
+
+
+def _validation_alone(spec: CollectionSpec, there: Mapping[str, Any]) -> Texts:
+    """The texts of a store that is trained and only wants its validation."""
+    if spec.validation_text:
+        return Texts(None, find_validation(spec, spec.validation_text))
+    return Texts(None, _known_corpus(there["validation"]) if there.get("validation") else None)
 
 
 def _text_of_card(reference: ModelReference) -> str:
@@ -178,11 +114,6 @@ def _text_of_card(reference: ModelReference) -> str:
         )
     log.info("corpus: %s, named by the card of %s", named[0], reference.name)
     return named[0]
-
-
-def recorded_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
-    """Return model arguments as the identity records them."""
-    return {name: shown_argument(name, value) for name, value in model_args.items()}
 
 
 def _known_corpus(identity: Mapping[str, Any]) -> Corpus:

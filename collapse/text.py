@@ -19,6 +19,7 @@ from typing import Any
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.files import ANOTHER_CACHE, ANOTHER_HOME, expanded, raise_if_full, stamp
 from collapse.hub import is_repo_id, resolve_commit, split_revision
+from collapse.spec import TextNames, text_names
 from collapse.textfiles import BUILDERS, could_be_json, find_files, hash_again, hash_checked, show_names, suffix
 
 
@@ -56,7 +57,7 @@ class Corpus:
 
 
 def find_corpus(
-    text: str | Sequence[str], *, split: str | None = None, text_column: str = "text", validation: bool = False
+    text: TextNames, *, split: str | None = None, text_column: str = "text", validation: bool = False
 ) -> Corpus:
     """What a ``--text`` stands for: files, globs, or a data set on the Hub (``owner/name``, ``owner/name@revision``).
 
@@ -71,7 +72,7 @@ def find_corpus(
             data set.
         CollapseError: A file is empty or not UTF-8, or the Hub cannot be reached and nothing is cached.
     """
-    given = [text] if isinstance(text, str) else list(text)
+    given = text_names(text)
     if len(given) == 1 and not _looks_local(given[0]):
         repo, revision = split_revision(given[0])
         try:

@@ -15,6 +15,7 @@ from collapse.finding import Wanted, _report_others, find_store, find_store_at, 
 from collapse.manifest import MANIFEST, render, sealed
 from collapse.remote import Remote, reach
 from collapse.sameness import Comparison
+from collapse.spec import CollectionSpec
 from collapse.store import Store
 
 GOLDEN = Path(__file__).parent / "golden" / "store-v1"
@@ -68,8 +69,16 @@ def stored(identity, change=None, folder="collapse/s") -> dict[str, bytes]:
     return {f"{folder}/{name}": data for name, data in files.items()}
 
 
+def spec(options: dict[str, object]) -> CollectionSpec:
+    return CollectionSpec(**options)
+
+
+def without(options: dict[str, object], name: str) -> dict[str, object]:
+    return {key: value for key, value in options.items() if key != name}
+
+
 def asked(options, model="owner/m") -> dict[str, object]:
-    return Wanted(model, options).plan.identity
+    return Wanted(model, spec(options)).plan.identity
 
 
 def test_what_a_user_leaves_open(publish, options):
@@ -80,26 +89,26 @@ def test_what_a_user_leaves_open(publish, options):
         ({"text": options["text"]}, "validation chunk_length max_chunks", True),
         ({"chunk_length": 32}, "corpus validation max_chunks", False),
         ({"chunk_length": 32, "max_chunks": 3, "validation_text": options["validation_text"]}, "corpus", False),
-        ({"text": None, "no option": 1}, "corpus validation chunk_length max_chunks", False),
+        ({"text": None}, "corpus validation chunk_length max_chunks", False),
     ):
-        wanted = Wanted("owner/m", given)
+        wanted = Wanted("owner/m", spec(given))
         assert wanted.open == set(left_open.split())
         assert wanted.is_planned == planned
-    assert Wanted("owner/m", {}).plan.chunk_length == 2
-    assert Wanted("owner/m", {"validation_split": "test"}).open == {"corpus", "chunk_length", "max_chunks"}
+    assert Wanted("owner/m", spec({})).plan.spec.chunk_length == 2
+    assert Wanted("owner/m", spec({"validation_split": "test"})).open == {"corpus", "chunk_length", "max_chunks"}
     for more in ({"split": "test"}, {"text_column": "story"}):  # which is of a text that is not named
         with pytest.raises(UsageError, match="no corpus"):
-            Wanted("owner/m", more)
+            Wanted("owner/m", spec(more))
     with pytest.raises(CollapseError, match="other/m"):
-        Wanted("other/m", options)
+        Wanted("other/m", spec(options))
 
 
 def test_a_length_that_no_model_tells_is_what_the_store_has(publish, options):
     publish(MODEL | {"config.json": b"{}"})
-    wanted = Wanted("owner/m", {key: value for key, value in options.items() if key != "chunk_length"})
+    wanted = Wanted("owner/m", spec(without(options, "chunk_length")))
     assert not wanted.is_planned
     assert wanted.open == {"chunk_length"}
-    assert wanted.plan.corpus is not None
+    assert wanted.plan.texts.training is not None
 
 
 DIFFERENT = {
@@ -124,14 +133,14 @@ def test_a_store_of_anything_else_is_not_used(publish, options, caplog, field):
     caplog.set_level("INFO", logger="collapse")
     identity = asked(options)
     publish(MODEL | stored(identity))
-    assert find_store("owner/m", options).origin == f"owner/m/collapse/s@{A}"
-    assert find_store_at("owner/m", "owner/m", options).origin == f"owner/m/collapse/s@{A}"
+    assert find_store("owner/m", spec(options)).origin == f"owner/m/collapse/s@{A}"
+    assert find_store_at("owner/m", "owner/m", spec(options)).origin == f"owner/m/collapse/s@{A}"
     assert "is not what was asked for" not in caplog.text
     publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
-    assert find_store("owner/m", options) is None
+    assert find_store("owner/m", spec(options)) is None
     assert "is not what was asked for, it differs in " in caplog.text
     with pytest.raises(UsageError, match=f"owner/m has no store of owner/m as it was asked for .*differs in {field}"):
-        find_store_at("owner/m", "owner/m", options)
+        find_store_at("owner/m", "owner/m", spec(options))
 
 
 @pytest.mark.parametrize("field", ["corpus", "validation", "chunk_length", "max_chunks"])
@@ -139,13 +148,13 @@ def test_what_is_left_open_may_be_anything_unless_it_is_compared_exactly(publish
     identity = asked(options)
     publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
     option = {"corpus": "text", "validation": "validation_text"}.get(field, field)
-    given = {key: value for key, value in options.items() if key != option}
-    found = find_store("owner/m", given)
+    given = without(options, option)
+    found = find_store("owner/m", spec(given))
     assert found is not None
-    wanted, comparison = Wanted("owner/m", given), Comparison(reach("owner/m"), identity)
+    wanted, comparison = Wanted("owner/m", spec(given)), Comparison(reach("owner/m"), identity)
     assert wanted.differences(store=found, comparison=comparison) == []
     assert wanted.differences(found, comparison, exactly=True) != []
-    assert Wanted("owner/m", options).differences(found, comparison) != []
+    assert Wanted("owner/m", spec(options)).differences(found, comparison) != []
 
 
 def set_done(phase, done):
@@ -167,12 +176,12 @@ def test_only_a_whole_store_is_used(publish, options):
     ):
         files = stored(identity, change)
         store = Store(json.loads(files[f"collapse/s/{MANIFEST}"]), None)
-        assert Wanted("owner/m", options).differences(store, comparison) == [said]
+        assert Wanted("owner/m", spec(options)).differences(store, comparison) == [said]
     trained = {**options, "validation_text": None}
     files = stored(asked(trained), no_validation)
     store = Store(json.loads(files[f"collapse/s/{MANIFEST}"]), None)
-    assert Wanted("owner/m", trained).differences(store, comparison) == []
-    (said,) = Wanted("owner/m", options).differences(store, comparison)
+    assert Wanted("owner/m", spec(trained)).differences(store, comparison) == []
+    (said,) = Wanted("owner/m", spec(options)).differences(store, comparison)
     assert said.startswith("validation: ")
 
 
@@ -189,10 +198,10 @@ def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_pa
         (identity | {"validation": DIFFERENT["validation"]}, None, True),
     ):
         store = Store(json.loads(stored(held, change)[f"collapse/s/{MANIFEST}"]), None)
-        assert bool(Wanted("owner/m", given).differences(store, comparison)) == expected
+        assert bool(Wanted("owner/m", spec(given)).differences(store, comparison)) == expected
     named = {**given, "validation_text": "owner/data"}
     store = Store(json.loads(stored(identity, no_validation)[f"collapse/s/{MANIFEST}"]), None)
-    assert len(Wanted("owner/m", named).differences(store, comparison)) == 1
+    assert len(Wanted("owner/m", spec(named)).differences(store, comparison)) == 1
 
 
 def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog):
@@ -203,24 +212,24 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     for name, length, share in stores:
         there |= stored(identity | {"chunk_length": length, "max_chunks": share}, folder=f"collapse/{name}")
     publish(there)
-    found = find_store("owner/m", texts)
+    found = find_store("owner/m", spec(texts))
     assert found.origin == f"owner/m/collapse/c@{A}"
     assert "measuring the published store owner/m/collapse/c@" in caplog.text
     assert "32 tokens a chunk, the whole text (--recollect collects)" in caplog.text
     assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
-    only = find_store_at("owner/m/collapse/a", "owner/m", texts)
+    only = find_store_at("owner/m/collapse/a", "owner/m", spec(texts))
     assert only.origin == f"owner/m/collapse/a@{A}"
     assert "64 tokens a chunk, 5 chunks (--recollect" in caplog.text
-    assert find_store_at("owner/m/a", "owner/m", texts).origin == only.origin
-    assert find_store("owner/m", {}).named == {"model": "owner/m"}  # the store's own texts keep their names
+    assert find_store_at("owner/m/a", "owner/m", spec(texts)).origin == only.origin
+    assert find_store("owner/m", spec({})).named == {"model": "owner/m"}  # the store's own texts keep their names
 
 
 def test_a_store_of_which_nobody_can_tell_is_not_used(publish, options, caplog):
     publish(MODEL | stored(asked(options) | {"weights": f"commit:{B}"}))
-    assert find_store("owner/m", options) is None
+    assert find_store("owner/m", spec(options)) is None
     assert "is not used: without the Hub it is not known which files owner/m@bbbb" in caplog.text
     with pytest.raises(CollapseError, match="without the Hub it is not known"):
-        find_store_at("owner/m", "owner/m", options)
+        find_store_at("owner/m", "owner/m", spec(options))
 
 
 def test_a_damaged_store_costs_only_itself(publish, options, caplog):
@@ -228,29 +237,29 @@ def test_a_damaged_store_costs_only_itself(publish, options, caplog):
     damaged = stored(identity, folder="collapse/a")
     damaged[f"collapse/a/{MANIFEST}"] = b"{}"
     publish(MODEL | damaged | stored(identity))
-    assert find_store("owner/m", options).origin == f"owner/m/collapse/s@{A}"
+    assert find_store("owner/m", spec(options)).origin == f"owner/m/collapse/s@{A}"
     assert "it is not used" in caplog.text
 
 
 def test_folders_and_names_of_nothing_have_no_published_store(publish, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert find_store("owner/m", options) is None
-    assert find_store("m", options) is None
-    assert find_store("other/m", options) is None
+    assert find_store("owner/m", spec(options)) is None
+    assert find_store("m", spec(options)) is None
+    assert find_store("other/m", spec(options)) is None
     publish(MODEL | stored(asked(options)))
-    assert find_store("owner/m", options) is not None
-    assert find_store("owner/m", {**options, "revision": A}) is not None
-    assert find_store("owner/m", {**options, "revision": "v1"}) is None
+    assert find_store("owner/m", spec(options)) is not None
+    assert find_store("owner/m", spec({**options, "revision": A})) is not None
+    assert find_store("owner/m", spec({**options, "revision": "v1"})) is None
     for name, data in MODEL.items():
         (tmp_path / "owner" / "m").mkdir(parents=True, exist_ok=True)
         (tmp_path / "owner" / "m" / name).write_bytes(data)
-    assert find_store("owner/m", options) is None
+    assert find_store("owner/m", spec(options)) is None
     publish({"README.md": b""}, "other/empty")
-    assert find_store_at("other/empty", "owner/m", options) is None
+    assert find_store_at("other/empty", "owner/m", spec(options)) is None
 
 
 def test_what_is_cached_comes_first(publish, options, own_home, caplog):
-    wanted = Wanted("owner/m", options)
+    wanted = Wanted("owner/m", spec(options))
     publish(MODEL | stored(wanted.plan.identity))
     earlier = own_home / "stores" / "earlier"
     publish(MODEL, commit=B)  # the same files, at another commit
@@ -262,21 +271,21 @@ def test_what_is_cached_comes_first(publish, options, own_home, caplog):
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             Path(name).write_bytes(data)
 
-    asked_for = Wanted("owner/m", options).plan
+    asked_for = Wanted("owner/m", spec(options)).plan
     keep({**asked_for.identity, **held}, earlier)
-    found = find_store("owner/m", options)
+    found = find_store("owner/m", spec(options))
     assert found.path == earlier
     assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
     assert "in the cache, of the same files at an earlier commit" in caplog.text
     keep({**asked_for.identity, **held, "dtype": "bfloat16"}, earlier)
-    assert find_store("owner/m", options) is None
+    assert find_store("owner/m", spec(options)) is None
     keep({**asked_for.identity, **held, "max_chunks": 5}, earlier)  # a cached store is compared exactly
-    assert find_store("owner/m", {key: value for key, value in options.items() if key != "max_chunks"}) is None
+    assert find_store("owner/m", spec(without(options, "max_chunks"))) is None
     publish(MODEL | {"model.safetensors": b"others"}, commit="c" * 40)
     keep({**asked_for.identity, **held}, earlier)
-    assert find_store("owner/m", options) is None
-    keep(Wanted("owner/m", options).plan.identity, Wanted("owner/m", options).plan.cached)
-    assert find_store("owner/m", options) is None  # collecting opens it
+    assert find_store("owner/m", spec(options)) is None
+    keep(Wanted("owner/m", spec(options)).plan.identity, Wanted("owner/m", spec(options)).plan.cached)
+    assert find_store("owner/m", spec(options)) is None  # collecting opens it
 
 
 def test_other_peoples_stores_are_told_and_never_fetched(publish, monkeypatch, caplog):

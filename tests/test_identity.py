@@ -14,6 +14,7 @@ from collapse.limits import default_chunk_length
 from collapse.models import load_model
 from collapse.planning import Plan, plan_collection
 from collapse.references import find_model
+from collapse.spec import CollectionSpec
 
 CODE = """
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
@@ -41,7 +42,7 @@ def rewrite(folder: Path, add: float) -> None:
 
 
 def plan(tiny, model: object, **options) -> Plan:
-    return plan_collection(str(model), **{**tiny.options(), **options})
+    return plan_collection(str(model), CollectionSpec(**{**tiny.options(), **options}))
 
 
 @pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "pickle"])
@@ -54,7 +55,7 @@ def test_a_subfolder_is_hashed_and_read(tiny, nested, tmp_path, caplog, pickled)
     there, direct = plan(tiny, nested, model_args=given), plan(tiny, deep)
     assert there.identity == direct.identity | {"model_args": given}
     assert default_chunk_length(there.model, given) == 64
-    loaded, expected = load_model(there.model, model_args=given), load_model(direct.model)
+    loaded, expected = load_model(there.model, CollectionSpec(model_args=given)), load_model(direct.model)
     assert torch.equal(loaded.weight, expected.weight)
     assert ("only a pickled checkpoint (pytorch_model.bin)" in caplog.text) == pickled
     if not pickled:

@@ -14,6 +14,7 @@ import collapse
 from collapse.errors import UsageError
 from collapse.models import load_model, load_tokenizer
 from collapse.references import find_model
+from collapse.spec import CollectionSpec
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def rewrite(folder: Path, change) -> None:
 
 def refused(folder: Path, match: str, **options) -> str:
     with pytest.raises(collapse.CollapseError, match=match) as error:
-        load_model(find_model(str(folder), model_args=options.get("model_args")), **options)
+        load_model(find_model(str(folder), model_args=options.get("model_args")), CollectionSpec(**options))
     assert "\n" not in str(error.value)
     return str(error.value)
 
@@ -110,7 +111,7 @@ def test_gguf_without_a_layer_is_refused(tmp_path):
         writer.write_tensors_to_file()
         writer.close()
     named = {"gguf_file": "x.gguf"}
-    assert load_model(find_model(str(tmp_path / "whole"), model_args=named), model_args=named).dim == 32
+    assert load_model(find_model(str(tmp_path / "whole"), model_args=named), CollectionSpec(model_args=named)).dim == 32
     refused(tmp_path / "lacking", r"9 weights .* missing from its checkpoint \(model\.layers\.1\.", model_args=named)
     refused(
         tmp_path / "absurd", r"header of x\.gguf has block_count = 10,000,000, and the file holds 12", model_args=named

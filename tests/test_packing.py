@@ -9,6 +9,7 @@ import pytest
 from collapse.errors import CollapseError
 from collapse.files import sha256_of
 from collapse.packing import Chunks, group, pack, tokens_hash
+from collapse.spec import CollectionSpec
 from collapse.text import Corpus, find_corpus
 
 
@@ -37,8 +38,9 @@ def lines(tmp_path_factory) -> tuple[Corpus, list[str]]:
 
 
 def packed(corpus, cache, tokenizer=None, **options):
-    options = {"chunk_length": 7, "tokenizer_hash": "letters", **options}
-    return pack(corpus=corpus, tokenizer=tokenizer or Letters(), cache=cache, **options)
+    how = {name: options.pop(name) for name in ("tokenizer_hash", "progress") if name in options}
+    spec = CollectionSpec(**{"chunk_length": 7, **options})
+    return pack(corpus, tokenizer or Letters(), spec, cache=cache, **{"tokenizer_hash": "letters", **how})
 
 
 def expected(texts, shards, length, eos=False):

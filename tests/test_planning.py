@@ -7,14 +7,13 @@ import pytest
 from collapse.errors import CollapseError, UsageError
 from collapse.files import sha256_of
 from collapse.planning import (
-    Plan,
     first_batch,
     largest_batch,
     part_of,
     plan_collection,
-    recorded_arguments,
     slice_length,
 )
+from collapse.spec import CollectionSpec
 
 COMMIT = "a" * 40
 
@@ -45,9 +44,9 @@ def offline(tmp_path, monkeypatch):
         file.write_text(commit)
 
 
-def plan(model, **options):
+def plan(model, there=None, **options):
     given = {"text": str(model.parent / "text.jsonl"), "validation_text": str(model.parent / "validation.jsonl")}
-    return plan_collection(model=str(model), **{**given, "chunk_length": 32, **options})
+    return plan_collection(str(model), CollectionSpec(**{**given, "chunk_length": 32, **options}), there=there)
 
 
 def test_the_identity_says_everything(model):
@@ -57,8 +56,8 @@ def test_the_identity_says_everything(model):
         "weights": made.model.weights,
         "tokenizer": made.model.tokenizer,
         "model_args": {},
-        "corpus": made.corpus.identity(),
-        "validation": made.validation.identity(),
+        "corpus": made.texts.training.identity(),
+        "validation": made.texts.validation.identity(),
         "chunk_length": 32,
         "shards": 2,
         "eos_between": False,
@@ -67,11 +66,11 @@ def test_the_identity_says_everything(model):
         "layers": ["top"],
     }
     assert made.names == {"model": "small", "corpus": "text.jsonl", "validation": "validation.jsonl"}
-    assert not made.optional_validation
+    assert not made.texts.optional
     without = plan(model, validation_text=None)
     assert without.identity == identity | {"validation": None}
     assert without.names["validation"] is None
-    assert not without.optional_validation
+    assert not without.texts.optional
 
 
 def test_a_cache_key_is_of_the_whole_identity(model, own_home):
@@ -140,11 +139,11 @@ def test_numbers_that_make_no_sense_are_refused(model, option, least):
 
 
 def test_lengths_are_those_of_the_option_the_store_or_the_model(model):
-    assert plan(model, chunk_length=None).chunk_length == 64
-    assert plan(model, chunk_length=None, there={"chunk_length": 16}).chunk_length == 16
-    assert plan(model, chunk_length=8, there={"chunk_length": 16}).chunk_length == 8
-    assert plan(model, there={"max_chunks": 5}).max_chunks == 5
-    assert plan(model, max_chunks=3, there={"max_chunks": 5}).max_chunks == 3
+    assert plan(model, chunk_length=None).spec.chunk_length == 64
+    assert plan(model, chunk_length=None, there={"chunk_length": 16}).spec.chunk_length == 16
+    assert plan(model, chunk_length=8, there={"chunk_length": 16}).spec.chunk_length == 8
+    assert plan(model, there={"max_chunks": 5}).spec.max_chunks == 5
+    assert plan(model, max_chunks=3, there={"max_chunks": 5}).spec.max_chunks == 3
     with pytest.raises(UsageError, match="--chunk-length 65 is longer"):
         plan(model, chunk_length=65)
 
@@ -155,8 +154,8 @@ def test_arguments_that_are_not_taken_are_refused(model):
 
 
 def test_arguments_are_recorded_without_secrets():
-    assert recorded_arguments({"variant": "fp16"}) == {"variant": "fp16"}
-    assert "hunter2" not in str(recorded_arguments({"token": "hunter2"}))
+    assert CollectionSpec(model_args={"variant": "fp16"}).identity["model_args"] == {"variant": "fp16"}
+    assert "hunter2" not in str(CollectionSpec(model_args={"token": "hunter2"}).identity)
 
 
 def test_without_a_text_the_card_names_it(model, offline, caplog):
@@ -168,9 +167,9 @@ def test_without_a_text_the_card_names_it(model, offline, caplog):
     assert made.identity["corpus"] == {"name": "owner/data", "revision": COMMIT, "split": "train", "column": "text"}
     assert made.names == {"model": "small", "corpus": "owner/data", "validation": "validation.jsonl"}
     assert "corpus: owner/data, named by the card of small" in caplog.text
-    assert not made.optional_validation
+    assert not made.texts.optional
     own = plan(model, text=None, validation_text=None, validation_split="test")
-    assert own.optional_validation
+    assert own.texts.optional
     assert own.identity["validation"] == made.identity["corpus"] | {"split": "test"}
     assert plan(model).identity["corpus"] != made.identity["corpus"]  # a text that is given comes first
 
@@ -179,16 +178,16 @@ def test_a_data_set_is_validated_on_its_own_split(model, offline):
     made = plan(model, text="owner/data@v1", validation_text=None, split="most", text_column="story")
     assert made.identity["corpus"] == {"name": "owner/data", "revision": "b" * 40, "split": "most", "column": "story"}
     assert made.identity["validation"] == made.identity["corpus"] | {"split": "validation"}
-    assert made.optional_validation
+    assert made.texts.optional
     other = plan(model, text="owner/data", validation_text="owner/data@v1")
     assert other.identity["validation"]["revision"] == "b" * 40
-    assert not other.optional_validation
+    assert not other.texts.optional
 
 
 def test_a_store_to_go_on_with_stands_in_for_texts(model, offline):
     there = plan(model).identity
     validated = plan(model, text=None, there=there)
-    assert validated.corpus is None
+    assert validated.texts.training is None
     assert validated.identity == there
     assert validated.names["corpus"] is None
     with pytest.raises(UsageError, match=f"local file: name it again .*begins {there['validation']['sha256'][:12]}\\)"):
@@ -199,27 +198,15 @@ def test_a_store_to_go_on_with_stands_in_for_texts(model, offline):
     assert plan(model, text=None, validation_text=None, there=hub).identity == hub
     again = plan(model, there=hub)  # a text that is given is the one that is meant, and so is its validation
     assert again.identity == there
-    assert plan(model, validation_text=None, there=hub).validation is None
+    assert plan(model, validation_text=None, there=hub).texts.validation is None
 
 
 def test_a_plan_cannot_be_changed(model):
     made = plan(model)
     with pytest.raises(AttributeError):
-        made.dtype = "float64"
-    fields = (
-        "model",
-        "tokenizer",
-        "corpus",
-        "validation",
-        "chunk_length",
-        "shards",
-        "eos_between",
-        "max_chunks",
-        "dtype",
-    )
-    assert (
-        Plan(**{name: getattr(made, name) for name in fields}) == made
-    )  # the defaults of the others are the plain case
+        made.spec = CollectionSpec()
+    with pytest.raises(AttributeError):
+        made.spec.dtype = "float64"
 
 
 def test_parts_are_runs_without_gaps():

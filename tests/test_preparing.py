@@ -11,6 +11,7 @@ from collapse.errors import PluginError
 from collapse.models import load_model
 from collapse.plugin_manager import add_plugins, plugins
 from collapse.references import find_model
+from collapse.spec import CollectionSpec
 
 CHANGES = {
     "final norm": ("model.model.norm = torch.nn.Identity()", "embeddings move by up to"),
@@ -67,7 +68,7 @@ def test_a_plugin_that_changes_a_model_is_refused(windowed, plugin, kind, return
         load_model(find_model(str(windowed)))
     assert said in str(error.value)
     assert str(error.value).endswith("go on without it: --no-fast-attention")
-    assert load_model(find_model(str(windowed)), fast_attention=False).attention == "sdpa"
+    assert load_model(find_model(str(windowed)), CollectionSpec(fast_attention=False)).attention == "sdpa"
 
 
 def test_a_plugin_that_rounds_otherwise_is_used(windowed, plugin):
@@ -88,4 +89,4 @@ def test_the_zoos_attention_is_equal_enough(tiny, tmp_path, dtype, shape):
     known = json.loads((tiny.model / "config.json").read_text())
     known.pop("attention_layers", None)
     GPTNeoForCausalLM(GPTNeoConfig(**known | more)).save_pretrained(tmp_path / "m")
-    assert load_model(find_model(str(tmp_path / "m")), dtype=dtype).attention == "fast_gpt_neo"
+    assert load_model(find_model(str(tmp_path / "m")), CollectionSpec(dtype=dtype)).attention == "fast_gpt_neo"

@@ -60,7 +60,7 @@ def test_options_that_a_store_does_not_follow(told, tiny, stored, tmp_path):
         (("--eos-between",), "holds no end-of-text tokens between texts: --eos-between does not apply"),
         (("--model-arg", "gguf_file=x.gguf"), "holds no model arguments: --model-arg gguf_file does not apply"),
         (("--revision", "main"), "--revision main does not apply"),
-        (("--no-covariance",), "holds the covariance"),
+        (("--without", "covariance"), "holds the statistic covariance: --without covariance does not apply"),
         (("--no-fast-attention",), "--no-fast-attention does not apply"),
         (("--batch-size", 4), "no model is run: --batch-size 4 does not apply"),
         (("--recollect",), "--recollect does not apply"),
@@ -115,7 +115,7 @@ def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_
     assert "no model is run" in told(2, "measure", features, "--batch-size", 4)
     assert "holds dtype float32" in told(2, "measure", features, "--dtype", "float16")
     assert not (tmp_path / "s").exists()
-    told(0, "measure", features, "--metrics", "nc3", "--dtype", "float32", "--no-covariance")
+    told(0, "measure", features, "--metrics", "nc3", "--dtype", "float32", "--without", "covariance")
 
 
 def test_options_of_collect_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_path):
@@ -146,7 +146,7 @@ def test_collect_on_a_finished_store_compares_every_option(told, tiny, stored):
     words = ["collect", tiny.model, "--store", stored, "--validation-text", tiny.validation, "--max-chunks", 24]
     told(0, *words)
     assert "--split test does not apply" in told(2, *words, "--split", "test")
-    assert "holds the covariance" in told(2, *words, "--no-covariance")
+    assert "holds the statistic covariance" in told(2, *words, "--without", "covariance")
     assert "shards: 2 and 3" in told(1, *words, "--shards", 3)
 
 

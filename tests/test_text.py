@@ -10,6 +10,7 @@ import pytest
 
 from collapse.errors import CollapseError, UsageError
 from collapse.packing import group, maps, pack
+from collapse.spec import CollectionSpec
 from collapse.text import Corpus, find_corpus, unknown_split
 from collapse_zoo.stories import stories
 
@@ -20,7 +21,8 @@ def words(texts, verbose=True):
 
 
 def packed(path, tmp_path, **options):
-    return pack(find_corpus(str(path)), words, tokenizer_hash="words", cache=tmp_path / "cache", **options)
+    spec = CollectionSpec(**options)
+    return pack(find_corpus(str(path)), words, spec, tokenizer_hash="words", cache=tmp_path / "cache")
 
 
 def write(path, texts):
@@ -106,15 +108,8 @@ def test_eos_between_puts_the_end_token_after_each_text(tmp_path):
             return {"input_ids": [[1, 2] for _ in texts]}
 
     path = write(tmp_path / "a.jsonl", ["x"] * 4)
-    made = pack(
-        find_corpus(str(path)),
-        Tokenizer(),
-        chunk_length=3,
-        tokenizer_hash="t",
-        cache=tmp_path,
-        shards=1,
-        eos_between=True,
-    )
+    spec = CollectionSpec(chunk_length=3, shards=1, eos_between=True)
+    made = pack(find_corpus(str(path)), Tokenizer(), spec, tokenizer_hash="t", cache=tmp_path)
     assert made.tokens.tolist() == [[1, 2, 7]] * 4
     with pytest.raises(UsageError, match="end-of-text token"):
         packed(path, tmp_path, chunk_length=3, eos_between=True)
@@ -162,7 +157,7 @@ def test_wrong_texts_are_refused_with_advice(tmp_path):
         packed(tmp_path / "bad.jsonl", tmp_path, chunk_length=2)
     corpus = find_corpus(str(tmp_path / "train.jsonl"), text_column="txt")
     with pytest.raises(UsageError, match=r"no column 'txt'; did you mean text\?"):
-        pack(corpus, words, chunk_length=2, tokenizer_hash="w", cache=tmp_path)
+        pack(corpus, words, CollectionSpec(chunk_length=2), tokenizer_hash="w", cache=tmp_path)
 
 
 def test_an_unknown_split_is_answered_with_near_ones(tmp_path):
@@ -188,8 +183,8 @@ def test_real_text_and_tokenizer(shared, tmp_path):
 
     tokenizer = AutoTokenizer.from_pretrained(shared / "data" / "gpt2-tokenizer")
     corpus = find_corpus(str(shared / "data" / "tinystories" / "train.jsonl"))
-    made = pack(corpus, tokenizer, chunk_length=1, tokenizer_hash="gpt2", cache=tmp_path)
-    assert len(made) == 374_577
+    made = pack(corpus, tokenizer, CollectionSpec(chunk_length=2), tokenizer_hash="gpt2", cache=tmp_path)
+    assert len(made) == 187_288
     assert len(np.unique(made.tokens)) == 5_896
 
 
@@ -215,7 +210,7 @@ def test_tinystories_gives_the_papers_counts(tmp_path_factory, monkeypatch):
         made = pack(
             find_corpus("roneneldan/TinyStories", split=split),
             tokenizer,
-            chunk_length=2048,
+            CollectionSpec(chunk_length=2048),
             tokenizer_hash="gpt-neo",
             cache=cache,
         )

@@ -14,17 +14,23 @@ import pytest
 import collapse
 from collapse.errors import CollapseError, UsageError
 from collapse.packing import pack
+from collapse.spec import CollectionSpec
 from collapse.text import find_corpus
 
 
 def tokens(text, cache, words=None, **options):
-    """Chunks of one token a character, in a cache; ``words`` may do something as it tokenizes."""
+    """The characters of a text, packed in a cache; ``words`` may do something as it tokenizes."""
 
     def characters(texts, verbose=True):
         return {"input_ids": [list(map(ord, text)) for text in texts]}
 
     found = find_corpus(text, **options) if isinstance(text, str) else text
-    return pack(found, words or characters, chunk_length=1, tokenizer_hash="characters", cache=cache).tokens
+
+    def twice(texts, verbose=True):  # a chunk of two tokens is the shortest
+        rows = (words or characters)(texts, verbose)["input_ids"]
+        return {"input_ids": [[token for token in row for _ in range(2)] for row in rows]}
+
+    return pack(found, twice, CollectionSpec(chunk_length=2), tokenizer_hash="characters", cache=cache).tokens[:, :1]
 
 
 def content(text, cache, **options):
@@ -193,7 +199,8 @@ def test_one_tokenizer_loaded_with_other_options_packs_anew(tiny, tmp_path):
     corpus, made = find_corpus(write(tmp_path / "a.jsonl", "one <|end|> two", "<|end|>")), []
     for options in ({}, {"split_special_tokens": True}, {}):
         tokenizer = AutoTokenizer.from_pretrained(tiny.model, **options)
-        made.append(tokens(corpus, tmp_path / "cache", tokenizer).tolist())
+        spec, cache = CollectionSpec(chunk_length=2, shards=1), tmp_path / "cache"
+        made.append(pack(corpus, tokenizer, spec, tokenizer_hash="tiny", cache=cache).tokens.tolist())
     assert made[0] == made[2] != made[1]
 
 
@@ -212,11 +219,12 @@ PACK = """
 import sys, time
 from pathlib import Path
 from collapse.packing import pack
+from collapse.spec import CollectionSpec
 from collapse.text import find_corpus
 def slow(texts, verbose=True):
     print("tokenizing", flush=True)
     time.sleep(60)
-pack(find_corpus(sys.argv[1]), slow, chunk_length=1, tokenizer_hash="slow", cache=Path(sys.argv[2]))
+pack(find_corpus(sys.argv[1]), slow, CollectionSpec(chunk_length=2), tokenizer_hash="slow", cache=Path(sys.argv[2]))
 """
 
 

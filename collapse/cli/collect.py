@@ -4,16 +4,15 @@ from typing import Any
 
 import click
 
-from collapse.cli._options import collect_arguments, collecting_options, parse_part
+from collapse.cli._options import collecting_options, given_options
 from collapse.cli._terminal import complain, say
 
 
 @click.command()
 @click.argument("model")
 @click.option("--store", required=True, metavar="DIR", help="Folder of the store.")
-@click.option("--part", metavar="k/n", help="Only the k-th of n shares of the work, to be merged later.")
-@collecting_options
-def command(model: str, store: str, part: str | None, **options: Any) -> None:
+@collecting_options()
+def command(model: str, store: str, **options: Any) -> None:
     """Collect a model's embedding statistics into a store.
 
     Interrupted, the same command goes on where it stopped. On a store that is trained but not validated it runs the
@@ -30,9 +29,10 @@ def command(model: str, store: str, part: str | None, **options: Any) -> None:
 
     for problem in plugins().problems:
         complain(problem)
-    check_collect_options(model, store, options)
+    given = given_options(options)
+    check_collect_options(model, store, given)
     with progress() as report:
-        made = collect(model, store=store, part=parse_part(part), progress=report, **collect_arguments(options))
+        made = collect(model, store=store, progress=report, **given)
     if made.state == "part":
         say(f"{made} holds {made.covered()}; when all parts are there: collapse merge STORE… --store DIR")
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli._options import collect_arguments, collecting_options
+from collapse.cli._options import collecting_options, given_options
 from collapse.cli._terminal import complain, say_json, tell
 from collapse.errors import CollapseError, StoreError, UsageError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print rows as JSON.")
 @click.option("--output", metavar="FILE", help="Write rows to a .csv, .json or .parquet file too.")
 @click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
-@collecting_options
+@collecting_options(besides=("part",))
 def command(
     models: tuple[str, ...],
     store: str | None,
@@ -55,7 +55,6 @@ def command(
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # read when the client is first imported, which is below
-    from collapse.cli._held import given_options
     from collapse.cli._render import print_table, progress
     from collapse.comparing import mixed
     from collapse.measuring import measure
@@ -69,17 +68,18 @@ def command(
         complain(problem)
     names = [each.strip() for each in metrics.split(",") if each.strip()] if metrics else None
     plugins().select(names)  # an unknown name is told before hours of collecting
-    device = options["device"] if options["device"] != "auto" else None
-    pick_device(options["device"])
     given = given_options(options)
+    device = given.get("device", "auto")
+    pick_device(device)
+    how: dict[str, Any] = {"metrics": names, "min_count": min_count, "device": None if device == "auto" else device}
     _check_options(models, given, store)
     rows: list[Row] = []
     failed: list[Exception] = []
     with progress() as report:
         for model in models:
             try:
-                opened = _open(model, store, len(models), options, given, report)
-                rows.append(measure(opened, metrics=names, min_count=min_count, device=device, progress=report))
+                opened = _open(model, store, len(models), given, report)
+                rows.append(measure(opened, progress=report, **how))
             except Exception as error:  # a model must not cost the others, whatever is wrong with it
                 if len(models) == 1:
                     raise
@@ -168,9 +168,7 @@ def _folder_in(store: str, model: str) -> str:
     return str(Path(store) / (path.stem if is_features_file(model) else path.name))
 
 
-def _open(
-    model: str, store: str | None, models: int, options: dict[str, Any], given: dict[str, Any], report: Any
-) -> Any:
+def _open(model: str, store: str | None, models: int, given: dict[str, Any], report: Any) -> Any:
     """The store behind a name: itself, published, or collected from the model."""
     from pathlib import Path
 
@@ -181,31 +179,32 @@ def _open(
 
     if is_store(model) or (Path(model) / "partial" / "state.json").is_file():  # the latter is refused, with what to do
         return Store.load(model)
-    if not (expanded(model).exists() or options["recollect"]):
-        published = _published(model, store, options, given)
+    if not (expanded(model).exists() or given.get("recollect")):
+        published = _published(model, store, given)
         if published is not None:
             return published
     from collapse.collecting import collect
 
     folder = _folder_in(store, model) if store and models > 1 else store
-    check_collect_options(model, folder, options)
-    return collect(model, store=folder, progress=report, **collect_arguments(options))
+    check_collect_options(model, folder, given)
+    return collect(model, store=folder, progress=report, **given)
 
 
-def _published(model: str, store: str | None, options: dict[str, Any], given: dict[str, Any]) -> Any:
+def _published(model: str, store: str | None, given: dict[str, Any]) -> Any:
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
     from collapse.finding import find_store_at, open_named
     from collapse.held import check_store_options
     from collapse.hub import at_revision
+    from collapse.spec import CollectionSpec
 
-    named = open_named(at_revision(model, options["revision"]))
+    named = open_named(at_revision(model, given.get("revision")))
     if named is not None:
         # a revision is that of the repository here, and has been followed
         check_store_options(named, {name: value for name, value in given.items() if name != "revision"})
         return named
     if store is None or _is_local(store):
         return None
-    return find_store_at(store, model, collect_arguments(options))
+    return find_store_at(store, model, CollectionSpec(**given))
 
 
 def _is_local(store: str) -> bool:

@@ -1,8 +1,7 @@
 """What a model is trained on: a training and a validation text and a tokenizer, packed as collection packs them."""
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,9 @@ from collapse.models import load_tokenizer
 from collapse.packing import Chunks, pack
 from collapse.references import ModelReference, find_tokenizer
 from collapse.reporting import Report
-from collapse.text import Corpus, find_corpus
+from collapse.spec import CollectionSpec, accepts
+from collapse.text import Corpus
+from collapse.texts import Texts, find_texts
 from collapse_zoo.names import CORPUS
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
@@ -32,23 +33,29 @@ class Source:
     """Texts and a tokenizer, found.
 
     Attributes:
-        corpus, validation: The texts; validation is None where there is none.
+        texts: The training text, and a validation text if there is one.
         reference: Which tokenizer.
         tokenizer: The tokenizer itself.
         label: What stands before the size in a model's name: TinyStories.
-        shards, eos_between, max_chunks: How the text is cut, as :func:`collapse.collect` has them.
-        optional_validation: The validation split was not asked for by name: it may be absent.
+        spec: How the text is cut, as a collection would: shards, eos_between, max_chunks.
     """
 
-    corpus: Corpus
-    validation: Corpus | None
+    texts: Texts
     reference: ModelReference
     tokenizer: Any
     label: str
-    shards: int = 2
-    eos_between: bool = False
-    max_chunks: int | None = None
-    optional_validation: bool = False
+    spec: CollectionSpec
+
+    @property
+    def corpus(self) -> Corpus:
+        """The training text."""
+        assert self.texts.training is not None  # find_source found it
+        return self.texts.training
+
+    @property
+    def validation(self) -> Corpus | None:
+        """The validation text, or None."""
+        return self.texts.validation
 
     def identity(self) -> dict[str, Any]:
         """What makes it this text, cut this way."""
@@ -56,9 +63,7 @@ class Source:
             "corpus": self.corpus.identity(),
             "validation": self.validation.identity() if self.validation else None,
             "tokenizer": self.reference.tokenizer,
-            "shards": self.shards,
-            "eos_between": self.eos_between,
-            "max_chunks": self.max_chunks,
+            **self._cut(),
         }
 
     def chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks:
@@ -66,82 +71,57 @@ class Source:
         return self._pack(self.corpus, chunk_length, progress)
 
     def validation_chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks | None:
-        """The validation text, packed, or None."""
-        return None if self.validation is None else self._pack(self.validation, chunk_length, progress)
+        """The validation text, packed; None where there is none, or its data set has no such split."""
+        return self.texts.pack_validation(lambda corpus: self._pack(corpus, chunk_length, progress))
 
     def collecting(self) -> dict[str, Any]:
         """Keyword arguments of :func:`collapse.collect` that collect on the same texts, cut the same way."""
-        same = {"shards": self.shards, "eos_between": self.eos_between, "max_chunks": self.max_chunks}
         validation = {} if self.validation is None else {"validation_text": _again(self.validation)}
         if self.validation is not None and self.validation.split:
             validation["validation_split"] = self.validation.split
         split = {"split": self.corpus.split} if self.corpus.split else {}
-        return same | validation | split | {"text": _again(self.corpus), "text_column": self.corpus.column}
+        return self._cut() | validation | split | {"text": _again(self.corpus), "text_column": self.corpus.column}
+
+    def _cut(self) -> dict[str, Any]:
+        return {name: getattr(self.spec, name) for name in ("shards", "eos_between", "max_chunks")}
 
     def _pack(self, corpus: Corpus, chunk_length: int, progress: Report | None) -> Chunks:
-        return pack(
-            corpus,
-            self.tokenizer,
-            chunk_length=chunk_length,
-            tokenizer_hash=self.reference.tokenizer,
-            cache=home(),
-            shards=self.shards,
-            eos_between=self.eos_between,
-            max_chunks=self.max_chunks,
-            progress=progress,
-        )
+        spec = replace(self.spec, chunk_length=chunk_length)
+        hashed = self.reference.tokenizer
+        return pack(corpus, self.tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=progress)
 
 
-def find_source(
-    *,
-    text: str | Sequence[str] | None = None,
-    validation_text: str | Sequence[str] | None = None,
-    tokenizer: str | None = None,
-    generated: int | None = None,
-    split: str | None = None,
-    validation_split: str | None = None,
-    text_column: str = "text",
-    shards: int = 2,
-    eos_between: bool = False,
-    max_chunks: int | None = None,
-) -> Source:
+@accepts(CollectionSpec)
+def find_source(*, generated: int | None = None, **options: Any) -> Source:
     """Find what to train on.
 
     Args:
-        text: Files, globs or a Hub data set; None for roneneldan/TinyStories.
-        validation_text: The same; None for the data set's own validation split, if it has one.
-        tokenizer: A folder or a Hub id; None for EleutherAI/gpt-neo-125M, or the generated stories' own.
         generated: So many generated stories in place of a text; nothing is downloaded.
-        split, validation_split: Of a data set on the Hub; None for "train" and "validation".
-        text_column: Column that holds the text.
-        shards, eos_between, max_chunks: How the text is cut.
+        {options}
+
+    Without a text this is roneneldan/TinyStories; without a tokenizer that of EleutherAI/gpt-neo-125M, or the generated
+    stories' own.
 
     Raises:
         CollapseError: Something is not there; the message says how to get it, or how to do without.
     """
     if generated is not None:
         folder = _generate(generated)
-        text, validation_text = str(folder / "train.jsonl"), str(folder / "validation.jsonl")
-        tokenizer = tokenizer or str(folder / "tokenizer")
+        options |= {"text": str(folder / "train.jsonl"), "validation_text": str(folder / "validation.jsonl")}
+        options["tokenizer"] = options.get("tokenizer") or str(folder / "tokenizer")
+    spec = CollectionSpec(**options)
     try:
-        corpus = find_corpus(text or DATA_SET, split=split, text_column=text_column)
-        reference = find_tokenizer(tokenizer or TOKENIZER)
+        texts = find_texts(spec, lambda: DATA_SET)
+        reference = find_tokenizer(spec.tokenizer or TOKENIZER)
         loaded = load_tokenizer(reference)
+    except UsageError:
+        raise
     except CollapseError as error:
         end = "" if str(error).endswith("?") else "."
-        raise type(error)(f"{error}{end} {_advice(text, tokenizer)}") from error
-    optional = validation_text is None and corpus.source == "hub"
-    validation = None
-    if validation_text is not None or optional:
-        named = validation_text or text or DATA_SET
-        validation = find_corpus(named, split=validation_split, text_column=text_column, validation=True)
-    elif validation_split is not None:
-        raise UsageError(
-            f"--validation-split {validation_split} does not apply: there is no validation text; "
-            "name a data set with --validation-text, or leave it out"
-        )
-    label = "stories" if generated is not None else _label(corpus)
-    return Source(corpus, validation, reference, loaded, label, shards, eos_between, max_chunks, optional)
+        raise type(error)(f"{error}{end} {_advice(spec.text, spec.tokenizer)}") from error
+    assert texts.training is not None
+    label = "stories" if generated is not None else _label(texts.training)
+    return Source(texts, reference, loaded, label, spec)
 
 
 def _generate(n: int) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 
 import transformers
 
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, first_line
 from collapse.lock import locked
 from collapse.packing import Chunks, tokens_hash
 from collapse.provenance import command_line, device_name, versions
@@ -97,7 +97,7 @@ def _train(
     report = progress if first else None
     with arguments.main_process_first(local=False):
         chunks = source.chunks(recipe.chunk_length, report)
-        validation = _validation(source, recipe, report)
+        validation = source.validation_chunks(recipe.chunk_length, report)
     if len(chunks) < recipe.batch_size:
         raise CollapseError(
             f"too little text for one batch: {len(chunks)} chunks of {recipe.chunk_length:,} tokens, and a batch takes "
@@ -211,16 +211,6 @@ def _begin(
             "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
         }
     )
-
-
-def _validation(source: Source, recipe: Recipe, report: Report | None) -> Chunks | None:
-    try:
-        return source.validation_chunks(recipe.chunk_length, report)
-    except UsageError:
-        if not source.optional_validation:
-            raise
-        log.info("%s has no validation split: no validation loss", source.corpus.name)
-        return None
 
 
 def _name_end_of_text(model: Any, tokenizer: Any) -> None:

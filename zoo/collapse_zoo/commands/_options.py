@@ -5,28 +5,22 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from collapse.cli._options import collecting_options, given_options
+from collapse.spec import key_value
+
 if TYPE_CHECKING:
     from collapse_zoo.sources import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+_SOURCE_NAMES = (
+    "text validation_text split validation_split text_column tokenizer max_chunks shards eos_between".split()
+)
+_UNSET = {"text": "roneneldan/TinyStories", "tokenizer": "EleutherAI/gpt-neo-125M"}
 _SOURCE: tuple[Callable[[Any], Any], ...] = (
-    click.option(
-        "--text",
-        multiple=True,
-        metavar="FILES|DATASET",
-        help="Training text: files, globs or a Hub data set.  [default: roneneldan/TinyStories]",
-    ),
-    click.option("--validation-text", multiple=True, metavar="FILES|DATASET", help="The same for validation."),
-    click.option("--split", help="Training split of a data set.  [default: train]"),
-    click.option("--validation-split", help="Its validation split.  [default: validation]"),
-    click.option("--text-column", default="text", show_default=True, help="Column that holds the text."),
-    click.option("--tokenizer", metavar="MODEL", help="Folder or Hub id.  [default: EleutherAI/gpt-neo-125M]"),
+    collecting_options(only=_SOURCE_NAMES, unset=_UNSET, help={"tokenizer": "Folder or Hub id."}),
     click.option("--generated", is_flag=True, help="Train on generated stories and their own tokenizer, offline."),
     click.option("--stories", type=click.IntRange(min=1), metavar="N", help="So many of them.  [default: 10,000]"),
-    click.option("--max-chunks", type=click.IntRange(min=1), metavar="N", help="At most this many chunks of each."),
-    click.option("--shards", type=click.IntRange(min=1), default=2, show_default=True, help="Shards of the text."),
-    click.option("--eos-between", is_flag=True, help="Put the end-of-text token after each text."),
 )
 _RECIPE: tuple[Callable[[Any], Any], ...] = (
     click.option("--epochs", type=int, help="Passes over the text.  [default: as the name says, else 1]"),
@@ -68,9 +62,6 @@ _TRAINING: tuple[Callable[[Any], Any], ...] = (
         help="Log there too; may be repeated.",
     ),
 )
-_SOURCE_NAMES = (
-    "text validation_text split validation_split text_column tokenizer max_chunks shards eos_between".split()
-)
 _RECIPE_NAMES = (
     "epochs weight_decay max_steps batch_size learning_rate chunk_length vocabulary heads window adam_beta1 adam_beta2 "
     "adam_epsilon max_grad_norm"
@@ -93,20 +84,16 @@ def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
     generated = options["generated"] or options["stories"] is not None
     if generated and options["text"]:
         raise UsageError("--generated takes the place of --text: give one of them")
-    arguments = {name: options[name] for name in _SOURCE_NAMES}
-    for name in ("text", "validation_text"):
-        arguments[name] = list(arguments[name]) or None
-    return arguments | {"generated": (options["stories"] or STORIES) if generated else None}
+    said = given_options({name: options[name] for name in _SOURCE_NAMES})
+    return said | {"generated": (options["stories"] or STORIES) if generated else None}
 
 
 def recipe_values(options: dict[str, Any], source: "Source", cuda: bool | None = None) -> dict[str, Any]:
     """The recipe's values that the options and the tokenizer give; ``cuda`` where it will run elsewhere."""
-    from collapse.cli._options import key_value
-
     values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
     values.setdefault("vocabulary", len(source.tokenizer))
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
-        values[name] = dict(key_value(each, f"--{option.replace('_', '-')}") for each in options[option])
+        values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
     precision = options["precision"]
     if precision == "auto":
         import torch
