@@ -76,7 +76,9 @@ class Source:
 
     def collecting(self) -> dict[str, Any]:
         """Keyword arguments of :func:`collapse.collect` that collect on the same texts, cut the same way."""
-        validation = {} if self.validation is None else {"validation_text": _again(self.validation)}
+        validation: dict[str, Any] = {}
+        if self.validation is not None and not self.texts.optional:  # an optional split may be absent there, too
+            validation["validation_text"] = _again(self.validation)
         if self.validation is not None and self.validation.split:
             validation["validation_split"] = self.validation.split
         split = {"split": self.corpus.split} if self.corpus.split else {}

@@ -1,0 +1,47 @@
+"""What a run is trained on is what it is collected on: the same texts, and the same split that may be absent."""
+
+import pytest
+
+from collapse.spec import CollectionSpec
+from collapse.texts import find_texts
+from collapse_zoo.sources import find_source
+
+COMMIT = "a" * 40
+
+
+@pytest.fixture(autouse=True)
+def _offline(tmp_path, monkeypatch):
+    """A cache of the Hub's client that knows the commit of a data set; no network."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    file = tmp_path / "hub" / "datasets--owner--data" / "refs" / "main"
+    file.parent.mkdir(parents=True)
+    file.write_text(COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("options", "optional"),
+    [
+        ({"text": "owner/data"}, True),
+        ({"text": "owner/data", "validation_split": "test"}, True),
+        ({"text": "owner/data", "split": "most", "validation_text": "owner/data", "max_chunks": 3}, False),
+    ],
+)
+def test_a_run_is_collected_on_the_texts_that_it_was_trained_on(tiny, options, optional):
+    source = find_source(tokenizer=str(tiny.model), **options)
+    assert source.texts.optional == optional
+    collecting = source.collecting()
+    texts = find_texts(CollectionSpec(**collecting), lambda: "never asked")
+    assert texts == source.texts
+    assert (collecting["shards"], collecting["max_chunks"]) == (2, options.get("max_chunks"))
+
+
+def test_local_texts_are_collected_on_again(tiny):
+    source = find_source(tokenizer=str(tiny.model), text=str(tiny.text), validation_text=str(tiny.validation))
+    assert find_texts(CollectionSpec(**source.collecting()), lambda: "never asked") == source.texts
+    alone = find_source(tokenizer=str(tiny.model), text=[str(tiny.text)], shards=3)
+    assert alone.validation is None
+    assert "validation_text" not in alone.collecting()
+    assert alone.collecting()["shards"] == 3
