@@ -15,9 +15,13 @@ say = partial(print, flush=True)
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# On a processor with AMX torch's bfloat16 attention packs for oneDNN's AMX kernels by AVX-512 code of its own. A processor
+# without AVX-512 has no AMX either: where one of the two is imitated, so must be the other.
+_NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+
 SETTINGS = {
-    "aten-default": {"ATEN_CPU_CAPABILITY": "default"},
-    "aten-avx2": {"ATEN_CPU_CAPABILITY": "avx2"},
+    "aten-default": {"ATEN_CPU_CAPABILITY": "default", **_NO_AMX},
+    "aten-avx2": {"ATEN_CPU_CAPABILITY": "avx2", **_NO_AMX},
     "aten-avx512": {"ATEN_CPU_CAPABILITY": "avx512"},
     "mkl-compatible": {"MKL_CBWR": "COMPATIBLE"},
     "onednn-sse41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
