@@ -15,8 +15,8 @@ say = partial(print, flush=True)
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# On a processor with AMX torch's bfloat16 attention packs for oneDNN's AMX kernels by AVX-512 code of its own. A processor
-# without AVX-512 has no AMX either: where one of the two is imitated, so must be the other.
+# With AMX, torch's bfloat16 attention packs numbers for oneDNN by AVX-512 code of its own. No processor has AMX without
+# AVX-512: where a processor without the latter is imitated, oneDNN must not see the former.
 _NO_AMX = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
 
 SETTINGS = {

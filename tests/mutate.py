@@ -78,7 +78,7 @@ TESTS = {
     "collapse/pieces.py": "tests/test_merging.py",
     "collapse/planning.py": "tests/test_planning.py",
     "collapse/spec.py": "tests/test_spec.py tests/test_planning.py",
-    "collapse/texts.py": "tests/test_planning.py tests/zoo/test_sources.py",
+    "collapse/texts.py": "tests/test_texts.py tests/test_planning.py tests/zoo/test_sources.py",
     "collapse/manifest.py": "tests/test_manifest.py",
     "collapse/layout.py": "tests/test_layout.py tests/test_manifest.py",
     "collapse/sameness.py": "tests/test_sameness.py",

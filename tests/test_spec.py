@@ -1,7 +1,7 @@
 """An option of a collection is written once: the command line, Python, docs and the identity are made from it."""
 
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import click
 import pytest
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 import collapse
 from collapse.cli._options import collecting_options, given_options
 from collapse.errors import UsageError
-from collapse.spec import CollectionSpec, Role, accepts, option, options_of
+from collapse.spec import CollectionSpec, Role, accepts, at_least, described, flag_of, key_value, option, options_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,95 @@ def test_texts_are_one_or_several(tmp_path):
     assert CollectionSpec(text="a", shards=2).given == {"text": ("a",)}
 
 
+def test_what_is_typed_becomes_what_python_takes():
+    said = {}
+
+    @click.command()
+    @collecting_options()
+    def command(**options):
+        said.clear()
+        said.update(given_options(options))
+
+    for words, expected in {
+        "": {},
+        "--text a --text b --validation-text c": {"text": ("a", "b"), "validation_text": ("c",)},
+        "--batch-size auto --shards 2": {"batch_size": "auto", "shards": 2},
+        "--batch-size 8 --part 2/4": {"batch_size": 8, "part": (2, 4)},
+        "--model-arg a=1 --model-arg b=x": {"model_args": {"a": 1, "b": "x"}},
+        "--without covariance --without more": {"without": ("covariance", "more")},
+        "--no-fast-attention --eos-between": {"fast_attention": False, "eos_between": True},
+        "--deterministic --recollect": {"deterministic": True, "recollect": True},
+    }.items():
+        done = CliRunner().invoke(command, words.split(), catch_exceptions=False)
+        assert (done.exit_code, said) == (0, expected), words
+    for words in (
+        "--part 2",
+        "--part a/2",
+        "--part 2/b",
+        "--part 3/2",
+        "--part 0/2",
+        "--model-arg a",
+        "--model-arg 1=a",
+    ):
+        with pytest.raises(UsageError, match=f"{' '.join(words.split()[:2])} makes no sense"):
+            CliRunner().invoke(command, words.split(), catch_exceptions=False)
+    assert CliRunner().invoke(command, ["--tokenizer", "a", "--tokenizer", "b"]).exit_code == 0
+    assert said["tokenizer"] == "b"  # one that is given once: the last counts
+
+
+def test_defaults_are_the_papers():
+    assert {each.name: each.default for each in fields(CollectionSpec) if each.default is not None} == {
+        "text_column": "text",
+        "batch_size": "auto",
+        "shards": 2,
+        "eos_between": False,
+        "dtype": "float32",
+        "device": "auto",
+        "trust_remote_code": False,
+        "without": (),
+        "fast_attention": True,
+        "deterministic": False,
+        "recollect": False,
+    }
+    assert CollectionSpec().given == {}
+    with pytest.raises(TypeError):
+        CollectionSpec("train.jsonl")  # options are named, so that others can be added
+
+
+def test_flags_are_the_names_unless_they_say_otherwise():
+    assert flag_of("chunk_length") == "--chunk-length"
+    assert flag_of("fast_attention") == "--no-fast-attention"
+    assert flag_of("model_args") == "--model-arg"
+    assert flag_of("context", options_of(Wider)["context"]) == "--context"
+    assert flag_of("no_option_of_ours") == "--no-option-of-ours"
+
+
+def test_options_are_described_in_the_columns_of_a_docstring():
+    first, second, *_ = described(CollectionSpec).split("\n")
+    assert first.startswith("text: Training text")
+    assert second.startswith("        validation_text: ")
+    assert described(CollectionSpec, indent=2).split("\n")[1].startswith("  validation_text: ")
+
+
+def test_a_least_number():
+    check = at_least(2, "--number")
+    check(None)
+    check(2)
+    check(3)
+    for value, said in ((1, "give at least 2"), (True, "give a whole number"), (2.5, "give a whole number")):
+        with pytest.raises(UsageError, match=f"--number {value} makes no sense: {said}"):
+            check(value)
+
+
+def test_keys_and_values():
+    assert key_value("a=1") == ("a", 1)
+    assert key_value("a=b=c") == ("a", "b=c")
+    assert key_value("a=") == ("a", "")
+    for text in ("a", "=1", "1a=2", "a b=2"):
+        with pytest.raises(UsageError, match=f"--other {text} makes no sense: give key=value, such as x=1"):
+            key_value(text, "--other", "x=1")
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -81,8 +170,17 @@ def test_texts_are_one_or_several(tmp_path):
         ({"batch_size": 0}, "--batch-size 0 makes no sense"),
         ({"dtype": "float31"}, r"no dtype is called 'float31'; did you mean float32"),
         ({"part": (3, 2)}, "--part 3/2 makes no sense"),
+        ({"part": (0, 2)}, "--part 0/2 makes no sense"),
+        ({"chunk_length": 1}, "--chunk-length 1 makes no sense: give at least 2"),
+        ({"shards": 0}, "--shards 0 makes no sense: give at least 1"),
     ],
 )
 def test_values_that_make_no_sense_are_refused(given, message):
     with pytest.raises(UsageError, match=message):
         CollectionSpec(**given)
+
+
+def test_the_smallest_values_are_taken():
+    spec = CollectionSpec(chunk_length=2, max_chunks=1, shards=1, batch_size=1, part=(1, 1))
+    assert (spec.chunk_length, spec.max_chunks, spec.shards, spec.batch_size, spec.part) == (2, 1, 1, 1, (1, 1))
+    assert CollectionSpec(part=(2, 2)).part == (2, 2)
