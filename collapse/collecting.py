@@ -10,8 +10,9 @@ from collapse.errors import StoreError, UsageError
 from collapse.features import collect_features, is_features_file
 from collapse.finding import find_store
 from collapse.guarding import outside_inference_mode
-from collapse.held import check_features_options
+from collapse.held import check_features_options, check_store_options
 from collapse.manifest import differences, is_store
+from collapse.models import pick_device
 from collapse.partial import Partial
 from collapse.passes import Collection
 from collapse.places import RECOLLECTED, discard_recollected, replace, settled, writing
@@ -49,6 +50,8 @@ def collect(
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
     spec = CollectionSpec(**options)
+    if spec.part is not None and store is None:
+        raise UsageError("a part needs a folder of its own, to be merged from: give --store")
     known = plugins().statistics
     for name in spec.without:
         if name not in known:
@@ -56,12 +59,18 @@ def collect(
     kinds = [kind for name, kind in sorted(known.items()) if name not in spec.without]
     if is_features_file(model):
         check_features_options(model, spec.given)
+        pick_device(spec.device)  # nothing runs, but what is named must be there
         return _features(Path(model), Path(store) if store else None, kinds)
     if store is None and spec.part is None and not spec.recollect:
         found = find_store(str(model), spec)
         if found is not None:
             return found
-    there = Store.load(store).identity if store and is_store(store) else None
+    there = None
+    if store and is_store(store):
+        held = Store.load(store)
+        there = held.identity
+        if not spec.recollect:
+            check_store_options(held, _not_compared({name: getattr(spec, name) for name in options}))
     if there and spec.recollect:  # the texts are read anew, so they must be named
         there = {**there, "corpus": None, "validation": None}
     plan = plan_collection(str(model), spec, there=there)
@@ -69,20 +78,35 @@ def collect(
     if spec.recollect:
         _refuse_to_replace(folder, plan, cached=store is None)
     done = None if spec.recollect else _finished(folder, plan)
-    if done is not None and settled(folder):
-        return done.called(plan.names)
+    if done is not None:
+        check_store_options(done, {"without": spec.without})
+        if settled(folder):
+            return done.called(plan.names)
     with writing(folder, cached=store is None):
         done = None if spec.recollect else _finished(folder, plan)  # another process may have finished it just now
         if done is not None:
             _clear_finished(done, folder)
             return done.called(plan.names)
-        if spec.recollect and not _goes_on(folder, plan):
+        if spec.recollect and not _goes_on(folder, plan, kinds):
             discard_recollected(folder)
         made = Collection(plan, folder / RECOLLECTED if spec.recollect else folder, kinds, progress).run()
         if spec.recollect:
             replace(folder)
             made = Store.load(folder)
         return made.called(plan.names)
+
+
+# What a store that is there is not compared with, unless one of these texts is named.
+_NOT_COMPARED: dict[str, tuple[str, ...]] = {
+    "split": ("text",),
+    "validation_split": ("validation_text",),
+    "text_column": ("text", "validation_text"),
+    "without": (),
+}
+
+
+def _not_compared(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: given[n] for n, texts in _NOT_COMPARED.items() if n in given and not any(given.get(t) for t in texts)}
 
 
 def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]]) -> Store:
@@ -118,15 +142,20 @@ def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
         )
 
 
-def _goes_on(folder: Path, plan: Plan) -> bool:
+def _goes_on(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]]) -> bool:
     """Whether an unfinished ``--recollect`` is of what is asked for now."""
     target = folder / RECOLLECTED
     try:
         if is_store(target):
-            differ = _differences(Store.load(target), plan)
+            store = Store.load(target)
+            dropped = store.manifest["provenance"].get("dropped_statistics", {})
+            differ, held = _differences(store, plan), {**store.identity["statistics"], **dropped}
         else:
             place = Partial(target).read()
             differ = [] if place is None else _beside_loading(place.identity, plan)
+            held = place.identity.get("statistics", {}) if place else {kind.name: kind.version for kind in kinds}
+        if held.keys() != {kind.name for kind in kinds}:
+            differ.append(f"statistics: {', '.join(held) or 'none'} and {', '.join(k.name for k in kinds) or 'none'}")
     except StoreError as error:
         differ = [str(error)]
     if differ:
@@ -173,7 +202,8 @@ def _is_part(store: Store, part: tuple[int, int]) -> bool:
 def _differences(store: Store, plan: Plan) -> list[str]:
     """In what a store is not what is planned; a validation that it does not have may be added."""
     differ = _beside_loading(store.identity, plan)
-    adopts = store.identity.get("validation") is None
+    validated = store.manifest["coverage"]["validation"] is not None or store.state == "part"
+    adopts = store.identity.get("validation") is None or not validated
     return [each for each in differ if not (adopts and each.split(".")[0].split(":")[0] == "validation")]
 
 

@@ -120,6 +120,8 @@ class Wanted:
             left_out |= {"validation"}
         mine, theirs = ({k: v for k, v in each.items() if k not in left_out} for each in (held, asked))
         found = differences(mine, theirs)
+        statistics = store.manifest["statistics"]
+        found += [f"statistics: it holds {name}" for name in self.plan.spec.without if name in statistics]
         if store.state == "part" or (store.state == "trained" and held.get("validation") is not None):
             found.append(f"it is not complete ({store.state})")
         return found or comparison.differences(held)

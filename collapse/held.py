@@ -29,7 +29,8 @@ def check_store_options(store: "Store", given: Mapping[str, Any], *, alone: bool
     texts = {"corpus": store.corpus, "validation": store.manifest["corpus"].get("validation")}
     if given.get("revision"):
         _check_revision(store, given["revision"])
-    _refuse(str(store), [*_unlike(store.identity, texts, given), *_not_running(given, alone)])
+    held = {**store.identity, "statistics": store.manifest["statistics"]}
+    _refuse(str(store), [*_unlike(held, texts, given), *_not_running(given, alone)])
 
 
 def check_features_options(path: str | Path, given: Mapping[str, Any], *, alone: bool = False) -> None:

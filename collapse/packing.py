@@ -58,7 +58,7 @@ def maps(rows: int, shards: int) -> Iterator[tuple[int, int]]:
     """
     share, more = divmod(rows, shards)
     start = 0
-    for shard in range(shards):
+    for shard in range(min(shards, rows)):  # the others are empty
         stop = start + share + (shard < more)
         for low in range(start, stop, _MAP):
             yield low, min(low + _MAP, stop)

@@ -77,6 +77,8 @@ class Collection:
             "head": {"tied": self.model.tied, "bias": self.model.bias is not None},
             "statistics": {kind.name: kind.version for kind in self.kinds},
         }
+        if validation is None and spec.part is None:  # an optional split that is not there
+            self.identity["validation"] = None
         self.partial = Partial(self.folder)
         if store is None:
             assert training is not None  # without a store the plan has a corpus
@@ -146,10 +148,10 @@ class Collection:
         return store
 
     def _validate(self, store: Store, chunks: Chunks) -> Store:
-        differ = differences(store.identity, {**self.identity, "statistics": store.identity["statistics"]})
-        differ = [
-            each for each in differ if not (each.startswith("validation:") and store.identity["validation"] is None)
-        ]
+        now = {**self.identity, "statistics": store.identity["statistics"]}
+        if store.manifest["coverage"]["validation"] is None:  # any text may become its validation
+            now["validation"] = store.identity["validation"]
+        differ = differences(store.identity, now)
         if differ:
             raise StoreError(
                 f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"

@@ -102,7 +102,8 @@ def _validation_alone(spec: CollectionSpec, there: Mapping[str, Any]) -> Texts:
     """The texts of a store that is trained and only wants its validation."""
     if spec.validation_text:
         return Texts(None, find_validation(spec, spec.validation_text))
-    return Texts(None, _known_corpus(there["validation"]) if there.get("validation") else None)
+    known = _known_corpus(there["validation"]) if there.get("validation") else None
+    return Texts(None, known, optional=True)  # nobody looked yet whether a data set has such a split
 
 
 def _text_of_card(reference: ModelReference) -> str:

@@ -4,12 +4,15 @@ The command line, the signature and documentation of :func:`collapse.collect`, t
 identity records of them are made from the fields of :class:`CollectionSpec`.
 """
 
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import Field, dataclass, field, fields
 from enum import Enum
 from functools import wraps
 from inspect import Parameter, signature
+from types import NoneType
 from typing import Any, ParamSpec, TypeVar
 
 from collapse.errors import UsageError, near_names
@@ -19,6 +22,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 TextNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+MOST = 2**63 - 1
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -65,16 +69,18 @@ def option(help: str, role: Role, *, default: Any = None, **how: Any) -> Any:
     return field(default=default, metadata={"option": Option(help=help, role=role, **how)})
 
 
-def at_least(least: int, flag: str) -> Callable[[Any], None]:
+def at_least(least: int, flag: str, *, optional: bool = True) -> Callable[[Any], None]:
     """A check that a number is whole and not too small."""
 
     def check(value: Any) -> None:
-        if value is None:
+        if value is None and optional:
             return
         if isinstance(value, bool) or not isinstance(value, int):
             raise UsageError(f"{flag} {value} makes no sense: give a whole number")
         if value < least:
             raise UsageError(f"{flag} {value} makes no sense: give at least {least}")
+        if value > MOST:
+            raise UsageError(f"{flag} {value} makes no sense: give at most {MOST:,}")
 
     return check
 
@@ -96,13 +102,21 @@ def key_value(text: str, flag: str = "--model-arg", example: str = "gguf_file=mo
 
 def _parse_part(text: str) -> tuple[int, int]:
     k, _, n = text.partition("/")
-    if not (k.isdigit() and n.isdigit()):
+    if not (_is_number(k) and _is_number(n)):
         raise UsageError(f"--part {text} makes no sense: give k/n with 1 ≤ k ≤ n, such as 2/4")
     return int(k), int(n)
 
 
-def _check_part(part: tuple[int, int] | None) -> None:
-    if part is not None and not 1 <= part[0] <= part[1]:
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+def _check_part(part: Any) -> None:
+    if part is None:
+        return
+    if not isinstance(part, tuple | list) or [type(each) for each in part] != [int, int]:
+        raise UsageError(f"--part {part} makes no sense: give (k, n), such as (2, 4)")
+    if not 1 <= part[0] <= part[1]:
         raise UsageError(f"--part {part[0]}/{part[1]} makes no sense: give k/n with 1 ≤ k ≤ n, such as 2/4")
 
 
@@ -163,11 +177,14 @@ class CollectionSpec:
         "Chunks a batch; auto halves when memory runs out.",
         Role.RUNNING,
         default="auto",
-        read=lambda text: int(text) if text.isdigit() else text,
+        read=lambda text: int(text) if _is_number(text) else text,
         check=_check_batch_size,
     )
     shards: int = option(
-        "Shards of the text before it is cut into chunks.", Role.RECORDED, default=2, check=at_least(1, "--shards")
+        "Shards of the text before it is cut into chunks.",
+        Role.RECORDED,
+        default=2,
+        check=at_least(1, "--shards", optional=False),
     )
     eos_between: bool = option("Put the end-of-text token after each text.", Role.RECORDED, default=False)
     dtype: str = option("In which the model runs.", Role.RECORDED, default="float32", check=_check_dtype)
@@ -207,8 +224,13 @@ class CollectionSpec:
     )
 
     def __post_init__(self) -> None:
-        for name, each in options_of(type(self)).items():
-            each.check(getattr(self, name))
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, os.PathLike):
+                value = os.fspath(value)
+                object.__setattr__(self, each.name, value)
+            _check_kind(each, value)
+            each.metadata["option"].check(value)
         for name in ("text", "validation_text"):
             object.__setattr__(self, name, text_names(getattr(self, name)) or None)
         object.__setattr__(self, "without", text_names(self.without))
@@ -241,6 +263,26 @@ def flag_of(name: str, about: Option | None = None) -> str:
     """An option as it is typed: ``--chunk-length``."""
     about = about or options_of().get(name)
     return about.flag if about and about.flag else f"--{name.replace('_', '-')}"
+
+
+def typed(spec: CollectionSpec) -> str:
+    """The options of a spec as they are typed, but those that are as by default.
+
+    >>> typed(CollectionSpec(text=["a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
+    "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"
+    """
+    words: list[str] = []
+    for name, value in spec.given.items():
+        if isinstance(value, bool):
+            words.append(flag_of(name))
+            continue
+        if name == "model_args":
+            value = [f"{key}={each if isinstance(each, str) else json.dumps(each)}" for key, each in value.items()]
+        if name == "part":
+            value = "{}/{}".format(*value)
+        for each in value if isinstance(value, list | tuple) else (value,):
+            words += [flag_of(name), str(each)]
+    return shlex.join(words)
 
 
 def accepts(spec: type[CollectionSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -277,7 +319,24 @@ def described(spec: type[CollectionSpec], indent: int = 8) -> str:
     return f"\n{' ' * indent}".join(lines)
 
 
-def text_names(value: Any) -> tuple[str, ...]:
-    """One name or several, or none, as a tuple."""
-    some = [value] if isinstance(value, str | os.PathLike) else value or ()
-    return tuple(os.fspath(each) for each in some)
+def _check_kind(each: Field[Any], value: Any) -> None:
+    """Refuse a value of another type than its default and those that are not checked in other ways."""
+    about: Option = each.metadata["option"]
+    said = f"{flag_of(each.name, about)} {value!r:.40} makes no sense"
+    if isinstance(each.default, bool):
+        if not isinstance(value, bool):
+            raise UsageError(f"{said}: give True or False")
+    elif each.name == "model_args":
+        if not isinstance(value, Mapping | NoneType):
+            raise UsageError(f"{said}: give a dictionary")
+    elif about.many:
+        if not all(isinstance(text, str | os.PathLike) for text in text_names(value)):
+            raise UsageError(f"{said}: give a text, or a list of texts")
+    elif each.type in (str, str | None) and not isinstance(value, str | (NoneType if each.default is None else str)):
+        raise UsageError(f"{said}: give a text")
+
+
+def text_names(value: Any) -> tuple[Any, ...]:
+    """One name or several, or none, as a tuple; paths as texts."""
+    some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
+    return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)

@@ -56,7 +56,7 @@ class Texts:
         except UsageError:
             if not self.optional:
                 raise
-            log.info("%s has no split %r: nothing is validated", self.validation.name, self.validation.split)
+            log.warning("%s has no split %r: nothing is validated", self.validation.name, self.validation.split)
             return None
 
 
@@ -72,7 +72,7 @@ def find_texts(spec: CollectionSpec, otherwise: Callable[[], str]) -> Texts:
     if spec.validation_text:
         return Texts(training, find_validation(spec, spec.validation_text))
     if training.source == "hub":
-        return Texts(training, find_validation(spec, named), optional=True)
+        return Texts(training, find_validation(spec, named), optional=spec.validation_split is None)
     if spec.validation_split is not None:
         raise UsageError(
             f"--validation-split {spec.validation_split} does not apply: there is no validation text; "

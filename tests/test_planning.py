@@ -169,7 +169,7 @@ def test_without_a_text_the_card_names_it(model, offline, caplog):
     assert "corpus: owner/data, named by the card of small" in caplog.text
     assert not made.texts.optional
     own = plan(model, text=None, validation_text=None, validation_split="test")
-    assert own.texts.optional
+    assert not own.texts.optional  # a split that is named must be there
     assert own.identity["validation"] == made.identity["corpus"] | {"split": "test"}
     assert plan(model).identity["corpus"] != made.identity["corpus"]  # a text that is given comes first
 

@@ -86,6 +86,19 @@ def test_it_is_resumed_and_then_takes_the_place(tiny, options, store, caplog):
     assert {each.name for each in store.iterdir()} == {MANIFEST, "top"}
 
 
+def test_what_was_begun_with_other_statistics_is_discarded(tiny, options, tmp_path, caplog):
+    options = {**options, "validation_text": None}
+    first = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    with pytest.raises(Stopped):
+        collapse.collect(
+            tiny.model, store=first.path, recollect=True, without="covariance", progress=stop_at("train", 30), **options
+        )
+    caplog.set_level("INFO")
+    again = collapse.collect(tiny.model, store=first.path, recollect=True, **options)
+    assert "an unfinished --recollect is discarded: it differs in statistics: none and covariance" in caplog.text
+    assert again.digest == first.digest
+
+
 def test_the_cached_store_is_kept_too(tiny, options, own_home):
     first = collapse.collect(tiny.model, **options)
     before = content(first.path)

@@ -1,6 +1,9 @@
 """An option of a collection is written once: the command line, Python, docs and the identity are made from it."""
 
 import inspect
+import shlex
+import subprocess
+import sys
 from dataclasses import dataclass, fields
 
 import click
@@ -10,7 +13,18 @@ from click.testing import CliRunner
 import collapse
 from collapse.cli._options import collecting_options, given_options
 from collapse.errors import UsageError
-from collapse.spec import CollectionSpec, Role, accepts, at_least, described, flag_of, key_value, option, options_of
+from collapse.spec import (
+    CollectionSpec,
+    Role,
+    accepts,
+    at_least,
+    described,
+    flag_of,
+    key_value,
+    option,
+    options_of,
+    typed,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +84,34 @@ def test_texts_are_one_or_several(tmp_path):
     assert CollectionSpec(text=[]).text is None
     assert CollectionSpec(without="covariance").without == ("covariance",)
     assert CollectionSpec(text="a", shards=2).given == {"text": ("a",)}
+
+
+def test_a_number_of_another_script_is_no_number():
+    for name, text in (("batch_size", "²"), ("part", "²/3"), ("part", "1/²")):
+        with pytest.raises(UsageError, match=f"{flag_of(name)} {text} makes no sense"):
+            CollectionSpec(**{name: options_of()[name].read(text)})
+
+
+def test_a_spec_is_typed_as_it_is_given(tmp_path):
+    given = {
+        "text": ("a b.txt", "c.txt"),
+        "model_args": {"gguf_file": "x.gguf", "n": 1},
+        "part": (2, 4),
+        "eos_between": True,
+        "fast_attention": False,
+        "without": ("covariance",),
+        "max_chunks": 3,
+    }
+    said = {}
+
+    @click.command()
+    @collecting_options()
+    def command(**options):
+        said.update(given_options(options))
+
+    assert CliRunner().invoke(command, shlex.split(typed(CollectionSpec(**given)))).exit_code == 0
+    assert said == given
+    assert typed(CollectionSpec(text_column="text")) == ""
 
 
 def test_what_is_typed_becomes_what_python_takes():
@@ -184,3 +226,28 @@ def test_the_smallest_values_are_taken():
     spec = CollectionSpec(chunk_length=2, max_chunks=1, shards=1, batch_size=1, part=(1, 1))
     assert (spec.chunk_length, spec.max_chunks, spec.shards, spec.batch_size, spec.part) == (2, 1, 1, 1, (1, 1))
     assert CollectionSpec(part=(2, 2)).part == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("eos_between=1", "--eos-between 1 makes no sense: give True or False"),
+        ("fast_attention='no'", "--no-fast-attention 'no' makes no sense: give True or False"),
+        ("part='1/2'", "--part 1/2 makes no sense: give (k, n), such as (2, 4)"),
+        ("part=(1.5, 2)", "--part (1.5, 2) makes no sense: give (k, n)"),
+        ("part=3", "--part 3 makes no sense: give (k, n)"),
+        ("model_args='a=b'", "--model-arg 'a=b' makes no sense: give a dictionary"),
+        ("shards=None", "--shards None makes no sense: give a whole number"),
+        ("shards=10**30", "makes no sense: give at most 9,223,372,036,854,775,807"),
+        ("text_column=None", "--text-column None makes no sense: give a text"),
+        ("text=3", "--text 3 makes no sense: give a text, or a list of texts"),
+        ("tokenizer=5", "--tokenizer 5 makes no sense: give a text"),
+    ],
+)
+def test_values_of_another_type_are_refused_before_any_work(given, said):
+    script = (
+        f"import collapse\ntry: collapse.collect('model', store='s', **dict({given}))\n"
+        "except collapse.CollapseError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert said in done.stdout

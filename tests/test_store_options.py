@@ -150,6 +150,42 @@ def test_collect_on_a_finished_store_compares_every_option(told, tiny, stored):
     assert "shards: 2 and 3" in told(1, *words, "--shards", 3)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"text_column": "story"}, "column text: --text-column story does not apply"),
+        ({"split": "test"}, "--split test does not apply"),
+        ({"validation_split": "foo"}, "--validation-split foo does not apply"),
+        ({"without": "covariance"}, "holds the statistic covariance: --without covariance does not apply"),
+    ],
+)
+def test_python_refuses_what_a_store_does_not_follow(tiny, stored, given, said):
+    with pytest.raises(UsageError, match=said):
+        collapse.collect(tiny.model, store=stored, **given)
+    same = {"validation_text": str(tiny.validation), "max_chunks": 24}
+    assert collapse.collect(tiny.model, store=stored, text_column="text", **same).state == "complete"
+
+
+def test_a_cached_store_that_holds_what_is_left_out_is_refused(told, tiny):
+    words = ["measure", tiny.model, *tiny.words("--max-chunks", 2, "--metrics", "nc3")[1:]]
+    told(0, *words)
+    assert "holds the statistic covariance: --without covariance does not apply" in told(
+        2, *words, "--without", "covariance"
+    )
+
+
+def test_a_store_of_a_features_file_is_not_without_what_it_holds(told, features, tmp_path):
+    told(0, "collect", features, "--store", tmp_path / "s")
+    assert "--without covariance does not apply" in told(2, "measure", tmp_path / "s", "--without", "covariance")
+    assert "no device 'foo'" in told(2, "collect", features, "--store", tmp_path / "t", "--device", "foo")
+    assert not (tmp_path / "t").exists()
+
+
+def test_a_part_needs_a_folder_of_its_own(tiny):
+    with pytest.raises(UsageError, match="a part needs a folder of its own, to be merged from: give --store"):
+        collapse.collect(tiny.model, part=(1, 2), **tiny.options())
+
+
 def test_local_texts_have_no_splits(told, tiny, stored, tmp_path):
     local = f"{tiny.text.name} is local, and has no splits"
     other = f"{tiny.validation.name} is local, and has no splits"

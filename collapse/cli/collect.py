@@ -22,15 +22,17 @@ def command(model: str, store: str, **options: Any) -> None:
     collapse collect runs/a --text train.jsonl --validation-text validation.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
     """
-    from collapse.cli._held import check_collect_options
     from collapse.cli._render import progress
     from collapse.collecting import collect
+    from collapse.features import is_features_file
+    from collapse.held import check_features_options
     from collapse.plugin_manager import plugins
 
     for problem in plugins().problems:
         complain(problem)
     given = given_options(options)
-    check_collect_options(model, store, given)
+    if is_features_file(model):
+        check_features_options(model, given, alone=True)
     with progress() as report:
         made = collect(model, store=store, progress=report, **given)
     if made.state == "part":

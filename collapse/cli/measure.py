@@ -172,7 +172,6 @@ def _open(model: str, store: str | None, models: int, given: dict[str, Any], rep
     """The store behind a name: itself, published, or collected from the model."""
     from pathlib import Path
 
-    from collapse.cli._held import check_collect_options
     from collapse.files import expanded
     from collapse.manifest import is_store
     from collapse.store import Store
@@ -186,7 +185,6 @@ def _open(model: str, store: str | None, models: int, given: dict[str, Any], rep
     from collapse.collecting import collect
 
     folder = _folder_in(store, model) if store and models > 1 else store
-    check_collect_options(model, folder, given)
     return collect(model, store=folder, progress=report, **given)
 
 

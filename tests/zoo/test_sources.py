@@ -25,7 +25,7 @@ def _offline(tmp_path, monkeypatch):
     ("options", "optional"),
     [
         ({"text": "owner/data"}, True),
-        ({"text": "owner/data", "validation_split": "test"}, True),
+        ({"text": "owner/data", "validation_split": "test"}, False),
         ({"text": "owner/data", "split": "most", "validation_text": "owner/data", "max_chunks": 3}, False),
     ],
 )

@@ -244,6 +244,17 @@ def test_the_table_has_the_members_of_every_sweep_in_the_folder(texts, tmp_path)
         ]
 
 
+def test_options_that_a_member_was_not_made_with_leave_its_rows(texts, tmp_path, run):
+    command = ["zoo", "sweep", "1x16,32", *words(texts), "--output", tmp_path]
+    run(*command)
+    tables = {name: (tmp_path / name).read_bytes() for name in ("results.csv", "results.json", "sweep.json")}
+    refused = run(*command, "--max-chunks", 9, ok=False)
+    assert refused.returncode == 1
+    assert "holds another run, which differs in max_chunks" in refused.stderr
+    assert {name: (tmp_path / name).read_bytes() for name in tables} == tables
+    assert {each["state"] for each in status(tmp_path)} == {"done"}
+
+
 @pytest.mark.parametrize("name", ["results.csv", "results.json"])
 def test_a_table_of_others_is_refused_before_training(texts, tmp_path, name):
     (tmp_path / name).write_text("a,b\n1,2\n")

@@ -4,6 +4,7 @@ import functools
 import json
 import math
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -347,7 +348,9 @@ def test_a_missing_corpus_says_how_to_get_it(texts, tmp_path, run):
         (["12by1024"], "write depth x width"),
         (["2x100", "--generated"], "heads do not divide"),
         (["2x64@0"], "leave out @0"),
-        (["2x64", "--generated", "--text", "x.txt"], "--generated takes the place of --text"),
+        (["2x64", "--generated", "--text", "x.txt"], "--generated brings its own texts: --text does not apply"),
+        (["2x64", "--stories", "9", "--validation-text", "x.txt"], "--validation-text does not apply"),
+        (["2x64", "--generated", "--text-column", "story"], "--text-column does not apply"),
         (["2x64", "--batch-size", "0"], "not in the range"),
         (["2x64", "--epochs", "0"], "makes no sense"),
         (["2x64", "--adam-beta1", "2"], "betas 2.0 and 0.999 make no sense"),
@@ -359,11 +362,23 @@ def test_a_missing_corpus_says_how_to_get_it(texts, tmp_path, run):
     ],
 )
 def test_what_cannot_be_trained(given, said, texts, run, tmp_path):
-    more = [] if "--generated" in given else words(texts)[:6]
+    more = [] if {"--generated", "--stories"} & {*given} else words(texts)[:6]
     refused = run("zoo", "train", *given, *more, ok=False, cwd=tmp_path)
     assert refused.returncode == 2
     assert said in refused.stderr
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
+def test_the_command_that_it_recommends_measures_what_it_trained_on(texts, run, tmp_path):
+    cut = ("--max-chunks", 9, "--shards", 3, "--eos-between", "--max-steps", 2)
+    done = run("zoo", "train", "1x16", *words(texts, *cut, "--output", tmp_path / "a run", "--measure"))
+    recommended = shlex.split(done.stdout.rpartition("measure it with: collapse ")[2])
+    (row,) = json.loads(run(*recommended, "--metrics", "nc3,val_loss", "--json").stdout)
+    (own,) = Run(tmp_path / "a run").results()
+    same = ("samples", "corpus_id", "validation_id", "max_chunks", "chunk_length", "weights")
+    assert {name: row[name] for name in same} == {name: getattr(own, name) for name in same}
+    for name, value in row["measurements"].items():
+        assert value == pytest.approx(own.measurements[name], rel=1e-6), name
 
 
 def test_any_other_value_is_taken_and_recorded(texts, run, tmp_path):

@@ -79,8 +79,8 @@ class Source:
         validation: dict[str, Any] = {}
         if self.validation is not None and not self.texts.optional:  # an optional split may be absent there, too
             validation["validation_text"] = _again(self.validation)
-        if self.validation is not None and self.validation.split:
-            validation["validation_split"] = self.validation.split
+            if self.validation.split:
+                validation["validation_split"] = self.validation.split
         split = {"split": self.corpus.split} if self.corpus.split else {}
         return self._cut() | validation | split | {"text": _again(self.corpus), "text_column": self.corpus.column}
 

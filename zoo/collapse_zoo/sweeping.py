@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,9 +115,10 @@ def sweep(
     folder.mkdir(parents=True, exist_ok=True)
     for table in TABLES:
         check_output(folder / table)
-    _remember(folder, members)
-    problems: dict[str, str] = {}
-    left = _left(members, source, problems)
+    refused = _refused(members, source)
+    problems = dict(refused)
+    _remember(folder, members, problems, refused)
+    left = _left([member for member in members if member.name not in refused], problems)
     for length in sorted({member.recipe.chunk_length for member in left}):
         source.chunks(length, progress)
     if launcher:
@@ -138,7 +139,7 @@ def sweep(
         for member in busy:
             log.info("%s: looking again, now that the others are done", member.name)
         busy = _work_on(busy, source, problems, progress)  # finished or left by the other process meanwhile
-    unmeasured = _left([member for member in members if member.name not in problems], source, problems)
+    unmeasured = _left([member for member in members if member.name not in problems], problems)
     elsewhere = tuple(member.name for member in unmeasured if member in busy)
     problems |= {each.name: "it was trained, and not measured" for each in unmeasured if each not in busy}
     rows = [
@@ -147,7 +148,7 @@ def sweep(
         if member.name not in problems
         for row in _rows(member.name, member.run, member.checkpoints)
     ]
-    _remember(folder, members, problems)
+    _remember(folder, members, problems, refused)
     with _locked(folder):
         results = Results(_all_rows(folder, members))
         for table in TABLES:
@@ -155,12 +156,22 @@ def sweep(
     return Swept(rows, problems, folder / "results.csv", elsewhere)
 
 
-def _left(members: Sequence[Member], source: Source, problems: dict[str, str]) -> list[Member]:
-    """The members that are not done; one whose folder holds something else, or is damaged, is a problem."""
-    left = []
+def _refused(members: Sequence[Member], source: Source) -> dict[str, str]:
+    """Why members cannot be done, by name: their folders hold something else, which stays, also in the table."""
+    refused = {}
     for member in members:
         try:
             check_same(member.run, member.recipe, source)  # a name does not say everything that a recipe does
+        except CollapseError as error:
+            refused[member.name] = str(error)
+    return refused
+
+
+def _left(members: Sequence[Member], problems: dict[str, str]) -> list[Member]:
+    """The members that are not done; one that is damaged is a problem."""
+    left = []
+    for member in members:
+        try:
             if member.run.finished:
                 member.run.check_model(quick=True)
             if not member.done:
@@ -277,14 +288,19 @@ def _rows(name: str, run: Run, checkpoints: Sequence[int] | None) -> list[Row]:
     return [row for row in run.results() if row.model in names]
 
 
-def _remember(folder: Path, members: Sequence[Member], problems: Mapping[str, str] | None = None) -> None:
-    """Add members to the folder's list, so that a status knows those that have not begun."""
+def _remember(folder: Path, members: Sequence[Member], problems: Mapping[str, str], refused: Collection[str]) -> None:
+    """Add members to the folder's list, so that a status knows those that have not begun.
+
+    One that was refused and is in the list already stays as it was: this command is not what failed it.
+    """
     with _locked(folder):  # another sweep may add its own
         swept = read_swept(folder / SWEEP)
         for member in members:
+            if member.name in refused and member.name in swept:
+                continue
             ks = None if member.checkpoints is None else list(member.checkpoints)
             about = {"checkpoints": ks, "epochs": member.recipe.epochs}
-            swept[member.name] = about | {"problem": (problems or {}).get(member.name)}
+            swept[member.name] = about | {"problem": problems.get(member.name)}
         write_atomic(folder / SWEEP, (json.dumps(swept, indent=1) + "\n").encode(), other=ANOTHER_OUTPUT)
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from collapse.cli._options import collecting_options, given_options
-from collapse.spec import key_value
+from collapse.spec import flag_of, key_value
 
 if TYPE_CHECKING:
     from collapse_zoo.sources import Source
@@ -82,9 +82,10 @@ def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
     from collapse_zoo.sources import STORIES
 
     generated = options["generated"] or options["stories"] is not None
-    if generated and options["text"]:
-        raise UsageError("--generated takes the place of --text: give one of them")
     said = given_options({name: options[name] for name in _SOURCE_NAMES})
+    for name in ("text", "validation_text", "split", "validation_split", "text_column"):
+        if generated and name in said:
+            raise UsageError(f"--generated brings its own texts: {flag_of(name)} does not apply")
     return said | {"generated": (options["stories"] or STORIES) if generated else None}
 
 

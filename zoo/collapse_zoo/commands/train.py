@@ -1,6 +1,7 @@
 """collapse zoo train: one model, from one line."""
 
 import os
+import shlex
 from typing import Any
 
 import click
@@ -60,16 +61,16 @@ def command(
 
 def _tell(run: Any, source: Any) -> None:
     from collapse.cli._render import print_records
+    from collapse.spec import CollectionSpec, typed
 
     record = run.record
     columns = ["checkpoint", "step", "validation loss", "accuracy", "perplexity"]
     keys = ("validation_loss", "accuracy", "perplexity")
     rows = [[f"@{each['k']}", each["step"], *(each.get(key) for key in keys)] for each in record["epochs"]]
     print_records(columns, rows, title=record["name"])
-    texts = "".join(f" --text {file}" for file in source.corpus.files)
-    texts += "".join(f" --validation-text {file}" for file in (source.validation.files if source.validation else ()))
+    same = typed(CollectionSpec(**source.collecting(), chunk_length=run.recipe.chunk_length))
     speed = record.get("tokens_per_second")  # not known of a run that was killed after its last step
     say(
         f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}; measure it with: "
-        f"collapse measure {run.path}{texts or f' --text {source.corpus.name}'}"
+        f"collapse measure {shlex.quote(str(run.path))} {same}"
     )
