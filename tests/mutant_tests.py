@@ -9,6 +9,7 @@ import gc
 import inspect
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from importlib.util import module_from_spec
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 NOT_HERE = 9  # exit code of a fork that cannot take the mutant's function over
@@ -137,15 +138,24 @@ def _take_over(module: ModuleType) -> bool:
         if other is None:
             continue
         if other.__code__ != function.__code__:
+            if any(
+                isinstance(each, CodeType) and not each.co_name.startswith("<") for each in other.__code__.co_consts
+            ):
+                return False  # it makes functions, and those made when the module was imported stay as they are
             function.__code__, changed = other.__code__, True
-        if repr((other.__defaults__, other.__kwdefaults__)) != repr((function.__defaults__, function.__kwdefaults__)):
+        if _said(other.__defaults__, other.__kwdefaults__) != _said(function.__defaults__, function.__kwdefaults__):
             function.__defaults__, function.__kwdefaults__ = other.__defaults__, other.__kwdefaults__
             changed = True
     for name, value in list(vars(module).items()):
-        if isinstance(value, int | float | str | tuple | dict) and repr(value) != repr(vars(new)[name]):
+        if isinstance(value, int | float | str | tuple | dict) and _said(value) != _said(vars(new)[name]):
             _put(value, vars(new)[name], name)
             changed = True
     return changed
+
+
+def _said(*values: Any) -> str:
+    """Values as text, without the places of objects in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(values))
 
 
 def _replace(module: ModuleType, new: ModuleType) -> bool:
