@@ -164,7 +164,9 @@ def test_defaults_are_the_papers():
         "deterministic": False,
         "recollect": False,
     }
-    assert CollectionSpec().given == {}
+    plain = CollectionSpec()
+    assert plain.given == {}
+    assert not any((plain.deterministic, plain.recollect, plain.eos_between, plain.trust_remote_code))
     with pytest.raises(TypeError):
         CollectionSpec("train.jsonl")  # options are named, so that others can be added
 
