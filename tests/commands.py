@@ -63,7 +63,7 @@ class Runner:
             folder: Where it runs.
             file_limit: It may write no longer files.
         """
-        return self._ask(
+        pid = self._ask(
             start=[str(word) for word in words],
             out=str(out or log),
             err=str(log),
@@ -71,6 +71,8 @@ class Runner:
             folder=str(folder) if folder else None,
             file_limit=file_limit,
         )
+        self.ended.pop(pid, None)  # the system gives the number of one that ended to another
+        return pid
 
     def wait(self, pid: int) -> int:
         """The exit code of a command line, once it has ended."""
