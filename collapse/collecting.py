@@ -78,10 +78,8 @@ def collect(
     if spec.recollect:
         _refuse_to_replace(folder, plan, cached=store is None)
     done = None if spec.recollect else _finished(folder, plan)
-    if done is not None:
-        check_store_options(done, {"without": spec.without})
-        if settled(folder):
-            return done.called(plan.names)
+    if done is not None and settled(folder):
+        return done.called(plan.names)
     with writing(folder, cached=store is None):
         done = None if spec.recollect else _finished(folder, plan)  # another process may have finished it just now
         if done is not None:
@@ -153,6 +151,8 @@ def _goes_on(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]]) -> bool
         else:
             place = Partial(target).read()
             differ = [] if place is None else _beside_loading(place.identity, plan)
+            if place and place.identity.get("validation") is None and not plan.texts.wanted_beside(None):
+                differ = [each for each in differ if not each.startswith("validation")]  # an optional split: absent
             held = place.identity.get("statistics", {}) if place else {kind.name: kind.version for kind in kinds}
         if held.keys() != {kind.name for kind in kinds}:
             differ.append(f"statistics: {', '.join(held) or 'none'} and {', '.join(k.name for k in kinds) or 'none'}")
@@ -182,6 +182,7 @@ def _finished(folder: Path, plan: Plan) -> Store | None:
             f"{folder} holds another store, which differs in {'; '.join(differ)} (there and now): "
             "choose another --store"
         )
+    check_store_options(store, {"without": plan.spec.without})
     if store.state == "complete":
         return store
     if store.state == "part":

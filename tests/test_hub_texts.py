@@ -1,6 +1,7 @@
 """Texts on the Hub: splits that are named must be there, one that is not named may be absent."""
 
 import json
+import time
 
 import pytest
 
@@ -59,3 +60,20 @@ def test_a_published_store_that_holds_what_is_left_out_is_not_used(hub, as_user,
     without = as_user("measure", *words, "--without", "covariance", home="reader")
     assert "published store" not in without.stderr
     assert json.loads(without.stdout)[0]["measurements"] == {"nc1.covariance_ratio": None}
+
+
+def test_a_killed_recollection_of_a_text_without_a_validation_split_is_resumed(
+    data, hub, warm, as_user, tiny, tmp_path
+):
+    words = ["collect", tiny.model, "--text", "owner/train", "--chunk-length", 32, "--max-chunks", 300]
+    words += ["--batch-size", 1, "--store", tmp_path / "s"]
+    as_user(*words)
+    pid = warm.start(
+        [*words, "--recollect"], tmp_path / "log", environment=hub.environment(tmp_path / "home", "hf_owner")
+    )
+    while not any(tmp_path.glob("s/.collapse-recollect/partial/train-1-2.safetensors")):
+        time.sleep(0.001)
+    assert warm.kill(pid)
+    done = as_user(*words, "--recollect")
+    assert "discarded" not in done.stderr
+    assert "train: going on after slice" in done.stderr
