@@ -11,7 +11,6 @@ import pluggy
 
 from collapse import hookspecs
 from collapse.errors import CollapseError, PluginError, near_names
-from collapse.files import expanded
 
 _OWN = "linguistic-collapse"
 _HOOKS = [each for each in dir(hookspecs) if each.startswith("collapse_")]
@@ -43,6 +42,8 @@ def distribution_of(entry: Any) -> str:
 
 def load_given(name: str) -> ModuleType:
     """Import a plugin that was named: a file or a module."""
+    from collapse.files import expanded  # here for the start of the command line: it imports hashlib
+
     path = expanded(name)
     if path.suffix != ".py":
         return importlib.import_module(name)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from collapse.errors import PluginError
 from collapse.feeding import Feed, merging
-from collapse.guarding import described, guest
+from collapse.guarding import Guest, described
 from collapse.plugin_manager import plugins
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Filled:
     @contextmanager
     def _costing(self, name: str, function: str) -> Iterator[None]:
         try:
-            with guest():
+            with Guest():
                 yield
         except Exception as error:  # a plugin may do anything
             self._held.pop(name, None)

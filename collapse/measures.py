@@ -8,7 +8,7 @@ from types import EllipsisType
 from typing import Any
 
 from collapse.errors import PluginError, near_names
-from collapse.guarding import described, guest
+from collapse.guarding import Guest, described
 
 Limit = float | Callable[..., float | None] | None
 """A number, or a function of (C, d), or None where there is none."""
@@ -80,7 +80,7 @@ def limit_at(limit: Limit, classes: int, dim: int, measured: Mapping[str, float 
     if not callable(limit):
         return limit
     try:
-        with guest():
+        with Guest():
             more = {"measured": measured or {}} if "measured" in signature(limit).parameters else {}
             value = limit(classes, dim, **more)
             return None if value is None else float(_real(value))

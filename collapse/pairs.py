@@ -12,20 +12,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.guarding import Watch, Wrote, guest
+from collapse.guarding import Guest, Watch, Wrote
 from collapse.lending import settle, tensors_of
 from collapse.metrics import CoV, LogMeanExp, MeanLog, Measure, Metric, Std, limit_at
 from collapse.probing import probe
 from collapse.returned import as_tile
 from collapse.statistics import EmbeddingStatistics
-from collapse.tiles import Pair, Points
-
-# What each ``over`` leaves out where it is zero.
-_ROUNDED = {
-    "distinct": "sqdist",
-    "distinct_directions": "unit_sqdist",
-    "distinct_uncentred_directions": "uncentred_unit_sqdist",
-}
+from collapse.tiles import LEAVES_OUT_ZEROS, Pair, Points
 
 
 @dataclass(frozen=True)
@@ -101,22 +94,23 @@ def sweep(
     settle(s)
     points = Points.of(s, dtype)
     tallies = [_start(s, metric, measures) for metric, measures in wanted]
-    watch = Watch(tensors_of(s) | points.tensors())
+    watch, calling = Watch(tensors_of(s) | points.tensors()), Guest()
     gram = torch.empty(tile * tile, dtype=dtype, device=s.means.device)
-    close_pairs, rounded = 0, dict.fromkeys(_ROUNDED, 0)
+    close_pairs, rounded = 0, dict.fromkeys(LEAVES_OUT_ZEROS, 0)
     walk = list(tiles(s.n_classes, tile))
     for done, (rows, columns) in enumerate(walk):
         a_Rd, b_Sd = points.means[rows], points.means[columns]
         out = gram[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
         pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
-        close, equal = 0, dict.fromkeys(_ROUNDED.values(), 0)
+        close, equal = 0, dict.fromkeys(LEAVES_OUT_ZEROS.values(), 0)
         for index, tally in enumerate(tallies):
             if isinstance(tally, Exception):
                 continue
             try:
-                with guest():
+                with calling:
                     returned = tally.metric.function(pair)
                 tally.add(returned, pair, rows, columns)
+                del returned  # or its memory is not there for the next one
             except Exception as error:  # a plugin's function: it costs its own measurements only
                 tallies[index] = error
             close = max(close, pair.close_pairs)
@@ -127,7 +121,7 @@ def sweep(
             if watch.written():
                 raise SweepStopped(wanted[index], Wrote(watch.written()))
         close_pairs += close
-        for over, field in _ROUNDED.items():
+        for over, field in LEAVES_OUT_ZEROS.items():
             rounded[over] += equal[field]
         if progress:
             progress("sweeping pairs", done + 1, len(walk))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.discovery import distribution_of, implementations, load_given, new_manager, origin_of, own_first, register
 from collapse.errors import PluginError, UsageError, near_names
-from collapse.guarding import described, guest
+from collapse.guarding import Guest, described
 from collapse.metrics import Analysis, Measure, Metric, declaration
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class Plugins:
         """
         for plugin, preparer in self.preparers:
             try:
-                with guest():
+                with Guest():
                     name = preparer(model)
             except Exception as error:
                 raise PluginError(
@@ -154,7 +154,7 @@ def plugins() -> Plugins:
     manager = new_manager()
     for name, origin, load in _candidates():
         try:
-            with guest():
+            with Guest():
                 hooks = register(manager, name, load(), commands=False)
             loaded.found.append(Plugin(name, origin, hooks))
             loaded.makers[name] = _maker(name, origin)
@@ -181,14 +181,14 @@ def _refuse_named(origin: str, problem: str) -> None:
 def _take_all(loaded: Plugins, hook: str, name: str, implementation: Callable[[], Any]) -> Iterator[str]:
     """Take in what a hook offers; gives a line for each thing that cannot be used."""
     try:
-        with guest():
+        with Guest():
             offered = list(implementation())
     except Exception as error:
         yield f"plugin {name}: {hook}() raised {described(error)}"
         return
     for each in offered:
         try:
-            with guest():
+            with Guest():
                 _take(loaded, hook, name, each)
         except Exception as error:  # even looking at what a plugin offers may run its code
             yield f"plugin {name}: {described(error)}"
@@ -203,7 +203,7 @@ def command_plugins(cli: Any) -> list[Plugin]:
         problem = None
         loaded, began = set(sys.modules), time.monotonic()
         try:
-            with guest():
+            with Guest():
                 manager = new_manager()
                 hooks = register(manager, entry.name, entry.load(), commands=True)
                 for _, implementation in implementations(manager, "collapse_commands"):

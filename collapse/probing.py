@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.guarding import Wrote, contents, differing, guest
+from collapse.guarding import Guest, Wrote, contents, differing
 from collapse.lending import settle, tensors_of
 from collapse.metrics import Metric
 from collapse.returned import as_tile
@@ -66,7 +66,7 @@ def _call(metric: Metric, s: EmbeddingStatistics, rows: slice, columns: slice) -
     pair = Pair(points, rows, columns, points.means[rows] @ points.means[columns].T)
     read = tensors_of(s) | points.tensors() | pair.fields()
     before = contents(read)
-    with guest():
+    with Guest():
         values = metric.function(pair)
     written = differing(before, contents(read)) or pair.written()
     if written:

@@ -3,7 +3,7 @@
 Shapes: a tile has R rows and S columns, each a run of classes; d dimensions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,13 @@ _REDO = {torch.float64: 1e-6, torch.float32: 1e-2}
 # A distance below this share of the largest ‖μ‖ is rounding of the embeddings themselves.
 _ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat16": 2.0**-7}
 _GATHER = 1 << 21  # numbers gathered at a time when distances are redone
+
+LEAVES_OUT_ZEROS: Mapping[str, str] = {
+    "distinct": "sqdist",
+    "distinct_directions": "unit_sqdist",
+    "distinct_uncentred_directions": "uncentred_unit_sqdist",
+}
+"""The field that says by a zero which pairs an ``over`` leaves out."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +100,7 @@ class Pair:
         self.diagonal = rows.start == columns.start
         self.close_pairs = 0
         self.rounded: dict[str, int] = {}
+        self._near: set[str] = set()  # fields with a pair so near that it may be 0
 
     def written(self) -> list[str]:
         """Fields that are not as they were computed: written to, replaced or deleted."""
@@ -140,6 +148,8 @@ class Pair:
         sqnorms, means = self._points.sqnorms, self._points.statistics.means
         rows, columns = sqnorms[self._rows].unsqueeze(1), sqnorms[self._columns]
         sqdist = (rows + columns).sub_(self.gram, alpha=2)
+        if self.diagonal:  # a class is no neighbour of its own
+            sqdist.fill_diagonal_(float("inf"))
         redo = _REDO[sqdist.dtype]
         least = sqdist.amin()
         if least < redo * (rows.amax() + columns.amax()):
@@ -149,7 +159,7 @@ class Pair:
             self._round("sqdist", sqdist, self._points.equal)
             close = int(((sqdist > 0) & (sqdist < self._points.rounding)).sum())
             self.close_pairs = close // 2 if self.diagonal else close
-        return sqdist
+        return sqdist.fill_diagonal_(0) if self.diagonal else sqdist
 
     @_Field
     def distance(self) -> Tensor:
@@ -194,29 +204,27 @@ class Pair:
 
     def _unit(self, name: str, cosine: Tensor, unit: Callable[[Tensor], Tensor], rounding_C: Tensor) -> Tensor:
         sqdist = torch.rsub(cosine, 2, alpha=2)
+        if self.diagonal:
+            sqdist.fill_diagonal_(float("inf"))
         redo = 2 * _REDO[sqdist.dtype]
         least = sqdist.amin()
         if least < redo:
             self._redo(sqdist, sqdist < redo, unit)
         if least <= max(redo, 4 * float(rounding_C.max()) ** 2):
             self._round(name, sqdist, rounding_C)
-        return sqdist
+        return sqdist.fill_diagonal_(0) if self.diagonal else sqdist
 
     def _round(self, name: str, sqdist: Tensor, rounding_C: Tensor) -> None:
         """Set to 0 what is no more than the rounding of both classes, and count it under a name."""
+        self._near.add(name)
         least = (rounding_C[self._rows].unsqueeze(1) + rounding_C[self._columns]).square()
         equal = (sqdist > 0) & (sqdist <= least)
-        if self.diagonal:
-            equal.fill_diagonal_(False)
         if found := int(equal.sum()):
             self.rounded[name] = found // 2 if self.diagonal else found
             sqdist.masked_fill_(equal, 0)
 
     def _redo(self, sqdist: Tensor, close: Tensor, points: Callable[[Tensor], Tensor]) -> None:
         """Replace the marked squared distances by those of direct differences."""
-        if self.diagonal:
-            close.fill_diagonal_(False)
-            sqdist.fill_diagonal_(0)
         pairs = close.nonzero()
         for some in pairs.split(max(1, _GATHER // self._points.means.shape[1])):
             delta = points(some[:, 0] + self._rows.start) - points(some[:, 1] + self._columns.start)
@@ -224,19 +232,17 @@ class Pair:
 
     def left_out(self, over: Over) -> Bool[Tensor, "R S"] | None:
         """The pairs that a metric declared over ``over`` leaves out, or None where there are none."""
-        equal = zero = None
-        points = self._points
-        if over == "distinct":
-            equal = self.sqdist
-        elif over == "distinct_directions":
-            equal, zero = self.unit_sqdist, points.inverse_norms
-        elif over == "distinct_uncentred_directions":
-            equal, zero = self.uncentred_unit_sqdist, points.uncentred_inverse_norms
-        elif over == "directions":
+        points, masks = self._points, []
+        if over in LEAVES_OUT_ZEROS:
+            name = LEAVES_OUT_ZEROS[over]
+            field: Tensor = getattr(self, name)
+            if name in self._near and field.amin() <= 0:
+                masks.append(field <= 0)
+        zero = None  # where a class has no direction
+        if over in ("directions", "distinct_directions"):
             zero = points.inverse_norms
-        masks = []
-        if equal is not None and equal.amin() <= 0:
-            masks.append(equal <= 0)
+        elif over == "distinct_uncentred_directions":
+            zero = points.uncentred_inverse_norms
         if zero is not None and (zero[self._rows].amin() == 0 or zero[self._columns].amin() == 0):
             masks.append((zero[self._rows] == 0).unsqueeze(1) | (zero[self._columns] == 0))
         return torch.stack(masks).any(dim=0) if masks else None

@@ -186,12 +186,12 @@ def _runner(analysis: "Analysis") -> Callable[..., None]:
 
 def _run(analysis: "Analysis", results: "Results", options: dict[str, Any]) -> "Table":
     from collapse.errors import CollapseError, PluginError
-    from collapse.guarding import described, guest
+    from collapse.guarding import Guest, described
     from collapse.results import Table
 
     called = f"analysis {analysis.name} of {analysis.function.__module__}"
     try:
-        with guest():
+        with Guest():
             table = analysis(results, **options)
     except PluginError as error:
         raise PluginError(f"{called} failed: {error}") from error

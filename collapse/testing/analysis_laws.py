@@ -11,7 +11,7 @@ from typing import Any
 
 from collapse.comparing import mixed
 from collapse.errors import CollapseError
-from collapse.guarding import described, guest
+from collapse.guarding import Guest, described
 from collapse.metrics import Analysis, declaration
 from collapse.plugin_manager import plugins
 from collapse.results import Results, Row, Table
@@ -58,7 +58,7 @@ def check_analysis(
         def run(law: str, table: Results, about: str = "") -> Table | None:
             """The analysis's table; None where it refuses the rows in its own words."""
             try:
-                with guest():
+                with Guest():
                     found = declared(table, **options)
             except CollapseError as error:
                 if law in ("table", "repeatable", "reads only", "files"):
