@@ -6,6 +6,7 @@ is a line on stderr; what somebody named with ``-p`` or ``COLLAPSE_PLUGINS`` mus
 """
 
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ _GIVEN = "given with -p or COLLAPSE_PLUGINS"
 _NOT = "no:"
 _HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "sklearn", "matplotlib"}
 _SLOW_SECONDS = 3.0
+_ANALYSIS_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -290,6 +292,8 @@ def _take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
         analysis = declaration(offered)
         if not isinstance(analysis, Analysis):
             raise PluginError(f"{analysis.called} is a metric: return it from collapse_metrics()")
+        if not isinstance(analysis.name, str) or not _ANALYSIS_NAME.fullmatch(analysis.name):
+            raise PluginError(f"{analysis.name!r:.40} is no analysis name: use lower-case letters, digits, _ and -")
         if analysis.name in loaded.analyses:
             other = loaded.analyses[analysis.name].function.__module__
             raise PluginError(f"analysis {analysis.name} is already defined in {other}")
@@ -305,8 +309,15 @@ def _take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
 
 
 def _check_metric(loaded: Plugins, metric: Metric) -> None:
+    from collapse.rows import ABOUT
+
     taken = loaded.measurements()
     for measure in metric.measures:
+        if measure.name in {*ABOUT, "versions"}:
+            raise PluginError(
+                f"metric {measure.name} of {metric.module} has the name of another column of every table: "
+                f"call it mine.{measure.name} or the like"
+            )
         if measure.name in taken:
             other = taken[measure.name][0].module
             raise PluginError(

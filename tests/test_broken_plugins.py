@@ -36,6 +36,16 @@ BROKEN = {
         "@hookimpl\ndef collapse_metrics(): return [a]",
         "nc1.trace_ratio of taken_name is already defined in collapse_metrics.nc1",
     ),
+    "name_of_a_column": (
+        "from collapse import hookimpl, metric\n@metric('dim', needs=['means'])\ndef a(s): return 123.0\n"
+        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "metric dim of name_of_a_column has the name of another column of every table: call it mine.dim",
+    ),
+    "option_as_a_name": (
+        "from collapse import analysis, hookimpl\n@analysis('--json')\ndef a(results): return None\n"
+        "@hookimpl\ndef collapse_analyses(): return [a]",
+        "'--json' is no analysis name: use lower-case letters",
+    ),
     "file_of_the_store": (
         "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'Train'\n"
         "@hookimpl\ndef collapse_statistics(): return [Mine]",
@@ -101,7 +111,7 @@ def test_a_broken_plugin_costs_only_its_own_rows(install, kind, capsys):
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_plugin_that_was_named_ends_the_command(tmp_path, monkeypatch, kind, capsys):
     text, told = BROKEN[kind]
-    told = told.replace("taken_name", "collapse_plugin_taken_name")
+    told = re.sub("of (taken_name|name_of_a_column)", r"of collapse_plugin_\1", told)
     (tmp_path / f"{kind}.py").write_text(text)
     monkeypatch.setattr(plugin_manager, "_extra", [str(tmp_path / f"{kind}.py")])
     plugins.cache_clear()
