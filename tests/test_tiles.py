@@ -254,6 +254,19 @@ def test_directions_that_differ_by_just_their_rounding_are_equal():
         assert swept.metrics[0].left_out["m.mean"] == 1
 
 
+def test_a_short_mean_makes_the_rounding_of_its_pair_whichever_comes_first():
+    # Of means off by 2^-37 the direction of length 1 is off by 2^-37, that of length 2^-10 by 2^-27: 2^-28 is between.
+    short, turn = 2.0**-10, 2.0**-38
+    metric = declared("distinct_directions", lambda pair: None)
+    for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
+        means = torch.tensor([[1, 0, 0], [short, turn, 0], [-1 - short, -turn, 0]], dtype=torch.float64)[order]
+        s = statistics(means + torch.tensor([0, 0, 2.0**10], dtype=torch.float64))
+        for tile in (1, 3):
+            swept = sweep(s, [(metric, metric.measures)], tile=tile)
+            assert swept.rounded["distinct_directions"] == 1
+            assert swept.metrics[0].left_out["m.mean"] == 1
+
+
 @pytest.mark.parametrize("value", [0.0, 1.0])
 def test_of_means_that_are_all_the_same_no_pair_is_left(value):
     for over in LEFT_OUT.keys() - {"all"}:
@@ -277,6 +290,15 @@ def test_two_classes_without_a_direction_are_not_said_to_have_one_direction():
     for each in (pair.norms, pair.counts):
         assert [tuple(part.shape) for part in each] == [(2, 1), (1, 4)]
     assert not pair.diagonal
+
+
+def test_two_classes_without_a_direction_beside_two_that_share_one():
+    s = statistics(torch.tensor([[0, 0], [0, 0], [1, 2], [2, 4], [-3, -6]], dtype=torch.float64))
+    metric = declared("distinct_directions", lambda pair: None)
+    for tile in (1, 2, 5):
+        swept = sweep(s, [(metric, metric.measures)], tile=tile)
+        assert swept.rounded["distinct_directions"] == 0  # the two have one direction to the last bit
+        assert swept.metrics[0].left_out["m.mean"] == 8
 
 
 def test_a_product_that_rounds_up_hides_no_equal_means():
