@@ -1,6 +1,7 @@
 """Plugins that write, lie, raise, print and exit: each costs its own numbers and changes no other."""
 
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -229,6 +230,14 @@ def test_the_values_behind_a_measurement_are_nobody_elses(load, undisturbed):
     with pytest.raises(collapse.CollapseError, match="wrote to norms"):
         vectors(undisturbed.memory, "bad.x")
     same_numbers(collapse.measure(undisturbed.memory), undisturbed)
+
+
+def test_filters_of_warnings_are_put_back(load, undisturbed):
+    load(ignoring=scalar("import warnings; warnings.simplefilter('ignore'); return 1.0"))
+    collapse.measure(undisturbed.memory, metrics=["nc2.norm"])  # a first use may add filters of libraries
+    before = list(warnings.filters)
+    assert collapse.measure(undisturbed.memory, metrics=["bad.x"]).measurements == {"bad.x": 1.0}
+    assert list(warnings.filters) == before
 
 
 def test_an_interrupt_passes_through(load, undisturbed):
