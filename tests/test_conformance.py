@@ -26,23 +26,22 @@ from collapse.comparing import mixed
 from collapse.plugin_manager import plugins
 from collapse.testing import LawBroken, check_analysis, check_metric, check_statistic, random_results
 
-BUILT_IN = plugins()
 
-
-@pytest.mark.parametrize("name", [each.called for each in BUILT_IN.metrics])
+@pytest.mark.parametrize("name", [each.called for each in plugins().metrics])
 def test_built_in_metrics_keep_every_law(name):
-    (function,) = (each.function for each in BUILT_IN.metrics if each.called == name)
+    # as they are now, not when tests were collected: mutate.py puts others in their place
+    (function,) = (each.function for each in plugins().metrics if each.called == name)
     check_metric(function)
 
 
-@pytest.mark.parametrize("name", BUILT_IN.statistics)
+@pytest.mark.parametrize("name", plugins().statistics)
 def test_built_in_statistics_keep_every_law(name):
-    check_statistic(BUILT_IN.statistics[name])
+    check_statistic(plugins().statistics[name])
 
 
-@pytest.mark.parametrize("name", BUILT_IN.analyses)
+@pytest.mark.parametrize("name", plugins().analyses)
 def test_built_in_analyses_keep_every_law(name):
-    check_analysis(BUILT_IN.analyses[name].function, n=99)
+    check_analysis(plugins().analyses[name].function, n=99)
 
 
 def scalar(function, needs=("means",), **declared):
