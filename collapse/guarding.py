@@ -81,6 +81,7 @@ def _settings(torch: Any) -> tuple[Any, ...]:
         torch.is_grad_enabled(),
         torch.are_deterministic_algorithms_enabled(),
         torch.get_float32_matmul_precision(),
+        torch.backends.cuda.matmul.fp32_precision,
         torch.empty(0).device,  # the default one; torch.get_default_device takes four times as long
         torch.is_inference_mode_enabled(),
     )
@@ -96,12 +97,13 @@ def _restore(before: tuple[Any, ...] | None) -> None:
     after = _settings(torch)
     if after == before:
         return
-    dtype, threads, grad, deterministic, precision, device, inference = before
+    dtype, threads, grad, deterministic, precision, on_gpu, device, inference = before
     torch.set_default_device(None if device.type == "cpu" else device)
     torch.set_default_dtype(dtype)
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     torch.set_float32_matmul_precision(precision)
+    torch.backends.cuda.matmul.fp32_precision = on_gpu
     if after[-1] != inference:
         _left_open.append(torch.inference_mode(inference))
         _left_open[-1].__enter__()
