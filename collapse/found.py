@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from collapse.errors import PluginError
 from collapse.guarding import Wrote, described, shortened
 from collapse.lending import Lender
 from collapse.metrics import CoV, LogMeanExp, MeanLog, Measure, Metric, Noted, limit_at, limits_of
@@ -85,6 +86,8 @@ class Found:
         try:
             value = self.lender.call(metric.function)
             remark = None
+            if value is None:
+                raise PluginError("it returned None: return collapse.Noted(None, reason) where there is no number")
             if isinstance(value, Noted):
                 remark, value = Note(measure.name, str(value.kind), shortened(str(value.text))), value.value
             number = None if value is None else as_number(value)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from inspect import signature
 from types import EllipsisType
 from typing import Any
@@ -31,6 +31,7 @@ class Measure:
     """
 
     name: str
+    _: KW_ONLY
     towards: Limit = None
     reachable: Limit = None
     scale: float | EllipsisType | None = ...
@@ -53,7 +54,7 @@ class MeanLog(Measure):
     """The mean natural logarithm; values of exactly 0 are left out and counted."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class LogMeanExp(Measure):
     """(1/s)·log mean exp(s·x): a power mean that cannot overflow.
 

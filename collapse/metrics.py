@@ -136,7 +136,7 @@ def metric(
     """
 
     def declare(function: Function) -> Function:
-        measures = (Measure(name, towards, reachable),)
+        measures = (Measure(name, towards=towards, reachable=reachable),)
         return _attach(function, "scalar", needs, measures, vector=vector, better=better, **about)
 
     return declare

@@ -104,6 +104,7 @@ HOSTILE = {
         of_pairs("return pair.gram", "LogMeanExp('bad.x', exponent=lambda classes, dim: 1 / 0)"),
         "ZeroDivisionError",
     ),
+    "forgets_to_return": (scalar("s.norms.mean()"), "it returned None: return collapse.Noted(None, reason)"),
     "limit_raises": (scalar("return 1.0", towards="lambda classes, dim: 1 / 0"), "towards= of bad.x"),
     "limit_exits": (scalar("return 1.0", reachable="lambda classes, dim: sys.exit(1)"), "reachable= of bad.x"),
     "limit_of_text": (scalar("return 1.0", reachable="lambda classes, dim: '0'"), "returned '0'"),
