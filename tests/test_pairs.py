@@ -211,9 +211,9 @@ def test_vectors_of_a_mean_log_leave_out_pairs_of_value_0():
 
 
 @pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
-@pytest.mark.parametrize("far", [1.0, 1e3, 1e9])
-def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, dtype, near):
-    means = torch.randn(20, 8, generator=torch.Generator().manual_seed(5)).double()
+@pytest.mark.parametrize(("far", "scale"), [(1.0, 1.0), (1e3, 1.0), (1e9, 1.0), (1e9, 1e-6)])
+def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, scale, dtype, near):
+    means = scale * torch.randn(20, 8, generator=torch.Generator().manual_seed(5)).double()
     means[7] *= far
     units = means / means.norm(dim=1, keepdim=True)
     others = torch.ones(20, 20).triu(1).bool()
@@ -221,10 +221,8 @@ def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, dtyp
     wanted = [(declaration(gnc2.uncentred_log_kernel), [])]
     for tile in (20, 6):
         (kernel,) = sweep(statistics(means), wanted, tile=tile, dtype=dtype).metrics
-        assert kernel.mean == pytest.approx(float(expected.mean()), rel=1e-9 if dtype == torch.float64 else 1e-4)
-        assert kernel.std == pytest.approx(
-            float(expected.std(correction=0)), rel=1e-9 if dtype == torch.float64 else 1e-4
-        )
+        assert kernel.mean == pytest.approx(float(expected.mean()), rel=near)
+        assert kernel.std == pytest.approx(float(expected.std(correction=0)), rel=near)
 
 
 def test_a_class_whose_pairs_are_all_alike_has_a_std_of_zero():
