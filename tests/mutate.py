@@ -67,7 +67,7 @@ TESTS = {
     "collapse/returned.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/probing.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/lending.py": "tests/test_hostile_plugins.py " + METRICS,
-    "collapse/guarding.py": "tests/test_hostile_plugins.py " + METRICS,
+    "collapse/guarding.py": "tests/test_guarding.py tests/test_hostile_plugins.py " + METRICS,
     "collapse/measures.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/features.py": METRICS,
     "collapse/packing.py": "tests/test_packing.py tests/test_text.py::test_two_processes_that_pack_the_same_text",

@@ -90,6 +90,15 @@ def test_classes_are_kept_by_their_count():
     assert s.keep(1).validation is s.validation
 
 
+@pytest.mark.parametrize(
+    ("n", "said"), [(2, r"needs two: lower --min-count \(the largest class has 4\)"), (1, "needs two$")]
+)
+def test_too_few_classes_of_one_class_have_no_remedy(n, said):
+    counts, of_classes = torch.full((n,), 4), torch.ones(n).double()
+    with pytest.raises(CollapseError, match=rf"0 of {n} classes have at least 9 samples, .* {said}"):
+        EmbeddingStatistics(torch.arange(n), counts, torch.ones(n, 3).double(), of_classes).keep(9)
+
+
 def test_what_is_there():
     s = tiny_statistics()
     having = ["counts", "means", "variances", "classifier", "validation", "n_params", "covariance"]

@@ -1,0 +1,51 @@
+"""What a plugin's code cannot change: settings of torch, and tensors that others read too."""
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from collapse.guarding import Guest, contents, differing
+
+
+@pytest.fixture
+def on_meta() -> Iterator[None]:
+    """A program whose default device is another one."""
+    torch.set_default_device("meta")
+    yield
+    torch.set_default_device(None)
+
+
+@pytest.mark.usefixtures("on_meta")
+def test_the_programs_default_device_is_put_back():
+    with Guest():
+        torch.set_default_device("cpu")
+    assert torch.get_default_device().type == "meta"
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_inference_mode_that_stays_open_is_left(inside):
+    held = []
+    with torch.inference_mode(inside):
+        for _ in range(2):
+            with Guest():
+                held.append(torch.inference_mode(not inside))
+                held[-1].__enter__()
+            assert torch.is_inference_mode_enabled() == inside
+            with Guest():
+                torch.set_num_threads(torch.get_num_threads() + 1)
+            assert torch.is_inference_mode_enabled() == inside
+    assert not torch.is_inference_mode_enabled()
+    held.clear()
+    gc.collect()
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (300, 400), (200, 20, 30)])
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.float32, torch.float64])
+def test_any_number_that_changes_is_seen(shape, dtype):
+    tensors = {"same": torch.ones(3), "x": torch.ones(shape).to(dtype)}
+    before = contents(tensors)
+    assert differing(before, contents(tensors)) == []
+    tensors["x"].view(-1)[-1] = 0
+    assert differing(before, contents(tensors)) == ["x"]
