@@ -60,7 +60,7 @@ class Filled:
             make: Makes the batch in memory that nothing else reads; called again where a statistic wrote to it.
             mine: Counts and means before this batch, in such memory too; None in the validation phase.
         """
-        feed = Feed(make, closely=not self._seen)
+        feed = Feed(make, closely=not self._seen or len(self) > 1)  # one alone can spoil its own numbers only
         self._seen = True
         parts = []
         for each in self:

@@ -23,6 +23,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _SMALL = 1 << 16  # numbers; a smaller tensor is compared itself, a larger one by its sums
+_AUTOCAST = ("cpu", "cuda")
 _left_open: list[Any] = []
 
 
@@ -33,8 +34,27 @@ class Wrote(PluginError):
         super().__init__(f"it wrote to {', '.join(names)}, which others read too: write to a copy (x.clone())")
 
 
+class _Open:
+    """A stream that stays open when what it is lent to closes it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> "_Open":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._stream.flush()
+
+
 class Guest:
-    """Run a plugin's code: what it prints goes to stderr, and global settings of torch are put back.
+    """Run a plugin's code: what it prints goes to stderr, and global settings of torch and NumPy are put back.
 
     They are put back to what they were when the guest was made; one guest may serve many calls, which saves reading
     them each time.
@@ -44,21 +64,25 @@ class Guest:
     """
 
     def __init__(self) -> None:
-        torch = sys.modules.get("torch")
+        torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         self._before = _settings(torch) if torch else None
+        self._errors = numpy.geterr() if numpy else {}
         self._folder = _folder()
         self._filters = list(warnings.filters)
 
     def __enter__(self) -> None:
-        self._stdout, sys.stdout = sys.stdout, sys.stderr
+        self._streams = sys.stdout, sys.stderr
+        sys.stdout = sys.stderr = _Open(sys.stderr)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        sys.stdout = self._stdout
+        sys.stdout, sys.stderr = self._streams
         if warnings.filters != self._filters:
             warnings.filters[:] = self._filters  # type: ignore[index]  # typeshed has a Sequence; it is a list
         if self._folder and _folder() != self._folder:  # or a relative --output would go elsewhere
             os.chdir(self._folder)
         _restore(self._before)
+        if self._errors:
+            sys.modules["numpy"].seterr(**self._errors)
         if error is None or isinstance(error, Exception | KeyboardInterrupt):
             return
         if isinstance(error, SystemExit):
@@ -83,6 +107,8 @@ def _settings(torch: Any) -> tuple[Any, ...]:
         torch.get_float32_matmul_precision(),
         torch.backends.cuda.matmul.fp32_precision,
         torch.empty(0).device,  # the default one; torch.get_default_device takes four times as long
+        tuple((torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in _AUTOCAST),
+        torch.is_autocast_cache_enabled(),
         torch.is_inference_mode_enabled(),
     )
 
@@ -97,13 +123,17 @@ def _restore(before: tuple[Any, ...] | None) -> None:
     after = _settings(torch)
     if after == before:
         return
-    dtype, threads, grad, deterministic, precision, on_gpu, device, inference = before
+    dtype, threads, grad, deterministic, precision, on_gpu, device, autocast, cached, inference = before
     torch.set_default_device(None if device.type == "cpu" else device)
     torch.set_default_dtype(dtype)
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
     torch.set_float32_matmul_precision(precision)
     torch.backends.cuda.matmul.fp32_precision = on_gpu
+    for each, (enabled, lower) in zip(_AUTOCAST, autocast, strict=True):
+        torch.set_autocast_enabled(each, enabled)
+        torch.set_autocast_dtype(each, lower)
+    torch.set_autocast_cache_enabled(cached)
     if after[-1] != inference:
         _left_open.append(torch.inference_mode(inference))
         _left_open[-1].__enter__()

@@ -27,14 +27,21 @@ class Lender:
 
     Attributes:
         s: The statistics, for our own use.
+        renewed: Whether they were made anew after a write. Nobody then knows whether another plugin had written
+            to them before, unseen.
     """
 
     def __init__(self, fresh: Callable[[], EmbeddingStatistics], needs: Iterable[str]) -> None:
         self._fresh, self._needs = fresh, set(needs)
-        self.renew()
+        self.renewed = False
+        self._make()
 
     def renew(self) -> None:
         """Forget what a plugin may have written to."""
+        self.renewed = True
+        self._make()
+
+    def _make(self) -> None:
         self.s = _mapped(self._fresh(), lambda tensor: tensor)  # plugin statistics stay unread until they are asked for
         for need in self._needs & set(self.s.extra):
             self.s.statistic(need)  # an altered file is no plugin's failure

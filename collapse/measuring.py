@@ -55,7 +55,8 @@ def measure(
     lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
     found = Found(lender)
     found.measure(chosen, lacking, progress)
-    if lender.overwritten():  # behind torch's back, by whom is not known: once more, looking after each metric
+    # behind torch's back, by whom is not known, or perhaps before another's open write: once more, looking after each
+    if lender.renewed or lender.overwritten():
         lender.renew()
         found = Found(lender, closely=True)
         found.measure(chosen, lacking, progress)

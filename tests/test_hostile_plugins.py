@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -23,6 +24,7 @@ import torch
 from collapse import CoV, Mean, Noted, Statistic, Std, class_metric, hookimpl, metric, pair_metric
 from collapse.metrics import LogMeanExp
 
+held = []
 """
 OFFER = """
 
@@ -115,7 +117,15 @@ ODD = {
     "sets_dtype": (scalar("torch.set_default_dtype(torch.float16); return 1.0"), 1.0),
     "sets_threads": (scalar("torch.set_num_threads(7); return 1.0"), 1.0),
     "no_grad_mode": (scalar("torch.set_grad_enabled(False); return 1.0"), 1.0),
-    "stays_in_inference": (scalar("torch.inference_mode().__enter__(); return 1.0"), 1.0),
+    "stays_in_inference": (scalar("held.append(torch.inference_mode()); held[-1].__enter__(); return 1.0"), 1.0),
+    "leaves_autocast_on": (
+        scalar("torch.set_autocast_enabled('cpu', True); torch.set_autocast_cache_enabled(False); return 1.0"),
+        1.0,
+    ),
+    "enters_autocast": (scalar("held.append(torch.autocast('cpu', torch.float16).__enter__()); return 1.0"), 1.0),
+    "numpy_raises": (scalar("import numpy; numpy.seterr(all='raise'); return 1.0"), 1.0),
+    "closes_stdout": (scalar("sys.stdout.close(); return 1.0"), 1.0),
+    "closes_stderr": (scalar("with sys.stderr: print('x', file=sys.stderr)\n    return 1.0"), 1.0),
     "changes_folder": (scalar("import os; os.chdir('/'); return 1.0"), 1.0),
     "default_device": (scalar("torch.set_default_device('meta'); return 1.0"), 1.0),
     "long_note": (scalar("return Noted(1.0, 'x' * 10**6)"), 1.0),
@@ -129,12 +139,27 @@ ODD = {
 }
 
 
+def settings() -> tuple[object, ...]:
+    """What a plugin may not leave changed."""
+    return (
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.is_grad_enabled(),
+        torch.get_default_device(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_autocast_cache_enabled(),
+        np.geterr(),
+    )
+
+
 @pytest.fixture
 def load(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
     """Load plugins from their texts, as -p does, for one test."""
     monkeypatch.setattr(plugin_manager, "_extra", [])
     folder = Path.cwd()
-    state = torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled(), torch.get_default_device()
+    state = settings()
 
     def load(**texts: str) -> None:
         for name, text in texts.items():
@@ -143,13 +168,7 @@ def load(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
 
     yield load
     plugin_manager.plugins.cache_clear()
-    assert state == (
-        torch.get_default_dtype(),
-        torch.get_num_threads(),
-        torch.is_grad_enabled(),
-        torch.get_default_device(),
-    )
-    assert not torch.is_inference_mode_enabled()
+    assert state == settings()
     assert Path.cwd() == folder
 
 
@@ -211,6 +230,22 @@ def test_all_of_them_at_once(load, undisturbed):
     same_numbers(row, undisturbed)
     for name, (_, value) in ODD.items():
         assert row.measurements[f"bad.{name}.x"] == value
+
+
+@pytest.mark.parametrize("open_write", ["s.means.zero_()", "s.classes.add_(1)", "s.centred_means.mul_(2)"])
+def test_an_open_write_does_not_hide_another_plugins_write(load, undisturbed, open_write):
+    load(
+        hides=scalar("s.means.numpy()[:] = 0; return 1.0").replace("bad.", "bad.a."),
+        sees=scalar("return s.means.abs().sum()").replace("bad.", "bad.b."),
+        writes=scalar(f"{open_write}; return 1.0").replace("bad.", "bad.c."),
+    )
+    for store in (undisturbed.memory, undisturbed.disk):
+        row = collapse.measure(store)
+        same_numbers(row, undisturbed)
+        assert row.measurements["bad.b.x"] == float(undisturbed.memory.statistics().means.abs().sum())
+        notes = {note.measurement: note.text for note in row.notes}
+        assert "wrote to means" in notes["bad.a.x"]
+        assert "wrote to" in notes["bad.c.x"]
 
 
 def test_less_exact_values_are_cast_and_the_row_says_so(load, undisturbed):

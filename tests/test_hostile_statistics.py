@@ -73,6 +73,7 @@ HOSTILE = {
     "embeddings": ("update", 1, lambda self, batch: batch.h.zero_(), "wrote to batch.h"),
     "labels": ("update", 1, lambda self, batch: batch.y.fill_(0), "wrote to batch.y"),
     "numpy": ("update", 1, lambda self, batch: batch.deviations.numpy().fill(1), "wrote to batch.deviations"),
+    "later_by_numpy": ("update", 2, lambda self, batch: batch.means.numpy().fill(1), "wrote to batch.means"),
     "later": ("update", 2, lambda self, batch: batch.h.mul_(3), "wrote to batch.h"),
     "keeps": ("update", 1, lambda self, batch: setattr(self, "kept", batch.h[1:]), "its kept lies in the batch"),
     "exits": ("update", 1, leave, "it called sys.exit(3)"),
