@@ -98,7 +98,7 @@ def collect(
 _NOT_COMPARED: dict[str, tuple[str, ...]] = {
     "split": ("text",),
     "validation_split": ("validation_text",),
-    "text_column": ("text", "validation_text"),
+    "text_column": ("text",),
     "without": (),
 }
 

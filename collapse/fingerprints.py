@@ -105,6 +105,7 @@ def weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Pat
     files = safe or _matching(folder, _WEIGHTS[1:])
     config = folder / "config.json"
     if config.is_file() and files:
+        check_configuration(folder.name, _json(config))
         variant = (model_args or {}).get("variant")
         index = ("model.safetensors" if safe else "pytorch_model.bin") + ".index"
         named = [f"{index}.{variant}.json" if variant else f"{index}.json", _json(config).get("transformers_weights")]
@@ -121,16 +122,32 @@ def weights_fingerprint(folder: Path, model_args: Mapping[str, Any] | None) -> s
     return _fingerprint(inside(folder, model_args), weight_files(folder, model_args))
 
 
-def tokenizer_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Path]:
-    """The files of a folder's tokenizer; a GGUF file holds one too."""
+def check_configuration(name: str, config: Mapping[str, Any]) -> None:
+    """Refuse a config.json that has transformers read another file in its place, which nobody here would look at."""
+    if "configuration_files" in config:
+        raise CollapseError(
+            f"{name}: its config.json names other files to be read instead (configuration_files): replace it by the "
+            "one that you mean"
+        )
+
+
+def tokenizer_files(folder: Path, model_args: Mapping[str, Any] | None, *, alone: bool = False) -> list[Path]:
+    """The files of a folder's tokenizer; a GGUF file holds one too.
+
+    Args:
+        folder: The folder.
+        model_args: The model's arguments.
+        alone: No weights are read from this folder: config.json, from which transformers takes the kind of
+            tokenizer, is the tokenizer's then.
+    """
     gguf_file, folder = (model_args or {}).get("gguf_file"), inside(folder, model_args)
-    files = _matching(folder, TOKENIZER)
+    files = _matching(folder, (*TOKENIZER, "config.json") if alone else TOKENIZER)
     return [*files, folder / str(gguf_file)] if gguf_file else files
 
 
-def tokenizer_fingerprint(folder: Path, model_args: Mapping[str, Any] | None) -> str:
-    """``sha256:…`` of a folder's tokenizer."""
-    return _fingerprint(inside(folder, model_args), tokenizer_files(folder, model_args))
+def tokenizer_fingerprint(folder: Path, model_args: Mapping[str, Any] | None, *, alone: bool = False) -> str:
+    """``sha256:…`` of a folder's tokenizer; arguments as of :func:`tokenizer_files`."""
+    return _fingerprint(inside(folder, model_args), tokenizer_files(folder, model_args, alone=alone))
 
 
 def code_files(folder: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.spec import CollectionSpec, Role, flag_of, options_of
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _unlike(
     identity: Mapping[str, Any], texts: Mapping[str, str | None], given: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
     """Each option that the identity does not follow: flag, value, and what is held, or None for no such thing."""
-    from collapse.references import find_tokenizer
+    from collapse.plugin_manager import plugins
 
     features = "features" in identity
     yield from _unlike_texts(identity, texts, given)
@@ -69,11 +69,13 @@ def _unlike(
             shown = True if isinstance(given[name], bool) else given[name]
             yield flag_of(name), shown, _holds(_what(name, identity), features, name)
     for name in given.get("without", ()):
+        if name not in plugins().statistics and name not in (identity.get("statistics") or {}):
+            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
         if name in (identity.get("statistics") or {}):
             yield flag_of("without"), name, _holds(f"the statistic {name}", features)
     if given.get("tokenizer"):
         held = identity.get("tokenizer")
-        if features or find_tokenizer(given["tokenizer"]).tokenizer != held:
+        if features or not _is_tokenizer(given["tokenizer"], identity):
             yield "--tokenizer", given["tokenizer"], _holds(f"the tokenizer {_begin(held)}", features)
     if given.get("model_args"):
         asked = options_of()["model_args"].record(given["model_args"])
@@ -81,6 +83,23 @@ def _unlike(
         if any(held.get(name) != value for name, value in asked.items()):
             said = ", ".join(f"{name}={value}" for name, value in held.items()) or "no model arguments"
             yield "--model-arg", next(iter(given["model_args"])), _holds(said, features)
+
+
+def _is_tokenizer(name: str, identity: Mapping[str, Any]) -> bool:
+    """Whether a name stands for the tokenizer that a store holds."""
+    from collapse.files import expanded
+    from collapse.fingerprints import tokenizer_fingerprint, weights_fingerprint
+    from collapse.references import find_tokenizer
+
+    held, folder = identity.get("tokenizer"), expanded(name)
+    if find_tokenizer(name).tokenizer == held:
+        return True
+    if not folder.is_dir() or tokenizer_fingerprint(folder, None) != held:
+        return False
+    try:  # the model's own: its config.json is hashed with the weights
+        return weights_fingerprint(folder, None) == identity.get("weights")
+    except CollapseError:
+        return False
 
 
 def _what(name: str, identity: Mapping[str, Any]) -> str:
@@ -113,7 +132,7 @@ def _unlike_texts(
                 yield flag_of(text), " ".join(given[text]), _holds(said, features)
             continue
         for name, field in ((split, "split"), ("text_column", "column")):
-            if name not in given or (name == "text_column" and (names_a_text or not (held or key == "corpus"))):
+            if name not in given or (name == "text_column" and key == "validation" and (names_a_text or not held)):
                 continue
             if given[name] != held.get(field):
                 yield flag_of(name), given[name], _holds(f"{said}, {field} {_said(held.get(field))}", features)

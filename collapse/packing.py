@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.files import ANOTHER_HOME, sha256_file, sha256_of, write_error
 from collapse.reading import read_json
 from collapse.reporting import Report
@@ -162,13 +162,21 @@ def _chunks(
 
 
 def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
+
+    def encoded(some: list[str]) -> Any:
+        try:
+            # verbose=False: a text longer than the model's limit is no fault here, it is cut into chunks
+            return tokenizer(some, verbose=False)["input_ids"]
+        except Exception as error:  # of anybody's tokenizer, in Rust or in Python
+            said = f"{type(error).__name__}: {first_line(error)}"
+            raise CollapseError(f"the tokenizer cannot encode the text: {said}; give another --tokenizer") from error
+
     if not eos_between:
-        # verbose=False: a text longer than the model's limit is no fault here, it is cut into chunks
-        return lambda some: tokenizer(some, verbose=False)["input_ids"]
+        return encoded
     eos = getattr(tokenizer, "eos_token_id", None)
     if eos is None:
         raise UsageError("--eos-between needs a tokenizer with an end-of-text token, and this one has none")
-    return lambda some: [[*row, eos] for row in tokenizer(some, verbose=False)["input_ids"]]
+    return lambda some: [[*row, eos] for row in encoded(some)]
 
 
 def _loaded(tokenizer: Any) -> str:

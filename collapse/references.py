@@ -10,6 +10,7 @@ from collapse.errors import CollapseError, UsageError, near_names
 from collapse.files import expanded
 from collapse.fingerprints import (
     Watch,
+    check_configuration,
     code_fingerprint,
     inside,
     tokenizer_files,
@@ -38,7 +39,7 @@ class ModelReference:
         name: As shown: the Hub id, or the folder's name (see :func:`folder_name`).
         location: What transformers loads from: a folder or a Hub id.
         revision: Commit on the Hub, or None for a folder.
-        weights: What the weights are: ``commit:<sha>`` or ``sha256:<hash of the files>``.
+        weights: What the weights are: ``commit:<sha>`` or ``sha256:<hash of the files>``; "" of a tokenizer's folder.
         tokenizer: The same of the tokenizer's files.
         online: Whether the Hub answered; else only cached files are used.
         subfolder: Folder inside it that holds the model (``--model-arg subfolder=…``), or "".
@@ -117,12 +118,20 @@ def folder_name(folder: Path) -> str:
     return own.name if run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"
 
 
-def find_tokenizer(name: str) -> ModelReference:
-    """A tokenizer named on its own: a folder with its files, or a Hub id; raises as :func:`find_model`."""
+def find_tokenizer(name: str, model: ModelReference | None = None) -> ModelReference:
+    """A tokenizer named on its own: a folder with its files, or a Hub id; raises as :func:`find_model`.
+
+    Args:
+        name: The folder or id.
+        model: The model that it is named for, which may lie in the same folder.
+    """
     folder = expanded(name)
     if folder.is_dir():
         check_folder(folder)
-        return ModelReference(folder.resolve().name, str(folder), None, "", tokenizer_fingerprint(folder, None))
+        own = model is not None and model.is_local and folder.resolve() == Path(model.location).resolve()
+        weights = model.weights if model is not None and own else ""
+        fingerprint = tokenizer_fingerprint(folder, None, alone=not own)
+        return ModelReference(folder.resolve().name, str(folder), None, weights, fingerprint)
     return find_model(name)
 
 
@@ -147,12 +156,12 @@ def watch_tokenizer(reference: ModelReference, model_args: Mapping[str, Any] | N
     """Watch the files of its tokenizer, as :func:`watch_weights` does."""
     if not reference.is_local:
         return Watch.nothing(reference.name)
-    folder = Path(reference.location)
+    folder, alone = Path(reference.location), not reference.weights
     return Watch.start(
         reference.name,
-        lambda: tokenizer_files(folder, model_args),
+        lambda: tokenizer_files(folder, model_args, alone=alone),
         reference.tokenizer,
-        lambda: tokenizer_fingerprint(folder, model_args),
+        lambda: tokenizer_fingerprint(folder, model_args, alone=alone),
     )
 
 
@@ -187,9 +196,11 @@ def config_of(reference: ModelReference, name: str = "config.json") -> dict[str,
     if file is None:
         return {}
     try:
-        return dict(read_json(file))
+        config = dict(read_json(file))
     except (ValueError, TypeError, RecursionError, OSError) as error:
         raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
+    check_configuration(reference.name, config)
+    return config
 
 
 def card_datasets(reference: ModelReference) -> list[str]:

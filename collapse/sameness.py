@@ -115,7 +115,8 @@ def _weight_files(remote: Remote) -> Files:
 
 
 def _tokenizer_files(remote: Remote) -> Files:
-    return _chosen(remote, lambda path: path.suffix == ".py" or _is_tokenizer(path))
+    # from config.json transformers takes the kind of a tokenizer whose own files do not say it
+    return _chosen(remote, lambda path: path.suffix == ".py" or path.name == "config.json" or _is_tokenizer(path))
 
 
 def _is_tokenizer(path: PurePosixPath) -> bool:

@@ -201,3 +201,53 @@ def test_harmless_arguments_keep_their_cache_keys(tiny, tmp_path, value):
 def test_a_missing_home_is_no_traceback():
     with pytest.raises(UsageError, match="no model, store or features file is called ~nosuchuser/x"):
         find_model("~nosuchuser/x")
+
+
+def test_a_configuration_that_names_another_is_refused(run, tiny, tmp_path):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "m"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.4.0.0.json").write_text(json.dumps(config | {"window_size": 2}))
+    (folder / "config.json").write_text(json.dumps(config | {"configuration_files": ["config.4.0.0.json"]}))
+    for more in ((), ("--trust-remote-code",)):
+        done = run("measure", folder, *tiny.words()[1:], *more, ok=False)
+        assert done.returncode == 1
+        assert "m: its config.json names other files to be read instead" in done.stderr
+    with pytest.raises(collapse.CollapseError, match="names other files"):
+        load_model(find_model(str(tiny.model)).__class__("m", str(folder), None, "sha256:x", ""))
+
+
+def test_the_configuration_beside_a_tokenizer_is_part_of_it(tiny, tmp_path):
+    """transformers takes the kind of a tokenizer from there where its own files do not say it."""
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    shutil.copy(tiny.model / "tokenizer.json", folder)
+    said = json.loads((tiny.model / "tokenizer_config.json").read_text())
+    said.pop("tokenizer_class")
+    (folder / "tokenizer_config.json").write_text(json.dumps(said))
+    fingerprints = set()
+    for kind in ("gpt_neo", "roberta"):
+        (folder / "config.json").write_text(json.dumps({"model_type": kind}))
+        fingerprints.add(plan(tiny, tiny.model, tokenizer=str(folder)).identity["tokenizer"])
+    assert len(fingerprints) == 2
+    own = plan(tiny, tiny.model, tokenizer=str(tiny.model)).identity
+    assert own == plan(tiny, tiny.model).identity
+
+
+def test_a_tokenizer_that_cannot_encode_costs_one_line(run, tiny, tmp_path):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "tokenizer"))
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["model"] = {
+        "type": "WordPiece",
+        "vocab": {"a": 0},
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": "##",
+        "max_input_chars_per_word": 100,
+    }
+    content["added_tokens"] = []
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    (folder / "config.json").unlink()
+    (folder / "tokenizer_config.json").write_text("{}")
+    done = run("measure", tiny.model, *tiny.words()[1:], "--tokenizer", folder, ok=False)
+    assert done.returncode == 1
+    assert "the tokenizer cannot encode the text: " in done.stderr
+    assert "Traceback" not in done.stderr

@@ -61,6 +61,7 @@ def test_options_that_a_store_does_not_follow(told, tiny, stored, tmp_path):
         (("--model-arg", "gguf_file=x.gguf"), "holds no model arguments: --model-arg gguf_file does not apply"),
         (("--revision", "main"), "--revision main does not apply"),
         (("--without", "covariance"), "holds the statistic covariance: --without covariance does not apply"),
+        (("--without", "covarience"), "no statistic is called 'covarience'; did you mean covariance"),
         (("--no-fast-attention",), "--no-fast-attention does not apply"),
         (("--batch-size", 4), "no model is run: --batch-size 4 does not apply"),
         (("--recollect",), "--recollect does not apply"),
@@ -203,6 +204,15 @@ def test_local_texts_have_no_splits(told, tiny, stored, tmp_path):
     with pytest.raises(UsageError, match="--validation-split test does not apply: there is no validation"):
         collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), validation_split="test")
     assert not (tmp_path / "s").exists()
+
+
+def test_a_trained_store_keeps_the_column_of_its_text(told, tiny, tmp_path):
+    words = ["--chunk-length", 32, "--max-chunks", 8, "--without", "covariance"]
+    told(0, "collect", tiny.model, "--text", tiny.text, "--store", tmp_path / "s", *words)
+    more = ["--validation-text", tiny.validation, "--text-column"]
+    said = told(2, "collect", tiny.model, "--store", tmp_path / "s", *more, "other", *words)
+    assert "column text: --text-column other does not apply" in said
+    told(0, "collect", tiny.model, "--store", tmp_path / "s", *more, "text", *words)
 
 
 def test_a_store_without_validation_follows_no_validation_split(told, tiny, tmp_path):
