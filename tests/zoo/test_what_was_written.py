@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -210,6 +211,15 @@ def test_results_of_another_run(copied, source):
     )
     with pytest.raises(CollapseError, match=r"results.json is damaged: 'other' is no checkpoint"):
         measure_run(copied, source)
+
+
+def test_results_of_other_stores(copied, source):
+    rows = [replace(row, store="0" * 64) for row in copied.results()]
+    Results(rows).write(copied.path / "results.json")
+    with pytest.raises(CollapseError, match=r"does not belong to this run: its row .* is of another store"):
+        measure_run(copied, source)
+    with pytest.raises(CollapseError, match="does not belong to this run"):
+        revisions(copied, "owner/x")
 
 
 @pytest.mark.parametrize("text", [*SHAPES[:-2], '{"m": {"checkpoints": 1, "epochs": 1}}', '{"m": 4}', "\0"])

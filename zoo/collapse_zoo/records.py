@@ -3,11 +3,13 @@
 Each file has one reader. What was edited, cut off or is not ours at all is a ``CollapseError`` that names the file.
 """
 
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, first_line
+from collapse.manifest import is_store, read_manifest
 from collapse.reading import parse_json, read_json
 from collapse.results import Results, Row
 from collapse_zoo.recipes import Recipe
@@ -154,8 +156,11 @@ def read_curve(file: Path) -> list[dict[str, Any]]:
     return made
 
 
-def read_results(file: Path, name: str) -> list[Row]:
-    """The rows of a run's ``results.json``: each is of a checkpoint ``name@k``. Raises as :func:`read_record`."""
+def read_results(file: Path, name: str, stores: Callable[[int], Path]) -> list[Row]:
+    """The rows of a run's ``results.json``: each is of a checkpoint ``name@k``, and of its store where that is kept.
+
+    Raises as :func:`read_record`.
+    """
     if not _exists(file):
         return []
     rows = Results.read(file).rows
@@ -164,6 +169,12 @@ def read_results(file: Path, name: str) -> list[Row]:
         if run != name or not (k.isascii() and k.isdigit() and len(k) < 10):
             raise CollapseError(
                 f"{file} is damaged: {row.model[:60]!r} is no checkpoint of {name}; delete it and measure again"
+            )
+        store = stores(int(k))
+        if is_store(store) and row.store != read_manifest(store)["digest"]:
+            raise CollapseError(
+                f"{file} does not belong to this run: its row {row.model} is of another store than {store}; "
+                "delete it and measure again"
             )
     return rows
 

@@ -204,7 +204,7 @@ class Run:
             CollapseError: The file is damaged, or holds other rows than of this run's checkpoints.
         """
         record = self.record
-        return read_results(self.path / "results.json", record["name"]) if record else []
+        return read_results(self.path / "results.json", record["name"], self.store) if record else []
 
     def measured(self) -> set[int]:
         """The k of the checkpoints that have a row."""
