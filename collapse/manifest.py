@@ -9,11 +9,13 @@ from typing import Any
 from collapse.errors import StoreError
 from collapse.files import canonical, sha256_of
 from collapse.layout import check_bounds, check_names, check_schema, check_sizes
-from collapse.reading import parse_json, read_bounded
+from collapse.reading import parse_json, read_bounded, read_json
 
 MANIFEST = "collapse.json"
 INCOMING = ".collapse-new"
 """The folder in a store's folder where its new content lies, complete once it has a manifest, until it moves up."""
+RESULTS, ORIGIN = "results.json", "origin.json"
+"""What stands beside a store's tensors and is not of its content: what was last measured, and where it came from."""
 VERSION = 1
 MANIFEST_LIMIT = 1 << 24
 """Bytes; one of a hundred files has 40,000."""
@@ -34,6 +36,17 @@ def render(manifest: Mapping[str, Any]) -> bytes:
 def is_store(path: str | Path) -> bool:
     """Whether a folder holds a store."""
     return manifest_file(Path(path)).is_file()
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a file beside a store's tensors, RESULTS or ORIGIN, is one that we wrote, or absent."""
+    if not (file.is_symlink() or file.exists()):
+        return True
+    try:
+        content = read_json(file)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
+    return isinstance(content, dict) and "store" in content and ("row" in content or "origin" in content)
 
 
 def manifest_file(path: Path) -> Path:
@@ -68,7 +81,7 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
         data = read_bounded(file, MANIFEST_LIMIT)
     except (ValueError, OSError) as error:
         raise StoreError(f"{file} is no manifest of a collapse store: {error}") from error
-    altered = f"{file} was altered or is damaged: fetch or collect the store again"
+    altered = f"{file} was altered or is damaged: delete {path}, then fetch or collect the store again"
     try:
         manifest = parse_json(data)
         version = manifest["version"]

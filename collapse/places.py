@@ -15,13 +15,12 @@ from pathlib import Path
 from collapse.errors import StoreError
 from collapse.files import move, write_error
 from collapse.lock import locked
-from collapse.manifest import INCOMING, MANIFEST, is_store, manifest_file, read_manifest_file
+from collapse.manifest import INCOMING, MANIFEST, ORIGIN, RESULTS, is_ours, is_store, manifest_file, read_manifest_file
 from collapse.partial import PARTIAL, Partial
 
 RECOLLECTED = ".collapse-recollect"
 """The folder in a store's folder where ``--recollect`` collects, until its store is complete."""
 
-_RESULTS, _ORIGIN = "results.json", "origin.json"
 _LOCK = ".lock"  # and markers that begin with it
 _LAYER = "top"
 _FILES = ("train", "classifier", "validation")
@@ -175,7 +174,7 @@ def _remove_unbegun(folder: Path) -> None:
 def _strange(folder: Path) -> Iterator[str]:
     named = _named(folder / MANIFEST) | _named(manifest_file(folder)) | _named_by_state(folder)
     layers = {name.split("/")[0] for name in named} | {_LAYER}
-    ours = (_LOCK, f".{MANIFEST}", f".{_RESULTS}", _RESULTS, f".{_ORIGIN}", _ORIGIN, INCOMING, RECOLLECTED)
+    ours = (_LOCK, f".{MANIFEST}", f".{RESULTS}", f".{ORIGIN}", INCOMING, RECOLLECTED)
     for each in sorted(folder.iterdir()):
         if each.name == PARTIAL:
             yield from Partial(folder).strange()
@@ -185,7 +184,9 @@ def _strange(folder: Path) -> Iterator[str]:
             yield from (name for name in found if name not in named)
             if not each.is_dir():
                 yield each.name
-        elif not is_store(folder) and not each.name.startswith(ours):
+        elif not is_store(folder) and not (
+            is_ours(each) if each.name in (RESULTS, ORIGIN) else each.name.startswith(ours)
+        ):
             yield each.name
 
 

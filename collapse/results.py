@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.escaping import guarded, unguarded
 from collapse.files import write_output
+from collapse.manifest import MANIFEST, ORIGIN, RESULTS
 from collapse.reading import open_regular, read_json
 from collapse.rows import ABOUT, IDENTITY
 from collapse.rows import Note as Note
@@ -230,6 +231,8 @@ def check_output(path: str | Path, *, what: str = "results table", columns: Set[
     """
     path = Path(path)
     _check_suffix(path)
+    if path.name in (MANIFEST, RESULTS, ORIGIN) and (path.parent / MANIFEST).is_file():
+        raise UsageError(f"{path} has the name of a file of the store {path.parent}: choose another --output")
     # what is wrong with a folder is said by writing
     if path.exists() and not path.is_dir() and not _holds_ours(path, columns):
         raise UsageError(f"{path} is there and is no {what} of collapse: choose another --output")

@@ -20,11 +20,11 @@ from collapse.escaping import visible
 from collapse.files import sha256_of
 from collapse.finding import KNOWN_LATER, open_store
 from collapse.hub import is_repo_id, quiet_client, steadily
-from collapse.manifest import MANIFEST, is_store, render
+from collapse.manifest import MANIFEST, RESULTS, is_store, render
 from collapse.places import settled, writing
 from collapse.remote import FOLDER, Remote, reach
 from collapse.reporting import Report
-from collapse.store import RESULTS, Store, load_same
+from collapse.store import Store, load_same
 
 log = logging.getLogger("collapse")
 

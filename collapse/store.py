@@ -4,6 +4,7 @@ Format version 1. ``collapse.json`` is written last: where it is missing there i
 file with its size, sha256, shapes and dtypes; ``digest`` is the hash of all of it but provenance, ``checksum`` of all.
 """
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -26,8 +27,11 @@ from collapse.invariants import check_samples, check_tensors, check_together
 from collapse.manifest import (
     INCOMING,
     MANIFEST,
+    ORIGIN,
+    RESULTS,
     VERSION,
     differences,
+    is_ours,
     is_store,
     manifest_file,
     read_manifest,
@@ -44,10 +48,9 @@ if TYPE_CHECKING:
     from collapse.results import Row
     from collapse.statistics import EmbeddingStatistics
 
-RESULTS = "results.json"
-ORIGIN = "origin.json"
 _ORIGIN = re.compile(r"[\w./-]{1,500}@[0-9a-f]{40}")
 LAYER = "top"
+log = logging.getLogger("collapse")
 
 Tensors = Mapping[str, "Tensor"]
 
@@ -267,6 +270,9 @@ class Store:
     def keep_results(self, row: "Row") -> None:
         """Write what was measured beside the tensors; a store that cannot be written to stays as it is."""
         if self.path is None or self._fetch is not None:
+            return
+        if not is_ours(self.path / RESULTS):
+            log.warning("%s is no file of collapse, so that the numbers are not kept in the store", self.path / RESULTS)
             return
         measured = row.to_dict()
         kept = {"store": self.digest, "sha256": sha256_of(measured), "row": measured}

@@ -171,7 +171,17 @@ def test_a_validation_added_to_parts_is_never_half_there(tiny, options, tmp_path
     assert {each.name for each in store.path.iterdir()} == {MANIFEST, "top"}
 
 
-@pytest.mark.parametrize("file", ["top/weights.safetensors", "partial/notes.txt", "partial/a.safetensors", "notes.txt"])
+@pytest.mark.parametrize(
+    "file",
+    [
+        "top/weights.safetensors",
+        "partial/notes.txt",
+        "partial/a.safetensors",
+        "notes.txt",
+        "results.json",
+        "origin.json",
+    ],
+)
 def test_folders_with_other_things_are_refused_by_every_command_that_writes(tiny, options, made, tmp_path, file):
     from safetensors.torch import save_file
 
@@ -190,6 +200,21 @@ def test_folders_with_other_things_are_refused_by_every_command_that_writes(tiny
         with pytest.raises(StoreError, match=f"{folder} holds other things than a store \\({file}|{file[:3]}"):
             command()
     assert {str(each) for each in content(folder)} == {file}
+
+
+def test_a_table_of_the_users_beside_a_store_stays(run, made, tmp_path):
+    copied = shutil.copytree(made.path, tmp_path / "s")
+    file = copied / "results.json"
+    file.unlink(missing_ok=True)
+    refused = run("measure", made.path, "--metrics", "nc3", "--output", file, ok=False)
+    assert refused.returncode == 2
+    assert "has the name of a file of the store" in refused.stderr
+    for mine in ("mine", '[{"model": "m"}]'):
+        file.write_text(mine)
+        done = run("measure", copied, "--metrics", "nc3")
+        assert done.returncode == 0
+        assert "results.json is no file of collapse" in done.stderr
+        assert file.read_text() == mine
 
 
 def test_pull_refuses_such_a_folder(hub, as_user, made, tmp_path):
