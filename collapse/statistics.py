@@ -160,9 +160,10 @@ class EmbeddingStatistics:
             largest = float(values.abs().max()) ** (0.5 if need == "variances" else 1)
             spread = float(self.norms.max()) if need == "means" else largest
             if largest > high or 0 < spread < low or (need == "means" and 0 < largest < low):
+                one = "classifier" if need == "classifier" else "embeddings"
                 return (
-                    f"the {need} are of size {largest:.3g}, apart by {spread:.3g}: powers of sizes outside "
-                    f"{low:.0e} to {high:.0e} lose their digits in float64; scale the embeddings"
+                    f"sizes of the {need} reach {largest:.3g}, apart by {spread:.3g}: powers of sizes outside "
+                    f"{low:.0e} to {high:.0e} lose their digits in float64; scale the {one}"
                 )
         return None
 

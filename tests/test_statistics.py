@@ -51,7 +51,7 @@ def test_sizes_whose_fourth_powers_lose_digits_are_out_of_scale(sizes, need, fit
     said = of_size(**sizes).out_of_scale(["counts", need])
     assert (said is None) == fits
     if said:
-        assert said.startswith(f"the {need} are of size ")
+        assert said.startswith(f"sizes of the {need} reach ")
 
 
 def test_what_is_not_there_has_no_scale():

@@ -1,5 +1,7 @@
 """NC1, variability collapse: the embeddings of a class shrink to their mean."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -10,6 +12,7 @@ from collapse_metrics.covariance import within_class_covariance
 # Share of the largest ‖μ_c‖ that rounding of the embeddings leaves in a direction that has none. In half precision that
 # is as large as true differences, so that there only what float32 would leave is dropped.
 _ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22}
+_DIGITS = 4  # of the covariance ratio; a remark says so where fewer may hold
 
 
 def mean_sqnorm(s: EmbeddingStatistics) -> Tensor:
@@ -111,7 +114,12 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     # tr(Σ_W V Λ⁻¹ Vᵀ) needs only the diagonal of Vᵀ Σ_W V
     within = (vectors[:, kept] * (within_class_covariance(s) @ vectors[:, kept])).sum(dim=0)
     ratio = float((within / values[kept]).sum() / s.n_classes)
-    return Noted(ratio, f"the between-class covariance has rank {int(kept.sum())} of d = {s.dim}")
+    remark = f"the between-class covariance has rank {int(kept.sum())} of d = {s.dim}"
+    smallest = float(values[kept].min() / values[-1])
+    digits = int(-math.log10(s.dim * torch.finfo(values.dtype).eps / smallest))
+    if digits < _DIGITS:  # both covariances are rounded by ε times their largest eigenvalue
+        remark += f"; the smallest eigenvalue kept is {smallest:.0e} of the largest: only {digits} digits are sure"
+    return Noted(ratio, remark)
 
 
 @hookimpl

@@ -114,6 +114,12 @@ def test_the_covariance_ratio_drops_directions_without_means():
             [[2.0, 0.0], [-2.0, 0.0], [0.0, height * math.sqrt(4.5)]]
         ).double()  # std over classes: height
         assert f"rank {rank} of" in covariance_ratio(replace(s, means=means, dtype=dtype)).text
+    for height, sure in (
+        (1e-4, ""),
+        (1e-6, "; the smallest eigenvalue kept is 4e-13 of the largest: only 2 digits are sure"),
+    ):
+        means = torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, height * math.sqrt(4.5)]]).double()
+        assert covariance_ratio(replace(s, means=means, dtype="float64")).text.partition("d = 2")[2] == sure
     solid = pooled(((4.0, 0.0, 0.0), (0.0, 1.5, 0.0), (0.0, 0.0, 0.0)))
     for height, rank in ((4.2e-7, 1), (4.7e-7, 2)):  # around 2⁻⁵¹·max‖μ_c‖
         means = torch.tensor([[2.0, 0.0, 1e9], [-2.0, 0.0, 1e9], [0.0, 4.5**0.5 * height, 1e9]]).double()
