@@ -35,7 +35,7 @@ def test_an_inference_mode_that_stays_open_is_left():
         assert not torch.is_inference_mode_enabled()
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (300, 400), (200, 20, 30)])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (70_000,), (3, 5), (300, 400), (200, 20, 30)])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.bfloat16, torch.float32, torch.float64])
 def test_any_number_that_changes_is_seen(shape, dtype):
     tensors = {"same": torch.ones(3), "x": torch.ones(shape).to(dtype)}
@@ -43,3 +43,12 @@ def test_any_number_that_changes_is_seen(shape, dtype):
     assert differing(before, contents(tensors)) == []
     tensors["x"].view(-1)[-1] = 0
     assert differing(before, contents(tensors)) == ["x"]
+
+
+@pytest.mark.parametrize("swapped", [((0, 0), (0, 1)), ((0, 0), (1, 0))])
+def test_numbers_that_change_places_in_a_row_or_a_column_are_seen(swapped):
+    x = torch.arange(120_000.0).view(400, 300)
+    before = contents({"x": x})
+    one, other = swapped
+    x[one], x[other] = x[other].clone(), x[one].clone()
+    assert differing(before, contents({"x": x})) == ["x"]

@@ -116,6 +116,8 @@ def test_the_covariance_ratio_drops_directions_without_means():
         assert f"rank {rank} of" in covariance_ratio(replace(s, means=means, dtype=dtype)).text
     for height, sure in (
         (1e-4, ""),
+        (1e-5, ""),  # four digits
+        (3e-6, "; the smallest eigenvalue kept is 3e-12 of the largest: only 3 digits are sure"),
         (1e-6, "; the smallest eigenvalue kept is 4e-13 of the largest: only 2 digits are sure"),
     ):
         means = torch.tensor([[2.0, 0.0], [-2.0, 0.0], [0.0, height * math.sqrt(4.5)]]).double()
