@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.files import sha256_of
+from collapse.spec import CollectionSpec
 
 if TYPE_CHECKING:
     from collapse.rows import Row
@@ -37,8 +38,8 @@ def about(store: "Store") -> dict[str, Any]:
         "dtype": identity.get("dtype"),
         "weights": f"features:{features}" if features else _weights(identity),
         "tokenizer": identity.get("tokenizer"),
-        "corpus_id": _hashed(identity.get("corpus")),
-        "validation_id": _hashed(identity.get("validation")),
+        "corpus_id": _text_id(identity, "corpus"),
+        "validation_id": _text_id(identity, "validation"),
     }
 
 
@@ -103,6 +104,14 @@ def _weights(identity: Mapping[str, Any]) -> str | None:
     if weights is None or not arguments:
         return weights
     return f"{weights}+{sha256_of(arguments)[:_SHOWN]}"
+
+
+def _text_id(identity: Mapping[str, Any], text: str) -> str | None:
+    """Hash of a text, with how it was laid end to end where that is not as usual: other chunks came of it."""
+    usual = CollectionSpec()
+    laid = {name: identity.get(name, getattr(usual, name)) for name in ("shards", "eos_between")}
+    unusual = {name: value for name, value in laid.items() if value not in (None, getattr(usual, name))}
+    return _hashed({**identity[text], **unusual}) if identity.get(text) else None
 
 
 def _hashed(identity: Mapping[str, Any] | None) -> str | None:

@@ -46,6 +46,17 @@ def test_a_row_is_of_a_store():
     assert (named["model"], named["corpus"], named["validation"]) == ("m", "text.jsonl", "validation.jsonl")
 
 
+@pytest.mark.parametrize("option", [{"shards": 7}, {"eos_between": True}])
+def test_a_text_that_is_laid_out_otherwise_is_another(option):
+    plain, other = about(golden()), about(golden(**option))
+    for name in ("corpus_id", "validation_id"):
+        assert plain[name] != other[name]
+    assert [each.split(" are mixed")[0] for each in mixed([plain, other])] == [
+        "rows of different training texts",
+        "rows of different validation texts",
+    ]
+
+
 def test_what_was_not_collected_is_not_told():
     row = about(golden(validation=None, corpus=None, weights=None))
     assert row["validation_id"] is row["corpus_id"] is row["weights"] is None
