@@ -47,7 +47,7 @@ class Comparison:
         found = []
         for name, files, fingerprint in (
             ("weights", _weight_files, self._weights),
-            ("tokenizer", _tokenizer_files, self._tokenizer),
+            ("tokenizer", self._tokenizer_files, self._tokenizer),
         ):
             if not self._same(str(held.get(name)), str(self._asked.get(name)), files, fingerprint):
                 found.append(f"{name}: {held.get(name)} and {self._asked.get(name)}")
@@ -62,7 +62,7 @@ class Comparison:
         try:
             if one and other:
                 mine, theirs = files(self._reach(one)), files(self._reach(other))
-                return bool(mine or files is _tokenizer_files) and mine == theirs
+                return bool(mine or files is not _weight_files) and mine == theirs
             if one or other:
                 return fingerprint(self._reach(one or other)) == (asked if one else held)
         except UsageError:
@@ -96,6 +96,14 @@ class Comparison:
         files = safe or [name for name in names if name.endswith(_PICKLED)]
         return _fingerprint(remote, [*files, "config.json"]) if files else None
 
+    def _tokenizer_files(self, remote: Remote) -> Files:
+        """The tokenizer's files and code; of another repository config.json too: it may say the kind of tokenizer."""
+        alone = remote.repo != self._repo  # the model's own config.json is compared with the weights
+        return _chosen(
+            remote,
+            lambda path: path.suffix == ".py" or _is_tokenizer(path) or (alone and path.name == "config.json"),
+        )
+
     def _tokenizer(self, remote: Remote) -> str | None:
         """Fingerprint of the tokenizer, computed as for a local folder."""
         if "subfolder" in self._arguments:
@@ -112,11 +120,6 @@ def _weight_files(remote: Remote) -> Files:
     return _chosen(
         remote, lambda path: path.suffix == ".py" or path.name.endswith(_WEIGHTS) or path.name in _CONFIGURATION
     )
-
-
-def _tokenizer_files(remote: Remote) -> Files:
-    # from config.json transformers takes the kind of a tokenizer whose own files do not say it
-    return _chosen(remote, lambda path: path.suffix == ".py" or path.name == "config.json" or _is_tokenizer(path))
 
 
 def _is_tokenizer(path: PurePosixPath) -> bool:

@@ -36,7 +36,7 @@ def noted(s): return Noted(float(s.counts.sum()), "why", "odd")
 def whole(s): return int(s.counts.sum())
 
 @metric("s.nothing", needs=["counts"])
-def nothing(s): return None
+def nothing(s): return Noted(None, "not here")
 
 @metric("s.infinite", needs=["counts"], towards=float("inf"))
 def infinite(s): return float("inf")
@@ -144,6 +144,7 @@ def test_numbers_and_notes_of_scalars(measured):
     }
     assert isinstance(values["s.whole"], int)
     assert notes.pop(("s.noted", "odd")) == "why"
+    assert notes.pop(("s.nothing", "note")) == "not here"
     assert notes.pop(("s.minus", "not_finite")) == "came out as -inf"
     assert "returned float32, taken as float64" in notes.pop(("q.single", "cast"))
     assert notes == {}

@@ -194,6 +194,8 @@ def test_another_repositorys_tokenizer_is_compared_by_its_files(there):
     assert differing(model, held) == []
     changed = there(3, {"tokenizer.json": "tokens", "merges.txt": "b a"}, "other/tokens")
     assert differing(model, held | {"tokenizer": f"commit:other/tokens:{changed.commit}"}) == ["tokenizer"]
+    kind = there(4, {"tokenizer.json": "tokens", "merges.txt": "a b", "config.json": "{}"}, "other/tokens")
+    assert differing(model, held | {"tokenizer": f"commit:other/tokens:{kind.commit}"}) == ["tokenizer"]
 
 
 def test_what_is_equal_needs_no_files_and_folders_are_never_looked_for(there):

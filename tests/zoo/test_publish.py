@@ -127,6 +127,11 @@ def test_a_store_of_another_checkpoint_is_not_published(hub, as_user, published,
     for more in (["--dry-run"], ["owner/z"]):
         refused = as_user("zoo", "publish", copy.path, *more, ok=False)
         assert refused.returncode == 1
+        assert f"of another store than {copy.store(1)}" in refused.stderr
+    (copy.path / "results.json").unlink()
+    for more in (["--dry-run"], ["owner/z"]):
+        refused = as_user("zoo", "publish", copy.path, *more, ok=False)
+        assert refused.returncode == 1
         assert f"{copy.store(1)} was collected from other weights" in refused.stderr
         assert f"than those of {copy.checkpoint(1).path}" in refused.stderr
     assert not hub.repos
