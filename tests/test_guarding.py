@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from collapse.guarding import Guest, contents, differing
+from collapse.guarding import Guest, contents, differing, outside_inference_mode, shortened
 
 
 @pytest.fixture
@@ -52,3 +52,15 @@ def test_numbers_that_change_places_in_a_row_or_a_column_are_seen(swapped):
     one, other = swapped
     x[one], x[other] = x[other].clone(), x[one].clone()
     assert differing(before, contents({"x": x})) == ["x"]
+
+
+def test_a_function_is_taken_out_of_its_callers_inference_mode_only():
+    modes = outside_inference_mode(lambda: (torch.is_inference_mode_enabled(), torch.is_grad_enabled()))
+    assert modes() == (False, True)
+    with torch.inference_mode():
+        assert modes() == (False, False)
+
+
+def test_a_text_of_just_the_length_stays_whole():
+    assert shortened("abcd", 4) == "abcd"
+    assert shortened("abcde", 4) == "abc…"
