@@ -130,9 +130,8 @@ class Filled:
 def drop(dropped: dict[str, str], name: str, reason: str) -> None:
     """Note that a statistic is not filled by this collection, and warn of it."""
     dropped[name] = reason
-    log.warning(
-        "plugin %s: statistic %s is not collected: %s", plugins().origins.get(name, "(not installed)"), name, reason
-    )
+    plugin = plugins().origins.get(("collapse_statistics", name), "(not installed)")
+    log.warning("plugin %s: statistic %s is not collected: %s", plugin, name, reason)
 
 
 def resumable(

@@ -62,13 +62,13 @@ class Plugins:
     statistics: dict[str, type["Statistic"]] = field(default_factory=dict)
     analyses: dict[str, Analysis] = field(default_factory=dict)
     preparers: list[tuple[str, Callable[[Any], str | None]]] = field(default_factory=list)
-    origins: dict[str, str] = field(default_factory=dict)
+    origins: dict[tuple[str, str], str] = field(default_factory=dict)  # by hook and name
     makers: dict[str, str] = field(default_factory=dict)
 
     def maker(self, kind: type["Statistic"]) -> str:
         """Whose a statistic is, as stores record it: the distribution of its plugin, or its file or module."""
         registered = self.statistics.get(kind.name) is kind
-        return self.makers.get(self.origins[kind.name], "") if registered else kind.__module__
+        return self.makers.get(self.origins["collapse_statistics", kind.name], "") if registered else kind.__module__
 
     def measurements(self) -> dict[str, tuple[Metric, Measure]]:
         """Every measurement by name, sorted."""
@@ -287,7 +287,7 @@ def _take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
         if taken is not None:
             raise PluginError(f"statistic {name} is already defined in {taken.__module__}")
         loaded.statistics[name] = offered
-        loaded.origins[name] = plugin
+        loaded.origins[hook, name] = plugin
     elif hook == "collapse_analyses":
         analysis = declaration(offered)
         if not isinstance(analysis, Analysis):
@@ -298,14 +298,14 @@ def _take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
             other = loaded.analyses[analysis.name].function.__module__
             raise PluginError(f"analysis {analysis.name} is already defined in {other}")
         loaded.analyses[analysis.name] = analysis
-        loaded.origins[analysis.name] = plugin
+        loaded.origins[hook, analysis.name] = plugin
     else:
         metric = declaration(offered)
         if not isinstance(metric, Metric):
             raise PluginError(f"{metric.name} is an analysis: return it from collapse_analyses()")
         _check_metric(loaded, metric)
         loaded.metrics.append(metric)
-        loaded.origins.update(dict.fromkeys((measure.name for measure in metric.measures), plugin))
+        loaded.origins.update({(hook, measure.name): plugin for measure in metric.measures})
 
 
 def _check_metric(loaded: Plugins, metric: Metric) -> None:

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -18,6 +19,7 @@ from collapse.errors import PluginError
 from collapse.plugin_manager import command_plugins, plugins
 from collapse.testing import tiny_statistics
 
+GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 BROKEN = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
     "exit": ("import sys; sys.exit(3)", "it called sys.exit(3)"),
@@ -241,6 +243,13 @@ def x(s): return 1.0
 def collapse_metrics(): return [x]
 """
 
+ANALYSIS = """
+@analysis('covariance')
+def y(results): return results
+@hookimpl
+def collapse_analyses(): return [y]
+"""
+
 
 def test_two_packages_may_call_a_plugin_alike(install, tmp_path):
     install("mine", NAMED.format(name="mine"))
@@ -253,7 +262,19 @@ def test_two_packages_may_call_a_plugin_alike(install, tmp_path):
     assert found.problems == []
     assert {(each.name, each.origin) for each in found.found} >= {("mine", "guest 1.0"), ("other:mine", "other 2.0")}
     assert {"mine.x", "others.x"} <= found.measurements().keys()
-    assert found.origins["others.x"] == "other:mine"
+    assert found.origins["collapse_metrics", "others.x"] == "other:mine"
+
+
+def test_things_of_other_kinds_may_share_a_name(install):
+    maker = plugins().maker(plugins().statistics["covariance"])
+    text = NAMED.format(name="mine").replace("mine.x", "covariance")
+    install("mine", text.replace("metric\n", "analysis, metric\n", 1) + ANALYSIS)
+    found = plugins()
+    assert found.problems == []
+    assert "covariance" in found.measurements().keys() & found.analyses.keys()
+    assert found.maker(found.statistics["covariance"]) == maker
+    row = collapse.measure(collapse.Store.load(GOLDEN), metrics=["covariance", "nc1.covariance_ratio"])
+    assert None not in row.measurements.values()
 
 
 def test_a_plugin_may_be_an_object():

@@ -42,7 +42,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
                 "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
-                "plugin": installed.origins[name],
+                "plugin": installed.origins["collapse_metrics", name],
             }
         )
     if as_json:
