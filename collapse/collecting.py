@@ -1,5 +1,6 @@
 """Model × text → store: what :func:`collect` finds there already, what it refuses, and what it sets to work."""
 
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from collapse.passes import Collection
 from collapse.places import RECOLLECTED, discard_recollected, replace, settled, writing
 from collapse.planning import Plan, part_of, plan_collection
 from collapse.plugin_manager import plugins
+from collapse.precision import exact_arithmetic
 from collapse.reporting import Report
 from collapse.spec import CollectionSpec, accepts
 from collapse.store import Store, load_same
@@ -27,6 +29,7 @@ log = logging.getLogger("collapse")
 
 @accepts(CollectionSpec)
 @outside_inference_mode
+@exact_arithmetic()
 def collect(
     model: str | Path, *, store: str | Path | None = None, progress: Report | None = None, **options: Any
 ) -> Store:
@@ -69,6 +72,9 @@ def collect(
     if store and is_store(store):
         held = Store.load(store)
         there = held.identity
+        trained_on = there.get("corpus") or {}
+        if spec.text is None and not spec.recollect and "text_column" not in options and not trained_on.get("lines"):
+            spec = dataclasses.replace(spec, text_column=trained_on.get("column", spec.text_column))
         if not spec.recollect:
             check_store_options(held, _not_compared({name: getattr(spec, name) for name in options}))
     if there and spec.recollect:  # the texts are read anew, so they must be named
@@ -98,7 +104,7 @@ def collect(
 _NOT_COMPARED: dict[str, tuple[str, ...]] = {
     "split": ("text",),
     "validation_split": ("validation_text",),
-    "text_column": ("text",),
+    "text_column": ("text", "validation_text"),
     "without": (),
 }
 

@@ -20,6 +20,7 @@ from collapse.files import load_tensors, sha256_file, stamp
 from collapse.filling import Filled, makers
 from collapse.finite import NotFinite, check_classifier
 from collapse.plugin_manager import plugins
+from collapse.precision import exact_arithmetic
 from collapse.provenance import Clock, command_line, device_name, versions
 from collapse.statistics import EmbeddingStatistics
 from collapse.store import LAYER, Store, build
@@ -37,6 +38,7 @@ def is_features_file(path: str | Path) -> bool:
     return Path(path).suffix == ".safetensors" and Path(path).exists() and not Path(path).is_dir()
 
 
+@exact_arithmetic()
 def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | None = None) -> Store:
     """Accumulate a features file into a store in memory.
 

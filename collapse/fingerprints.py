@@ -142,6 +142,8 @@ def tokenizer_files(folder: Path, model_args: Mapping[str, Any] | None, *, alone
     """
     gguf_file, folder = (model_args or {}).get("gguf_file"), inside(folder, model_args)
     files = _matching(folder, (*TOKENIZER, "config.json") if alone else TOKENIZER)
+    if alone and (folder / "config.json") in files:
+        check_configuration(folder.name, _json(folder / "config.json"))
     return [*files, folder / str(gguf_file)] if gguf_file else files
 
 

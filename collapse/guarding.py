@@ -19,6 +19,8 @@ from collapse.errors import CollapseError, PluginError
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from collapse.precision import Precision
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -66,13 +68,14 @@ class Guest:
     def __init__(self) -> None:
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         self._before = _settings(torch) if torch else None
+        self._precision = _precision() if torch else None
         self._errors = numpy.geterr() if numpy else {}
         self._folder = _folder()
         self._filters = list(warnings.filters)
 
     def __enter__(self) -> None:
         self._streams = sys.stdout, sys.stderr
-        sys.stdout = sys.stderr = _Open(sys.stderr)
+        sys.stdout = sys.stderr = _Open(sys.stderr) if sys.stderr is not None else None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         sys.stdout, sys.stderr = self._streams
@@ -81,6 +84,8 @@ class Guest:
         if self._folder and _folder() != self._folder:  # or a relative --output would go elsewhere
             os.chdir(self._folder)
         _restore(self._before)
+        if self._precision is not None:
+            self._precision.restore()
         if self._errors:
             sys.modules["numpy"].seterr(**self._errors)
         if error is None or isinstance(error, Exception | KeyboardInterrupt):
@@ -88,6 +93,12 @@ class Guest:
         if isinstance(error, SystemExit):
             raise PluginError(f"it called sys.exit({'' if error.code is None else repr(error.code)[:60]})") from error
         raise PluginError(f"it raised {type(error).__name__}, which is no Exception") from error
+
+
+def _precision() -> "Precision":
+    from collapse.precision import Precision
+
+    return Precision.now()
 
 
 def _folder() -> str | None:
@@ -104,8 +115,6 @@ def _settings(torch: Any) -> tuple[Any, ...]:
         torch.get_num_threads(),
         torch.is_grad_enabled(),
         torch.are_deterministic_algorithms_enabled(),
-        torch.get_float32_matmul_precision(),
-        torch.backends.cuda.matmul.fp32_precision,
         torch.empty(0).device,  # the default one; torch.get_default_device takes four times as long
         tuple((torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in _AUTOCAST),
         torch.is_autocast_cache_enabled(),
@@ -123,13 +132,11 @@ def _restore(before: tuple[Any, ...] | None) -> None:
     after = _settings(torch)
     if after == before:
         return
-    dtype, threads, grad, deterministic, precision, on_gpu, device, autocast, cached, inference = before
+    dtype, threads, grad, deterministic, device, autocast, cached, inference = before
     torch.set_default_device(None if device.type == "cpu" else device)
     torch.set_default_dtype(dtype)
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
-    torch.set_float32_matmul_precision(precision)
-    torch.backends.cuda.matmul.fp32_precision = on_gpu
     for each, (enabled, lower) in zip(_AUTOCAST, autocast, strict=True):
         torch.set_autocast_enabled(each, enabled)
         torch.set_autocast_dtype(each, lower)

@@ -89,15 +89,15 @@ def _is_tokenizer(name: str, identity: Mapping[str, Any]) -> bool:
     """Whether a name stands for the tokenizer that a store holds."""
     from collapse.files import expanded
     from collapse.fingerprints import tokenizer_fingerprint, weights_fingerprint
-    from collapse.references import find_tokenizer
+    from collapse.references import covers, find_tokenizer
 
-    held, folder = identity.get("tokenizer"), expanded(name)
+    held, folder, arguments = identity.get("tokenizer"), expanded(name), identity.get("model_args")
     if find_tokenizer(name).tokenizer == held:
         return True
     if not folder.is_dir() or tokenizer_fingerprint(folder, None) != held:
         return False
     try:  # the model's own: its config.json is hashed with the weights
-        return weights_fingerprint(folder, None) == identity.get("weights")
+        return weights_fingerprint(folder, arguments) == identity.get("weights") and covers(folder, arguments, folder)
     except CollapseError:
         return False
 

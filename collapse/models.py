@@ -143,10 +143,6 @@ def load_model(reference: "ModelReference", spec: CollectionSpec | None = None) 
         check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
         check_kernels(reference, config, arguments)
     check_adapter(reference)
-    # the older allow_tf32 can no longer be read, by torch itself either, where a program has set one of these
-    backends: Any = torch.backends
-    for backend in (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn):
-        backend.fp32_precision = "ieee"
     if spec.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it cuBLAS refuses determinism
         torch.use_deterministic_algorithms(True)

@@ -118,21 +118,29 @@ def folder_name(folder: Path) -> str:
     return own.name if run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"
 
 
-def find_tokenizer(name: str, model: ModelReference | None = None) -> ModelReference:
+def find_tokenizer(
+    name: str, model: ModelReference | None = None, model_args: Mapping[str, Any] | None = None
+) -> ModelReference:
     """A tokenizer named on its own: a folder with its files, or a Hub id; raises as :func:`find_model`.
 
     Args:
         name: The folder or id.
         model: The model that it is named for, which may lie in the same folder.
+        model_args: The model's arguments.
     """
     folder = expanded(name)
     if folder.is_dir():
         check_folder(folder)
-        own = model is not None and model.is_local and folder.resolve() == Path(model.location).resolve()
+        own = model is not None and model.is_local and covers(Path(model.location), model_args, folder)
         weights = model.weights if model is not None and own else ""
         fingerprint = tokenizer_fingerprint(folder, None, alone=not own)
         return ModelReference(folder.resolve().name, str(folder), None, weights, fingerprint)
     return find_model(name)
+
+
+def covers(model: Path, model_args: Mapping[str, Any] | None, tokenizer: Path) -> bool:
+    """Whether the hash of a model's weights covers the config.json in a tokenizer's folder."""
+    return (tokenizer / "config.json").resolve() in [file.resolve() for file in weight_files(model, model_args)]
 
 
 def watch_weights(reference: ModelReference, model_args: Mapping[str, Any] | None) -> Watch:

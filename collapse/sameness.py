@@ -47,7 +47,7 @@ class Comparison:
         found = []
         for name, files, fingerprint in (
             ("weights", _weight_files, self._weights),
-            ("tokenizer", self._tokenizer_files, self._tokenizer),
+            ("tokenizer", _tokenizer_files, self._tokenizer),
         ):
             if not self._same(str(held.get(name)), str(self._asked.get(name)), files, fingerprint):
                 found.append(f"{name}: {held.get(name)} and {self._asked.get(name)}")
@@ -60,6 +60,8 @@ class Comparison:
             return True
         one, other = _COMMIT.fullmatch(held), _COMMIT.fullmatch(asked)
         try:
+            if one and other and one["commit"] == other["commit"]:
+                return True  # the same files, whatever the repository is called
             if one and other:
                 mine, theirs = files(self._reach(one)), files(self._reach(other))
                 return bool(mine or files is not _weight_files) and mine == theirs
@@ -96,19 +98,13 @@ class Comparison:
         files = safe or [name for name in names if name.endswith(_PICKLED)]
         return _fingerprint(remote, [*files, "config.json"]) if files else None
 
-    def _tokenizer_files(self, remote: Remote) -> Files:
-        """The tokenizer's files and code; of another repository config.json too: it may say the kind of tokenizer."""
-        alone = remote.repo != self._repo  # the model's own config.json is compared with the weights
-        return _chosen(
-            remote,
-            lambda path: path.suffix == ".py" or _is_tokenizer(path) or (alone and path.name == "config.json"),
-        )
-
     def _tokenizer(self, remote: Remote) -> str | None:
         """Fingerprint of the tokenizer, computed as for a local folder."""
         if "subfolder" in self._arguments:
             return None
         names = [path for path in remote.files if "/" not in path and _is_tokenizer(PurePosixPath(path))]
+        if remote.repo != self._repo and "config.json" in remote.files:  # the model's own is hashed with the weights
+            names.append("config.json")
         gguf_file = self._arguments.get("gguf_file")
         if gguf_file:
             names = [*names, str(gguf_file)]
@@ -120,6 +116,11 @@ def _weight_files(remote: Remote) -> Files:
     return _chosen(
         remote, lambda path: path.suffix == ".py" or path.name.endswith(_WEIGHTS) or path.name in _CONFIGURATION
     )
+
+
+def _tokenizer_files(remote: Remote) -> Files:
+    """The tokenizer's files and code, with config.json, which may say the kind of tokenizer."""
+    return _chosen(remote, lambda path: path.suffix == ".py" or _is_tokenizer(path) or path.name == "config.json")
 
 
 def _is_tokenizer(path: PurePosixPath) -> bool:

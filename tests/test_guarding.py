@@ -1,5 +1,6 @@
 """What a plugin's code cannot change: settings of torch, and tensors that others read too."""
 
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -64,3 +65,12 @@ def test_a_function_is_taken_out_of_its_callers_inference_mode_only():
 def test_a_text_of_just_the_length_stays_whole():
     assert shortened("abcd", 4) == "abcd"
     assert shortened("abcde", 4) == "abc…"
+
+
+def test_a_plugin_prints_where_nobody_listens(monkeypatch):
+    """A program without a console has no streams."""
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    with Guest():
+        print("hello")  # noqa: T201
+    assert sys.stdout is None

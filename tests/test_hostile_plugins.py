@@ -16,6 +16,7 @@ from collapse import plugin_manager
 from collapse.cli import _add_commands, _run
 from collapse.lending import copied, tensors_of
 from collapse.measuring import vectors
+from collapse.precision import newer_settings
 from collapse.testing import random_features
 
 PRELUDE = """
@@ -123,6 +124,8 @@ ODD = {
         1.0,
     ),
     "enters_autocast": (scalar("held.append(torch.autocast('cpu', torch.float16).__enter__()); return 1.0"), 1.0),
+    "newer_precision": (scalar("torch.backends.cuda.matmul.fp32_precision = 'tf32'; return 1.0"), 1.0),
+    "older_precision": (scalar("torch.set_float32_matmul_precision('medium'); return 1.0"), 1.0),
     "numpy_raises": (scalar("import numpy; numpy.seterr(all='raise'); return 1.0"), 1.0),
     "closes_stdout": (scalar("sys.stdout.close(); return 1.0"), 1.0),
     "closes_stderr": (scalar("with sys.stderr: print('x', file=sys.stderr)\n    return 1.0"), 1.0),
@@ -150,6 +153,8 @@ def settings() -> tuple[object, ...]:
         torch.is_autocast_enabled("cpu"),
         torch.get_autocast_dtype("cpu"),
         torch.is_autocast_cache_enabled(),
+        torch.get_float32_matmul_precision(),
+        newer_settings(),
         np.geterr(),
     )
 

@@ -231,6 +231,17 @@ def test_the_configuration_beside_a_tokenizer_is_part_of_it(tiny, tmp_path):
     assert len(fingerprints) == 2
     own = plan(tiny, tiny.model, tokenizer=str(tiny.model)).identity
     assert own == plan(tiny, tiny.model).identity
+    (folder / "config.json").write_text(json.dumps({"configuration_files": ["config.4.0.0.json"]}))
+    with pytest.raises(collapse.CollapseError, match="names other files"):
+        plan(tiny, tiny.model, tokenizer=str(folder))
+
+
+def test_a_model_in_a_subfolder_does_not_cover_the_configuration_above_it(tiny, nested):
+    seen = set()
+    for kind in ("gpt_neo", "roberta"):
+        (nested / "config.json").write_text(json.dumps({"model_type": kind}))
+        seen.add(plan(tiny, nested, model_args={"subfolder": "sub/deep"}, tokenizer=str(nested)).identity["tokenizer"])
+    assert len(seen) == 2
 
 
 def test_a_tokenizer_that_cannot_encode_costs_one_line(run, tiny, tmp_path):

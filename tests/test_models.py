@@ -1,7 +1,6 @@
 """Models of other families: tied or untied, with or without bias, half precision; and no logits while training."""
 
 import json
-import logging
 import shutil
 from pathlib import Path
 
@@ -105,24 +104,6 @@ def test_bfloat16_is_kept_as_it_came(tiny, tmp_path):
     assert store.tensors("train")["means"].dtype == torch.float64
     row = collapse.measure(store)
     assert {name for name, value in row.measurements.items() if value is None} == set()
-
-
-@pytest.fixture
-def fast_products():
-    """A program that has let products of float32 matrices be less exact."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high")
-    yield
-    torch.set_float32_matmul_precision(before)
-
-
-@pytest.mark.usefixtures("fast_products")
-def test_a_program_that_chose_fast_products_misses_no_measurement(tiny, tmp_path, caplog):
-    store = collapse.collect(tiny.model, store=tmp_path / "s", max_chunks=20, **tiny.options())
-    row = collapse.measure(store)
-    assert {name for name, value in row.measurements.items() if value is None} == set()
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
-    assert torch.backends.cuda.matmul.fp32_precision == "ieee"
 
 
 def test_the_chunk_length_is_the_models_limit(tiny):

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from safetensors.torch import save_file
+import torch
+from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.cli import _add_commands, _run
@@ -207,12 +208,36 @@ def test_local_texts_have_no_splits(told, tiny, stored, tmp_path):
 
 
 def test_a_trained_store_keeps_the_column_of_its_text(told, tiny, tmp_path):
+    """The validation text is read like the training text, unless another column is named."""
+    both = [{**json.loads(line), "story": "once upon a time " * 9} for line in tiny.validation.read_text().splitlines()]
+    text = tmp_path / "both.jsonl"
+    text.write_text("".join(json.dumps(each) + "\n" for each in both))
     words = ["--chunk-length", 32, "--max-chunks", 8, "--without", "covariance"]
-    told(0, "collect", tiny.model, "--text", tiny.text, "--store", tmp_path / "s", *words)
-    more = ["--validation-text", tiny.validation, "--text-column"]
-    said = told(2, "collect", tiny.model, "--store", tmp_path / "s", *more, "other", *words)
-    assert "column text: --text-column other does not apply" in said
-    told(0, "collect", tiny.model, "--store", tmp_path / "s", *more, "text", *words)
+    told(0, "collect", tiny.model, "--text", text, "--text-column", "story", "--store", tmp_path / "s", *words)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("once upon a time there was a fox\n" * 99)
+    told(0, "collect", tiny.model, "--text", lines, "--store", tmp_path / "l", *words)
+    for of, more, column in (
+        ("s", [], "story"),
+        ("s", ["--text-column", "text"], "text"),
+        ("l", [], "text"),
+        ("l", ["--text-column", "story"], "story"),
+    ):
+        copy = shutil.copytree(tmp_path / of, tmp_path / f"{of}{len(more)}")
+        told(0, "collect", tiny.model, "--store", copy, "--validation-text", text, *more, *words)
+        assert collapse.load(copy).identity["validation"]["column"] == column
+    said = told(2, "collect", tiny.model, "--store", tmp_path / "s", "--validation-text", tiny.validation, *words)
+    assert "has no column 'story'" in said
+
+
+def test_a_tokenizer_beside_the_model_is_the_stores(told, tiny, tmp_path):
+    both = Path(shutil.copytree(tiny.model, tmp_path / "m"))
+    torch.save(load_file(both / "model.safetensors"), both / "pytorch_model.bin")
+    words = [*tiny.words()[1:], "--max-chunks", 8, "--tokenizer", both]
+    told(0, "collect", both, *words, "--model-arg", "use_safetensors=false", "--store", tmp_path / "s")
+    told(0, "measure", tmp_path / "s", "--metrics", "nc3", "--tokenizer", both)
+    (both / "config.json").write_text(json.dumps(json.loads((both / "config.json").read_text()) | {"window_size": 3}))
+    told(2, "measure", tmp_path / "s", "--metrics", "nc3", "--tokenizer", both)
 
 
 def test_a_store_without_validation_follows_no_validation_split(told, tiny, tmp_path):

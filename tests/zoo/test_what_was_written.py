@@ -213,13 +213,18 @@ def test_results_of_another_run(copied, source):
         measure_run(copied, source)
 
 
-def test_results_of_other_stores(copied, source):
-    rows = [replace(row, store="0" * 64) for row in copied.results()]
-    Results(rows).write(copied.path / "results.json")
-    with pytest.raises(CollapseError, match=r"does not belong to this run: its row .* is of another store"):
-        measure_run(copied, source)
-    with pytest.raises(CollapseError, match="does not belong to this run"):
+def test_results_of_other_stores(copied, source, caplog):
+    rows = copied.results()
+    Results([replace(rows[0], store="0" * 64), *rows[1:]]).write(copied.path / "results.json")
+    assert copied.results() == rows[1:]
+    (said,) = caplog.messages
+    assert f"its row {rows[0].model} is of another store than" in said
+    assert copied.results() == rows[1:]
+    assert caplog.messages == [said]
+    with pytest.raises(CollapseError, match=f"its row {rows[0].model} is of another store"):
         revisions(copied, "owner/x")
+    assert measure_run(copied, source) == rows
+    assert revisions(copied, "owner/x")
 
 
 @pytest.mark.parametrize("text", [*SHAPES[:-2], '{"m": {"checkpoints": 1, "epochs": 1}}', '{"m": 4}', "\0"])

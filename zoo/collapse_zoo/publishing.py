@@ -99,6 +99,7 @@ def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Rev
         content |= files_of(store, folder_of(store))
     if last:
         content[RECORD] = _record(run)
+        run.results(whole=True)  # refuses rows of other stores, which the files below would publish
         shown = (CURVE, "results.json", "results.csv")
         content |= {name: run.path / name for name in shown if (run.path / name).is_file()}
     content["README.md"] = model_card(run, repo, checkpoint).encode()

@@ -3,6 +3,7 @@
 Each file has one reader. What was edited, cut off or is not ours at all is a ``CollapseError`` that names the file.
 """
 
+import logging
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -14,10 +15,13 @@ from collapse.reading import parse_json, read_json
 from collapse.results import Results, Row
 from collapse_zoo.recipes import Recipe
 
+log = logging.getLogger("collapse")
+
 FORMAT = 1
 """Of training.json. It rises when an earlier version would misread the file."""
 
 _CURVE_LIMIT = 1 << 30
+_told: set[str] = set()  # a command reads a run's rows several times, and warns once
 
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 10**12}
 _TEXT = {"type": "string", "maxLength": 10_000}
@@ -156,26 +160,32 @@ def read_curve(file: Path) -> list[dict[str, Any]]:
     return made
 
 
-def read_results(file: Path, name: str, stores: Callable[[int], Path]) -> list[Row]:
+def read_results(file: Path, name: str, stores: Callable[[int], Path], *, whole: bool = False) -> list[Row]:
     """The rows of a run's ``results.json``: each is of a checkpoint ``name@k``, and of its store where that is kept.
+
+    A row of another store than the one that is kept is left out with a warning; with ``whole`` it is refused.
 
     Raises as :func:`read_record`.
     """
     if not _exists(file):
         return []
-    rows = Results.read(file).rows
-    for row in rows:
+    rows = []
+    for row in Results.read(file).rows:
         run, _, k = row.model.rpartition("@")
         if run != name or not (k.isascii() and k.isdigit() and len(k) < 10):
             raise CollapseError(
                 f"{file} is damaged: {row.model[:60]!r} is no checkpoint of {name}; delete it and measure again"
             )
         store = stores(int(k))
-        if is_store(store) and row.store != read_manifest(store)["digest"]:
-            raise CollapseError(
-                f"{file} does not belong to this run: its row {row.model} is of another store than {store}; "
-                "delete it and measure again"
-            )
+        if not is_store(store) or row.store == read_manifest(store)["digest"]:
+            rows.append(row)
+            continue
+        told = f"{file}: its row {row.model} is of another store than {store}"
+        if whole:
+            raise CollapseError(f"{told}; measure it again: run the command that trained it, with --measure")
+        if told not in _told:
+            _told.add(told)
+            log.warning("%s, and is left out; the command that trained it, with --measure, measures it again", told)
     return rows
 
 

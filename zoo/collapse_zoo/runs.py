@@ -197,14 +197,14 @@ class Run:
         """Where the store of checkpoint @k lies."""
         return self.path / STORES / f"epoch-{k + 1}"
 
-    def results(self) -> list[Row]:
-        """The rows measured so far, a checkpoint each.
+    def results(self, *, whole: bool = False) -> list[Row]:
+        """The rows measured so far, a checkpoint each, of the stores that are kept; see :func:`read_results`.
 
         Raises:
             CollapseError: The file is damaged, or holds other rows than of this run's checkpoints.
         """
         record = self.record
-        return read_results(self.path / "results.json", record["name"], self.store) if record else []
+        return read_results(self.path / "results.json", record["name"], self.store, whole=whole) if record else []
 
     def measured(self) -> set[int]:
         """The k of the checkpoints that have a row."""

@@ -1,0 +1,93 @@
+"""How float32 numbers are multiplied: torch's settings, as the numbers of a collection need them.
+
+torch has newer settings, one per library and operation, and older ones, which it refuses to read where the newer ones
+say something else. Both are put back as they were.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+_DEVICES = ("cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The settings at one time.
+
+    Attributes:
+        newer: The settings of :func:`newer_settings`.
+        matmul: The older setting of products, or None where it cannot be read.
+        cudnn: The older setting of convolutions on a GPU, or None where it cannot be read.
+    """
+
+    newer: tuple[str, ...]
+    matmul: str | None = None
+    cudnn: bool | None = None
+
+    @classmethod
+    def now(cls) -> "Precision":
+        """Read the settings."""
+        matmul = cudnn = None
+        with suppress(RuntimeError):
+            matmul = torch.get_float32_matmul_precision()
+        with suppress(RuntimeError):
+            cudnn = torch.backends.cudnn.allow_tf32
+        return cls(newer_settings(), matmul, cudnn)
+
+    def restore(self) -> None:
+        """Put the settings back, if they changed."""
+        if newer_settings() == self.newer:
+            return
+        if self.matmul is not None:
+            torch.set_float32_matmul_precision(self.matmul)
+        if self.cudnn is not None:
+            torch.backends.cudnn.allow_tf32 = self.cudnn
+        for backend, before in zip(_backends(), self.newer, strict=True):
+            if backend.fp32_precision != before:
+                backend.fp32_precision = "none"  # as its library's, or everything's
+                if backend.fp32_precision != before:
+                    backend.fp32_precision = before
+
+
+def newer_settings() -> tuple[str, ...]:
+    """The precision of each library and operation."""
+    return tuple(backend.fp32_precision for backend in _backends())
+
+
+@contextmanager
+def exact_arithmetic() -> Iterator[None]:
+    """Multiply float32 numbers in full, whatever the caller chose: no TF32, no bfloat16, no autocast.
+
+    The default dtype is float32 within.
+    """
+    before, dtype = Precision.now(), torch.get_default_dtype()
+    autocast = [(each, torch.is_autocast_enabled(each)) for each in _DEVICES]
+    try:
+        torch.set_default_dtype(torch.float32)
+        for device, _ in autocast:
+            torch.set_autocast_enabled(device, False)
+        if before.matmul is not None:
+            torch.set_float32_matmul_precision("highest")
+        if before.cudnn is not None:
+            torch.backends.cudnn.allow_tf32 = False
+        for backend in _backends():
+            backend.fp32_precision = "ieee"
+        yield
+    finally:
+        before.restore()
+        for device, enabled in autocast:
+            torch.set_autocast_enabled(device, enabled)
+        torch.set_default_dtype(dtype)
+
+
+@cache
+def _backends() -> tuple[Any, ...]:
+    backends: Any = torch.backends
+    libraries = (backends, backends.cudnn, backends.mkldnn)
+    operations = (backends.cuda.matmul, backends.cudnn.conv, backends.cudnn.rnn)
+    return *libraries, *operations, backends.mkldnn.matmul, backends.mkldnn.conv, backends.mkldnn.rnn

@@ -1,0 +1,90 @@
+"""float32 numbers are multiplied in full while numbers are made, and as the program chose afterwards."""
+
+import pytest
+import torch
+
+import collapse
+from collapse.precision import Precision, exact_arithmetic, newer_settings
+
+CHOSEN = {
+    "nothing": lambda: None,
+    "medium": lambda: torch.set_float32_matmul_precision("medium"),
+    "high": lambda: torch.set_float32_matmul_precision("high"),
+    "products": lambda: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
+    "older products": lambda: setattr(torch.backends.cuda.matmul, "allow_tf32", True),
+    "convolutions": lambda: setattr(torch.backends.cudnn.conv, "fp32_precision", "ieee"),
+    "older convolutions": lambda: setattr(torch.backends.cudnn, "allow_tf32", False),
+    "everything": lambda: setattr(torch.backends, "fp32_precision", "tf32"),
+    "on a GPU": lambda: setattr(torch.backends.cudnn, "fp32_precision", "ieee"),
+    "on a CPU": lambda: setattr(torch.backends.mkldnn, "fp32_precision", "bf16"),
+}
+
+
+def older_settings():
+    found = []
+    for read in (torch.get_float32_matmul_precision, lambda: torch.backends.cudnn.allow_tf32):
+        try:
+            found.append(read())
+        except RuntimeError:
+            found.append("unreadable")
+    return found
+
+
+@pytest.fixture
+def restored():
+    """Restore what a test chooses."""
+    before, seen = Precision.now(), (newer_settings(), older_settings())
+    yield
+    before.restore()
+    assert (newer_settings(), older_settings()) == seen
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("name", CHOSEN)
+def test_what_a_program_chose_holds_again_afterwards(name):
+    CHOSEN[name]()
+    before = newer_settings(), older_settings()
+    with exact_arithmetic():
+        assert set(newer_settings()) == {"ieee"}
+        assert older_settings()[0] == "highest" or before[1][0] == "unreadable"
+    assert (newer_settings(), older_settings()) == before
+
+
+@pytest.mark.usefixtures("restored")
+def test_it_is_restored_after_an_error():
+    before = newer_settings()
+    with pytest.raises(KeyError), exact_arithmetic():
+        raise KeyError
+    assert newer_settings() == before
+
+
+def test_a_library_follows_everything_again(restored):
+    torch.backends.fp32_precision = "tf32"
+    with exact_arithmetic():
+        pass
+    torch.backends.fp32_precision = "ieee"
+    assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+    torch.backends.fp32_precision = "none"
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("chosen", ["medium", "products", "autocast", "dtype"])
+@pytest.mark.parametrize("fast", [True, False])
+def test_a_program_that_chose_fast_products_gets_the_same_store(tiny, tmp_path, chosen, fast):
+    options = tiny.options() | {"max_chunks": 20, "fast_attention": fast}
+    plain = collapse.collect(tiny.model, store=tmp_path / "plain", **options)
+    if chosen == "autocast":
+        with torch.autocast("cpu"):
+            store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+            assert torch.is_autocast_enabled("cpu")
+    elif chosen == "dtype":
+        torch.set_default_dtype(torch.float64)
+        store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+        assert torch.get_default_dtype() == torch.float64
+        torch.set_default_dtype(torch.float32)
+    else:
+        CHOSEN[chosen]()
+        store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    assert store.digest == plain.digest
+    assert list(store.manifest["statistics"]) == ["covariance"]
+    assert None not in collapse.measure(store).measurements.values()
