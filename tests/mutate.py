@@ -68,6 +68,8 @@ TESTS = {
     "collapse/probing.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/lending.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/guarding.py": "tests/test_guarding.py tests/test_hostile_plugins.py " + METRICS,
+    "collapse/precision.py": "tests/test_precision.py "
+    "--deselect tests/test_precision.py::test_a_program_that_chose_fast_products_gets_the_same_store",
     "collapse/measures.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/features.py": METRICS,
     "collapse/packing.py": "tests/test_packing.py tests/test_text.py::test_two_processes_that_pack_the_same_text",

@@ -138,6 +138,42 @@ def test_the_files_of_a_tokenizer(tmp_path):
     assert tokenizer_fingerprint(tmp_path / "none", None) == "sha256:" + sha256_of({})
 
 
+def test_a_tokenizers_configuration_is_hashed_once(tmp_path):
+    """With the weights where they lie in the same folder, and else with the tokenizer."""
+    folder = made(tmp_path / "m", "config.json m.safetensors tokenizer.json sub/config.json sub/m.safetensors q.gguf")
+    own, alone = (tokenizer_fingerprint(folder, None, alone=each) for each in (False, True))
+    assert own != alone
+    assert [file.name for file in tokenizer_files(folder, None, alone=True)] == ["config.json", "tokenizer.json"]
+    for arguments, expected in ((None, own), ({"subfolder": "sub"}, alone), ({"gguf_file": "q.gguf"}, alone)):
+        model = find_model(str(folder), model_args=arguments)
+        found = find_tokenizer(str(folder), model, arguments)
+        assert found.tokenizer == expected
+        assert found.weights == (model.weights if expected == own else "")
+        watch = watch_tokenizer(found, None)
+        watch.check()
+        before = (folder / "config.json").read_text()
+        (folder / "config.json").write_text('{"model_type": "other"}')
+        if expected == alone:
+            with pytest.raises(CollapseError, match="changed while they were read"):
+                watch.check()
+        else:
+            watch.check()
+        (folder / "config.json").write_text(before)
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for name in ("config.json", "tokenizer.json"):
+        (linked / name).symlink_to(folder / name)
+    assert find_tokenizer(str(linked), find_model(str(folder))).tokenizer == own
+    assert find_tokenizer(str(folder)).tokenizer == alone
+
+
+def test_a_tokenizers_configuration_that_names_others_is_refused(tmp_path):
+    folder = made(tmp_path, {"tokenizer.json": "{}", "config.json": '{"configuration_files": ["config.4.json"]}'})
+    with pytest.raises(CollapseError, match="names other files"):
+        find_tokenizer(str(folder))
+    assert tokenizer_files(folder, None) == [folder / "tokenizer.json"]
+
+
 def test_code_is_every_python_file_with_its_place(tmp_path):
     seen = {code_fingerprint(made(tmp_path / name, files)) for name, files in CODE.items()}
     assert len(seen) == len(CODE)
