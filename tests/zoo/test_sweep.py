@@ -112,7 +112,7 @@ def test_a_local_job_that_was_killed_is_sent_again(texts, tmp_path, run):
 
 
 FAKE_SBATCH = """#!/bin/bash
-# Keeps the batch file, then runs each task of its array as SLURM would.
+# Keeps the batch file, which its owner moves away, then runs each task of its array as SLURM would.
 n=$(($(cat {folder}/count 2>/dev/null || echo 100) + 1)); echo $n > {folder}/count
 file="${{@: -1}}"
 cp "$file" {folder}/batch-$n.sh
@@ -124,7 +124,7 @@ for task in $(seq 0 ${{tasks:-0}}); do
         export SLURM_JOB_NUM_NODES=1 SLURM_JOB_NODELIST=here SLURM_NNODES=1
         [ -n "$tasks" ] && export SLURM_ARRAY_JOB_ID=$n SLURM_ARRAY_TASK_ID=$task
         echo "$id|RUNNING" > {folder}/state-$id
-        bash "$file" > {folder}/out-$id 2>&1
+        bash {folder}/batch-$n.sh > {folder}/out-$id 2>&1
         if grep -q RUNNING {folder}/state-$id; then echo "$id|COMPLETED" > {folder}/state-$id; fi
     ) > /dev/null 2>&1 &
 done
