@@ -46,8 +46,23 @@ def test_what_a_program_chose_holds_again_afterwards(name):
     before = newer_settings(), older_settings()
     with exact_arithmetic():
         assert set(newer_settings()) == {"ieee"}
-        assert older_settings()[0] == "highest" or before[1][0] == "unreadable"
+        for now, was, full in zip(older_settings(), before[1], ("highest", False), strict=True):
+            assert was == "unreadable" or now == full
     assert (newer_settings(), older_settings()) == before
+
+
+def test_autocast_and_the_default_dtype_are_set_aside():
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.autocast("cpu"):
+            with exact_arithmetic():
+                assert not torch.is_autocast_enabled("cpu")
+                assert torch.get_default_dtype() == torch.float32
+            assert torch.is_autocast_enabled("cpu")
+            assert not torch.is_autocast_enabled("cuda")
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 @pytest.mark.usefixtures("restored")
