@@ -10,7 +10,18 @@ import pytest
 
 from collapse.errors import StoreError
 from collapse.files import sha256_of
-from collapse.manifest import INCOMING, MANIFEST, differences, is_store, now, read_manifest, render, sealed, spans
+from collapse.manifest import (
+    INCOMING,
+    MANIFEST,
+    differences,
+    is_ours,
+    is_store,
+    now,
+    read_manifest,
+    render,
+    sealed,
+    spans,
+)
 
 GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 
@@ -172,3 +183,25 @@ def test_slices_are_told_from_1():
 def test_times_are_utc_to_the_second():
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", now())
     assert abs((datetime.fromisoformat(now()) - datetime.now(UTC)).total_seconds()) < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "ours"),
+    [
+        ('{"store": "a", "row": {}}', True),
+        ('{"store": "a", "origin": "b"}', True),
+        ('{"store": "a"}', False),
+        ('{"row": {}}', False),
+        ('{"origin": "b"}', False),
+        ('["store", "row"]', False),
+        ("{", False),
+    ],
+)
+def test_a_file_beside_the_tensors_is_ours_by_what_it_holds(tmp_path, text, ours):
+    file = tmp_path / "results.json"
+    assert is_ours(file)
+    file.write_text(text)
+    assert is_ours(file) == ours
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "nothing")
+    assert not is_ours(link)
