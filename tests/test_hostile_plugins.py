@@ -12,10 +12,9 @@ import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse import plugin_manager
+from collapse import measures, plugin_manager
 from collapse.cli import _add_commands, _run
 from collapse.lending import copied, tensors_of
-from collapse.measures import LogMeanExp, Mean
 from collapse.measuring import vectors
 from collapse.precision import newer_settings
 from collapse.testing import random_features
@@ -308,7 +307,7 @@ def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, caps
     assert "towards= of bad.limit_raises.x" in shown.err
 
 
-@pytest.mark.parametrize("kind", [Mean, LogMeanExp])
+@pytest.mark.parametrize("kind", ["Mean", "LogMeanExp"])
 def test_what_a_measure_says_beside_its_name_is_given_by_keyword(kind):
     with pytest.raises(TypeError):
-        kind("mine.x", lambda classes, dim: 1.0)
+        getattr(measures, kind)("mine.x", lambda classes, dim: 1.0)
