@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import torch
 
 _DEVICES = ("cpu", "cuda", "mps")
+_lock = Lock()
+_within: list[tuple["Precision", torch.dtype]] = []  # what was before, and once more for each that is within
 
 
 @dataclass(frozen=True)
@@ -63,26 +66,39 @@ def newer_settings() -> tuple[str, ...]:
 def exact_arithmetic() -> Iterator[None]:
     """Multiply float32 numbers in full, whatever the caller chose: no TF32, no bfloat16, no autocast.
 
-    The default dtype is float32 within.
+    The default dtype is float32 within. Threads share all of this but autocast: the first to come sets it, the last to
+    go restores it.
     """
-    before, dtype = Precision.now(), torch.get_default_dtype()
+    with _lock:
+        if not _within:
+            _within.append((Precision.now(), torch.get_default_dtype()))
+            _set()
+        _within.append(_within[0])
     autocast = [(each, torch.is_autocast_enabled(each)) for each in _DEVICES]
     try:
-        torch.set_default_dtype(torch.float32)
         for device, _ in autocast:
             torch.set_autocast_enabled(device, False)
-        if before.matmul is not None:
-            torch.set_float32_matmul_precision("highest")
-        if before.cudnn is not None:
-            torch.backends.cudnn.allow_tf32 = False
-        for backend in _backends():
-            backend.fp32_precision = "ieee"
         yield
     finally:
-        before.restore()
         for device, enabled in autocast:
             torch.set_autocast_enabled(device, enabled)
-        torch.set_default_dtype(dtype)
+        with _lock:
+            _within.pop()
+            if len(_within) == 1:
+                before, dtype = _within.pop()
+                before.restore()
+                torch.set_default_dtype(dtype)
+
+
+def _set() -> None:
+    before, _ = _within[0]
+    torch.set_default_dtype(torch.float32)
+    if before.matmul is not None:
+        torch.set_float32_matmul_precision("highest")
+    if before.cudnn is not None:
+        torch.backends.cudnn.allow_tf32 = False
+    for backend in _backends():
+        backend.fp32_precision = "ieee"
 
 
 @cache

@@ -140,7 +140,10 @@ def find_tokenizer(
 
 def covers(model: Path, model_args: Mapping[str, Any] | None, tokenizer: Path) -> bool:
     """Whether the hash of a model's weights covers the config.json in a tokenizer's folder."""
-    return (tokenizer / "config.json").resolve() in [file.resolve() for file in weight_files(model, model_args)]
+    # a link in another folder may be switched while it is read, and nobody would watch it
+    return tokenizer.resolve() / "config.json" in [
+        file.parent.resolve() / file.name for file in weight_files(model, model_args)
+    ]
 
 
 def watch_weights(reference: ModelReference, model_args: Mapping[str, Any] | None) -> Watch:

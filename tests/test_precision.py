@@ -1,5 +1,7 @@
 """float32 numbers are multiplied in full while numbers are made, and as the program chose afterwards."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -49,6 +51,25 @@ def test_what_a_program_chose_holds_again_afterwards(name):
         for now, was, full in zip(older_settings(), before[1], ("highest", False), strict=True):
             assert was == "unreadable" or now == full
     assert (newer_settings(), older_settings()) == before
+
+
+@pytest.mark.usefixtures("restored")
+def test_what_is_within_in_another_thread_stays_exact():
+    torch.set_float32_matmul_precision("medium")
+    before, seen = newer_settings(), []
+    with ThreadPoolExecutor(1) as pool, exact_arithmetic():
+        inner = exact_arithmetic()
+        pool.submit(inner.__enter__).result()
+        pool.submit(lambda: inner.__exit__(None, None, None)).result()
+        seen.append(newer_settings())
+    first, second = exact_arithmetic(), exact_arithmetic()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    seen.append(newer_settings())
+    second.__exit__(None, None, None)
+    assert [set(each) for each in seen] == [{"ieee"}, {"ieee"}]
+    assert newer_settings() == before
 
 
 def test_autocast_and_the_default_dtype_are_set_aside():

@@ -163,7 +163,9 @@ def test_a_tokenizers_configuration_is_hashed_once(tmp_path):
     linked.mkdir()
     for name in ("config.json", "tokenizer.json"):
         (linked / name).symlink_to(folder / name)
-    assert find_tokenizer(str(linked), find_model(str(folder))).tokenizer == own
+    assert find_tokenizer(str(linked), find_model(str(folder))).tokenizer == alone
+    (tmp_path / "again").symlink_to(folder)
+    assert find_tokenizer(str(tmp_path / "again"), find_model(str(folder))).tokenizer == own
     assert find_tokenizer(str(folder)).tokenizer == alone
 
 
