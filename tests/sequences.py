@@ -210,13 +210,18 @@ class World:
         """Start a command line; its process id."""
         return self.runner.start(list(words), self.folder / "log", environment=self.environment, folder=self.folder)
 
-    def kill(self, *words: Any, store: str) -> bool:
+    def kill(self, *words: Any, store: str, counting: bool = False) -> bool:
         """Start a command line that collects, and kill it: at any moment, or once it has counted some slices.
+
+        Args:
+            words: The command line.
+            store: The folder that it collects into.
+            counting: Always wait until it has counted.
 
         Returns:
             Whether it was killed with slices that it had counted.
         """
-        after, counted = self.draw.uniform(0.1, 1.1) * self.seconds, self.draw.random() < 0.6
+        after, counted = self.draw.uniform(0.1, 1.1) * self.seconds, self.draw.random() < 0.6 or counting
         pid, began = self.start(*words), time.monotonic()
         while counted and time.monotonic() < began + 2 * self.seconds:
             if self.is_counting(store):
@@ -416,6 +421,20 @@ def collect(world: World) -> None:
         raise Wrong("a store that was just collected was refused")
 
 
+def go_on_with_another(world: World) -> None:
+    """Kill a collection while it counts, put other weights in the place of its model's, and give the command again."""
+    named = world.chosen()
+    words = ["collect", "model", "--store", "stores/killed", *world.options(named)]
+    for _ in range(4):
+        shutil.rmtree(world.folder / "stores/killed", ignore_errors=True)
+        if world.kill(*words, store="stores/killed", counting=True):
+            break
+    world.write("weights", (world.now.weights + 1) % WEIGHTS)
+    world.told.append(f"# weights is now variant {world.now.weights}")
+    if world.run(*words)[0] == 0:
+        world.measure("stores/killed", replace(named, weights=world.now.weights))
+
+
 def measure_while_it_changes(world: World) -> None:
     """Measure the model while something changes: the number is of before or of after, and the cache is right."""
     before = world.chosen()
@@ -552,6 +571,8 @@ def sequence(world: World, length: int) -> None:
     for action in world.draw.choices(list(ACTIONS), list(ACTIONS.values()), k=length):
         world.told.append(f"## {action.__name__}")
         action(world)
+    if world.draw.random() < 0.3:  # random actions seldom come to this
+        go_on_with_another(world)
     named = world.chosen()
     if not world.measure("model", named, *world.options(named), "--store", "stores/last"):
         raise Wrong("a new store of what is there was refused")
