@@ -142,6 +142,8 @@ def _take_over(module: ModuleType) -> bool:
                 isinstance(each, CodeType) and not each.co_name.startswith("<") for each in other.__code__.co_consts
             ):
                 return False  # it makes functions, and those made when the module was imported stay as they are
+            if _parameters(other) != _parameters(function):
+                return False  # what wraps it checks calls by the parameters that it had
             function.__code__, changed = other.__code__, True
         if _said(other.__defaults__, other.__kwdefaults__) != _said(function.__defaults__, function.__kwdefaults__):
             function.__defaults__, function.__kwdefaults__ = other.__defaults__, other.__kwdefaults__
@@ -151,6 +153,10 @@ def _take_over(module: ModuleType) -> bool:
             _put(value, vars(new)[name], name)
             changed = True
     return changed
+
+
+def _parameters(function: FunctionType) -> list[tuple[str, Any]]:
+    return [(each.name, each.kind) for each in inspect.signature(function).parameters.values()]
 
 
 def _said(*values: Any) -> str:
