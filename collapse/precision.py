@@ -90,6 +90,11 @@ def exact_arithmetic() -> Iterator[None]:
                 torch.set_default_dtype(dtype)
 
 
+def is_exact() -> bool:
+    """Whether the settings are still those of :func:`exact_arithmetic`, which other threads can change."""
+    return not _within or set(newer_settings()) == {"ieee"}
+
+
 def _set() -> None:
     before, _ = _within[0]
     torch.set_default_dtype(torch.float32)

@@ -19,6 +19,7 @@ from collapse.models import LanguageModel, out_of_memory
 from collapse.packing import Chunks
 from collapse.partial import Partial, Progress
 from collapse.planning import first_batch, part_of, slice_length
+from collapse.precision import is_exact
 from collapse.reporting import Report
 
 log = logging.getLogger("collapse")
@@ -139,6 +140,12 @@ def run_slices(
                     f"the embedding of sample {sample} of {phase} chunk {position + chunk} is {error.wrong}: "
                     "nothing was stored of it; try --dtype float32, and check the model's weights"
                 ) from error
+            if not is_exact():
+                raise CollapseError(
+                    f"torch's precision of float32 products was changed while {phase} chunk {position} was computed, "
+                    "by another thread of this program or by the model's code: nothing was stored of it. Change it "
+                    "before or afterwards; the same call goes on"
+                )
             position += len(tokens)
             if report:
                 report(f"collecting {phase}", position - slices.first_chunk, end - slices.first_chunk)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import collapse
+from collapse.errors import CollapseError
 from collapse.precision import Precision, exact_arithmetic, newer_settings
 
 CHOSEN = {
@@ -70,6 +71,25 @@ def test_what_is_within_in_another_thread_stays_exact():
     second.__exit__(None, None, None)
     assert [set(each) for each in seen] == [{"ieee"}, {"ieee"}]
     assert newer_settings() == before
+
+
+@pytest.mark.usefixtures("restored")
+@pytest.mark.parametrize("name", ["medium", "products", "everything", "on a CPU"])
+@pytest.mark.parametrize("phase", ["train", "validation"])
+def test_a_thread_that_chooses_otherwise_meanwhile_ends_the_collection(tiny, tmp_path, name, phase):
+    options = tiny.options() | {"max_chunks": 20}
+    told = []
+
+    def choose(what, done, total):
+        if what == f"collecting {phase}" and done >= total / 2 and not told:
+            told.append(done)
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(CHOSEN[name]).result()
+
+    with pytest.raises(CollapseError, match=f"while {phase} chunk .* was computed"):
+        collapse.collect(tiny.model, store=tmp_path / "s", progress=choose, **options)
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    assert store.digest == collapse.collect(tiny.model, store=tmp_path / "plain", **options).digest
 
 
 def test_autocast_and_the_default_dtype_are_set_aside():
