@@ -79,7 +79,8 @@ def sha256_file(path: Path, *, remember: bool = True, examine: Examine | None = 
     """sha256 of a regular file's bytes, in full; remembered in the user's cache by size, times and inode.
 
     The change time is part of what is compared: no program can set it back, so a byte flipped under a restored
-    modification time is still seen.
+    modification time is still seen. Only a program that writes through a memory map while the file is hashed, and goes
+    on afterwards, may be missed.
 
     Args:
         path: The file.

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,16 @@ TOKENIZER = (
     "*.model",
     "*.spm",
     "*.tiktoken",
+    "*.tokenizer",
+    "bpe.codes",
+    "byte_maps.json",
+    "dict.txt",
+    "emoji.json",
+    "entity_vocab.json",
+    "normalizer.json",
+    "target_vocab.json",
+    "vocab-*.json",
+    "word_*.json",
 )
 """Files that a tokenizer is made of."""
 
@@ -153,12 +164,17 @@ def tokenizer_fingerprint(folder: Path, model_args: Mapping[str, Any] | None, *,
 
 
 def code_files(folder: Path) -> list[Path]:
-    """Python files that a configuration in a folder can have transformers import: all that are inside."""
-    return sorted(file for file in folder.rglob("*.py") if file.is_file())
+    """What code in a folder is, and may read: all Python files inside, and the files beside it but weights and cards.
+
+    A tokenizer of such code names the files of its vocabulary as it likes.
+    """
+    others = [*_WEIGHTS, "*.gguf", "*.md"]
+    beside = {file for file in folder.iterdir() if not any(fnmatchcase(file.name, pattern) for pattern in others)}
+    return sorted(file for file in beside.union(folder.rglob("*.py")) if file.is_file())
 
 
 def code_fingerprint(folder: Path) -> str:
-    """``sha256:…`` of the Python files in a folder."""
+    """``sha256:…`` of the files of :func:`code_files`."""
     return _fingerprint(folder, code_files(folder))
 
 

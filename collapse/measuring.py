@@ -15,6 +15,7 @@ from collapse.lending import Lender, copied
 from collapse.metrics import Measure, Metric
 from collapse.models import pick_device
 from collapse.plugin_manager import plugins
+from collapse.precision import exact_arithmetic
 from collapse.reporting import Report
 from collapse.results import Row
 from collapse.returned import as_class_values, as_number
@@ -25,6 +26,7 @@ _RAW = ("counts", "variances")
 
 
 @outside_inference_mode
+@exact_arithmetic()
 def measure(
     store: Store | EmbeddingStatistics,
     *,
@@ -78,6 +80,7 @@ def measure(
 
 
 @outside_inference_mode
+@exact_arithmetic()
 def vectors(store: Store | EmbeddingStatistics, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
     """The values behind a measurement, one a class.
 

@@ -5,6 +5,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +25,7 @@ from collapse.checkpoints import (
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.files import ANOTHER_CACHE, raise_if_full
 from collapse.hub import hub_cache
+from collapse.precision import set_exact
 from collapse.preparing import prepare
 from collapse.references import config_of, watch_tokenizer, watch_weights
 from collapse.sizes import check_blocks, check_size
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collapse.references import ModelReference
 
 log = logging.getLogger("collapse")
+_loading = Lock()  # transformers loads one model at a time: another thread's would seem to lack weights
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -163,7 +166,7 @@ def load_model(reference: "ModelReference", spec: CollectionSpec | None = None) 
             with quiet_transformers():
                 check_size(reference, names, arguments)
         arguments["use_safetensors"] = not pickled  # told, so that a lost connection does not make it try the other
-    with quiet_transformers(), warnings.catch_warnings():
+    with _loading, quiet_transformers(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the unpickler, about what it refuses a moment later
         try:
             model, info = transformers.AutoModelForCausalLM.from_pretrained(
@@ -180,6 +183,7 @@ def load_model(reference: "ModelReference", spec: CollectionSpec | None = None) 
         except Exception as error:  # anybody's files, which many libraries read, each with errors of its own
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
             raise loading_error(reference, "a causal language model", error, pickled) from error
+    set_exact()  # code of the model may have chosen otherwise as it was imported
     check_loaded(reference, model, info)
     # a checkpoint may carry layers in other dtypes than asked for (dequantized GGUF norms, for one)
     model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
@@ -224,7 +228,7 @@ def load_tokenizer(
         check_code(reference, config_of(reference, "tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
     check_token_ids(reference)
     watch = watch_tokenizer(reference, model_args)
-    with quiet_transformers():
+    with _loading, quiet_transformers():
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
                 reference.location,

@@ -12,7 +12,7 @@ from torch import Tensor
 from collapse.accumulate import ClassMoments, Statistic
 from collapse.decisions import Decider, ValidationTally
 from collapse.errors import CollapseError, StoreError
-from collapse.files import home
+from collapse.files import home, sha256_of
 from collapse.filling import Filled, makers, resumable
 from collapse.finite import check_classifier
 from collapse.manifest import differences, is_store, spans
@@ -58,10 +58,11 @@ class Collection:
             model_args=spec.model_args if plan.tokenizer is plan.model else None,
             trust_remote_code=spec.trust_remote_code,
         )
+        plan.check_code()
+        hashed = sha256_of([plan.tokenizer.tokenizer, dict(plan.code)]) if plan.code else plan.tokenizer.tokenizer
         store = Store.load(self.folder) if is_store(self.folder) else None
 
         def pack_now(corpus: Corpus) -> Chunks:
-            hashed = plan.tokenizer.tokenizer
             return pack(corpus, tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=self.report)
 
         training = pack_now(texts.training) if store is None and texts.training else None

@@ -1,7 +1,8 @@
 """How float32 numbers are multiplied: torch's settings, as the numbers of a collection need them.
 
 torch has newer settings, one per library and operation, and older ones, which it refuses to read where the newer ones
-say something else. Both are put back as they were.
+say something else. Both are put back as they were, but for one thing that torch cannot be told: that cuDNN's TF32 is
+torch's own choice, and would follow a later ``torch.backends.fp32_precision``.
 """
 
 from collections.abc import Iterator
@@ -69,15 +70,13 @@ def exact_arithmetic() -> Iterator[None]:
     The default dtype is float32 within. Threads share all of this but autocast: the first to come sets it, the last to
     go restores it.
     """
+    autocast = [(each, torch.is_autocast_enabled(each)) for each in _DEVICES]
     with _lock:
         if not _within:
             _within.append((Precision.now(), torch.get_default_dtype()))
-            _set()
         _within.append(_within[0])
-    autocast = [(each, torch.is_autocast_enabled(each)) for each in _DEVICES]
     try:
-        for device, _ in autocast:
-            torch.set_autocast_enabled(device, False)
+        set_exact()
         yield
     finally:
         for device, enabled in autocast:
@@ -91,19 +90,26 @@ def exact_arithmetic() -> Iterator[None]:
 
 
 def is_exact() -> bool:
-    """Whether the settings are still those of :func:`exact_arithmetic`, which other threads can change."""
-    return not _within or set(newer_settings()) == {"ieee"}
+    """Whether the settings are still those of :func:`exact_arithmetic`, which other threads and models can change."""
+    autocast = any(torch.is_autocast_enabled(device) for device in _DEVICES)
+    return not _within or (set(newer_settings()) == {"ieee"} and not autocast)
 
 
-def _set() -> None:
-    before, _ = _within[0]
-    torch.set_default_dtype(torch.float32)
-    if before.matmul is not None:
-        torch.set_float32_matmul_precision("highest")
-    if before.cudnn is not None:
-        torch.backends.cudnn.allow_tf32 = False
-    for backend in _backends():
-        backend.fp32_precision = "ieee"
+def set_exact() -> None:
+    """Set what :func:`exact_arithmetic` sets, once more where code of a model has run; nothing outside of it."""
+    with _lock:
+        if not _within:
+            return
+        before, _ = _within[0]
+        torch.set_default_dtype(torch.float32)
+        if before.matmul is not None:
+            torch.set_float32_matmul_precision("highest")
+        if before.cudnn is not None:
+            torch.backends.cudnn.allow_tf32 = False
+        for backend in _backends():
+            backend.fp32_precision = "ieee"
+        for device in _DEVICES:
+            torch.set_autocast_enabled(device, False)
 
 
 @cache

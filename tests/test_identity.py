@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -119,6 +121,72 @@ def test_an_edit_of_trusted_code_gives_another_store(run, tiny, tmp_path):
         "        self.transformer.ln_f.register_forward_hook(lambda m, i, o: o + 1)\n"
     )
     assert json.loads(run("measure", *words).stdout)[0]["measurements"] != first
+
+
+WORDS = """
+from transformers import PreTrainedTokenizer
+class Words(PreTrainedTokenizer):
+    vocab_files_names = {"vocab_file": "words_2023"}
+    def __init__(self, vocab_file, **more):
+        with open(vocab_file) as file:
+            self.known = file.read().split()
+        super().__init__(unk_token=self.known[0], eos_token=self.known[1], **more)
+    vocab_size = property(lambda self: len(self.known))
+    def get_vocab(self): return {word: i for i, word in enumerate(self.known)}
+    def _tokenize(self, text, **_): return text.split()
+    def _convert_token_to_id(self, word): return self.known.index(word) if word in self.known else 0
+    def _convert_id_to_token(self, i): return self.known[i]
+"""
+
+
+def test_the_words_of_a_tokenizer_with_code_of_its_own_are_hashed(tiny, tmp_path):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "words"))
+    (folder / "tokenizer.json").unlink()
+    (folder / "words.py").write_text(WORDS)
+    auto = {"auto_map": {"AutoTokenizer": ["words.Words", None]}, "tokenizer_class": "Words"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(auto))
+    text = " ".join(json.loads(line)["text"] for line in tiny.text.read_text().splitlines())
+    words = sorted(set(text.split()))
+    stores = []
+    for known in (words[:400], words[:30], words[:400]):
+        (folder / "words_2023").write_text(" ".join(["<unk>", "<end>", *known]))
+        stores.append(collapse.collect(folder, max_chunks=8, trust_remote_code=True, **tiny.options()))
+    (folder / "words.py").write_text(WORDS.replace("text.split()", "text.split()[::2]"))
+    stores.append(collapse.collect(folder, max_chunks=8, trust_remote_code=True, **tiny.options()))
+    first, other, again, half = stores
+    assert first.digest == again.digest
+    assert other.statistics().n_classes <= 32 < first.statistics().n_classes
+    tokens = [each.manifest["provenance"]["tokens"] for each in stores]
+    assert len(set(tokens)) == 3
+    assert half.identity["tokenizer"] == first.identity["tokenizer"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.set_float32_matmul_precision('medium')",
+        "torch.backends.cuda.matmul.allow_tf32 = True",
+        "torch.set_autocast_enabled('cpu', True)",
+        "torch.set_default_dtype(torch.float64)",
+    ],
+)
+def test_trusted_code_chooses_no_precision(tiny, tmp_path, line):
+    """Of a process of its own: code is imported once."""
+    coded(tiny, tmp_path / "plain")
+    coded(tiny, tmp_path / "chosen")
+    (tmp_path / "chosen" / "code.py").write_text(f"import torch\n{line}\n{CODE}")
+    options = {"max_chunks": 8, "trust_remote_code": True, **tiny.options()}
+    program = (
+        "import collapse, json, sys\n"
+        "for name in ('plain', 'chosen'):\n"
+        "    store = collapse.collect(name, store='s/' + name, **json.loads(sys.argv[1]))\n"
+        "    print(store.statistics().means.double().sum().item())\n"
+    )
+    words = [sys.executable, "-c", program, json.dumps(options, default=str)]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 0, done.stderr
+    plain, chosen = done.stdout.split()
+    assert plain == chosen
 
 
 def test_code_is_part_of_the_identity_only_where_it_is_trusted_and_named(tiny, tmp_path):

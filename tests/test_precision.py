@@ -92,6 +92,20 @@ def test_a_thread_that_chooses_otherwise_meanwhile_ends_the_collection(tiny, tmp
     assert store.digest == collapse.collect(tiny.model, store=tmp_path / "plain", **options).digest
 
 
+@pytest.mark.usefixtures("restored")
+def test_threads_that_measure_and_collect_at_once_share_the_settings(tiny, tmp_path):
+    """Whoever began first: what a metric's guest puts back is not what the program chose."""
+    torch.set_float32_matmul_precision("medium")
+    options = tiny.options() | {"max_chunks": 20}
+    plain = collapse.collect(tiny.model, store=tmp_path / "plain", **options)
+    with ThreadPoolExecutor(4) as pool:
+        measuring = pool.submit(lambda: [collapse.measure(plain) for _ in range(8)])
+        collecting = [pool.submit(collapse.collect, tiny.model, store=tmp_path / name, **options) for name in "abc"]
+        assert {each.result().digest for each in collecting} == {plain.digest}
+        assert len({str(row.measurements) for row in measuring.result()}) == 1
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
 def test_autocast_and_the_default_dtype_are_set_aside():
     torch.set_default_dtype(torch.float64)
     try:

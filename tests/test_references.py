@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -176,14 +177,29 @@ def test_a_tokenizers_configuration_that_names_others_is_refused(tmp_path):
     assert tokenizer_files(folder, None) == [folder / "tokenizer.json"]
 
 
-def test_code_is_every_python_file_with_its_place(tmp_path):
+def test_code_is_every_python_file_with_its_place_and_what_lies_beside(tmp_path):
     seen = {code_fingerprint(made(tmp_path / name, files)) for name, files in CODE.items()}
     assert len(seen) == len(CODE)
-    assert code_fingerprint(made(tmp_path / "more", CODE["a"] | {"notes.txt": ""})) in seen
+    others = {"README.md": "", "model.safetensors": "", "pytorch_model.bin": "", "m.gguf": "", "d/words": ""}
+    assert code_fingerprint(made(tmp_path / "more", CODE["a"] | others)) in seen
+
+
+def test_every_tokenizer_of_transformers_is_hashed(tmp_path):
+    """By the source of the installed transformers: importing every tokenizer would take libraries of theirs."""
+    import transformers
+
+    sources = (file.read_text() for file in Path(transformers.__file__).parent.rglob("*token*.py"))
+    tables = [each for text in sources for each in re.findall(r"(?i)vocab_files_names[^={]*= *{([^}]*)}", text)]
+    named = {name for table in tables for name in re.findall(r': *"([^"]+)"', table)}
+    assert {"vocab.json", "emoji.json"} <= named
+    folder = made(tmp_path, dict.fromkeys(named, ""))
+    assert {file.name for file in tokenizer_files(folder, None)} == named
 
 
 CODE = {
     "a": {"x.py": "1"},
+    "a word": {"x.py": "1", "words": "1"},
+    "another word": {"x.py": "1", "words": "2"},
     "b": {"x.py": "2"},
     "c": {"d/x.py": "1"},
     "d": {"y.py": "1"},

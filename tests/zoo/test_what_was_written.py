@@ -315,3 +315,17 @@ def test_two_sweeps_in_one_folder(texts, tmp_path):
     assert {each["state"] for each in status(tmp_path)} == {"done"}
     assert any("2 measurements of 2 members" in out for out, _, _ in ended)
     assert any("in progress elsewhere" in said for _, said, _ in ended)
+
+
+def test_a_table_that_could_not_be_written_is_written_when_the_command_is_repeated(copied, source):
+    table = copied.path / "results.csv"
+    Results(copied.results()[:1]).write(copied.path / "results.json")
+    expected = table.read_text()
+    table.unlink()
+    table.mkdir()
+    with pytest.raises(CollapseError, match=r"results\.csv"):
+        measure_run(copied, source)
+    table.rmdir()
+    measure_run(copied, source)
+    assert table.read_text() == expected
+    assert (copied.path / "results.json").is_file()

@@ -219,8 +219,8 @@ class Run:
         return named
 
     def _write_results(self, rows: list[Row]) -> None:
-        Results(rows).write(self.path / "results.json")
         Results(rows).write(self.path / "results.csv")
+        Results(rows).write(self.path / "results.json")  # last: a checkpoint with a row in it is not measured again
 
 
 def _write(file: Path, data: bytes) -> None:
