@@ -9,6 +9,9 @@ from typing import Any
 
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.files import sha256_file, sha256_of
+from collapse.lock import LOCK
+from collapse.manifest import INCOMING, MANIFEST
+from collapse.partial import PARTIAL
 from collapse.reading import read_json
 
 _WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
@@ -37,6 +40,8 @@ TOKENIZER = (
     "word_*.json",
 )
 """Files that a tokenizer is made of."""
+
+_OF_A_STORE = (MANIFEST, INCOMING, LOCK, PARTIAL)
 
 
 @dataclass(frozen=True)
@@ -164,13 +169,22 @@ def tokenizer_fingerprint(folder: Path, model_args: Mapping[str, Any] | None, *,
 
 
 def code_files(folder: Path) -> list[Path]:
-    """What code in a folder is, and may read: all Python files inside, and the files beside it but weights and cards.
+    """What code in a folder is, and may read: all files inside but weights, cards, hidden ones and those of stores.
 
     A tokenizer of such code names the files of its vocabulary as it likes.
     """
-    others = [*_WEIGHTS, "*.gguf", "*.md"]
-    beside = {file for file in folder.iterdir() if not any(fnmatchcase(file.name, pattern) for pattern in others)}
-    return sorted(file for file in beside.union(folder.rglob("*.py")) if file.is_file())
+    others = (*_WEIGHTS, "*.gguf", "*.md", ".*")
+    found: list[Path] = []
+    for place, folders, files in os.walk(folder):
+        folders[:] = [each for each in folders if not _is_apart(Path(place, each))]
+        names = (name for name in files if not any(fnmatchcase(name, pattern) for pattern in others))
+        found += [Path(place, name) for name in names]
+    return sorted(file for file in found if file.is_file())
+
+
+def _is_apart(folder: Path) -> bool:
+    """Whether a folder inside a model's is none of its code: hidden, of bytecode, or of a store, perhaps unfinished."""
+    return folder.name.startswith((".", "__pycache__")) or any((folder / name).exists() for name in _OF_A_STORE)
 
 
 def code_fingerprint(folder: Path) -> str:

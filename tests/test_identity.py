@@ -139,10 +139,14 @@ class Words(PreTrainedTokenizer):
 """
 
 
-def test_the_words_of_a_tokenizer_with_code_of_its_own_are_hashed(tiny, tmp_path):
-    folder = Path(shutil.copytree(tiny.model, tmp_path / "words"))
+@pytest.mark.parametrize("below", [False, True])
+def test_the_words_of_a_tokenizer_with_code_of_its_own_are_hashed(tiny, tmp_path, below):
+    top = tmp_path / "words"
+    folder = Path(shutil.copytree(tiny.model, top / "sub" if below else top))
     (folder / "tokenizer.json").unlink()
-    (folder / "words.py").write_text(WORDS)
+    (top / "words.py").write_text(WORDS)
+    given = {"max_chunks": 8, "trust_remote_code": True, **tiny.options()}
+    given |= {"model_args": {"subfolder": "sub"}} if below else {}
     auto = {"auto_map": {"AutoTokenizer": ["words.Words", None]}, "tokenizer_class": "Words"}
     (folder / "tokenizer_config.json").write_text(json.dumps(auto))
     text = " ".join(json.loads(line)["text"] for line in tiny.text.read_text().splitlines())
@@ -150,15 +154,18 @@ def test_the_words_of_a_tokenizer_with_code_of_its_own_are_hashed(tiny, tmp_path
     stores = []
     for known in (words[:400], words[:30], words[:400]):
         (folder / "words_2023").write_text(" ".join(["<unk>", "<end>", *known]))
-        stores.append(collapse.collect(folder, max_chunks=8, trust_remote_code=True, **tiny.options()))
-    (folder / "words.py").write_text(WORDS.replace("text.split()", "text.split()[::2]"))
-    stores.append(collapse.collect(folder, max_chunks=8, trust_remote_code=True, **tiny.options()))
+        stores.append(collapse.collect(top, **given))
+    (top / "words.py").write_text(WORDS.replace("text.split()", "text.split()[::2]"))
+    stores.append(collapse.collect(top, **given))
     first, other, again, half = stores
     assert first.digest == again.digest
     assert other.statistics().n_classes <= 32 < first.statistics().n_classes
     tokens = [each.manifest["provenance"]["tokens"] for each in stores]
     assert len(set(tokens)) == 3
     assert half.identity["tokenizer"] == first.identity["tokenizer"]
+    beside = collapse.collect(top, store=top / "mine", **given)  # a store inside does not change what the code is
+    assert beside.identity["code"] == half.identity["code"]
+    assert collapse.collect(top, store=top / "mine", **given).digest == beside.digest
 
 
 @pytest.mark.parametrize(

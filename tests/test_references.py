@@ -177,10 +177,13 @@ def test_a_tokenizers_configuration_that_names_others_is_refused(tmp_path):
     assert tokenizer_files(folder, None) == [folder / "tokenizer.json"]
 
 
-def test_code_is_every_python_file_with_its_place_and_what_lies_beside(tmp_path):
+def test_code_is_every_python_file_with_its_place_and_what_it_may_read(tmp_path):
     seen = {code_fingerprint(made(tmp_path / name, files)) for name, files in CODE.items()}
     assert len(seen) == len(CODE)
-    others = {"README.md": "", "model.safetensors": "", "pytorch_model.bin": "", "m.gguf": "", "d/words": ""}
+    others = dict.fromkeys(
+        ["README.md", "model.safetensors", "pytorch_model.bin", "m.gguf", ".hidden", ".git/x", "__pycache__/x.pyc"], ""
+    )
+    others |= {"s/collapse.json": "", "s/top/train": "", "t/.lock": "", "t/x": "", "u/partial/state.json": ""}
     assert code_fingerprint(made(tmp_path / "more", CODE["a"] | others)) in seen
 
 
@@ -200,6 +203,8 @@ CODE = {
     "a": {"x.py": "1"},
     "a word": {"x.py": "1", "words": "1"},
     "another word": {"x.py": "1", "words": "2"},
+    "a word below": {"x.py": "1", "d/words": "1"},
+    "another word below": {"x.py": "1", "d/words": "2"},
     "b": {"x.py": "2"},
     "c": {"d/x.py": "1"},
     "d": {"y.py": "1"},
