@@ -3,8 +3,9 @@
 import importlib
 import importlib.util
 import sys
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import pluggy
@@ -40,6 +41,13 @@ def distribution_of(entry: Any) -> str:
     return str(entry.dist.name if entry.dist else entry.value)
 
 
+class _FromSource(SourceFileLoader):
+    """Runs what a file holds now; bytecode goes by its size and time, which another file's can equal."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def load_given(name: str) -> ModuleType:
     """Import a plugin that was named: a file or a module."""
     from collapse.files import expanded  # here for the start of the command line: it imports hashlib
@@ -49,7 +57,8 @@ def load_given(name: str) -> ModuleType:
         return importlib.import_module(name)
     if not path.is_file():
         raise CollapseError(f"there is no file {name}")
-    spec = importlib.util.spec_from_file_location(f"collapse_plugin_{path.stem}", path)
+    module_name = f"collapse_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path, loader=_FromSource(module_name, str(path)))
     if spec is None or spec.loader is None:
         raise CollapseError(f"{name} is not a Python file")
     module = importlib.util.module_from_spec(spec)

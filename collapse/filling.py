@@ -185,6 +185,8 @@ def _whole_state(statistic: "Statistic") -> dict[str, Tensor]:
     """The tensors of a statistic, which must hold all of its state and be such as a file can hold."""
     tensors = dict(statistic.tensors())
     for key, value in tensors.items():
+        if not isinstance(key, str) or not key.isprintable() or key == "__metadata__":  # safetensors' own word
+            raise PluginError(f"{key!a:.40} cannot name a tensor of a file")
         if not isinstance(value, Tensor):
             raise PluginError(f"{key} is no tensor")
         if value.layout != torch.strided or value.dtype not in _DTYPES or value.dim() > _MOST_DIMENSIONS:
@@ -197,7 +199,7 @@ def _whole_state(statistic: "Statistic") -> dict[str, Tensor]:
             f"its state {', '.join(lost) or 'as a whole'} would be lost: keep it in tensors, "
             "or let tensors() and from_tensors() hold it"
         )
-    return tensors
+    return {key: value.detach().clone() for key, value in tensors.items()}  # two may be of one memory
 
 
 def _attributes(statistic: "Statistic") -> dict[str, Any]:

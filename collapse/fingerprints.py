@@ -1,9 +1,9 @@
 """Fingerprints of a local model: hashes of the files that transformers reads its weights, tokenizer and code from."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -168,18 +168,31 @@ def tokenizer_fingerprint(folder: Path, model_args: Mapping[str, Any] | None, *,
     return _fingerprint(inside(folder, model_args), tokenizer_files(folder, model_args, alone=alone))
 
 
-def code_files(folder: Path) -> list[Path]:
+def code_files(folder: Path, model_args: Mapping[str, Any] | None = None) -> list[Path]:
     """What code in a folder is, and may read: all files inside but weights, cards, hidden ones and those of stores.
 
-    A tokenizer of such code names the files of its vocabulary as it likes.
+    A tokenizer of such code names the files of its vocabulary as it likes. Weights are those of :func:`weight_files`;
+    others of such names are files like any.
     """
-    others = (*_WEIGHTS, "*.gguf", "*.md", ".*")
-    found: list[Path] = []
-    for place, folders, files in os.walk(folder):
-        folders[:] = [each for each in folders if not _is_apart(Path(place, each))]
-        names = (name for name in files if not any(fnmatchcase(name, pattern) for pattern in others))
-        found += [Path(place, name) for name in names]
-    return sorted(file for file in found if file.is_file())
+    weights: set[Path] = set()
+    with suppress(CollapseError):
+        weights = {file for file in weight_files(folder, model_args) if file.suffix != ".json"}
+    return sorted({*_readable(folder)} - weights)
+
+
+def _readable(folder: Path, within: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """The files of a folder and of those inside, also of links to folders, but not those of :func:`_is_apart`."""
+    within = (*within, folder.resolve())
+    try:
+        entries = list(folder.iterdir())
+    except PermissionError:  # nor can the code read it
+        return
+    for each in entries:
+        if each.is_dir():
+            if not _is_apart(each) and each.resolve() not in within:  # a link may lead back
+                yield from _readable(each, within)
+        elif each.is_file() and not each.name.startswith(".") and each.suffix != ".md":
+            yield each
 
 
 def _is_apart(folder: Path) -> bool:
@@ -187,9 +200,9 @@ def _is_apart(folder: Path) -> bool:
     return folder.name.startswith((".", "__pycache__")) or any((folder / name).exists() for name in _OF_A_STORE)
 
 
-def code_fingerprint(folder: Path) -> str:
+def code_fingerprint(folder: Path, model_args: Mapping[str, Any] | None = None) -> str:
     """``sha256:…`` of the files of :func:`code_files`."""
-    return _fingerprint(folder, code_files(folder))
+    return _fingerprint(folder, code_files(folder, model_args))
 
 
 def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from threading import Lock
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from collapse.errors import CollapseError, PluginError
@@ -55,6 +56,30 @@ class _Open:
         self._stream.flush()
 
 
+class _Streams:
+    """The program's streams, which all its threads share: lent from the first guest to the last, then put back."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._guests = 0
+
+    def lend(self) -> None:
+        with self._lock:
+            if not self._guests:
+                self._own = sys.stdout, sys.stderr
+                self._theirs = _Open(sys.stderr) if sys.stderr is not None else None
+            self._guests += 1
+            sys.stdout = sys.stderr = self._theirs
+
+    def take_back(self) -> None:
+        with self._lock:
+            self._guests -= 1
+            sys.stdout, sys.stderr = (self._theirs, self._theirs) if self._guests else self._own
+
+
+_streams = _Streams()
+
+
 class Guest:
     """Run a plugin's code: what it prints goes to stderr, and global settings of torch and NumPy are put back.
 
@@ -74,11 +99,10 @@ class Guest:
         self._filters = list(warnings.filters)
 
     def __enter__(self) -> None:
-        self._streams = sys.stdout, sys.stderr
-        sys.stdout = sys.stderr = _Open(sys.stderr) if sys.stderr is not None else None
+        _streams.lend()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        sys.stdout, sys.stderr = self._streams
+        _streams.take_back()
         if warnings.filters != self._filters:
             warnings.filters[:] = self._filters  # type: ignore[index]  # typeshed has a Sequence; it is a list
         if self._folder and _folder() != self._folder:  # or a relative --output would go elsewhere
@@ -119,7 +143,13 @@ def _settings(torch: Any) -> tuple[Any, ...]:
         tuple((torch.is_autocast_enabled(each), torch.get_autocast_dtype(each)) for each in _AUTOCAST),
         torch.is_autocast_cache_enabled(),
         torch.is_inference_mode_enabled(),
+        _modes(torch),
     )
+
+
+def _modes(torch: Any) -> tuple[int, int]:
+    """How many modes are entered, which change what torch's functions do: ``with torch.device(…)`` is one."""
+    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
 
 
 def _restore(before: tuple[Any, ...] | None) -> None:
@@ -132,8 +162,12 @@ def _restore(before: tuple[Any, ...] | None) -> None:
     after = _settings(torch)
     if after == before:
         return
-    dtype, threads, grad, deterministic, device, autocast, cached, inference = before
+    dtype, threads, grad, deterministic, device, autocast, cached, inference, (functions, dispatches) = before
     torch.set_default_device(None if device.type == "cpu" else device)
+    for _ in range(_modes(torch)[0] - functions):
+        torch._C._pop_torch_function_stack()
+    for _ in range(_modes(torch)[1] - dispatches):
+        torch._C._pop_torch_dispatch_stack(None)
     torch.set_default_dtype(dtype)
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(deterministic)
@@ -141,7 +175,7 @@ def _restore(before: tuple[Any, ...] | None) -> None:
         torch.set_autocast_enabled(each, enabled)
         torch.set_autocast_dtype(each, lower)
     torch.set_autocast_cache_enabled(cached)
-    if after[-1] != inference:
+    if torch.is_inference_mode_enabled() != inference:
         _left_open.append(torch.inference_mode(inference))
         _left_open[-1].__enter__()
     torch.set_grad_enabled(grad)

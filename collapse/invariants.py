@@ -114,6 +114,8 @@ def _validation(tensors: Tensors, manifest: Mapping[str, Any]) -> None:
     for name in ("agreements", "linear_hits", "ncc_hits", "vocabulary_hits"):
         _between(name, tensors[name], counts)
     samples = int(counts.sum())
+    agreed = tensors["linear_predictions"].minimum(tensors["ncc_predictions"]).sum()
+    _holds(int(tensors["agreements"].sum()) <= int(agreed), "more agreements than both rules predict of one class")
     for rule in ("linear", "ncc"):
         predictions = tensors[f"{rule}_predictions"]
         _between(f"{rule}_predictions", predictions, counts.new_full((), samples))

@@ -275,8 +275,9 @@ def check_declared(offered: Any) -> str:
         raise PluginError(f"{name!r} cannot name a statistic: use a new identifier of ASCII letters, digits and _")
     if not isinstance(offered, type) or getattr(offered, "phase", None) not in ("train", "validation"):
         raise PluginError(f"statistic {name} must be a class with phase 'train' or 'validation'")
-    if type(getattr(offered, "version", None)) is not int:
-        raise PluginError(f"statistic {name} must have a whole number as its version")
+    version = getattr(offered, "version", None)
+    if type(version) is not int or not 0 <= version < 1 << 63:
+        raise PluginError(f"statistic {name} must have a whole number of 64 bits, 0 or more, as its version")
     return str(name)
 
 

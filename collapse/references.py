@@ -181,7 +181,8 @@ def code_of(
 ) -> dict[str, str]:
     """Fingerprints of the code that ``--trust-remote-code`` lets run, by where it lies; {} where none is named.
 
-    Code in the model's own Hub repository is left out: the commit in ``weights`` or ``tokenizer`` covers it.
+    A local folder's covers what such code may read in it (:func:`~collapse.fingerprints.code_files`), wherever the
+    code lies. A model's own Hub repository is left out: the commit in ``weights`` or ``tokenizer`` covers it.
 
     Raises:
         CollapseError: A repository that is named cannot be found.
@@ -196,8 +197,8 @@ def code_of(
         ]
         for repo in sorted({each.split("--")[0] for each in named if "--" in each}):
             found[repo] = f"commit:{resolve_commit(repo, str(revision) if revision else None)[0]}"
-        if reference.is_local and any("--" not in each for each in named):
-            found[role] = code_fingerprint(Path(reference.location))
+        if reference.is_local and named:  # another repository's code reads this folder's files too
+            found[role] = code_fingerprint(Path(reference.location), model_args)
     return found
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field
@@ -127,8 +128,18 @@ class Table:
     notes: list[str] = field(default_factory=list)
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries, for JSON."""
-        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+        """The rows as dictionaries of what JSON holds: NumPy's numbers as numbers, those not finite as None."""
+        return [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
+
+
+def _plain(value: Any) -> str | int | float | None:
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
+        value = value.item()
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value)
 
 
 def as_csv(frame: "pd.DataFrame") -> bytes:

@@ -6,13 +6,14 @@ Shapes: C classes, d dimensions, V the labels and predictions that occur in vali
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.errors import CollapseError
+from collapse.errors import CollapseError, UsageError
 
 ROUNDING = 2.0**-48
 """What float64 sums of a few thousand equal numbers may differ by, relative to their size: 16 ulp."""
@@ -114,8 +115,9 @@ class EmbeddingStatistics:
 
     @cached_property
     def centred_means(self) -> Float[Tensor, "C d"]:
-        """μ_c − μ̄."""
-        return self.means - self.global_mean
+        """μ_c − μ̄, exactly 0 where it is no longer than rounding."""
+        centred = self.means - self.global_mean
+        return centred.masked_fill_((centred.norm(dim=1) <= self.mean_rounding)[:, None], 0.0)
 
     @cached_property
     def norms(self) -> Float[Tensor, " C"]:
@@ -130,7 +132,7 @@ class EmbeddingStatistics:
     @cached_property
     def has_direction(self) -> Tensor:
         """Classes whose centred mean is not zero, to the rounding of float64, bool, shape (C,)."""
-        return self.norms > self.mean_rounding
+        return self.norms > 0
 
     def statistic(self, name: str) -> Mapping[str, Tensor]:
         """The tensors of a plugin statistic, where the means are; they are read only now.
@@ -171,8 +173,13 @@ class EmbeddingStatistics:
         """The same with only the classes of at least ``min_count`` samples; validation counts are untouched.
 
         Raises:
+            UsageError: ``min_count`` is no whole number from 1 to 2⁶³ − 1.
             CollapseError: Fewer than two classes remain.
         """
+        whole = isinstance(min_count, Integral) and not isinstance(min_count, bool)
+        if not whole or not 1 <= min_count < 1 << 63:
+            raise UsageError(f"min_count is {min_count!r:.40}: give a whole number of samples, 1 or more")
+        min_count = int(min_count)  # NumPy's, perhaps, which no manifest takes
         kept = self.counts >= min_count
         if int(kept.sum()) < 2:
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"

@@ -330,6 +330,7 @@ ANALYSES = {
     "raises": ("raise KeyError('no_column')", "failed: KeyError: 'no_column'"),
     "exits": ("sys.exit(5)", "failed: it called sys.exit(5)"),
     "returns_text": ("return 'a table'", "returned str, not a collapse.Table"),
+    "short_row": ("return Table('t', ['a', 'b'], [[1, 2], [3]])", "returned rows that do not have one value for each"),
 }
 
 
@@ -337,7 +338,7 @@ ANALYSES = {
 def test_an_analysis_that_fails_ends_in_a_line(tmp_path, monkeypatch, capsys, kind):
     body, told = ANALYSES[kind]
     (tmp_path / "mine.py").write_text(
-        "import sys\nfrom collapse import analysis, hookimpl\n"
+        "import sys\nfrom collapse import Table, analysis, hookimpl\n"
         f"@analysis('odd')\ndef odd(results):\n    '''Odd.'''\n    print('hello')\n    {body}\n"
         "@hookimpl\ndef collapse_analyses(): return [odd]\n"
     )
@@ -347,7 +348,8 @@ def test_an_analysis_that_fails_ends_in_a_line(tmp_path, monkeypatch, capsys, ki
     assert _run(["-p", str(tmp_path / "mine.py"), "analyze", "odd", str(tmp_path / "results.csv"), "--json"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err == f"hello\ncollapse: analysis odd of collapse_plugin_mine {told}\n"
+    assert shown.err.startswith(f"hello\ncollapse: analysis odd of collapse_plugin_mine {told}")
+    assert shown.err.count("\n") == 2
     plugins.cache_clear()
 
 

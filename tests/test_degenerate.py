@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse import CollapseError, EmbeddingStatistics
+from collapse.errors import UsageError
 from collapse.testing import random_features
 
 
@@ -132,6 +133,23 @@ def test_a_mean_that_is_the_global_one_but_for_rounding_has_no_direction():
     row = collapse.measure(s, metrics=["nc2.log_norm", "nc2.interference"])
     assert row.measurements["nc2.log_norm"] == pytest.approx(0, abs=1e-12)
     assert row.excluded == {"nc2.interference": 4}
+
+
+@pytest.mark.parametrize("classes", [3, 4])  # the mean of three equal numbers is not always that number
+def test_classes_that_all_have_one_mean_have_none_of_the_numbers_of_their_means(classes):
+    s = statistics(torch.full((classes, 4), 0.7), classifier=torch.randn(classes, 4) * 1e20)
+    assert not s.centred_means.any()
+    names = ["nc1.trace_ratio", "nc2.norm_cov", "nc2.etf_error", "nc3.duality_error"]
+    row = collapse.measure(s, metrics=[*names, "nc3.dot", "nc2.norm"])
+    assert {name for name, value in row.measurements.items() if value is None} == set(names)
+    assert {each.measurement for each in row.notes} >= set(names)
+    assert row.measurements["nc3.dot"] == row.measurements["nc2.norm"] == 0
+
+
+@pytest.mark.parametrize("given", [0, -1, True, 10**30])
+def test_a_min_count_that_counts_nothing_is_refused(given):
+    with pytest.raises(UsageError, match="give a whole number of samples, 1 or more"):
+        collapse.measure(statistics(torch.eye(3)), min_count=given)
 
 
 def test_a_classifier_row_of_zero_costs_its_class_only():

@@ -2,9 +2,12 @@
 
 import sys
 from collections.abc import Iterator
+from threading import Event, Thread
 
 import pytest
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from collapse.guarding import Guest, contents, differing, outside_inference_mode, shortened
 
@@ -22,6 +25,47 @@ def test_the_programs_default_device_is_put_back():
     with Guest():
         torch.set_default_device("cpu")
     assert torch.get_default_device().type == "meta"
+
+
+class Doubled(TorchFunctionMode):
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **kwargs or {})
+        return made * 2 if isinstance(made, torch.Tensor) else made
+
+
+class Seen(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return function(*args, **kwargs or {})
+
+
+def test_modes_that_a_plugin_leaves_entered_are_left():
+    with torch.device("meta"):
+        with Guest():
+            for mode in (torch.device("cpu"), Doubled(), Seen()):
+                mode.__enter__()
+        assert torch.empty(0).device.type == "meta"
+    assert torch.empty(0).device.type == "cpu"
+    assert float(torch.ones(1).sum()) == 1
+    assert torch._C._len_torch_dispatch_stack() == 0
+
+
+def test_the_streams_of_a_program_come_back_after_guests_in_threads():
+    own = sys.stdout, sys.stderr
+    first_is_in, second_is_in = Event(), Event()
+
+    def first():
+        with Guest():
+            first_is_in.set()
+            second_is_in.wait()
+
+    thread = Thread(target=first)
+    thread.start()
+    first_is_in.wait()
+    with Guest():
+        second_is_in.set()
+        thread.join()
+        assert sys.stdout is sys.stderr is not own[1]  # the other guest is gone, this one is not
+    assert (sys.stdout, sys.stderr) == own
 
 
 def test_an_inference_mode_that_stays_open_is_left():

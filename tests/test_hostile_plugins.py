@@ -131,6 +131,7 @@ ODD = {
     "closes_stderr": (scalar("with sys.stderr: print('x', file=sys.stderr)\n    return 1.0"), 1.0),
     "changes_folder": (scalar("import os; os.chdir('/'); return 1.0"), 1.0),
     "default_device": (scalar("torch.set_default_device('meta'); return 1.0"), 1.0),
+    "enters_a_device": (scalar("torch.device('meta').__enter__(); return 1.0"), 1.0),
     "long_note": (scalar("return Noted(1.0, 'x' * 10**6)"), 1.0),
     "replaces_attributes": (scalar("vars(s)['norms'] = s.norms * 0; return 1.0"), 1.0),
     "requires_grad": (scalar("return s.means.requires_grad_().sum() * 0 + 1"), 1.0),

@@ -212,7 +212,14 @@ def test_code_of_another_repository_is_named_by_its_commit(hub, as_user, tiny, t
     folder = coded(tiny, tmp_path / "coded", "owner/code--code.Model", "owner/code--code.Config")
     words = [folder, *tiny.words()[1:], "--max-chunks", 20, "--trust-remote-code"]
     as_user("collect", *words, "--store", tmp_path / "a")
-    assert collapse.load(tmp_path / "a").identity["code"] == {"owner/code": f"commit:{commit}"}
+    code = collapse.load(tmp_path / "a").identity["code"]
+    assert code.keys() == {"owner/code", "model", "tokenizer"}
+    assert code["owner/code"] == f"commit:{commit}"
+    assert code["model"].startswith("sha256:")
+    (folder / "list.of.words").write_text("what such code may read\n")
+    refused = as_user("collect", *words, "--store", tmp_path / "a", ok=False)
+    assert "code.model" in refused.stderr
+    (folder / "list.of.words").unlink()
     hub.add("owner/code", {"code.py": CODE.encode() + b"# edited\n"})
     refused = as_user("collect", *words, "--store", tmp_path / "a", ok=False)
     assert "code.owner/code" in refused.stderr

@@ -71,6 +71,7 @@ def test_what_a_collection_writes_holds():
         ("train", {("variances", 2): 1e300}),
         ("validation", {("loss_sum", 0): 4 - 9e-6}),
         ("validation", {("loss_sum", 0): 4 + 1.4e-5}),
+        ("validation", {("agreements", 1): 4, ("chunk_totals", (1, 1)): 3.0}),
         ("validation", {("argmax_without_mean", 0): 10}),
         ("validation", {("argmax_without_mean", 0): 0}),
         (
@@ -112,6 +113,11 @@ def test_the_last_value_that_holds(file, changes):
         ("validation", {("vocabulary_hits", 0): 5}, "vocabulary_hits lie outside"),
         ("validation", {("linear_hits", 0): 3, ("linear_hits", 3): 1}, "more linear_hits than linear_predictions"),
         ("validation", {("ncc_hits", 0): 3}, "more ncc_hits than ncc_predictions"),
+        (
+            "validation",
+            {("agreements", 1): 4, ("agreements", 3): 1, ("chunk_totals", (1, 1)): 4.0},
+            "more agreements than both rules predict",
+        ),
         ("validation", {("linear_predictions", 3): 1}, "linear_predictions do not add up to the 10 samples"),
         ("validation", {("ncc_predictions", 3): 1}, "ncc_predictions do not add up to the 10 samples"),
         ("validation", {("ncc_predictions", 3): -1, ("ncc_predictions", 2): 4}, "ncc_predictions lie outside"),

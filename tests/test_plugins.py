@@ -3,6 +3,7 @@
 import ast
 import json
 import os
+import py_compile
 import subprocess
 import sys
 import tomllib
@@ -86,6 +87,17 @@ def test_a_plugin_file_adds_metrics_and_a_statistic(run, features, tmp_path):
     assert values["mine.largest"] == pytest.approx(float(data["train_features"].double().norm(dim=1).max()))
     assert values["mine.distance"] > 0
     assert run("-p", tmp_path / "mine.py", "metrics", "mine").stdout.count("mine.") >= 4
+
+
+def test_a_plugin_file_runs_as_it_is_now_and_not_as_bytecode_has_it(run, features, tmp_path):
+    file = tmp_path / "mine.py"
+    for factor in (2, 3):  # of one size and one time, by which bytecode knows its file
+        file.write_text(PLUGIN.replace("s.counts.double().mean()", f"{factor} * s.counts.double().mean()"))
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+        if factor == 2:
+            py_compile.compile(str(file), doraise=True)
+    values = measured(run, "-p", file, "measure", features)
+    assert values["mine.mean_count"] == pytest.approx(3 * 200 / 12)
 
 
 def test_the_same_code_in_an_installed_package(run, features, tmp_path):

@@ -12,6 +12,7 @@ from collapse.errors import CollapseError, UsageError
 from collapse.files import sha256_of
 from collapse.fingerprints import (
     TOKENIZER,
+    code_files,
     code_fingerprint,
     tokenizer_files,
     tokenizer_fingerprint,
@@ -180,11 +181,39 @@ def test_a_tokenizers_configuration_that_names_others_is_refused(tmp_path):
 def test_code_is_every_python_file_with_its_place_and_what_it_may_read(tmp_path):
     seen = {code_fingerprint(made(tmp_path / name, files)) for name, files in CODE.items()}
     assert len(seen) == len(CODE)
-    others = dict.fromkeys(
-        ["README.md", "model.safetensors", "pytorch_model.bin", "m.gguf", ".hidden", ".git/x", "__pycache__/x.pyc"], ""
-    )
+    others = dict.fromkeys(["README.md", ".hidden", ".git/x", "__pycache__/x.pyc"], "")
     others |= {"s/collapse.json": "", "s/top/train": "", "t/.lock": "", "t/x": "", "u/partial/state.json": ""}
-    assert code_fingerprint(made(tmp_path / "more", CODE["a"] | others)) in seen
+    more = made(tmp_path / "more", CODE["a"] | others)
+    (more / "back").symlink_to(more)
+    assert code_fingerprint(more) in seen
+
+
+def test_what_is_hashed_as_weights_is_not_hashed_as_code_again(tmp_path):
+    files = {"config.json": "{}", "x.py": "", "model.safetensors": "1", "q.gguf": "1"}
+    beside = {"pytorch_model.bin": "1", "words.pt": "1", "sub/x.safetensors": "1"}
+    folder = made(tmp_path / "m", files | beside)
+
+    def names(model_args=None):
+        return {file.relative_to(folder).as_posix() for file in code_files(folder, model_args)}
+
+    every = {*files, *beside}
+    assert names() == every - {"model.safetensors"}
+    assert names({"use_safetensors": False}) == every - {"pytorch_model.bin", "words.pt"}
+    assert names({"gguf_file": "q.gguf"}) == every - {"q.gguf"}
+    assert names({"subfolder": "sub"}) == every  # no model there
+    before = code_fingerprint(folder)
+    (folder / "model.safetensors").write_text("2")
+    assert code_fingerprint(folder) == before
+    assert code_fingerprint(folder, {"use_safetensors": False}) != before
+
+
+def test_code_may_read_through_a_link_to_a_folder(tmp_path):
+    folder = made(tmp_path / "m", {"x.py": ""})
+    made(tmp_path / "elsewhere", {"words": "1"})
+    (folder / "w").symlink_to(tmp_path / "elsewhere")
+    before = code_fingerprint(folder)
+    (tmp_path / "elsewhere" / "words").write_text("2")
+    assert code_fingerprint(folder) != before
 
 
 def test_every_tokenizer_of_transformers_is_hashed(tmp_path):
@@ -376,8 +405,9 @@ def test_code_that_may_run_is_named_by_where_it_lies(hub):
     assert code_of(tokenizer, tokenizer) == {}
     assert code_of(model, tokenizer) == {**repos, "model": code_fingerprint(folder)}
     assert code_of(tokenizer, model) == {**repos, "tokenizer": code_fingerprint(folder)}
-    assert code_of(tokenizer, reference(elsewhere)) == {"other/code": f"commit:{A}"}
-    assert code_of(tokenizer, reference(elsewhere), {"code_revision": "v2"}) == {"other/code": f"commit:{B}"}
+    read = {"tokenizer": code_fingerprint(elsewhere)}  # by the code that lies elsewhere
+    assert code_of(tokenizer, reference(elsewhere)) == {"other/code": f"commit:{A}", **read}
+    assert code_of(tokenizer, reference(elsewhere), {"code_revision": "v2"}) == {"other/code": f"commit:{B}", **read}
     assert code_of(find_model("owner/m"), find_model("owner/m")) == {}
     made(hub / "hub" / "models--owner--m" / "snapshots" / B, {"config.json": '{"auto_map": {"A": "x.M"}}'})
     assert code_of(find_model("owner/m@v1"), tokenizer) == {}  # the commit says which code it is

@@ -4,6 +4,7 @@ import pytest
 
 import collapse
 from collapse import plugin_manager
+from collapse.errors import PluginError
 from collapse.plugin_manager import add_plugins
 
 PLUGIN = """
@@ -82,6 +83,8 @@ BAD = {
     "exit": {"update": "raise SystemExit(3)"},
     "state": {"init": "self.sum = 0.0", "merge": "self.sum += float(other.total)"},
     "late": {"merge": "assert int(self.total) < 500"},
+    "unnameable": {"init": "setattr(self, '__metadata__', torch.zeros(1))"},
+    "surrogate": {"init": "setattr(self, chr(55296), torch.zeros(1))"},
     "unstorable": {"merge": "self.odd = torch.zeros(1, dtype=torch.complex64)"},
 }
 
@@ -115,6 +118,21 @@ def test_state_that_is_no_tensor_may_be_kept_by_its_own_functions(tiny, options,
     install(init="self.sum = 0.0", merge="self.sum += float(other.total)" + keeping)
     store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
     assert float(store.tensors("mine")["sum"]) == 40 * 31 == collapse.measure(store).measurements["mine.total"]
+
+
+def test_two_names_of_one_tensor_are_both_kept(tiny, options, install, tmp_path):
+    install(init="self.again = self.total", merge="self.again = self.total")
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    assert {name: int(value) for name, value in store.tensors("mine").items()} == {"again": 1240, "total": 1240}
+
+
+@pytest.mark.parametrize("version", [-1, 1 << 63, True, "1"])
+def test_a_version_that_no_store_can_hold_is_refused(install, version):
+    install()
+    kind = plugin_manager.plugins().statistics["mine"]
+    kind.version = version
+    with pytest.raises(PluginError, match="must have a whole number of 64 bits, 0 or more, as its version"):
+        plugin_manager.check_declared(kind)
 
 
 def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, install, tmp_path):

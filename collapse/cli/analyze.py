@@ -201,4 +201,6 @@ def _run(analysis: "Analysis", results: "Results", options: dict[str, Any]) -> "
         raise PluginError(f"{called} failed: {described(error)}") from error
     if not isinstance(table, Table):
         raise PluginError(f"{called} returned {type(table).__name__}, not a collapse.Table")
+    if any(len(row) != len(table.columns) for row in table.rows):
+        raise PluginError(f"{called} returned rows that do not have one value for each of its columns")
     return table

@@ -1,11 +1,27 @@
 """A small text of stories and its tokenizer."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
+
+
+@pytest.fixture
+def group_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that this test starts fail where they end within a group of torch's: its threads may abort them."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(
+        "import atexit, os, sys\n"
+        "def check():\n"
+        "    torch = sys.modules.get('torch')\n"
+        "    if torch and torch.distributed.is_initialized(): os._exit(77)\n"
+        "atexit.register(check)\n"
+    )
+    path = os.pathsep.join(each for each in (str(tmp_path / "site"), os.environ.get("PYTHONPATH")) if each)
+    monkeypatch.setenv("PYTHONPATH", path)
 
 
 @pytest.fixture(scope="session")

@@ -292,6 +292,7 @@ def planned(texts, folder, name, **options):
     return plan(grid(name), folder, source=source, values=values, training={"device": "cpu"}, **options)
 
 
+@pytest.mark.usefixtures("group_left")
 def test_a_member_on_two_processes(texts, tmp_path):
     members, source = planned(texts, tmp_path / "runs", "1x16", processes=2)
     made = sweep(members, source, tmp_path / "runs")

@@ -208,6 +208,7 @@ def test_half_a_checkpoint_is_none(source, tmp_path):
         run.checkpoint(1)
 
 
+@pytest.mark.usefixtures("group_left")
 def test_two_processes_give_the_losses_of_one(texts, tmp_path):
     words_ = ["zoo", "train", "2x16_02d", *words(texts), "--device", "cpu"]
     one, two = tmp_path / "one", tmp_path / "two"

@@ -20,7 +20,7 @@ from collapse_zoo.measuring import measure_run
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source, find_source
-from collapse_zoo.training import train
+from collapse_zoo.training import leave_group, train
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,7 @@ def main() -> None:
     """Train the member of a file, as one of several processes."""
     member = Member.read(Path(sys.argv[1]))
     train(member.recipe, find_source(**member.source), member.folder, name=member.name, **member.training)
+    leave_group()
 
 
 if __name__ == "__main__":

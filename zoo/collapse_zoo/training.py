@@ -1,5 +1,6 @@
 """Training a recipe on a source into a run directory that anybody's tools load; killed, it goes on where it was."""
 
+import gc
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -8,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 
 from collapse.errors import CollapseError, first_line
@@ -81,6 +83,17 @@ def train(
             if measure:
                 measure_locked(run, source, device=device, progress=progress)
     return run
+
+
+def leave_group() -> None:
+    """Leave the processes that torchrun started with this one, at the end of a program where all of them came so far.
+
+    A process that exits without it may be aborted by threads of torch's, which ends the others before they are done.
+    A script of your own that calls :func:`train` under torchrun calls it last.
+    """
+    gc.collect()  # a Trainer lies in cycles, and the threads end with the last that holds the group
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def _train(

@@ -40,7 +40,7 @@ def command(
     from collapse.cli._render import progress
     from collapse_zoo.names import name_of
     from collapse_zoo.sources import find_source
-    from collapse_zoo.training import train
+    from collapse_zoo.training import leave_group, train
 
     first = int(os.environ.get("RANK", "0")) == 0
     source = find_source(**source_arguments(options))
@@ -55,6 +55,7 @@ def command(
         )
     with progress() as report:
         run = train(recipe, source, folder, measure=measure, progress=report, **training_arguments(options))
+    leave_group()
     if first:
         _tell(run, source)
 
