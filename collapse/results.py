@@ -132,14 +132,14 @@ class Table:
         return [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
 
 
-def _plain(value: Any) -> str | int | float | None:
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
-        value = value.item()
-    if value is None or isinstance(value, str | int):
-        return value
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # an array or a tensor, or one number of it
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    return str(value)
+    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def as_csv(frame: "pd.DataFrame") -> bytes:

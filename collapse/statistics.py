@@ -115,9 +115,9 @@ class EmbeddingStatistics:
 
     @cached_property
     def centred_means(self) -> Float[Tensor, "C d"]:
-        """μ_c − μ̄, exactly 0 where it is no longer than rounding."""
+        """μ_c − μ̄; 0 where all of them are rounding, of which ratios would be made."""
         centred = self.means - self.global_mean
-        return centred.masked_fill_((centred.norm(dim=1) <= self.mean_rounding)[:, None], 0.0)
+        return centred if bool((centred.norm(dim=1) > self.mean_rounding).any()) else torch.zeros_like(centred)
 
     @cached_property
     def norms(self) -> Float[Tensor, " C"]:
@@ -132,7 +132,7 @@ class EmbeddingStatistics:
     @cached_property
     def has_direction(self) -> Tensor:
         """Classes whose centred mean is not zero, to the rounding of float64, bool, shape (C,)."""
-        return self.norms > 0
+        return self.norms > self.mean_rounding
 
     def statistic(self, name: str) -> Mapping[str, Tensor]:
         """The tensors of a plugin statistic, where the means are; they are read only now.

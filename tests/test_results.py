@@ -5,8 +5,10 @@ import math
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -49,6 +51,15 @@ def test_what_is_written_is_read_back_to_the_last_bit(
     for name in ("nc1.cdnv", "val_loss"):
         found = [None if value is None or value != value else float(value) for value in read[name]]
         assert found == [table[name] for table in tables]
+
+
+def test_a_table_is_of_what_json_holds():
+    values = [np.int64(3), np.float32(0.5), float("nan"), np.array([1.0, np.inf]), torch.tensor(2), ("a", True), None]
+    table = Table("t", [f"c{k}" for k in range(8)], [[*values, Path("x")]])
+    assert table.records() == [
+        dict(zip(table.columns, [3, 0.5, None, [1.0, None], 2, ["a", True], None, "x"], strict=True))
+    ]
+    json.dumps(table.records(), allow_nan=False)
 
 
 def test_json_keeps_the_whole_row_and_iterates(tmp_path: Path) -> None:
