@@ -28,6 +28,8 @@ R = TypeVar("R")
 _SMALL = 1 << 16  # numbers; a smaller tensor is compared itself, a larger one by its sums
 _AUTOCAST = ("cpu", "cuda")
 _left_open: list[Any] = []
+_lock = Lock()
+_guests: list["Guest"] = []  # of all threads, which share the streams: the program has its own back after the last
 
 
 class Wrote(PluginError):
@@ -56,30 +58,6 @@ class _Open:
         self._stream.flush()
 
 
-class _Streams:
-    """The program's streams, which all its threads share: lent from the first guest to the last, then put back."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._guests = 0
-
-    def lend(self) -> None:
-        with self._lock:
-            if not self._guests:
-                self._own = sys.stdout, sys.stderr
-                self._theirs = _Open(sys.stderr) if sys.stderr is not None else None
-            self._guests += 1
-            sys.stdout = sys.stderr = self._theirs
-
-    def take_back(self) -> None:
-        with self._lock:
-            self._guests -= 1
-            sys.stdout, sys.stderr = (self._theirs, self._theirs) if self._guests else self._own
-
-
-_streams = _Streams()
-
-
 class Guest:
     """Run a plugin's code: what it prints goes to stderr, and global settings of torch and NumPy are put back.
 
@@ -99,10 +77,15 @@ class Guest:
         self._filters = list(warnings.filters)
 
     def __enter__(self) -> None:
-        _streams.lend()
+        with _lock:
+            self._own = _guests[0]._own if _guests else (sys.stdout, sys.stderr)
+            _guests.append(self)
+            sys.stdout = sys.stderr = _lent(self._own)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        _streams.take_back()
+        with _lock:
+            _guests.remove(self)
+            sys.stdout, sys.stderr = (_lent(self._own), _lent(self._own)) if _guests else self._own
         if warnings.filters != self._filters:
             warnings.filters[:] = self._filters  # type: ignore[index]  # typeshed has a Sequence; it is a list
         if self._folder and _folder() != self._folder:  # or a relative --output would go elsewhere
@@ -117,6 +100,11 @@ class Guest:
         if isinstance(error, SystemExit):
             raise PluginError(f"it called sys.exit({'' if error.code is None else repr(error.code)[:60]})") from error
         raise PluginError(f"it raised {type(error).__name__}, which is no Exception") from error
+
+
+def _lent(own: tuple[Any, Any]) -> Any:
+    """What a guest's output goes to: stderr, if the program has one."""
+    return _Open(own[1]) if own[1] is not None else None
 
 
 def _precision() -> "Precision":

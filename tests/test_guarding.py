@@ -64,7 +64,7 @@ def test_the_streams_of_a_program_come_back_after_guests_in_threads():
     with Guest():
         second_is_in.set()
         thread.join()
-        assert sys.stdout is sys.stderr is not own[1]  # the other guest is gone, this one is not
+        assert sys.stdout.write == sys.stderr.write == own[1].write  # the other guest is gone, this one is not
     assert (sys.stdout, sys.stderr) == own
 
 
