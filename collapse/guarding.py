@@ -68,6 +68,8 @@ class Guest:
         PluginError: It called ``sys.exit``, or raised another exception that is no ``Exception``.
     """
 
+    _own: tuple[Any, Any]  # the program's streams
+
     def __init__(self) -> None:
         torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
         self._before = _settings(torch) if torch else None

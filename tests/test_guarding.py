@@ -111,10 +111,12 @@ def test_a_text_of_just_the_length_stays_whole():
     assert shortened("abcde", 4) == "abc…"
 
 
-def test_a_plugin_prints_where_nobody_listens(monkeypatch):
+@pytest.mark.parametrize("lacking", [["stdout", "stderr"], ["stderr"]])
+def test_a_plugin_prints_where_nobody_listens(monkeypatch, lacking):
     """A program without a console has no streams."""
-    monkeypatch.setattr(sys, "stdout", None)
-    monkeypatch.setattr(sys, "stderr", None)
+    for name in lacking:
+        monkeypatch.setattr(sys, name, None)
+    own = sys.stdout
     with Guest():
         print("hello")  # noqa: T201
-    assert sys.stdout is None
+    assert sys.stdout is own
