@@ -41,7 +41,8 @@ class Decider:
         self.bias = None if bias is None else bias.double()
         self.classes = s.classes.to(device)
         self.global_mean = s.global_mean.to(device)
-        self.means, self.centred_means = s.means.to(device), s.centred_means.to(device)
+        self.means = s.means.to(device)
+        self.centred_means = self.means - self.global_mean  # the nearest one is asked for, however little they differ
         self._scale = _power_of_two(self.centred_means)
         self._centres = self.centred_means / self._scale
         self._half_sqnorms = torch.linalg.vecdot(self._centres, self._centres) / 2

@@ -117,7 +117,8 @@ class EmbeddingStatistics:
     def centred_means(self) -> Float[Tensor, "C d"]:
         """μ_c − μ̄; 0 where all of them are rounding, of which ratios would be made."""
         centred = self.means - self.global_mean
-        return centred if bool((centred.norm(dim=1) > self.mean_rounding).any()) else torch.zeros_like(centred)
+        nothing = (centred.norm(dim=1) <= self.mean_rounding) & (self.mean_rounding > 0)
+        return torch.zeros_like(centred) if bool(nothing.all()) else centred
 
     @cached_property
     def norms(self) -> Float[Tensor, " C"]:

@@ -146,6 +146,11 @@ def test_classes_that_all_have_one_mean_have_none_of_the_numbers_of_their_means(
     assert row.measurements["nc3.dot"] == row.measurements["nc2.norm"] == 0
 
 
+def test_means_whose_squares_are_lost_are_not_taken_for_equal():
+    means = torch.tensor([[1.0, 2.0], [3.0, 1.0], [0.0, -3.0]]).double()
+    assert statistics(means * 2.0**-600).centred_means.equal(statistics(means).centred_means * 2.0**-600)
+
+
 @pytest.mark.parametrize("given", [0, -1, True, 1 << 63])
 def test_a_min_count_that_counts_nothing_is_refused(given):
     with pytest.raises(UsageError, match="give a whole number of samples, 1 or more"):
