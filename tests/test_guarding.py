@@ -39,11 +39,12 @@ class Seen(TorchDispatchMode):
 
 
 def test_modes_that_a_plugin_leaves_entered_are_left():
-    with torch.device("meta"):
+    with torch.device("meta"), Seen():
         with Guest():
-            for mode in (torch.device("cpu"), Doubled(), Seen()):
+            for mode in (torch.device("cpu"), Doubled(), Seen(), Seen()):
                 mode.__enter__()
         assert torch.empty(0).device.type == "meta"
+        assert torch._C._len_torch_dispatch_stack() == 1
     assert torch.empty(0).device.type == "cpu"
     assert float(torch.ones(1).sum()) == 1
     assert torch._C._len_torch_dispatch_stack() == 0
