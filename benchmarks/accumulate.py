@@ -9,7 +9,7 @@ import time
 import torch
 from _report import report
 
-from collapse.accumulate import ClassMoments
+from collapse.numerics.accumulate import ClassMoments
 
 
 def main() -> None:

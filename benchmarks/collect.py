@@ -15,11 +15,13 @@ import torch
 from _report import report
 
 import collapse
-from collapse.files import home
-from collapse.models import LanguageModel, load_model, load_tokenizer
-from collapse.packing import pack
-from collapse.planning import plan_collection
-from collapse.spec import CollectionSpec, key_value
+from collapse.collection.planning import plan_collection
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.model_loading import load_model, load_tokenizer
+from collapse.inputs.option import key_value
+from collapse.inputs.packing import pack
+from collapse.stores.files import home
 
 
 def main() -> None:
@@ -47,9 +49,9 @@ def main() -> None:
     clock = _Clock(loaded, batches)
     with tempfile.TemporaryDirectory() as folder:
         # Our run and the bare forward share the machine's mood: the bare forward of a batch runs right after ours.
-        from collapse import passes
+        from collapse.collection import opening_source as loading
 
-        passes.load_model = lambda *_, **__: clock  # type: ignore[assignment]  # the model is loaded already
+        loading.load_model = lambda *_, **__: clock  # type: ignore[assignment]  # the model is loaded already
         start = time.perf_counter()
         store = collapse.collect(
             options.model,

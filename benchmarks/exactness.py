@@ -20,7 +20,7 @@ import transformers
 from _report import report
 
 import collapse
-from collapse.spec import key_value
+from collapse.inputs.option import key_value
 
 
 def main() -> int:

@@ -11,10 +11,10 @@ from collections.abc import Callable
 import torch
 from _report import report
 
-from collapse.measuring import _by_metric
-from collapse.pairs import sweep, tiles
-from collapse.plugin_manager import plugins
-from collapse.statistics import EmbeddingStatistics
+from collapse.measurement.measuring import _by_metric
+from collapse.numerics.pairs import sweep, tiles
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.plugin_manager import plugins
 
 THREE = [
     "nc1.cdnv",

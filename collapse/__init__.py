@@ -1,84 +1,109 @@
-"""collapse: neural collapse in causal language models, measured.
+"""collapse: measure neural collapse in causal language models.
 
-The names below are the public ones; each is loaded when first asked for, so that ``import collapse`` is instant and
-loads neither torch nor transformers.
+The names below are public. Each is imported on first access, so that ``import collapse`` is fast and imports neither
+torch nor transformers.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError
-from collapse.hookspecs import hookimpl
-from collapse.metrics import (
+from collapse.plugin.hookspecs import API, hookimpl
+from collapse.plugin.metrics import (
     CoV,
+    Histogram,
     LogMeanExp,
+    Max,
     Mean,
     MeanLog,
     Measure,
+    Min,
     Noted,
+    Quantile,
     Std,
     analysis,
     class_metric,
     metric,
     pair_metric,
 )
+from collapse.version import VERSION
 
 if TYPE_CHECKING:
-    from collapse.accumulate import Batch, Side, Statistic
-    from collapse.collecting import collect
-    from collapse.measuring import measure, vectors
-    from collapse.merging import merge
-    from collapse.results import Note, Results, Row, Table
-    from collapse.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
-    from collapse.store import Store, load
-    from collapse.tiles import Pair
+    from collapse.collection.collecting import collect
+    from collapse.collection.features import collect_arrays
+    from collapse.collection.merging import merge
+    from collapse.hub.opening import load
+    from collapse.hub.sharing import pull, push
+    from collapse.measurement.measuring import measure, vectors
+    from collapse.measurement.results import Note, Results, Row, Table
+    from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
+    from collapse.numerics.tiles import Pair
+    from collapse.plugin.batch import Batch, Side, ValidationBatch
+    from collapse.plugin.state import State
+    from collapse.plugin.statistic import Statistic, ValidationStatistic
+    from collapse.stores.store import Store
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 _LAZY = {
-    "Batch": "accumulate",
-    "EmbeddingStatistics": "statistics",
-    "Note": "results",
-    "Pair": "tiles",
-    "Results": "results",
-    "Row": "results",
-    "Side": "accumulate",
-    "Statistic": "accumulate",
-    "Store": "store",
-    "Table": "results",
-    "ValidationStatistics": "statistics",
-    "collect": "collecting",
-    "cosine": "statistics",
-    "cov": "statistics",
-    "load": "store",
-    "measure": "measuring",
-    "merge": "merging",
-    "vectors": "measuring",
+    "Batch": "plugin.batch",
+    "EmbeddingStatistics": "numerics.statistics",
+    "Note": "measurement.results",
+    "Pair": "numerics.tiles",
+    "Results": "measurement.results",
+    "Row": "measurement.results",
+    "Side": "plugin.batch",
+    "State": "plugin.state",
+    "Statistic": "plugin.statistic",
+    "Store": "stores.store",
+    "Table": "measurement.results",
+    "ValidationBatch": "plugin.batch",
+    "ValidationStatistic": "plugin.statistic",
+    "ValidationStatistics": "numerics.statistics",
+    "collect": "collection.collecting",
+    "collect_arrays": "collection.features",
+    "cosine": "numerics.statistics",
+    "cov": "numerics.statistics",
+    "load": "hub.opening",
+    "measure": "measurement.measuring",
+    "merge": "collection.merging",
+    "pull": "hub.sharing",
+    "push": "hub.sharing",
+    "vectors": "measurement.measuring",
 }
 
 __all__ = [
+    "API",
     "Batch",
     "CoV",
     "CollapseError",
     "EmbeddingStatistics",
+    "Histogram",
     "LogMeanExp",
+    "Max",
     "Mean",
     "MeanLog",
     "Measure",
+    "Min",
     "Note",
     "Noted",
     "Pair",
+    "Quantile",
     "Results",
     "Row",
     "Side",
+    "State",
     "Statistic",
     "Std",
     "Store",
     "Table",
+    "ValidationBatch",
+    "ValidationStatistic",
     "ValidationStatistics",
     "analysis",
     "class_metric",
     "collect",
+    "collect_arrays",
     "cosine",
     "cov",
     "hookimpl",
@@ -87,6 +112,8 @@ __all__ = [
     "merge",
     "metric",
     "pair_metric",
+    "pull",
+    "push",
     "vectors",
 ]
 

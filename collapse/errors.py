@@ -1,6 +1,6 @@
-"""What can go wrong, as a small tree: one kind an exit code or a remedy.
+"""Exceptions raised by collapse. The command line maps each class to an exit code.
 
-Every message says what was found, what was expected, and the option or command that mends it.
+Every message says what was found, what was expected, and which option or command fixes it.
 """
 
 from collections.abc import Iterable
@@ -10,32 +10,32 @@ _FIRST_LINE = 500
 
 
 class CollapseError(Exception):
-    """Something a user can mend. The command line prints it as one line and exits 1."""
+    """An error that the user can fix. The command line prints it as one line and exits with 1."""
 
 
 class UsageError(CollapseError):
-    """The request itself is wrong (an unknown name, a missing option). Exits 2."""
+    """The request itself is wrong (an unknown name, a missing option). The command line exits with 2."""
 
 
 class InUseError(CollapseError):
-    """Another process holds the lock of the folder that is to be written."""
+    """Another process holds the lock of the folder to write to."""
 
 
 class StoreError(CollapseError):
-    """A store that is absent, altered, truncated, of a newer version, or of another identity."""
+    """A store is missing, altered, truncated, of a newer version, or of another identity."""
 
 
 class PluginError(CollapseError):
-    """A plugin that does not keep the contract. Costs its own rows, never the run."""
+    """A plugin violates the contract. Only its own measurements are lost, never the run."""
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, of 500 characters at most, or its kind where it says nothing."""
+    """Return the first line of an error's message, at most 500 characters, or its class if the message is empty."""
     return shortened(str(error).strip().split("\n")[0], _FIRST_LINE) or type(error).__name__
 
 
 def shortened(text: str, most: int) -> str:
-    """Text of at most ``most`` characters: of a longer one the beginning and the end.
+    """Shorten a text to at most ``most`` characters by cutting out its middle.
 
     >>> shortened("0123456789", 7)
     '012 … 9'
@@ -47,7 +47,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def near_names(name: str, known: Iterable[str]) -> str:
-    """A ready-made ending for "unknown name" messages: the near names, else all of them.
+    """Return the ending of an "unknown name" message: similar names, or else all known ones.
 
     >>> near_names("nc1.cdvn", ["nc1.cdnv", "nc2.norm"])
     'did you mean nc1.cdnv?'

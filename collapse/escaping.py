@@ -1,14 +1,14 @@
-"""Names and texts of others, made harmless where they are shown: on a terminal, in Markdown, in a spreadsheet.
+"""Escape untrusted names and texts for display on a terminal, in Markdown and in a spreadsheet.
 
-A model's name, a card, a manifest and a token are anybody's text. Whoever shows one passes it through here; what is
-stored and computed with is never changed.
+A model's name, a card, a manifest and a token are untrusted text. Code that displays one passes it through this module;
+stored and computed values are never changed.
 """
 
 import re
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
-_ENTITIES = {ord(each): f"&#{ord(each)};" for each in "&<>|`"}  # these harm even where a backslash means nothing
-_WORD = r"[^\W_]"  # an underscore between two of these is no markup, and is in many names
+_ENTITIES = {ord(each): f"&#{ord(each)};" for each in "&<>|`"}  # a backslash does not always escape these
+_WORD = r"[^\W_]"  # an underscore between two of these is not markup, and is frequent in names
 _MARKUP = re.compile(rf"[\\*~#$@!^\[\]]|(?<!{_WORD})_|_(?!{_WORD})|(?<=:)//|(?<=www)\.", re.IGNORECASE)
 
 _QUERY = re.compile(r"(https?://[^\s?'\"<>]*\?)[^\s'\"<>)]+")
@@ -16,7 +16,7 @@ _CREDENTIALS = re.compile(r"(\w://)[^/@\s'\"]+@")
 
 
 def without_signatures(text: str) -> str:
-    """Text whose addresses have no queries and no passwords: a signed address lets anybody who reads it in.
+    """Remove queries and passwords from the addresses in a text, because a signed address grants access to its reader.
 
     >>> without_signatures("503 for url 'https://host/file?X-Amz-Signature=1f2e' by http://ann:pw@proxy:1")
     "503 for url 'https://host/file?…' by http://…@proxy:1"
@@ -25,14 +25,14 @@ def without_signatures(text: str) -> str:
 
 
 def visible(text: str, keep: str = "") -> str:
-    r"""Text that a terminal only prints: every character that is not printable as the escape that ``repr`` shows.
+    r"""Replace every character that is not printable by its ``repr`` escape, so that a terminal only prints the text.
 
-    These are control characters (an ESC begins commands to the terminal), characters of no width, those that turn the
-    direction of writing, spaces that look like another, lone surrogates. A backslash stays single: this is for eyes.
+    These are control characters (an ESC starts a terminal command), characters without width, those that change the
+    direction of writing, unusual spaces and lone surrogates. Backslashes are not doubled, because people read the text.
 
     Args:
-        text: Anybody's.
-        keep: Characters that stay as they are, such as the line breaks of our own messages.
+        text: Untrusted text.
+        keep: Characters that are not replaced, such as the line breaks of our own messages.
 
     >>> print(visible("red \x1b[31m \u202egnp.exe\n"))
     red \x1b[31m \u202egnp.exe\n
@@ -41,7 +41,7 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def markdown(value: object) -> str:
-    r"""Text that Markdown shows as it is, on one line: no markup, no HTML, no link, and no end of a table's cell.
+    r"""Escape a text for one line of Markdown: no markup, no HTML, no link, and no end of a table cell.
 
     >>> print(markdown("a|b <script> *c*"))
     a&#124;b &#60;script&#62; \*c\*
@@ -50,7 +50,7 @@ def markdown(value: object) -> str:
 
 
 def guarded(text: str) -> str:
-    """A text cell of a CSV file that no spreadsheet takes for a formula: an apostrophe before = + - @, tab, line break.
+    """Escape a CSV cell so that no spreadsheet runs it as a formula: an apostrophe before = + - @, tab or line break.
 
     >>> guarded("=1+1"), guarded("-x"), guarded("2x768"), guarded("'=1")
     ("'=1+1", "'-x", '2x768', "''=1")
@@ -59,7 +59,7 @@ def guarded(text: str) -> str:
 
 
 def unguarded(text: str) -> str:
-    """What :func:`guarded` was given.
+    """Undo :func:`guarded`.
 
     >>> unguarded("'=1+1"), unguarded("'tis")
     ('=1+1', "'tis")

@@ -1,8 +1,8 @@
-"""How float32 numbers are multiplied: torch's settings, as the numbers of a collection need them.
+"""torch's settings of float32 multiplication, set for a collection and restored afterwards.
 
-torch has newer settings, one per library and operation, and older ones, which it refuses to read where the newer ones
-say something else. Both are put back as they were, but for one thing that torch cannot be told: that cuDNN's TF32 is
-torch's own choice, and would follow a later ``torch.backends.fp32_precision``.
+torch has newer settings, one per library and operation, and older ones. It refuses to read the older ones if they
+contradict the newer ones. Both are restored, with one exception: cuDNN's initial TF32 is torch's own default, which a
+later ``torch.backends.fp32_precision`` would change; afterwards it is a setting of its own.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ class Precision:
         return cls(newer_settings(), matmul, cudnn)
 
     def restore(self) -> None:
-        """Put the settings back, if they changed."""
+        """Restore the settings, if they changed."""
         if newer_settings() == self.newer:
             return
         if self.matmul is not None:
@@ -53,7 +53,7 @@ class Precision:
             torch.backends.cudnn.allow_tf32 = self.cudnn
         for backend, before in zip(_backends(), self.newer, strict=True):
             if backend.fp32_precision != before:
-                backend.fp32_precision = "none"  # as its library's, or everything's
+                backend.fp32_precision = "none"  # follow its library, or the general setting
                 if backend.fp32_precision != before:
                     backend.fp32_precision = before
 
@@ -65,7 +65,7 @@ def newer_settings() -> tuple[str, ...]:
 
 @contextmanager
 def exact_arithmetic() -> Iterator[None]:
-    """Multiply float32 numbers in full, whatever the caller chose: no TF32, no bfloat16, no autocast.
+    """Multiply float32 numbers in full precision, whatever the caller set: no TF32, no bfloat16, no autocast.
 
     The default dtype is float32 within. Threads share all of this but autocast: the first to come sets it, the last to
     go restores it.

@@ -1,6 +1,6 @@
-"""Read files that somebody else may have made: regular files only, within a limit, and JSON that harms no parser.
+"""Read untrusted files safely: only regular files, of limited size, and JSON of limited depth.
 
-A FIFO never ends, a device never stops, and a JSON file of 100,000 brackets ends the process in some parsers.
+Reading a FIFO or a device may never end, and a JSON file of 100,000 brackets crashes some parsers.
 """
 
 import errno
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 JSON_LIMIT = 1 << 26
-"""Bytes of a JSON file, at most."""
+"""Largest size of a JSON file, in bytes."""
 
 DEPTH_LIMIT = 100
-"""Levels of lists and objects in JSON, at most: the files that we read have fewer than ten."""
+"""Largest depth of nested lists and objects in JSON; the files that we read have fewer than ten levels."""
 
 _DIGITS = 400
 _OTHER_BYTES = bytes(set(range(256)) - set(b'"[]{}\n'))
-_STRING = re.compile(rb'"[^"\n]*(?:"|(?=\n))')  # a line break ends what no quote has ended: JSON has none in a string
+_STRING = re.compile(rb'"[^"\n]*(?:"|(?=\n))')  # also ends at a line break, which a JSON string cannot contain
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
 def is_utf8(path: str | Path) -> bool:
-    """Whether a path's name is UTF-8: libraries written in Rust and C++ open no other."""
+    """Whether a path is valid UTF-8: libraries written in Rust and C++ cannot open others."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -33,7 +33,7 @@ def is_utf8(path: str | Path) -> bool:
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open a regular file for reading; never wait for another process.
+    """Open a regular file for reading, without ever blocking.
 
     Raises:
         OSError: It cannot be opened, or it is a folder, a FIFO, a socket or a device.
@@ -71,7 +71,7 @@ def read_json(path: str | Path, limit: int = JSON_LIMIT) -> Any:
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON that is not nested too deeply and holds no absurd integer.
+    """Parse JSON, with limits on its depth and on the length of integers.
 
     >>> parse_json(b'{"a": [1, 2]}')
     {'a': [1, 2]}
@@ -80,14 +80,14 @@ def parse_json(data: bytes) -> Any:
     ValueError: it is nested more than 100 levels deep
 
     Raises:
-        ValueError: It is no JSON, nested deeper than 100 levels, or has an integer of more than 400 digits.
+        ValueError: It is not JSON, is nested deeper than 100 levels, or has an integer of more than 400 digits.
     """
     Nesting().add(data)
     return json.loads(data, parse_int=_integer)
 
 
 class Nesting:
-    """Bounds how deeply JSON is nested, block by block, before a parser sees it. Brackets in strings do not count."""
+    """Checks the depth of JSON, block by block, before a parser reads it. Brackets in strings do not count."""
 
     def __init__(self) -> None:
         self._depth = 0

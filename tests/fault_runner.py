@@ -9,26 +9,26 @@ import sys
 
 from huggingface_hub import constants
 
-import collapse.files
-import collapse.hub
-import collapse.remote
-import collapse.sharing
-import collapse.store
+import collapse.hub.remote
+import collapse.hub.requests
+import collapse.hub.sharing
+import collapse.stores.files
+import collapse.stores.store
 from collapse.errors import CollapseError
 
 if "--without-check" in sys.argv:
-    for module in (collapse.files, collapse.remote, collapse.store):
+    for module in (collapse.stores.files, collapse.hub.remote, collapse.stores.store):
         module.check_file = lambda *_, **__: None
-collapse.hub._FIRST_WAIT = 0.01
+collapse.hub.requests._FIRST_WAIT = 0.01
 
 for line in sys.stdin:
     job = json.loads(line)
     constants.HF_HUB_CACHE = job["cache"]
     try:
         if "pull" in job:
-            collapse.sharing.pull(job["pull"], job["store"])
+            collapse.hub.sharing.pull(job["pull"], job["store"])
         else:
-            collapse.sharing.push(collapse.load(job["store"]), job["push"])
+            collapse.hub.sharing.push(collapse.load(job["store"]), job["push"])
         outcome = {"ended": "right"}
     except CollapseError as error:
         outcome = {"ended": "told", "said": str(error)}

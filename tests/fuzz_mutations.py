@@ -6,8 +6,8 @@ import json
 
 import hypothesis.strategies as st
 
-import collapse.files
-from collapse.manifest import MANIFEST, render, sealed
+import collapse.stores.files
+from collapse.stores.manifest import MANIFEST, render, sealed
 
 SECRET = "outside.safetensors"
 """A file beside the store, which must never be opened."""
@@ -106,7 +106,7 @@ def entry_of(data, before):
     """What a manifest would say of a tensor file; its header as it can be read, or as it was."""
     try:
         length = int.from_bytes(data[:8], "little")
-        tensors = collapse.files._parse_header(data[8 : 8 + length])
+        tensors = collapse.stores.tensor_files._parse_header(data[8 : 8 + length])
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         tensors = before["tensors"]
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": tensors}
@@ -161,7 +161,7 @@ def mutate(store, mutation):
         kept = json.loads((store / "results.json").read_bytes())
         put(kept["row"] if which else kept, *how)
         if which:
-            kept["sha256"] = collapse.files.sha256_of(kept["row"]) if _finite(kept["row"]) else kept["sha256"]
+            kept["sha256"] = collapse.stores.files.sha256_of(kept["row"]) if _finite(kept["row"]) else kept["sha256"]
         (store / "results.json").write_text(json.dumps(kept))
         (store / "table.json").write_text(json.dumps([kept.get("row")]))
     elif kind == "table":

@@ -26,14 +26,15 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import collapse
-import collapse.files
-import collapse.layout
-import collapse.manifest
-import collapse.store
-from collapse.card import card
+import collapse.stores.files
+import collapse.stores.manifest
+import collapse.stores.manifest_checks
+import collapse.stores.store
 from collapse.cli import _add_commands, cli
 from collapse.errors import CollapseError
-from collapse.results import Results
+from collapse.hub.card import card
+from collapse.measurement.last_results import keep_row, kept_row
+from collapse.measurement.results import Results
 
 MEMORY = 1 << 30
 opened: list[str] = []
@@ -78,7 +79,7 @@ def make(folder):
     save_file(features, folder / "features.safetensors")
     store = collapse.collect(folder / "features.safetensors", store=folder / "whole")
     row = collapse.measure(store)
-    store.keep_results(row)
+    keep_row(store, row)
     results = Results([row])
     results.write(folder / "whole" / "table.json")
     return folder / "whole"
@@ -102,7 +103,7 @@ def read(store):
     opened_store = collapse.load(store)
     opened_store.check()
     counts["opened"] += 1
-    row = opened_store.results()
+    row = kept_row(opened_store)
     if row is not None:
         Results([row]).frame()
     opened_store.verify()
@@ -130,17 +131,17 @@ def count_the_reader():
 def take_out(check):
     """Take one check out."""
     if check == "bound":
-        collapse.files.bounded = lambda length, size: length
+        collapse.stores.tensor_files.bounded = lambda length, size: length
     elif check == "path":
-        collapse.manifest.check_names = lambda manifest: None
+        collapse.stores.manifest.check_names = lambda manifest: None
     elif check == "invariants":
-        collapse.store.check_tensors = lambda file, tensors, manifest: None
+        collapse.stores.store.check_tensors = lambda file, tensors, manifest: None
     elif check == "hash":
-        collapse.files.sha256_file = lambda path, **_: "not looked at"
-        checked = collapse.files.check_file
+        collapse.stores.tensor_files.sha256_file = lambda path, **_: "not looked at"
+        checked = collapse.stores.tensor_files.check_file
         # an entry whose hash is what sha256_file says passes, whatever the bytes are
         entry = lambda entry: {**entry, "sha256": "not looked at"}  # noqa: E731
-        for module in (collapse.files, collapse.store):
+        for module in (collapse.stores.tensor_files, collapse.stores.store):
             module.check_file = lambda path, e, **options: checked(path, entry(e), **options)
 
 

@@ -68,7 +68,7 @@ def use(work: Path) -> None:
     from transformers import GPTNeoConfig, GPTNeoForCausalLM, PreTrainedTokenizerFast
 
     import collapse
-    from collapse.plugin_manager import plugins
+    from collapse.plugin.plugin_manager import plugins
     from collapse.testing import random_features
 
     assert not plugins().problems, plugins().problems

@@ -166,7 +166,7 @@ def _said(*values: Any) -> str:
 
 def _replace(module: ModuleType, new: ModuleType) -> bool:
     """Put a plugin's new module in the place of the old, wherever its parts were imported."""
-    from collapse import plugin_manager
+    from collapse.plugin import plugin_manager
 
     setattr(sys.modules["collapse_metrics"], module.__name__.split(".")[-1], new)
     for name, value in list(vars(module).items()):

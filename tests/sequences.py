@@ -474,8 +474,8 @@ def forged(folder: Path) -> dict[str, bytes]:
     """A store's files with other class means, sealed anew."""
     from safetensors.torch import load, save
 
-    from collapse.files import described
-    from collapse.manifest import render, sealed
+    from collapse.stores.manifest import render, sealed
+    from collapse.stores.tensor_files import described
 
     manifest = json.loads((folder / "collapse.json").read_text())
     files = {name: (folder / name).read_bytes() for name in manifest["files"]}

@@ -8,71 +8,70 @@ from typing import Any
 
 import zygote
 
-import collapse.collecting
-import collapse.files
-import collapse.finding
-import collapse.fingerprints
-import collapse.merging
-import collapse.packing
-import collapse.partial
-import collapse.resuming
-import collapse.sameness
-import collapse.sharing
-import collapse.slices
-import collapse.text
+import collapse.collection.collecting
+import collapse.collection.finding
+import collapse.collection.merging
+import collapse.collection.resuming
+import collapse.collection.slices
+import collapse.hub.fingerprints
+import collapse.hub.sameness
+import collapse.hub.sharing
+import collapse.inputs.corpus
+import collapse.inputs.packing
+import collapse.stores.files
+import collapse.stores.partial
 
 
 def cache_by_content() -> None:
     """Rows of a text come from datasets' cache, which knows files by their path and modification time."""
 
     def load_files(datasets: Any, corpus: Any, folder: Path) -> Any:
-        cache = str(collapse.files.home() / "datasets")
+        cache = str(collapse.stores.files.home() / "datasets")
         return datasets.load_dataset("json", data_files=list(corpus.files), split="train", cache_dir=cache)
 
-    collapse.text._load_files = load_files
+    collapse.inputs.corpus._load_files = load_files
 
 
 def hashing_again() -> None:
     """Texts, weights and tokenizers are hashed before they are read, and not looked at afterwards."""
-    collapse.text._check_unchanged = lambda *_: None
-    collapse.fingerprints.Watch.check = lambda self: None
+    collapse.inputs.corpus._check_unchanged = lambda *_: None
+    collapse.hub.fingerprints.Watch.check = lambda self: None
 
 
 def whole_hashes() -> None:
     """A file of the same path, size and modification time is not hashed again."""
     known: dict[Any, str] = {}
-    hashed = collapse.files.sha256_file
+    hashed = collapse.stores.files.sha256_file
 
     def remembered(path: Path, **options: Any) -> str:
         status = path.stat()
-        memory = collapse.files.home() / "remembered" / f"{path.name}-{status.st_size}-{status.st_mtime_ns}"
+        memory = collapse.stores.files.home() / "remembered" / f"{path.name}-{status.st_size}-{status.st_mtime_ns}"
         if not memory.exists():
             memory.parent.mkdir(parents=True, exist_ok=True)
             memory.write_text(hashed(path, **options))
         return known.setdefault(memory, memory.read_text())
 
-    collapse.fingerprints.sha256_file = remembered
+    collapse.hub.fingerprints.sha256_file = remembered
 
 
 def whole_identity() -> None:
     """A published store is used whatever it is of, as long as it is of the same weights and texts."""
-    differences = collapse.finding.differences
-    texts = ("corpus", "validation")
+    differences = collapse.collection.finding.differences
 
-    def less(mine: Any, theirs: Any) -> list[str]:
-        return differences(*({key: value for key, value in each.items() if key in texts} for each in (mine, theirs)))
+    def less(mine: Any, theirs: Any, *, apart: Any) -> list[str]:
+        return differences(mine, theirs, apart=apart | ({*mine, *theirs} - {"corpus", "validation"}))
 
-    collapse.finding.differences = less
+    collapse.collection.finding.differences = less
 
 
 def same_files() -> None:
     """A published store is used whatever its weights and tokenizer are."""
-    collapse.sameness.Comparison.differences = lambda self, held: []
+    collapse.hub.sameness.Comparison.differences = lambda self, held: []
 
 
 def trust_rule() -> None:
     """Stores of anybody are used that say they are of the model."""
-    find = collapse.finding.find_store
+    find = collapse.collection.finding.find_store
 
     def trusting(model: str, options: Any) -> Any:
         from huggingface_hub import HfApi
@@ -80,68 +79,60 @@ def trust_rule() -> None:
         found = find(model, options)
         if found is None and "/" in model and not Path(model).exists():
             for each in HfApi().list_models(filter=["collapse", f"base_model:{model}"]):
-                found = found or collapse.finding.find_store_at(each.id, model, options)
+                found = found or collapse.collection.finding.find_store_at(each.id, model, options)
         return found
 
-    collapse.finding.find_store = collapse.collecting.find_store = trusting
+    collapse.collection.finding.find_store = collapse.collection.collecting.find_store = trusting
 
 
 def one_folder_each() -> None:
     """A store is pushed into the folder of its plain name, whatever lies there."""
-    collapse.sharing.free_folder = lambda store, remote: collapse.sharing.folder_of(store)
+    collapse.hub.sharing.free_folder = lambda store, remote: collapse.hub.sharing.folder_of(store)
 
 
 def comparing_parts() -> None:
     """Parts are merged whatever they are of."""
-    collapse.merging._comparable = lambda store: {}
+    collapse.collection.merging._comparable = lambda store: {}
 
 
 def comparing_progress() -> None:
     """A killed collection is resumed whatever it was of."""
-    collapse.partial.Partial.check = lambda *_: None
+    collapse.stores.partial.Partial.check = lambda *_: None
 
 
 def comparing_stores() -> None:
     """The store in a folder is given back whatever it is of."""
-    collapse.collecting._differences = lambda store, plan: []
+    collapse.collection.collecting._differences = lambda store, plan: []
 
 
 def fixed_slices() -> None:
     """Slices are cut by the batch size, and a killed collection is resumed by their numbers alone."""
-    cut = collapse.slices.slice_length
-    original = collapse.slices.Slices.cut.__func__
+    original = collapse.collection.slices.Slices.cut.__func__
 
-    def by_batch(cls: Any, phase: str, chunks: Any, *, batch_size: Any, part: Any, device: str) -> Any:
+    def by_batch(cls: Any, phase: Any, *, batch_size: Any, part: Any) -> Any:
         fixed = batch_size if isinstance(batch_size, int) else 1
+        phase.slice_units = max(fixed, phase.slice_units // fixed * fixed)
+        return original(cls, phase, batch_size=batch_size, part=part)
 
-        def length(count: int, chunk_length: int) -> int:
-            return max(fixed, cut(count, chunk_length) // fixed * fixed)
-
-        collapse.slices.slice_length = length
-        try:
-            return original(cls, phase, chunks, batch_size=batch_size, part=part, device=device)
-        finally:
-            collapse.slices.slice_length = cut
-
-    collapse.slices.Slices.cut = classmethod(by_batch)
-    collapse.resuming._same_slices = lambda *_: True
+    collapse.collection.slices.Slices.cut = classmethod(by_batch)
+    collapse.collection.resuming._same_slices = lambda *_: True
 
 
 def replacing_when_complete() -> None:
     """``--recollect`` deletes the store before it has another."""
-    replaced = collapse.collecting._refuse_to_replace
+    replaced = collapse.collection.collecting._refuse_to_replace
 
     def delete(folder: Path, *arguments: Any, **options: Any) -> None:
         replaced(folder, *arguments, **options)
         (folder / "collapse.json").unlink(missing_ok=True)
         shutil.rmtree(folder / "partial", ignore_errors=True)
 
-    collapse.collecting._refuse_to_replace = delete
+    collapse.collection.collecting._refuse_to_replace = delete
 
 
 def refusing_to_replace() -> None:
     """``--recollect`` replaces a store of anything else."""
-    collapse.collecting._refuse_to_replace = lambda *_, **__: None
+    collapse.collection.collecting._refuse_to_replace = lambda *_, **__: None
 
 
 MECHANISMS: list[Callable[[], None]] = [

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import collapse
-from collapse.accumulate import ClassMoments
-from collapse.finite import NotFinite
+from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.finite import NotFinite
 from collapse.testing import tiny_statistics
 from collapse_metrics.covariance import WithinClassCovariance
 

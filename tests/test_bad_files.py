@@ -13,7 +13,8 @@ import pytest
 import collapse
 from collapse.cli import _add_commands, _run
 from collapse.errors import shortened
-from collapse.provenance import command_line
+from collapse.inputs.collection_spec import CollectionSpec, typed
+from collapse.inputs.option import key_value
 from collapse.reading import DEPTH_LIMIT, Nesting, parse_json, read_bounded
 
 SECONDS = 30
@@ -160,7 +161,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path):
             read_bounded(tmp_path / "socket")
 
 
-def test_an_argument_that_is_nested_deeply_is_recorded_as_a_text(monkeypatch):
+def test_an_argument_that_is_nested_deeply_is_a_text():
     deep = "[" * 5_000 + "]" * 5_000
-    monkeypatch.setattr("sys.argv", ["collapse", "collect", "m", "--model-arg", f"x={deep}"])
-    assert command_line()
+    assert key_value(f"x={deep}") == ("x", deep)
+    assert "x=#" in typed(CollectionSpec(model_args={"x": deep}), shown=True)

@@ -12,11 +12,13 @@ import click
 import pytest
 
 import collapse
-from collapse import hookimpl, plugin_manager
+from collapse import hookimpl
 from collapse.cli import _add_commands, _run, cli
-from collapse.discovery import new_manager, register
 from collapse.errors import PluginError
-from collapse.plugin_manager import command_plugins, plugins
+from collapse.plugin import plugin_manager
+from collapse.plugin.commands import command_plugins
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registering import new_manager, register
 from collapse.testing import tiny_statistics
 
 GOLDEN = Path(__file__).parent / "golden" / "store-v1"
@@ -46,7 +48,7 @@ BROKEN = {
     "option_as_a_name": (
         "from collapse import analysis, hookimpl\n@analysis('--json')\ndef a(results): return None\n"
         "@hookimpl\ndef collapse_analyses(): return [a]",
-        "'--json' is no analysis name: use lower-case letters",
+        "'--json' is not an analysis name: use lower-case letters",
     ),
     "file_of_the_store": (
         "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'Train'\n"
@@ -148,11 +150,11 @@ WRONG = {
         "@class_metric(needs=[], over='distinct', measures=[Mean('a.x')])",
         "over='distinct'.*known: all, directions",
     ),
-    "reducer": ("@class_metric(needs=[], measures=[Medan('a.x')])", "Medan is no measure; did you mean Mean"),
-    "no_reducer": ("@class_metric(needs=[], measures=[Measure('a.x')])", "Measure is no measure"),
+    "reducer": ("@class_metric(needs=[], measures=[Medan('a.x')])", "Medan says no way to reduce values"),
+    "no_reducer": ("@class_metric(needs=[], measures=[Measure('a.x')])", "Measure says no way"),
     "measures": ("@class_metric(needs=[], measures=[])", "at least one"),
-    "name": ("@metric('A x', needs=[])", "'A x' is no measurement name"),
-    "name_of_a_number": ("@metric(3, needs=[])", "3 is no measurement name"),
+    "name": ("@metric('A x', needs=[])", "'A x' is not a measurement name"),
+    "name_of_a_number": ("@metric(3, needs=[])", "3 is not a measurement name"),
     "twice": ("@class_metric(needs=[], measures=[Mean('a.x'), Std('a.x')])", "two measures have one name"),
     "needs": ("@metric('a.x', needs='means')", "needs='means': give a list"),
     "better": ("@metric('a.x', needs=[], better='smaller')", "better='smaller'.*known: higher, lower"),
@@ -165,7 +167,7 @@ WRONG = {
 DECLARE = """
 import json, sys
 from collapse.errors import PluginError
-from collapse.metrics import *
+from collapse.plugin.metrics import *
 
 class Medan(Measure):
     pass
@@ -321,9 +323,51 @@ def test_a_command_plugin_that_slows_every_start_is_named(tmp_path):
     words = [sys.executable, "-m", "collapse", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, timeout=60)
     assert done.returncode == 0
-    assert done.stderr == (
-        "collapse: plugin slow (guest 1.0) imports pandas at every start of collapse: import it within the command\n"
+    assert "plugin slow (guest 1.0) imports pandas at every start of collapse: " in done.stderr
+    assert "module:object" in done.stderr
+
+
+COMMANDS = """
+import pandas
+import click
+
+@click.command(help="Counts classes.")
+@click.argument("number", type=int)
+def count(number):
+    click.echo(f"counted {number}")
+
+nothing = 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--help"], 0, "count .* Of guest 1.0"),
+        (["--version"], 0, "^collapse, version [^\n]*\n$"),
+        (["count", "4"], 0, "^counted 4\n$"),
+        (["count", "--help"], 0, "Counts classes"),
+        (["count"], 2, "Missing argument 'NUMBER'"),
+        (["nothing"], 1, r"command nothing \(guest 1.0\): named_commands:nothing is of type int, and no click command"),
+        (["broken"], 1, r"command broken \(guest 1.0\) cannot be loaded: ModuleNotFoundError: No module named 'absent"),
+    ],
+)
+def test_a_command_named_by_its_entry_point_is_loaded_when_it_is_used(tmp_path, words, code, told):
+    site = tmp_path / "site"
+    info = site / "guest-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: guest\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[collapse.commands]\ncount = named_commands:count\nnothing = named_commands:nothing\nbroken = absent:command\n"
     )
+    (site / "named_commands.py").write_text(COMMANDS)
+    path = os.pathsep.join(each for each in (str(site), os.environ.get("PYTHONPATH")) if each)
+    words = [sys.executable, "-m", "collapse", *words]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, timeout=60)
+    assert done.returncode == code
+    assert re.search(told, done.stdout + done.stderr)
+    assert "Traceback" not in done.stderr
+    assert "imports pandas" not in done.stderr
 
 
 ANALYSES = {

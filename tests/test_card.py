@@ -5,7 +5,8 @@ from pathlib import Path
 from safetensors.torch import save_file
 
 import collapse
-from collapse.card import card
+from collapse.hub.card import card
+from collapse.measurement.last_results import keep_row
 from collapse.testing import random_features
 
 
@@ -16,7 +17,7 @@ def stored(tmp_path: Path) -> collapse.Store:
 
 def test_the_last_measurement_is_published_with_its_classes_and_notes(tmp_path):
     store = stored(tmp_path)
-    store.keep_results(collapse.measure(store))
+    keep_row(store, collapse.measure(store))
     text = card(store, "user/repo", "folder")
     assert "Over all classes (`--min-count 1`): C = 10, d = 8, N = 60." in text
     assert "the between-class covariance has rank" in text.partition("Notes:")[2]
@@ -28,7 +29,7 @@ def test_a_measurement_of_some_classes_says_so_and_is_no_evaluation_result(tmp_p
     counts = store.tensors("train")["counts"]
     least = int(counts.sort().values[3])
     row = collapse.measure(store, min_count=least)
-    store.keep_results(row)
+    keep_row(store, row)
     text = card(store, "user/repo", "folder")
     kept = int((counts >= least).sum())
     assert kept < 10

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 import collapse
+from collapse.collection.planning import part_of
 from collapse.errors import StoreError, UsageError
-from collapse.planning import largest_batch, part_of, slice_length
-from collapse.store import LAYER, Store
+from collapse.inputs.text_source import largest_batch, slice_length
+from collapse.stores.manifest import LAYER
+from collapse.stores.store import Store
 
 
 @pytest.fixture(scope="module")

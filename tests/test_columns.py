@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapse.columns import choose_rows, read_column, split_columns
 from collapse.errors import CollapseError, UsageError
+from collapse.measurement.columns import choose_rows, read_column, split_columns
 
 TABLE = pd.DataFrame(
     {
@@ -128,7 +128,7 @@ def test_an_expression_never_reads_another_column_than_it_names() -> None:
     table = pd.DataFrame({"a": [1.0], "a#2": [2.0], "b": [4.0], "\u00b5": [8.0], "\u03bc": [16.0]})
     for text in ("a#2/b", "a # b", "x = b*(a#2\n)"):
         with pytest.raises(
-            UsageError, match="# is no arithmetic, and a column with # in its name can only be named by"
+            UsageError, match="# is not an operator, and a column with # in its name can only be named by"
         ):
             read_column(table, text)
     for text in ("\u00b5/b", "x=\u00b5+a", "\uff41/b"):

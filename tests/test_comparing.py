@@ -5,10 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from collapse.comparing import about, distinct, mixed
-from collapse.files import sha256_of
-from collapse.results import Row
-from collapse.store import Store
+from collapse.measurement.comparing import about, distinct, mixed
+from collapse.measurement.results import Row
+from collapse.stores.files import sha256_of
+from collapse.stores.store import Store
 
 GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 A, B = "a" * 64, "b" * 64

@@ -16,14 +16,15 @@ from collapse import (
     Statistic,
     Std,
     Table,
+    ValidationStatistic,
     analysis,
     class_metric,
     cosine,
     metric,
     pair_metric,
 )
-from collapse.comparing import mixed
-from collapse.plugin_manager import plugins
+from collapse.measurement.comparing import mixed
+from collapse.plugin.plugin_manager import plugins
 from collapse.testing import LawBroken, check_analysis, check_metric, check_statistic, random_results
 
 
@@ -183,13 +184,33 @@ class Sums(Statistic):
         self.total = self.total + other.total
 
 
-class Agreeing(Sums):
+class Agreeing(Sums, ValidationStatistic):
     """The same of the validation phase: how many samples both rules decide alike."""
 
-    name, phase = "agreeing", "validation"
+    name = "agreeing"
 
     def update(self, batch):
         self.total = (batch.linear == batch.ncc).sum().reshape(1)
+
+
+class ByPosition(Sums, ValidationStatistic):
+    """Sums the loss by position, and counts the chunks by the beginning and the end of each."""
+
+    name = "by_position"
+
+    def update(self, batch):
+        by_position = torch.zeros(8, dtype=torch.float64).index_add_(0, batch.position, batch.loss)
+        begins = (batch.position == 0).sum().reshape(1)
+        self.total = torch.cat([by_position, begins, batch.chunk.sum().reshape(1)])
+
+
+class FirstChunk(Sums, ValidationStatistic):
+    """Counts from the first chunk of its batch."""
+
+    name = "first_chunk"
+
+    def update(self, batch):
+        self.total = (batch.chunk - batch.chunk.min()).sum().reshape(1)
 
 
 class Batches(Sums):
@@ -277,10 +298,10 @@ class Small(Sums):
         self.total = torch.zeros(64).double().index_add_(0, batch.y, torch.ones(len(batch.y)).double())
 
 
-class Seen(Sums):
+class Seen(Sums, ValidationStatistic):
     """Relies on a mean for each label of the validation text."""
 
-    name, phase = "seen", "validation"
+    name = "seen"
 
     def update(self, batch):
         self.total = batch.deviations.square().sum().reshape(1)
@@ -296,9 +317,11 @@ class Infinite(Sums):
 STATISTICS = {
     Sums: set(),
     Agreeing: set(),
-    Batches: {"batch size", "merge order"},
-    Last: {"sample order", "merge order"},
-    MeanOfMeans: {"batch size", "merge order"},
+    ByPosition: set(),
+    FirstChunk: {"batch size", "merge"},
+    Batches: {"batch size", "merge"},
+    Last: {"sample order", "merge"},
+    MeanOfMeans: {"batch size", "merge"},
     Single: {"batch size", "sample order"},
     Writes: {"value"},
     Forgets: {"value"},

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collapse import EmbeddingStatistics, decisions
-from collapse.decisions import Decider
+from collapse import EmbeddingStatistics
+from collapse.numerics import decisions
+from collapse.numerics.decisions import Decider
 
 EPS = torch.finfo(torch.float64).eps
 

@@ -181,7 +181,7 @@ def test_a_classifier_row_of_zero_costs_its_class_only():
 
 
 def test_on_a_circle_no_cov_is_reachable():
-    from collapse.plugin_manager import plugins
+    from collapse.plugin.plugin_manager import plugins
 
     reachable = plugins().measurements()["gnc2.hyperspherical_uniformity"][1].reachable
     assert reachable(1000, 2) is None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from collapse.plugin_manager import plugins
+from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 
 ROOT = Path(__file__).resolve().parents[1]

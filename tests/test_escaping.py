@@ -18,10 +18,10 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse import Results, Row
-from collapse.card import card
-from collapse.cli import _add_commands, _render, _run, _terminal
+from collapse.cli import _add_commands, _run, rendering, terminal
 from collapse.escaping import guarded, markdown, unguarded, visible
-from collapse.store import build
+from collapse.hub.card import card
+from collapse.stores.building import build
 from collapse.testing import random_features
 
 NASTY = (
@@ -57,7 +57,7 @@ def test_what_is_visible_only_prints(text):
 def test_json_is_visible_and_reads_back(text):
     out, sys.stdout = sys.stdout, io.StringIO()
     try:
-        _terminal.say_json({text: [text]})
+        terminal.say_json({text: [text]})
         said = sys.stdout.getvalue()
     finally:
         sys.stdout = out
@@ -66,14 +66,14 @@ def test_json_is_visible_and_reads_back(text):
 
 
 def test_whatever_prints_is_harmless(capsys, monkeypatch):
-    monkeypatch.setattr(_render, "console", lambda stderr=False: Console(stderr=stderr, width=400, highlight=False))
+    monkeypatch.setattr(rendering, "console", lambda stderr=False: Console(stderr=stderr, width=400, highlight=False))
     table = collapse.Table(NASTY, [NASTY], [[NASTY]], [NASTY])
-    _render.print_records([NASTY], [[NASTY]], title=NASTY)
-    _render.print_table([row(NASTY, NASTY, val_loss=1.0), row("[bold]b[/bold]", val_loss=1.0)])
-    _render.print_analysis(table)
-    _terminal.say(NASTY)
-    _terminal.complain(NASTY)
-    lines = _render._Lines()
+    rendering.print_records([NASTY], [[NASTY]], title=NASTY)
+    rendering.print_table([row(NASTY, NASTY, val_loss=1.0), row("[bold]b[/bold]", val_loss=1.0)])
+    rendering.print_analysis(table)
+    terminal.say(NASTY)
+    terminal.say_error(NASTY)
+    lines = rendering._Lines()
     lines._next, lines._what = 0, NASTY
     lines(NASTY, 1, 2, NASTY)
     _add_commands()
@@ -91,8 +91,8 @@ def test_whatever_prints_is_harmless(capsys, monkeypatch):
 
 
 def test_tables_show_markup_as_it_is(capsys):
-    _render.print_records(["[red]h[/red]"], [["[link=x]y[/link]"]], title="[bold]t[/bold]")
-    _render.print_analysis(collapse.Table("[i]t", ["[b]c"], [["[u]v"]], ["[s]n :smile:"]))
+    rendering.print_records(["[red]h[/red]"], [["[link=x]y[/link]"]], title="[bold]t[/bold]")
+    rendering.print_analysis(collapse.Table("[i]t", ["[b]c"], [["[u]v"]], ["[s]n :smile:"]))
     said = capsys.readouterr().out
     for text in ("[red]h[/red]", "[link=x]y[/link]", "[bold]t[/bold]", "[i]t", "[b]c", "[u]v", "[s]n :smile:"):
         assert text in said
@@ -101,9 +101,11 @@ def test_tables_show_markup_as_it_is(capsys):
 def test_a_bar_shows_names_as_they_are(capsys, monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(
-        _render, "console", lambda stderr=False: Console(file=stream, force_terminal=True, width=200, color_system=None)
+        rendering,
+        "console",
+        lambda stderr=False: Console(file=stream, force_terminal=True, width=200, color_system=None),
     )
-    with _render._bar() as report:
+    with rendering._bar() as report:
         report("pull [red]a[/red]\x1b[31m\u202e", 1, 2, "[b]n[/b]\x9b2J")
         report("pull [red]a[/red]\x1b[31m\u202e", 1, 2, "[b]n[/b]\x9b2J")
     said = stream.getvalue()
@@ -113,7 +115,7 @@ def test_a_bar_shows_names_as_they_are(capsys, monkeypatch):
 
 
 def test_our_own_line_breaks_and_tabs_stay(capsys):
-    _terminal.say("two\n\tlines")
+    terminal.say("two\n\tlines")
     assert capsys.readouterr().out == "two\n\tlines\n"
 
 

@@ -9,14 +9,15 @@ from types import SimpleNamespace
 
 import pytest
 
+from collapse.collection.finding import Wanted, _report_others, find_store, find_store_at
 from collapse.errors import CollapseError, UsageError
-from collapse.files import canonical, sha256_of
-from collapse.finding import Wanted, _report_others, find_store, find_store_at, open_named, open_store
-from collapse.manifest import MANIFEST, render, sealed
-from collapse.remote import Remote, reach
-from collapse.sameness import Comparison
-from collapse.spec import CollectionSpec
-from collapse.store import Store
+from collapse.hub.opening import open_named, open_store
+from collapse.hub.remote import Remote, reach
+from collapse.hub.sameness import Comparison
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.stores.files import canonical, sha256_of
+from collapse.stores.manifest import MANIFEST, render, sealed
+from collapse.stores.store import Store
 
 GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 A, B = "a" * 40, "b" * 40

@@ -5,8 +5,9 @@ import math
 import pytest
 import torch
 
-from collapse import CollapseError, finite
-from collapse.finite import NotFinite, check_classifier, check_finite, largest, within_range, wrong_with
+from collapse import CollapseError
+from collapse.numerics import finite
+from collapse.numerics.finite import NotFinite, check_classifier, check_finite, largest, within_range, wrong_with
 
 LIMIT = 1e150
 BELOW = math.nextafter(LIMIT, 0)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from collapse.results import Results
-from collapse.store import Store
+from collapse.measurement.results import Results
+from collapse.stores.store import Store
 
 NAMES = ("collect", "merge", "pull", "measure")
 LEVELS, DISK = 15, "160m"

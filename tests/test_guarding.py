@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from collapse.guarding import Guest, contents, differing, outside_inference_mode, shortened
+from collapse.plugin.guarding import Guest, contents, differing, outside_inference_mode, shortened
 
 
 @pytest.fixture

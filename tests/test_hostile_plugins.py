@@ -12,10 +12,10 @@ import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse import measures, plugin_manager
 from collapse.cli import _add_commands, _run
-from collapse.lending import copied, tensors_of
-from collapse.measuring import vectors
+from collapse.measurement.measuring import vectors
+from collapse.numerics.lending import copied, tensors_of
+from collapse.plugin import measures, plugin_manager
 from collapse.precision import newer_settings
 from collapse.testing import random_features
 
@@ -23,7 +23,7 @@ PRELUDE = """
 import sys
 import torch
 from collapse import CoV, Mean, Noted, Statistic, Std, class_metric, hookimpl, metric, pair_metric
-from collapse.metrics import LogMeanExp
+from collapse.plugin.metrics import LogMeanExp
 
 held = []
 """
@@ -99,7 +99,7 @@ HOSTILE = {
     "raises_at_length": (scalar("raise ValueError('x' * 10**6)"), "ValueError: xxx"),
     "nan": (scalar("return float('nan')"), "came out as nan"),
     "exits": (scalar("sys.exit('bye')"), "called sys.exit('bye')"),
-    "closes": (scalar("raise GeneratorExit"), "it raised GeneratorExit, which is no Exception"),
+    "closes": (scalar("raise GeneratorExit"), "it raised GeneratorExit, which is not an Exception"),
     "cancels": (scalar("import asyncio; raise asyncio.CancelledError"), "it raised CancelledError"),
     "exits_in_a_tile": (of_pairs("sys.exit(0)"), "called sys.exit(0)"),
     "recurses": ("def deep(n): return deep(n + 1)\n" + scalar("return deep(0)"), "RecursionError"),
@@ -299,7 +299,7 @@ def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, caps
     (row,) = json.loads(shown.out)
     assert row["measurements"]["bad.prints.x"] == 1.0
     assert '{"a": 1}' in shown.err
-    assert "collapse: bad.exits.x: collapse_plugin_exits.x failed: it called sys.exit('bye')" in shown.err
+    assert "exits.py: collapse_plugin_exits.x failed: it called sys.exit('bye')" in shown.err
     assert "towards= of bad.limit_raises.x (collapse_plugin_limit_raises.x) is not shown" in shown.err
     for command in (["measure", str(undisturbed.disk.path)], ["metrics"]):
         assert _run(command) == 0

@@ -5,10 +5,10 @@ import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse import Statistic
-from collapse.accumulate import ClassMoments
-from collapse.features import collect_features
-from collapse.plugin_manager import plugins
+from collapse import Statistic, ValidationStatistic
+from collapse.collection.features import collect_features
+from collapse.numerics.accumulate import ClassMoments
+from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 
 COVARIANCE = plugins().statistics["covariance"]
@@ -54,11 +54,10 @@ def hostile(name: str, when: str = "train") -> tuple[type[Statistic], str]:
     return Hostile, told
 
 
-class Sums(Quiet):
+class Sums(Quiet, ValidationStatistic):
     """What a statistic of the validation phase sees."""
 
     name = "sums"
-    phase = "validation"
 
     def update(self, batch):
         self.total = (batch.h.sum() + batch.deviations.square().sum() + batch.linear.sum()).reshape(1)

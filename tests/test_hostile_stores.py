@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import CollapseError, StoreError
-from collapse.files import described
-from collapse.manifest import MANIFEST, render, sealed
+from collapse.stores.manifest import MANIFEST, render, sealed
+from collapse.stores.tensor_files import described
 
 GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 

@@ -12,13 +12,15 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import CollapseError
+from collapse.measurement.last_results import keep_row
+from collapse.stores.origin import pulled_from
 
 
 @pytest.fixture(scope="module")
 def stored(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("stored") / "store"
     store = collapse.collect(tiny.model, store=folder, max_chunks=60, **tiny.options())
-    store.keep_results(collapse.measure(store))
+    keep_row(store, collapse.measure(store))
     return folder
 
 
@@ -56,7 +58,7 @@ def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
     assert not [path for path in files_of(hub, "owner/again") if path.endswith("origin.json")]
     for kept in ({"store": "0" * 64, "origin": origin}, {"store": collapse.load(stored).digest, "origin": "a\nb"}, []):
         (tmp_path / "pulled" / "origin.json").write_text(json.dumps(kept))
-        assert collapse.load(tmp_path / "pulled").pulled_from is None
+        assert pulled_from(collapse.load(tmp_path / "pulled")) is None
 
     expected = collapse.measure(collapse.load(stored)).measurements
     row = json.loads(as_user("measure", "owner/stats", "--json", token=None, home="reader").stdout)[0]
@@ -205,7 +207,7 @@ def test_offline_warm_and_cold(hub, as_user, stored):
     began = time.monotonic()
     alone = as_user("measure", "owner/stats", "--metrics", "nc3", home="warm")
     assert time.monotonic() - began < 30
-    assert "owner/stats as it is cached here" in alone.stderr
+    assert "using the cached copy of owner/stats" in alone.stderr
 
 
 def test_without_a_network_a_mistyped_name_is_told_soon(hub, tmp_path):
@@ -222,7 +224,7 @@ def test_without_a_network_a_mistyped_name_is_told_soon(hub, tmp_path):
         )
         taken = time.monotonic() - began
     assert told.returncode == 1
-    assert "stores/none cannot be had: the Hub was not reached" in told.stderr.splitlines()[-1]
+    assert "stores/none is not available: the Hub cannot be reached" in told.stderr.splitlines()[-1]
     assert taken < 15  # six tries of two requests, the waits between them growing, would take 31 s
 
 

@@ -76,4 +76,4 @@ def test_a_killed_recollection_of_a_text_without_a_validation_split_is_resumed(
     assert warm.kill(pid)
     done = as_user(*words, "--recollect")
     assert "discarded" not in done.stderr
-    assert "train: going on after slice" in done.stderr
+    assert "train: resuming after slice" in done.stderr

@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
+from collapse.collection.planning import Plan, plan_collection
 from collapse.errors import UsageError
-from collapse.limits import default_chunk_length
-from collapse.models import load_model
-from collapse.planning import Plan, plan_collection
-from collapse.references import find_model
-from collapse.spec import CollectionSpec
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.limits import default_chunk_length
+from collapse.inputs.model_loading import load_model
+from collapse.inputs.references import find_model
 
 CODE = """
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
@@ -271,8 +271,8 @@ def test_a_secret_changes_the_identity_without_being_in_it(tiny, name):
 
 @pytest.mark.parametrize("value", ["x.Q4_1.gguf", "/home/ann/x"], ids=["text", "path"])
 def test_harmless_arguments_keep_their_cache_keys(tiny, tmp_path, value):
-    from collapse.files import sha256_of
-    from collapse.provenance import shown_argument
+    from collapse.stores.files import sha256_of
+    from collapse.stores.provenance import shown_argument
 
     expected = value if value[0] != "/" else f"x#{sha256_of(value)[:12]}"
     assert shown_argument("gguf_file", value) == expected

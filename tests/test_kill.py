@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collapse.store import Store
+from collapse.stores.store import Store
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_killed_at_will_gives_the_same_bytes(runner, tiny, tmp_path, kills, leas
         store, log = tmp_path / f"store{index}", tmp_path / f"log{index}"
         # uniformly over the run, and every fourth inside a state write; again where the run was quicker than its killer
         moment = None if index % 4 == 1 else took * (index + 0.5) / kills
-        for _ in range(10):
+        for _ in range(10 if moment is not None else 30):  # a busy machine seldom lets the killer see a write
             shutil.rmtree(store, ignore_errors=True)
             log.unlink(missing_ok=True)
             killed, writing = killed_run(runner, command(store), store, log, moment)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from collapse.store import Store
+from collapse.stores.store import Store
 
 TRIES = 12
 NAMES = ("collect", "merge", "push", "pull", "measure")

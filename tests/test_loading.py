@@ -12,9 +12,9 @@ from transformers import AutoModelForCausalLM, GPTNeoConfig
 
 import collapse
 from collapse.errors import UsageError
-from collapse.models import load_model, load_tokenizer
-from collapse.references import find_model
-from collapse.spec import CollectionSpec
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.model_loading import load_model, load_tokenizer
+from collapse.inputs.references import find_model
 
 
 @pytest.fixture

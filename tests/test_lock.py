@@ -15,8 +15,8 @@ from multiprocessing import get_context
 import pytest
 
 from collapse.errors import CollapseError, InUseError
-from collapse.lock import is_locked, locked
-from collapse.store import Store
+from collapse.stores.lock import is_locked, locked
+from collapse.stores.store import Store
 
 WRITERS = ("collect", "merge", "pull", "measure")
 
@@ -86,7 +86,7 @@ def test_a_lock_file_that_nobody_holds_is_no_lock(runner, commands, tmp_path, ma
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from collapse.lock import locked
+from collapse.stores.lock import locked
 
 with locked(Path(sys.argv[1])):
     if "fork" in sys.argv and os.fork() == 0:
@@ -153,7 +153,9 @@ def test_equal_process_ids_in_two_containers(hold, tmp_path):
 
 def test_a_file_system_without_kernel_locks(hold, tmp_path):
     holder = hold(program=NO_FLOCK + HOLD)
-    held = NO_FLOCK + "from collapse.lock import is_locked\nfrom pathlib import Path\nprint(is_locked(Path('.')))"
+    held = (
+        NO_FLOCK + "from collapse.stores.lock import is_locked\nfrom pathlib import Path\nprint(is_locked(Path('.')))"
+    )
 
     def ask():
         command = [sys.executable, "-c", held]
@@ -269,7 +271,7 @@ def test_what_is_pushed_is_the_store_as_it_was_opened(commands, as_user, hub, ti
     # opened when it was trained, pushed when another process had validated it
     as_user(
         python="import os, collapse; s = collapse.load('store'); os.rename('store', 'before'); "
-        "os.rename('validated', 'store'); s.push('owner/stats')",
+        "os.rename('validated', 'store'); collapse.push(s, 'owner/stats')",
         cwd=tmp_path,
     )
     as_user("pull", "owner/stats", "--store", tmp_path / "pulled")

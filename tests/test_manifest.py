@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from collapse.errors import StoreError
-from collapse.files import sha256_of
-from collapse.manifest import (
+from collapse.stores.files import sha256_of
+from collapse.stores.manifest import (
     INCOMING,
     MANIFEST,
     differences,
@@ -66,7 +66,7 @@ def test_a_manifest_is_read_as_it_was_written(store, golden):
 
 
 def test_a_manifest_that_moves_up_while_it_is_read_is_read_where_it_is(store, golden, monkeypatch):
-    from collapse import manifest
+    from collapse.stores import manifest
 
     gone = store / INCOMING / MANIFEST  # it was there when it was looked for
     monkeypatch.setattr(manifest, "manifest_file", lambda path: gone)
@@ -94,12 +94,12 @@ def test_where_there_is_none_it_is_said_why(tmp_path):
 
 
 OTHERS = {
-    "another format": (lambda m: m.update(format="other"), "is no manifest of a collapse store"),
-    "a version in words": (lambda m: m.update(version="1"), "is no manifest of a collapse store"),
-    "version 0": (lambda m: m.update(version=0), "is no manifest of a collapse store"),
+    "another format": (lambda m: m.update(format="other"), "is not a manifest of a collapse store"),
+    "a version in words": (lambda m: m.update(version="1"), "is not a manifest of a collapse store"),
+    "version 0": (lambda m: m.update(version=0), "is not a manifest of a collapse store"),
     "a newer version": (lambda m: m.update(version=2), "is of store format 2, and this collapse reads up to 1: pip"),
     "no version": (lambda m: m.pop("version"), "was altered or is damaged"),
-    "no files": (lambda m: m.pop("files"), "cannot be used: it is no manifest of a store"),
+    "no files": (lambda m: m.pop("files"), "cannot be used: it is not a manifest of a store"),
     "a name outside": (lambda m: m["files"].update({"../x": m["files"]["top/train.safetensors"]}), "outside the store"),
     "a size that is none": (lambda m: m["files"]["top/train.safetensors"].update(size=-1), "cannot be used: it is no"),
     "slices too many": (lambda m: m["coverage"]["train"].update(slices=11), "cannot be used: its coverage of train"),
@@ -140,12 +140,12 @@ def damaged(golden):
 def test_what_is_not_what_was_sealed_is_refused(store, golden):
     for data in damaged(golden):
         (store / MANIFEST).write_bytes(data)
-        with pytest.raises(StoreError, match=r"collapse\.json (was altered or is damaged|is no manifest)"):
+        with pytest.raises(StoreError, match=r"collapse\.json (was altered or is damaged|is not a manifest)"):
             read_manifest(store)
 
 
 def test_a_manifest_has_at_most_16_mebibytes(store):
-    for size, said in (((1 << 24) + 1, "is no manifest of a collapse store: it is too large"), (1 << 24, "altered")):
+    for size, said in (((1 << 24) + 1, "is not a manifest of a collapse store: it is too large"), (1 << 24, "altered")):
         (store / MANIFEST).write_bytes(b" " * size)
         with pytest.raises(StoreError, match=said):
             read_manifest(store)

@@ -9,17 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from collapse.accumulate import ClassMoments, Statistic
-from collapse.decisions import merge_validation
+from collapse.collection.merging import merge
+from collapse.collection.pieces import add_validation, joined, means_hash, pieces_of
 from collapse.errors import StoreError, UsageError
-from collapse.files import canonical
-from collapse.filling import Filled
-from collapse.manifest import INCOMING, MANIFEST
-from collapse.merging import merge
-from collapse.pieces import add_validation, joined, means_hash, pieces_of
-from collapse.plugin_manager import plugins
-from collapse.statistics import ValidationStatistics
-from collapse.store import Store, build
+from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.decisions import merge_validation
+from collapse.numerics.statistics import ValidationStatistics
+from collapse.plugin.filling import Filled
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.statistic import ValidationStatistic
+from collapse.stores.building import build
+from collapse.stores.files import canonical
+from collapse.stores.manifest import INCOMING, MANIFEST
+from collapse.stores.store import Store
 
 CHUNKS, SLICE, SLICES, T, DIM, CLASSES = 22, 4, 6, 4, 3, 40  # the last slice has 2 chunks
 RANDOM = np.random.default_rng(5)
@@ -187,9 +189,9 @@ def test_parts_of_something_else_are_refused_with_both_values(tmp_path, name):
         change = {**change, "identity": {"chunk_length": None}}
         said = f"chunk_length: 4 and null; {said}"
     parts = [trained(tmp_path / "a", (0, 3)), trained(tmp_path / "b", (3, 6), **change)]
-    with pytest.raises(StoreError, match=f"/a and .*/b are no parts of one collection: they differ in {said}"):
+    with pytest.raises(StoreError, match=f"/a and .*/b are not parts of one collection: they differ in {said}"):
         merge(parts, store=tmp_path / "merged")
-    with pytest.raises(StoreError, match="are no parts of one collection"):
+    with pytest.raises(StoreError, match="are not parts of one collection"):
         merge([*parts[:1], trained(tmp_path / "c", (1, 2)), *parts[1:]], store=tmp_path / "merged")
 
 
@@ -248,11 +250,10 @@ def test_names_are_those_of_the_first_slices(tmp_path):
 # the validation pass
 
 
-class Seen(Statistic):
+class Seen(ValidationStatistic):
     """Chunks of the validation pass."""
 
     name = "seen"
-    phase = "validation"
 
     def __init__(self, total: int = 0) -> None:
         self.total = torch.tensor([total])

@@ -10,10 +10,10 @@ import torch
 import transformers
 
 import collapse
-from collapse.limits import default_chunk_length
-from collapse.models import load_model
-from collapse.references import find_model
-from collapse.suitability import check_model
+from collapse.inputs.limits import default_chunk_length
+from collapse.inputs.model_loading import load_model
+from collapse.inputs.references import find_model
+from collapse.inputs.suitability import check_model
 
 FAMILIES = {
     "llama, untied": (
@@ -111,7 +111,7 @@ def test_the_chunk_length_is_the_models_limit(tiny):
 
 
 def test_memory_running_out_halves_the_batch(tiny, tmp_path, monkeypatch, caplog):
-    from collapse.models import LanguageModel
+    from collapse.inputs.language_model import LanguageModel
 
     plain = LanguageModel.embeddings
 

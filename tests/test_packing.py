@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from collapse.errors import CollapseError
-from collapse.files import sha256_of
-from collapse.packing import Chunks, group, pack, tokens_hash
-from collapse.spec import CollectionSpec
-from collapse.text import Corpus, find_corpus
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.corpus import Corpus, find_corpus
+from collapse.inputs.packing import Chunks, group, pack, tokens_hash
+from collapse.stores.files import sha256_of
 
 
 class Letters:

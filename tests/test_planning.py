@@ -4,16 +4,11 @@ import json
 
 import pytest
 
+from collapse.collection.planning import part_of, plan_collection
 from collapse.errors import CollapseError, UsageError
-from collapse.files import sha256_of
-from collapse.planning import (
-    first_batch,
-    largest_batch,
-    part_of,
-    plan_collection,
-    slice_length,
-)
-from collapse.spec import CollectionSpec
+from collapse.inputs.collection_spec import CollectionSpec, options_of
+from collapse.inputs.text_source import first_batch, largest_batch, slice_length
+from collapse.stores.files import sha256_of
 
 COMMIT = "a" * 40
 
@@ -100,6 +95,8 @@ def test_each_option_changes_its_field_and_no_other(model, monkeypatch, fields, 
     (model.parent / "elsewhere").mkdir()
     (model.parent / "elsewhere" / "tokenizer.json").write_text("[]")
     one, other = plan(model).identity, plan(model, **options).identity
+    (option,) = options
+    assert options_of()[option].resolved in ("", fields)
     assert {name for name in {*one, *other} if one.get(name) != other.get(name)} == set(fields.split())
     if "fast_attention" in options:
         assert other["fast_attention"] is False
@@ -134,7 +131,7 @@ def test_code_counts_only_where_it_is_trusted_and_must_not_change(model):
 def test_numbers_that_make_no_sense_are_refused(model, option, least):
     assert plan(model, **{option: least}).identity[option] == least
     for value in (least - 1, -1):
-        with pytest.raises(UsageError, match=f"--{option.replace('_', '-')} {value} makes no sense: give at least"):
+        with pytest.raises(UsageError, match=f"--{option.replace('_', '-')} must be at least {least}, got {value}"):
             plan(model, **{option: value})
 
 
@@ -217,7 +214,7 @@ def test_parts_are_runs_without_gaps():
             assert all(start < stop for start, stop in runs)
     assert part_of(9, None) == (0, 9)
     for part in ((0, 3), (4, 3), (-1, 3), (1, 0)):
-        with pytest.raises(UsageError, match="makes no sense"):
+        with pytest.raises(UsageError, match="--part must be 1/"):
             part_of(9, part)
     with pytest.raises(UsageError, match="only 3 slices"):
         part_of(3, (1, 4))

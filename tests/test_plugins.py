@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
-from collapse.plugin_manager import plugins
+from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -144,7 +144,7 @@ def test_a_metric_that_fails_costs_only_its_own_rows(run, features, tmp_path):
 
 def test_help_and_import_load_nothing_heavy():
     probe = (
-        "import sys, collapse, collapse.cli, collapse.hookspecs, collapse.metrics\n"
+        "import sys, collapse, collapse.cli, collapse.plugin.hookspecs, collapse.plugin.metrics\n"
         "collapse.cli._add_commands(); collapse.cli._run(['--help'])\n"
         "print([name for name in ('torch', 'transformers', 'datasets', 'pandas', 'rich') if name in sys.modules])"
     )
@@ -154,7 +154,8 @@ def test_help_and_import_load_nothing_heavy():
 
 def test_entry_points_are_the_files():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    files = {file.stem for file in (ROOT / "plugins" / "collapse_metrics").glob("*.py")} - {"__init__"}
+    folder = ROOT / "plugins" / "collapse_metrics"
+    files = {file.stem for file in folder.glob("*.py") if "@hookimpl" in file.read_text()}
     metrics = {name: f"collapse_metrics.{name}" for name in files}
     assert project["entry-points"]["collapse"] == metrics | {"zoo": "collapse_zoo.plugin"}
 

@@ -18,10 +18,10 @@ import click
 import collapse
 import collapse.errors
 import collapse.testing
-from collapse import hookspecs
 from collapse.cli import _add_commands, cli
-from collapse.plugin_manager import plugins
-from collapse.results import Note, Results
+from collapse.measurement.results import Note, Results
+from collapse.plugin import hookspecs
+from collapse.plugin.plugin_manager import plugins
 
 PROMISES = Path(__file__).with_name("golden") / "promises.json"
 

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save, save_file
 
 import collapse
-from collapse.files import described
-from collapse.manifest import render, sealed
+from collapse.stores.manifest import render, sealed
+from collapse.stores.tensor_files import described
 
 FOLDER = "collapse/text.jsonl-T32-24"
 
@@ -253,7 +253,7 @@ def test_the_weights_are_those_that_transformers_would_load(hub, as_user, words,
     (other / "model.safetensors").rename(other / "extra.safetensors")
     torch.save({}, other / "pytorch_model.bin")
     made = json.loads((stored.path / "collapse.json").read_text())
-    from collapse.references import find_model
+    from collapse.inputs.references import find_model
 
     identity = made["identity"] | {"weights": find_model(str(other)).weights}
     content = {k: v for k, v in made.items() if k not in ("digest", "checksum", "provenance")} | {"identity": identity}

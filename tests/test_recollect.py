@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import collapse
-from collapse import places
 from collapse.errors import CollapseError, StoreError, UsageError
-from collapse.manifest import INCOMING, MANIFEST
-from collapse.store import Store
+from collapse.stores import store_folder as places
+from collapse.stores.manifest import INCOMING, MANIFEST
+from collapse.stores.store import Store
 
 
 class Stopped(Exception):
@@ -79,7 +79,7 @@ def test_it_is_resumed_and_then_takes_the_place(tiny, options, store, caplog):
         assert Store.load(store).check().state == "complete"
     caplog.set_level("INFO")
     new = collapse.collect(tiny.model, store=store, recollect=True, **options)
-    assert any("going on after slice" in each for each in caplog.messages)
+    assert any("resuming after slice" in each for each in caplog.messages)
     assert new.state == "complete"
     assert "covariance" in new.manifest["statistics"]
     assert not new.verify()
@@ -213,7 +213,7 @@ def test_a_table_of_the_users_beside_a_store_stays(run, made, tmp_path):
         file.write_text(mine)
         done = run("measure", copied, "--metrics", "nc3")
         assert done.returncode == 0
-        assert "results.json is no file of collapse" in done.stderr
+        assert "results.json was not written by collapse" in done.stderr
         assert file.read_text() == mine
 
 

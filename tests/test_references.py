@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from collapse.errors import CollapseError, UsageError
-from collapse.files import sha256_of
-from collapse.fingerprints import (
+from collapse.hub.fingerprints import (
     TOKENIZER,
     code_files,
     code_fingerprint,
@@ -19,7 +18,7 @@ from collapse.fingerprints import (
     weight_files,
     weights_fingerprint,
 )
-from collapse.references import (
+from collapse.inputs.references import (
     ModelReference,
     card_datasets,
     code_of,
@@ -30,6 +29,7 @@ from collapse.references import (
     watch_tokenizer,
     watch_weights,
 )
+from collapse.stores.files import sha256_of
 
 A, B = "a" * 40, "b" * 40
 
@@ -348,7 +348,7 @@ def test_what_is_neither_a_folder_nor_on_the_hub_is_told_with_near_names(hub, mo
     for suffix in (".safetensors", ".gguf", ".bin", ".json", ".csv"):
         with pytest.raises(UsageError, match=r"is called owner/m"):
             find_model(f"owner/m{suffix}")
-    with pytest.raises(CollapseError, match=r"is called other/m; .*nothing of it is cached"):
+    with pytest.raises(CollapseError, match=r"is called other/m; .*it is not cached"):
         find_model("other/m")
 
 

@@ -239,7 +239,7 @@ def test_only_a_results_table_is_written_over(suffix, tmp_path):
     foreign = {".csv": b"name,score\nx,1\n", ".json": b'{"n_layer": 2}', ".parquet": None}[suffix]
     path.write_bytes(foreign or (tmp_path / "text.parquet").read_bytes())
     before = path.read_bytes()
-    with pytest.raises(UsageError, match="is there and is no results table of collapse: choose another --output"):
+    with pytest.raises(UsageError, match="exists and is not a results table of collapse: choose another --output"):
         Results([row(val_loss=1.0)]).write(path)
     assert path.read_bytes() == before
     assert [each.name for each in tmp_path.glob(".*")] == []

@@ -5,17 +5,29 @@ import json
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
-from collapse.accumulate import ClassMoments
+from collapse.collection.resuming import find_place
+from collapse.collection.slices import Slices
 from collapse.errors import StoreError
-from collapse.packing import Chunks
-from collapse.partial import Partial, Progress
-from collapse.resuming import find_place
-from collapse.slices import Slices, samples
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.packing import Chunks
+from collapse.inputs.text_source import TextPhase
+from collapse.numerics.accumulate import ClassMoments
+from collapse.stores.partial import Partial, Progress
+from collapse.stores.tensor_files import described, tensor_bytes
 
 
-def text(chunks: int) -> Chunks:
-    return Chunks((10 * np.arange(chunks)[:, None] + np.arange(4)).astype("<i4"))
+class Tokens(LanguageModel):
+    """Embeds each token as its number."""
+
+    def embeddings(self, tokens_BT):
+        return tokens_BT.unsqueeze(2).float()
+
+
+def text(chunks: int) -> TextPhase:
+    tokens = (10 * np.arange(chunks)[:, None] + np.arange(4)).astype("<i4")
+    return TextPhase("train", Chunks(tokens), Tokens(None, torch.zeros(1, 1), None, 1, "none"))
 
 
 def progress(**other) -> Progress:
@@ -27,10 +39,15 @@ def written(folder, slices, done, **other):
     """The state of a run of some slices of a text, as it is after ``done`` of them."""
     moments = ClassMoments(1)
     for index in range(slices.start, done):
-        tokens = slices.tokens(index * slices.length, min((index + 1) * slices.length, len(slices.chunks)))
-        moments.add(*samples(tokens.unsqueeze(2).float(), tokens))
-    about = {"phase": slices.phase, "start": slices.start, "stop": slices.stop, "batch_size": 2, "identity": {"a": 1}}
-    about |= {"means": None, "chunks": len(slices.chunks), "slice_chunks": slices.length}
+        moments.add(*slices.phase.samples(*slices.units(index)))
+    about = {
+        "phase": slices.phase.name,
+        "start": slices.start,
+        "stop": slices.stop,
+        "batch_size": 2,
+        "identity": {"a": 1},
+    }
+    about |= {"means": None, "chunks": slices.phase.units, "slice_chunks": slices.length}
     Partial(folder).write(moments.state(), **{**about, "done": done, **other})
 
 
@@ -39,7 +56,7 @@ def place(folder, slices, identity=None, means=None):
 
 
 def test_a_state_of_the_same_slices_is_gone_on_with(tmp_path):
-    slices = Slices("train", text(11), 3, 0, 4, 2)
+    slices = Slices(text(11), 3, 0, 4, 2)
     assert place(tmp_path, slices) is None
     written(tmp_path, slices, 2)
     assert place(tmp_path, slices).done == 2
@@ -57,9 +74,9 @@ def test_a_state_of_the_same_slices_is_gone_on_with(tmp_path):
     ],
 )
 def test_a_state_of_another_collection_is_refused_and_stays(tmp_path, identity, start, stop, said):
-    written(tmp_path, Slices("train", text(11), 3, 0, 4, 2), 2)
+    written(tmp_path, Slices(text(11), 3, 0, 4, 2), 2)
     with pytest.raises(StoreError, match=f"unfinished collection that differs in {said} "):
-        place(tmp_path, Slices("train", text(11), 3, start, stop, 2), identity)
+        place(tmp_path, Slices(text(11), 3, start, stop, 2), identity)
     assert Partial(tmp_path).read().done == 2
 
 
@@ -76,8 +93,8 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_a_state_that_is_of_no_more_use_is_discarded(tmp_path, caplog, name):
-    slices, change = Slices("train", text(11), 3, 0, 4, 2), OTHERS[name]
-    counted = Slices("train", text(11), 2, 0, 6, 2) if "of other slices" in name else slices
+    slices, change = Slices(text(11), 3, 0, 4, 2), OTHERS[name]
+    counted = Slices(text(11), 2, 0, 6, 2) if "of other slices" in name else slices
     written(
         tmp_path,
         counted,
@@ -103,13 +120,13 @@ def test_a_state_that_is_of_no_more_use_is_discarded(tmp_path, caplog, name):
 def test_a_state_without_a_slice_is_no_place_to_go_on_from(tmp_path, caplog):
     about = {"phase": "train", "start": 0, "stop": 4, "batch_size": 2, "identity": {"a": 2}, "means": None}
     Partial(tmp_path).begin(**about)
-    assert place(tmp_path, Slices("train", text(11), 3, 0, 4, 2)) is None
+    assert place(tmp_path, Slices(text(11), 3, 0, 4, 2)) is None
     assert not (tmp_path / "partial").exists()
     assert not caplog.messages
 
 
 def test_a_state_of_an_earlier_version_is_gone_on_with_where_its_labels_are_these(tmp_path):
-    slices = Slices("train", text(11), 3, 0, 4, 2)
+    slices = Slices(text(11), 3, 0, 4, 2)
     for done in (2, 4):
         written(tmp_path, slices, done, chunks=None, slice_chunks=None)
         assert place(tmp_path, slices).done == done
@@ -130,7 +147,7 @@ def test_a_state_says_what_it_is():
         "validation-1-2.safetensors",
         "train-0-2.safetensors",
     ):
-        with pytest.raises(ValueError, match="is no file of this phase"):
+        with pytest.raises(ValueError, match="is not a file of this phase"):
             progress(file=name)
     assert progress().names() == {f"train-1-{done}.safetensors" for done in (1, 2, 3)}
     assert progress(start=1, file="").names() == {f"train-2-{done}.safetensors" for done in (2, 3)}
@@ -184,3 +201,18 @@ def test_a_state_that_was_altered_is_refused(tmp_path):
         (tmp_path / "partial" / "state.json").write_text(damaged)
         with pytest.raises(StoreError, match="is damaged, or no state of a collection"):
             partial.read()
+
+
+def test_a_states_tensors_are_of_a_layer_and_those_of_an_earlier_version_are_read(tmp_path):
+    tensors = {"x": torch.ones(3), "mine/total": torch.ones(1)}
+    about = {"phase": "train", "start": 0, "stop": 4, "batch_size": 1, "identity": {}, "means": None}
+    partial = Partial(tmp_path)
+    partial.write(tensors, **about, done=1)
+    file = tmp_path / "partial" / "train-1-1.safetensors"
+    assert set(load_file(file)) == {"top/x", "top/mine/total"}
+    assert partial.tensors(partial.read()).keys() == tensors.keys()
+    data = tensor_bytes(tensors)
+    file.write_bytes(data)
+    state = json.loads((tmp_path / "partial" / "state.json").read_text())
+    (tmp_path / "partial" / "state.json").write_text(json.dumps(state | {"entry": described(data)}))
+    assert partial.tensors(partial.read()).keys() == tensors.keys()

@@ -10,8 +10,10 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse import Results, Row
-from collapse.comparing import mixed
-from collapse.plugin_manager import plugins
+from collapse.measurement.comparing import mixed
+from collapse.measurement.rows import ABOUT
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import COLUMNS
 from collapse.testing import random_features
 
 
@@ -151,3 +153,32 @@ def test_numbers_of_others_stay_numbers_whatever_their_columns_are_called(tmp_pa
     frame = Results.read(tmp_path / "theirs.csv").frame()
     assert frame["validation"].tolist() == [1.5, 2.5]
     assert frame["weights"].tolist() == [10, 20]
+
+
+def test_no_measurement_may_be_called_as_a_column_or_a_key_of_a_row(measured):
+    assert {*ABOUT, *measured.to_dict()} == COLUMNS
+
+
+def test_a_row_has_a_layer_a_step_and_a_schema(measured, tmp_path):
+    row = replace(measured, layer="block-3", step=1000)
+    Results([row]).write(tmp_path / "r.json")
+    (read,) = Results.read(tmp_path / "r.json").rows
+    assert (read.layer, read.step, read.schema) == ("block-3", 1000, measured.schema)
+    assert read == row
+
+
+def test_a_reader_ignores_new_keys_and_refuses_a_newer_schema(measured, tmp_path):
+    file = tmp_path / "r.json"
+    Results([measured]).write(file)
+    (content,) = json.loads(file.read_text())
+    file.write_text(json.dumps([content | {"of_a_later_version": 1}]))
+    assert Results.read(file).rows == [measured]
+    for key, value, said in (
+        ("schema", measured.schema + 1, f"it has schema {measured.schema + 1}"),
+        ("schema", 0, "it has schema 0"),
+        ("step", -5, "its step"),
+        ("layer", 7, "its layer"),
+    ):
+        file.write_text(json.dumps([content | {key: value}]))
+        with pytest.raises(collapse.CollapseError, match=said):
+            Results.read(file)

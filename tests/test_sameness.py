@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from collapse.errors import CollapseError
-from collapse.files import canonical, sha256_of
-from collapse.fingerprints import tokenizer_fingerprint, weights_fingerprint
-from collapse.remote import Remote, reach
-from collapse.sameness import Comparison
+from collapse.hub.fingerprints import tokenizer_fingerprint, weights_fingerprint
+from collapse.hub.remote import Remote, reach
+from collapse.hub.sameness import Comparison
+from collapse.stores.files import canonical, sha256_of
 
 FILES = {
     "config.json": "{}",

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from collapse.collection.slices import Slices, run_slices
 from collapse.errors import CollapseError
-from collapse.finite import NotFinite
-from collapse.models import LanguageModel
-from collapse.packing import Chunks
-from collapse.partial import Partial, Progress
-from collapse.slices import Slices, run_slices, samples
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.packing import Chunks
+from collapse.inputs.text_source import TextPhase
+from collapse.numerics.finite import NotFinite
+from collapse.stores.partial import Partial, Progress
 
 LENGTH = 4  # T
 SPANS = [(1, 0, 2), (2, 3, 5), (3, 6, 8), (4, 9, 10)]  # of slices of 3 chunks
@@ -36,15 +37,18 @@ def recorder(fits=10**9, error=None) -> Recorder:
     return Recorder({"fits": fits, "error": error or MemoryError(), "seen": []}, torch.zeros(1, 1), None, 1, "none")
 
 
-def run(slices, model, folder, place=None, add=None, told=None) -> int:
+def of(phase, chunks, model=None) -> TextPhase:
+    return TextPhase(phase, text(chunks), model or recorder())
+
+
+def run(slices, folder, place=None, add=None, told=None) -> int:
     counted = torch.zeros(1)
 
-    def count(h_BTd, tokens_BT):
-        counted.add_(len(tokens_BT))
+    def count(h_nd, y_n, first, chunks):
+        counted.add_(chunks)
 
     return run_slices(
         slices=slices,
-        model=model,
         place=place,
         add=add or count,
         state=lambda: {"counted": counted},
@@ -67,11 +71,11 @@ def run(slices, model, folder, place=None, add=None, told=None) -> int:
     ],
 )
 def test_a_text_is_cut_whatever_the_batch_size(chunks, batch_size, part, expected):
-    slices = Slices.cut(phase="train", chunks=text(chunks), batch_size=batch_size, part=part, device="cpu")
+    slices = Slices.cut(of("train", chunks), batch_size=batch_size, part=part)
     assert (slices.length, slices.start, slices.stop, slices.first_batch) == expected
-    assert slices.first_chunk == expected[0] * expected[1]
+    assert slices.first_unit == expected[0] * expected[1]
     number = -(-chunks // slices.length)
-    assert slices.coverage([[0, 1]]) == {
+    assert slices.phase.coverage([[0, 1]], {}) == {
         "chunks": chunks,
         "slice_chunks": slices.length,
         "slices": number,
@@ -80,14 +84,14 @@ def test_a_text_is_cut_whatever_the_batch_size(chunks, batch_size, part, expecte
 
 
 def test_long_texts_begin_with_small_batches_on_a_cpu():
-    chunks = Chunks(np.zeros((10_000, 512), dtype="<i4"))
-    for device, expected in (("cpu", 4), ("cuda", 32)):
-        assert Slices.cut("train", chunks, batch_size="auto", part=None, device=device).first_batch == expected
+    phase = TextPhase("train", Chunks(np.zeros((10_000, 512), dtype="<i4")), recorder())
+    assert Slices.cut(phase, batch_size="auto", part=None).first_batch == 4
+    phase.model.weight = phase.model.weight.to("meta")  # a device that is no CPU
+    assert Slices.cut(phase, batch_size="auto", part=None).first_batch == 32
 
 
 def test_tokens_are_those_of_the_chunks():
-    slices = Slices("train", text(9), 2, 0, 5, 1)
-    tokens = slices.tokens(3, 5)
+    tokens = of("train", 9).tokens(3, 5)
     assert tokens.dtype == torch.int64
     assert tokens.tolist() == [[30, 31, 32, 33], [40, 41, 42, 43]]
 
@@ -95,8 +99,9 @@ def test_tokens_are_those_of_the_chunks():
 @pytest.mark.parametrize("batch", [1, 2, 3])
 @pytest.mark.parametrize(("start", "stop"), [(0, 4), (1, 3), (3, 4)])
 def test_every_chunk_goes_through_once_and_no_batch_crosses_a_slice(tmp_path, batch, start, stop):
-    slices, model, told = Slices("train", text(11), 3, start, stop, batch), recorder(), []
-    assert run(slices, model, tmp_path, told=lambda *words: told.append(words)) == batch
+    model, told = recorder(), []
+    slices = Slices(of("train", 11, model), 3, start, stop, batch)
+    assert run(slices, tmp_path, told=lambda *words: told.append(words)) == batch
     seen = model.model["seen"]
     chunks = list(range(3 * start, min(3 * stop, 11)))
     assert [each for some in seen for each in some] == chunks
@@ -120,24 +125,25 @@ def test_every_chunk_goes_through_once_and_no_batch_crosses_a_slice(tmp_path, ba
 
 
 def test_the_state_is_written_after_each_slice_and_gone_on_with(tmp_path, caplog):
-    slices, written = Slices("train", text(11), 3, 0, 4, 2), []
+    model, written = recorder(), []
+    slices = Slices(of("train", 11, model), 3, 0, 4, 2)
     caplog.set_level("INFO", logger="collapse")
 
-    def add(h_BTd, tokens_BT):
+    def add(h_nd, y_n, first, chunks):
         state = Partial(tmp_path).read()
-        written.append((int(tokens_BT[0, 0]) // 10, state.done, state.file))
+        written.append((int(y_n[0]) // 10, state.done, state.file))
         if len(written) == 6:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(slices, recorder(), tmp_path, add=add)
+        run(slices, tmp_path, add=add)
     assert written == [
         *((0, 0, ""), (2, 0, "")),
         *((3, 1, "train-1-1.safetensors"), (5, 1, "train-1-1.safetensors")),
         *((6, 2, "train-1-2.safetensors"), (8, 2, "train-1-2.safetensors")),
     ]
-    model = recorder()
-    run(slices, model, tmp_path, Partial(tmp_path).read())
+    model.model["seen"].clear()
+    run(slices, tmp_path, Partial(tmp_path).read())
     assert model.model["seen"] == [[6, 7], [8], [9, 10]]
     said = [each.rpartition(", ")[0] for each in caplog.messages if " tokens/s" in each]
     assert said == [f"train: slice {n} of 4 done, chunks {low}–{high}" for n, low, high in SPANS]
@@ -149,8 +155,8 @@ def test_the_state_is_written_after_each_slice_and_gone_on_with(tmp_path, caplog
     [MemoryError(), torch.OutOfMemoryError("CUDA"), RuntimeError("DefaultCPUAllocator: can't allocate memory: 1 GB")],
 )
 def test_where_memory_runs_out_batches_are_halved_and_no_chunk_is_lost(tmp_path, caplog, error):
-    slices, model = Slices("train", text(17), 8, 0, 3, 8), recorder(3, error)
-    assert run(slices, model, tmp_path) == 2
+    model = recorder(3, error)
+    assert run(Slices(of("train", 17, model), 8, 0, 3, 8), tmp_path) == 2
     assert [each for some in model.model["seen"] for each in some] == list(range(17))
     assert [each for each in caplog.messages if "memory ran out" in each] == [
         "memory ran out: going on with batches of 4 chunks",
@@ -158,38 +164,37 @@ def test_where_memory_runs_out_batches_are_halved_and_no_chunk_is_lost(tmp_path,
     ]
     assert Partial(tmp_path).read().batch_size == 2
     narrow = recorder(1, error)
-    assert run(slices, narrow, tmp_path) == 1
+    assert run(Slices(of("train", 17, narrow), 8, 0, 3, 8), tmp_path) == 1
     assert narrow.model["seen"] == [[chunk] for chunk in range(17)]
     with pytest.raises(CollapseError, match="memory ran out with a single chunk"):
-        run(slices, recorder(0, error), tmp_path)
+        run(Slices(of("train", 17, recorder(0, error)), 8, 0, 3, 8), tmp_path)
 
 
 def test_other_errors_of_a_model_are_its_own(tmp_path):
     with pytest.raises(RuntimeError, match="shapes"):
-        run(Slices("train", text(5), 2, 0, 3, 2), recorder(1, RuntimeError("shapes")), tmp_path)
+        run(Slices(of("train", 5, recorder(1, RuntimeError("shapes"))), 2, 0, 3, 2), tmp_path)
 
 
 def test_what_is_not_finite_is_named_by_its_chunk_and_sample(tmp_path):
-    def add(h_BTd, tokens_BT):
-        if 7 in (tokens_BT[:, 0] // 10).tolist():
+    def add(h_nd, y_n, first, chunks):
+        if 7 in (y_n // 10).tolist():
             raise NotFinite(5, "NaN")
 
     with pytest.raises(CollapseError, match="the embedding of sample 2 of validation chunk 7 is NaN: nothing"):
-        run(Slices("validation", text(11), 4, 0, 3, 2), recorder(), tmp_path, add=add)
+        run(Slices(of("validation", 11), 4, 0, 3, 2), tmp_path, add=add)
 
 
 def test_a_sample_is_a_position_and_the_token_behind_it():
-    h = torch.arange(24.0).reshape(2, 4, 3)
-    tokens = torch.tensor([[1, 2, 3, 4], [5, 6, 7, 8]])
-    rows, labels = samples(h, tokens)
-    assert labels.tolist() == [2, 3, 4, 6, 7, 8]
-    assert rows.tolist() == [h[k, t].tolist() for k in range(2) for t in range(3)]
+    rows, labels = of("train", 3).samples(1, 3)
+    assert labels.tolist() == [11, 12, 13, 21, 22, 23]
+    assert rows.tolist() == [[10], [11], [12], [20], [21], [22]]
+    assert of("train", 3).labels(1, 3).tolist() == labels.tolist()
 
 
 def test_labels_are_those_of_the_slices_that_are_done():
     tokens = np.random.default_rng(0).integers(0, 30, (11, 5)).astype("<i4")
     for start in (0, 1):
-        slices = Slices("train", Chunks(tokens), 3, start, 4, 2)
+        slices = Slices(TextPhase("train", Chunks(tokens), recorder()), 3, start, 4, 2)
         for done in range(start + 1, 5):
             classes, counts = np.unique(tokens[3 * start : 3 * done, 1:], return_counts=True)
             found = torch.from_numpy(classes).long(), torch.from_numpy(counts).long()
@@ -211,6 +216,7 @@ def progress(**other) -> Progress:
     [(1, 2, 2, 1), (2, 2, None, 2), (1, 3, None, 1), (1, 3, 2, 3), (9, 2, 2, 3), (9, 2, None, 3)],
 )
 def test_a_resumed_run_keeps_the_batch_size_that_memory_allowed(tmp_path, batch_size, asked, first_batch, expected):
-    slices, model = Slices("train", text(11), 3, 0, 4, asked), recorder()
-    assert run(slices, model, tmp_path, progress(batch_size=batch_size, first_batch=first_batch)) == expected
+    model = recorder()
+    slices = Slices(of("train", 11, model), 3, 0, 4, asked)
+    assert run(slices, tmp_path, progress(batch_size=batch_size, first_batch=first_batch)) == expected
     assert model.model["seen"][0] == list(range(6, 6 + expected))

@@ -8,12 +8,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
+from collapse.collection.slices import Slices
 from collapse.errors import StoreError
-from collapse.files import canonical, described
-from collapse.manifest import MANIFEST, render, sealed
-from collapse.packing import Chunks
-from collapse.planning import slice_length
-from collapse.slices import Slices
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.packing import Chunks
+from collapse.inputs.text_source import TextPhase, slice_length
+from collapse.stores.files import canonical
+from collapse.stores.manifest import MANIFEST, render, sealed
+from collapse.stores.tensor_files import described
 
 
 class Stopped(Exception):
@@ -134,7 +136,9 @@ def test_a_killed_collection_keeps_the_batch_size_that_memory_allowed(tiny, opti
 
 def test_labels_tell_whether_slices_are_the_same():
     tokens = torch.randint(50, (40, 8), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
-    slices = Slices("train", Chunks(tokens.numpy()), 4, 2, 8, 2)
+    slices = Slices(
+        TextPhase("train", Chunks(tokens.numpy()), LanguageModel(None, torch.zeros(1, 1), None, 1, "none")), 4, 2, 8, 2
+    )
     classes, seen = torch.unique(tokens[8:20, 1:].long(), return_counts=True)
     assert slices.have_labels(5, classes, seen)
     assert not slices.have_labels(4, classes, seen)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from collapse import CollapseError, EmbeddingStatistics
-from collapse.statistics import cosine, cov, unit_rows
-from collapse.testing import tiny_statistics
+from collapse.numerics.statistics import cosine, cov, unit_rows
+from collapse.testing import statistics_of, tiny_statistics
 
 
 def of_size(means=1.0, apart=1.0, variances=1.0, classifier=1.0):
@@ -60,7 +60,7 @@ def test_what_is_not_there_has_no_scale():
 
 def test_equal_means_of_the_least_size_are_in_scale():
     means = torch.tensor([[1e-60, 0.0], [1e-60, 0.0]], dtype=torch.float64)
-    s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2).double())
+    s = statistics_of(means)
     assert s.out_of_scale(["means"]) is None
 
 
@@ -96,7 +96,9 @@ def test_classes_are_kept_by_their_count():
 def test_too_few_classes_of_one_class_have_no_remedy(n, said):
     counts, of_classes = torch.full((n,), 4), torch.ones(n).double()
     with pytest.raises(CollapseError, match=rf"0 of {n} classes have at least 9 samples, .* {said}"):
-        EmbeddingStatistics(torch.arange(n), counts, torch.ones(n, 3).double(), of_classes).keep(9)
+        EmbeddingStatistics(
+            classes=torch.arange(n), counts=counts, means=torch.ones(n, 3).double(), variances=of_classes
+        ).keep(9)
 
 
 def test_what_is_there():
@@ -121,7 +123,7 @@ def test_a_direction_is_more_than_the_rounding_of_the_means():
         rounding = 2.0**-48 * 2 * offset
         for factor, has in ((0.9, False), (1.2, True)):
             means = torch.tensor([[offset, 0], [offset, factor * rounding], [offset, -factor * rounding]]).double()
-            s = EmbeddingStatistics(torch.arange(3), torch.ones(3).long(), means, torch.zeros(3).double())
+            s = statistics_of(means)
             assert s.has_direction.tolist() == [False, has, has]
 
 

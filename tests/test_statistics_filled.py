@@ -3,9 +3,10 @@
 import pytest
 
 import collapse
-from collapse import plugin_manager
 from collapse.errors import PluginError
-from collapse.plugin_manager import add_plugins
+from collapse.plugin import plugin_manager
+from collapse.plugin.plugin_manager import add_plugins
+from collapse.plugin.registry import check_declared
 
 PLUGIN = """
 import torch
@@ -132,7 +133,7 @@ def test_a_version_that_no_store_can_hold_is_refused(install, version):
     kind = plugin_manager.plugins().statistics["mine"]
     kind.version = version
     with pytest.raises(PluginError, match="must have a whole number of 64 bits, 0 or more, as its version"):
-        plugin_manager.check_declared(kind)
+        check_declared(kind)
 
 
 def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, install, tmp_path):

@@ -9,9 +9,10 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import StoreError
-from collapse.files import described
-from collapse.manifest import MANIFEST, render, sealed
-from collapse.store import Store
+from collapse.measurement.last_results import keep_row, kept_row
+from collapse.stores.manifest import MANIFEST, render, sealed
+from collapse.stores.store import Store
+from collapse.stores.tensor_files import described
 
 GOLDEN = Path(__file__).with_name("golden") / "store-v1"
 
@@ -93,10 +94,10 @@ def test_a_file_that_is_missing_truncated_or_not_named_is_told(copy):
 
 def test_results_are_kept_and_ignored_when_off(copy):
     store = collapse.load(copy)
-    assert store.results() is None
+    assert kept_row(store) is None
     row = collapse.measure(store)
-    store.keep_results(row)
-    assert collapse.load(copy).results() == collapse.Row.from_dict(row.to_dict())
+    keep_row(store, row)
+    assert kept_row(collapse.load(copy)) == collapse.Row.from_dict(row.to_dict())
     file = copy / "results.json"
     file.write_text(file.read_text().replace('"min_count":1', '"min_count":2'))
-    assert collapse.load(copy).results() is None
+    assert kept_row(collapse.load(copy)) is None

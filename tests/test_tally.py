@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-import collapse.decisions as decisions
-from collapse import EmbeddingStatistics, Statistic
-from collapse.decisions import Decider, ValidationTally, merge_validation
-from collapse.finite import NotFinite
-from collapse.statistics import ValidationStatistics
+import collapse.numerics.decisions as decisions
+from collapse import EmbeddingStatistics, ValidationStatistic
+from collapse.numerics.decisions import Decider, ValidationTally, merge_validation
+from collapse.numerics.finite import NotFinite
+from collapse.numerics.statistics import ValidationStatistics
 
 VOCABULARY, DIM, CLASSES = 23, 5, torch.tensor([1, 2, 5, 9, 14, 20])
 
@@ -53,7 +53,9 @@ def test_blocks_decide_as_the_whole(problem, monkeypatch, with_bias, sizes):
     found = decider.linear(h, y)
     assert torch.equal(found[0], linear)
     assert torch.equal(found[1], everywhere)
-    torch.testing.assert_close(found[2], loss, rtol=1e-12, atol=1e-12)
+    confidence = (h.double() @ weight.double().T + (0 if bias is None else bias)).softmax(dim=1).amax(dim=1)
+    torch.testing.assert_close(found[2], confidence, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found[3], loss, rtol=1e-12, atol=1e-12)
     assert torch.equal(decider.nearest(h), ncc)
     assert (decider.weight.dtype == torch.float64) == ("_HEAD" not in sizes)
 
@@ -65,10 +67,10 @@ def test_a_head_is_kept_in_float64_up_to_the_limit(problem, monkeypatch):
         assert Decider(s, weight, bias).weight.dtype == dtype
 
 
-class Seen(Statistic):
+class Seen(ValidationStatistic):
     """Everything of each batch that it was given."""
 
-    name, phase = "seen", "validation"
+    name = "seen"
 
     def __init__(self):
         self.rows = torch.zeros(0, 2 + 3 * DIM, dtype=torch.float64)

@@ -13,9 +13,9 @@ import pytest
 
 import collapse
 from collapse.errors import CollapseError, UsageError
-from collapse.packing import pack
-from collapse.spec import CollectionSpec
-from collapse.text import find_corpus
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.corpus import find_corpus
+from collapse.inputs.packing import pack
 
 
 def tokens(text, cache, words=None, **options):
@@ -218,9 +218,9 @@ def test_nothing_but_chunks_stays_in_the_cache(tmp_path):
 PACK = """
 import sys, time
 from pathlib import Path
-from collapse.packing import pack
-from collapse.spec import CollectionSpec
-from collapse.text import find_corpus
+from collapse.inputs.packing import pack
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.corpus import find_corpus
 def slow(texts, verbose=True):
     print("tokenizing", flush=True)
     time.sleep(60)

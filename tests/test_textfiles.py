@@ -9,9 +9,9 @@ import os
 import pytest
 
 from collapse.errors import CollapseError, UsageError
-from collapse.files import sha256_of
-from collapse.text import Corpus, find_corpus, load_rows, texts, unknown_split
-from collapse.textfiles import could_be_json, find_files, hash_again, hash_checked, show_names
+from collapse.inputs.corpus import Corpus, find_corpus, load_rows, texts, unknown_split
+from collapse.inputs.textfiles import could_be_json, find_files, hash_again, hash_checked, show_names
+from collapse.stores.files import sha256_of
 
 COMMIT = "a" * 40
 
@@ -168,7 +168,7 @@ def test_a_data_set_is_known_by_commit_split_and_column(hub, tmp_path, monkeypat
             find_corpus(name)
     with pytest.raises(UsageError, match="no file matches"):
         find_corpus(["owner/data", "owner/data"])
-    with pytest.raises(CollapseError, match="other/data cannot be had"):
+    with pytest.raises(CollapseError, match="other/data is not available"):
         find_corpus("other/data")
     write(tmp_path / "owner" / "data" / "x.txt")
     with pytest.raises(UsageError, match="owner/data is a folder"):  # what exists is never looked for on the Hub

@@ -6,10 +6,11 @@ from itertools import combinations
 import pytest
 import torch
 
-from collapse import CoV, EmbeddingStatistics, LogMeanExp, Mean, MeanLog, Std, pair_metric, tiles
-from collapse.metrics import declaration
-from collapse.pairs import sweep
-from collapse.tiles import Pair, Points
+from collapse import CoV, EmbeddingStatistics, LogMeanExp, Mean, MeanLog, Std, pair_metric
+from collapse.numerics import near_pairs
+from collapse.numerics.pairs import sweep
+from collapse.numerics.tiles import Pair, Points
+from collapse.plugin.metrics import declaration
 
 TINY, GAP = 2.0**-50, 2.0**-30
 # Their mean is exactly 0. Classes 0 and 1 are equal, 5, 6 and 7 nearly, 2 and 3 have one direction, 4 has none.
@@ -77,7 +78,7 @@ def test_any_tiling_leaves_out_the_same_pairs():
     metrics = [declared(over, lambda pair: pair.sqdist) for over in LEFT_OUT]
     wanted = [(metric, metric.measures) for metric in metrics]
     for tile in (1, 2, 3, 4, 8, 9, 100):
-        swept = sweep(s, wanted, tile=tile)
+        swept = sweep(s, wanted, tile=tile, by_class=True)
         assert swept.close_pairs == len(CLOSE)
         assert swept.rounded == ROUNDED
         for (over, left_out), found in zip(LEFT_OUT.items(), swept.metrics, strict=True):
@@ -93,27 +94,26 @@ def test_any_tiling_leaves_out_the_same_pairs():
                 "m.log": float(values[values > 0].log().mean()),
                 "m.exp": float(values.exp().mean().log()),
             }
-            assert math.isnan(found.values.pop("m.none"))
-            assert found.values == pytest.approx(expected, rel=1e-12)
-            assert (found.mean, found.std) == pytest.approx((mean, std), rel=1e-12)
+            taken = found.taken
+            assert math.isnan(taken.number("m.none"))
+            assert {name: taken.number(name) for name in expected} == pytest.approx(expected, rel=1e-12)
             counts = dict.fromkeys([*expected, "m.none"], len(left_out)) | {"m.log": len(left_out) + zeros}
-            assert found.left_out == {name: n for name, n in counts.items() if n}
+            assert {name: taken.left_out(name) for name in counts} == counts
             rows = [
                 [value for pair, value in zip(kept, values.tolist(), strict=True) if c in pair] or [math.nan]
                 for c in range(9)
             ]
             means = [sum(row) / len(row) for row in rows]
-            assert found.rows.tolist() == pytest.approx(means, rel=1e-12, nan_ok=True)
+            assert found.by_class.numbers["m.mean"].tolist() == pytest.approx(means, rel=1e-12, nan_ok=True)
 
 
 def test_where_no_pair_is_left_everything_is_nan():
     s = statistics(torch.tensor([[1.0, 2.0], [1.0, 2.0]]).double())
     metric = declared("distinct", lambda pair: None)
     for tile in (1, 2):
-        (found,) = sweep(s, [(metric, metric.measures)], tile=tile).metrics
-        assert all(math.isnan(value) for value in found.values.values())
-        assert all(math.isnan(value) for value in (found.mean, found.std, *found.rows.tolist()))
-        assert set(found.left_out.values()) == {1}
+        (found,) = sweep(s, [(metric, metric.measures)], tile=tile, by_class=True).metrics
+        assert all(value.isnan().all() for taken in (found.taken, found.by_class) for value in taken.numbers.values())
+        assert {found.taken.left_out(name) for name in found.taken.numbers} == {1}
 
 
 @pytest.mark.parametrize(("dtype", "bits"), [("float64", 51), ("float32", 22), ("float16", 9), ("bfloat16", 7)])
@@ -139,7 +139,7 @@ def test_means_apart_by_just_the_rounding_are_not_close(dtype, bits):
 @pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-20])
 def test_distances_keep_their_digits_far_from_the_origin(monkeypatch, sizes, dtype, scale):
     for name, size in sizes.items():
-        monkeypatch.setattr(tiles, name, size)
+        monkeypatch.setattr(near_pairs, name, size)
     draw = torch.Generator().manual_seed(0)
     base = torch.randn(4, 3, generator=draw, dtype=torch.float64)
     gaps = torch.tensor([0.0, 0, 0, 0, 1e-2, 1e-4, 1e-6, 1e-9]).double().unsqueeze(1)
@@ -201,7 +201,7 @@ def test_means_are_equal_up_to_16_ulp_of_their_lengths(factor, equal, turned, dt
     for tile in (1, 4):
         swept = sweep(s, [(metric, metric.measures)], tile=tile)
         assert swept.rounded["distinct"] == equal
-        assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+        assert swept.metrics[0].taken.left_out("m.mean") == equal
 
 
 @pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
@@ -214,7 +214,7 @@ def test_directions_are_equal_up_to_the_rounding_of_their_means(factor, equal):
         for tile in (1, 4):
             swept = sweep(statistics(means), [(metric, metric.measures)], tile=tile)
             assert swept.rounded[over] == equal
-            assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+            assert swept.metrics[0].taken.left_out("m.mean") == equal
 
 
 @pytest.mark.parametrize("scale", [1.0, 2.0**100, 2.0**-100])
@@ -226,7 +226,7 @@ def test_the_longest_means_are_equal_up_to_16_ulp_too(factor, equal, scale):
     for tile in (1, 4):
         swept = sweep(statistics(means * scale, "float64"), [(metric, metric.measures)], tile=tile)
         assert swept.rounded["distinct"] == equal
-        assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+        assert swept.metrics[0].taken.left_out("m.mean") == equal
 
 
 @pytest.mark.parametrize(("steps", "equal"), [(59, 1), (70, 0)])
@@ -240,7 +240,7 @@ def test_directions_far_from_the_origin_are_equal_up_to_a_wide_angle(steps, equa
         s = statistics(means + torch.tensor([0, 0, 2.0**40], dtype=torch.float64))
         swept = sweep(s, [(metric, metric.measures)], tile=tile)
         assert swept.rounded["distinct_directions"] == equal
-        assert swept.metrics[0].left_out.get("m.mean", 0) == equal
+        assert swept.metrics[0].taken.left_out("m.mean") == equal
 
 
 def test_directions_that_differ_by_just_their_rounding_are_equal():
@@ -251,7 +251,7 @@ def test_directions_that_differ_by_just_their_rounding_are_equal():
     for tile in (1, 4):
         swept = sweep(s, [(metric, metric.measures)], tile=tile)
         assert swept.rounded["distinct_directions"] == 1
-        assert swept.metrics[0].left_out["m.mean"] == 1
+        assert swept.metrics[0].taken.left_out("m.mean") == 1
 
 
 def test_a_short_mean_makes_the_rounding_of_its_pair_whichever_comes_first():
@@ -264,7 +264,7 @@ def test_a_short_mean_makes_the_rounding_of_its_pair_whichever_comes_first():
         for tile in (1, 3):
             swept = sweep(s, [(metric, metric.measures)], tile=tile)
             assert swept.rounded["distinct_directions"] == 1
-            assert swept.metrics[0].left_out["m.mean"] == 1
+            assert swept.metrics[0].taken.left_out("m.mean") == 1
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0])
@@ -274,8 +274,8 @@ def test_of_means_that_are_all_the_same_no_pair_is_left(value):
         for tile in (1, 3):
             s = statistics(torch.full((3, 2), value).double())
             (found,) = sweep(s, [(metric, metric.measures)], tile=tile).metrics
-            assert found.left_out["m.mean"] == 3
-            assert math.isnan(found.mean)
+            assert found.taken.left_out("m.mean") == 3
+            assert math.isnan(found.taken.number("m.mean"))
 
 
 def test_two_classes_without_a_direction_are_not_said_to_have_one_direction():
@@ -284,7 +284,7 @@ def test_two_classes_without_a_direction_are_not_said_to_have_one_direction():
     for tile in (1, 6):
         swept = sweep(s, [(metric, metric.measures)], tile=tile)
         assert swept.rounded["distinct_directions"] == 0
-        assert swept.metrics[0].left_out["m.mean"] == 9
+        assert swept.metrics[0].taken.left_out("m.mean") == 9
     points = Points.of(s, torch.float64)
     pair = Pair(points, slice(0, 2), slice(2, 6), points.means[:2] @ points.means[2:].T)
     for each in (pair.norms, pair.counts):
@@ -298,7 +298,7 @@ def test_two_classes_without_a_direction_beside_two_that_share_one():
     for tile in (1, 2, 5):
         swept = sweep(s, [(metric, metric.measures)], tile=tile)
         assert swept.rounded["distinct_directions"] == 0  # the two have one direction to the last bit
-        assert swept.metrics[0].left_out["m.mean"] == 8
+        assert swept.metrics[0].taken.left_out("m.mean") == 8
 
 
 def test_a_product_that_rounds_up_hides_no_equal_means():

@@ -18,12 +18,8 @@ import torch
 import transformers
 from huggingface_hub import HfApi, constants  # noqa: F401  # as above
 
-import collapse.collecting
-import collapse.measuring
-import collapse.merging
-import collapse.sharing  # noqa: F401  # imported for the children
-from collapse.cli import _render, main  # noqa: F401  # as above
-from collapse.plugin_manager import plugins
+from collapse.cli import main, rendering  # noqa: F401  # as above
+from collapse.plugin.plugin_manager import plugins
 
 
 def serve() -> None:

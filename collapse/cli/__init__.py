@@ -1,6 +1,6 @@
-"""The command line: a thin skin over the functions a notebook calls. One file a command.
+"""The command line: a thin layer over the public functions, with one file per command.
 
-This is the one place that turns a :class:`CollapseError` into a line and an exit code, and that prints.
+Only this package prints, and converts a :class:`CollapseError` to a line and an exit code.
 """
 
 import io
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli._terminal import MESSAGE, complain, say, tell
+from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.errors import CollapseError, UsageError, near_names, shortened
 
 if TYPE_CHECKING:
-    from collapse.plugin_manager import Plugin
+    from collapse.plugin.registry import Plugin
 
 command_found: list["Plugin"] = []
-"""Plugins that add commands, once :func:`main` has asked them."""
+"""Plugins that add commands, after :func:`main` has loaded them."""
 
 _COMMANDS = ("measure", "collect", "merge", "verify", "info", "push", "pull", "analyze", "metrics", "plugins")
 
 
 class _Commands(click.Group):
-    """Commands in the order of use; an unknown one is answered with near names."""
+    """Commands in their usual order of use; the error for an unknown one suggests similar names."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -58,14 +58,14 @@ def cli(plugin: tuple[str, ...], verbose: bool) -> None:
     """
     _start_logging(verbose)
     if plugin:
-        from collapse.plugin_manager import add_plugins
+        from collapse.plugin.plugin_manager import add_plugins
 
         add_plugins(plugin)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit: 0 done, 1 could not, 2 wrong usage."""
-    # Set before transformers or datasets are first imported: nothing is counted or looked up outside unasked.
+    """Run the command line and exit: 0 for success, 1 for a failure, 2 for wrong usage."""
+    # Before the first import of transformers or datasets, so that nothing is counted or looked up online unasked.
     os.environ.setdefault("HF_UPDATE_DOWNLOAD_COUNTS", "0")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
     _add_commands()
@@ -82,29 +82,29 @@ def _run(arguments: list[str] | None) -> int:
         return done.exit_code
     except click.ClickException as error:
         shown = io.StringIO()
-        error.show(file=shown)  # usage and all; what it quotes may be anything
+        error.show(file=shown)  # with the usage line; say() escapes what it quotes
         say(shortened(shown.getvalue().rstrip("\n"), MESSAGE), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        complain("interrupted. What was finished is kept: the same command goes on from there")
+        say_error("interrupted. Finished work is kept: the same command resumes it")
     except BrokenPipeError:
-        # the reader (head, less) is gone: point stdout away, or Python complains while shutting down
+        # the reader (head, less) has exited: redirect stdout, or Python reports an error at shutdown
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except CollapseError as error:
         if verbose:
             logging.getLogger("collapse").exception("the error in full:")
-        complain(str(error))
+        say_error(str(error))
         return 2 if isinstance(error, UsageError) else 1
     except OSError as error:
         if verbose:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        complain(f"{where}{error.strerror or error}")
+        say_error(f"{where}{error.strerror or error}")
     return 1
 
 
 def _refuse_empty(words: list[str]) -> None:
-    """Refuse an empty argument: where a shell's variable is not set, an option would count as left out."""
+    """Refuse an empty argument: with an unset shell variable, an option would be silently ignored."""
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             where = word.rstrip("=") or before or "the first argument"
@@ -112,7 +112,7 @@ def _refuse_empty(words: list[str]) -> None:
 
 
 def _add_commands() -> None:
-    from collapse.plugin_manager import command_plugins
+    from collapse.plugin.commands import command_plugins
 
     if command_found:
         return
@@ -123,14 +123,14 @@ def _add_commands() -> None:
     for plugin in command_found:
         for remark in (plugin.problem, plugin.remark):
             if remark:
-                complain(remark)
+                say_error(remark)
 
 
 class _Plain(logging.Handler):
-    """Log records as plain lines on stderr, whatever stderr is at the time."""
+    """Writes log records as plain lines to the current stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        tell(self.format(record))
+        say_aside(self.format(record))
 
 
 def _start_logging(verbose: bool) -> None:
@@ -138,5 +138,5 @@ def _start_logging(verbose: bool) -> None:
     if not any(isinstance(handler, _Plain) for handler in log.handlers):
         log.addHandler(_Plain())
         log.propagate = False
-    # Where a bar can be drawn it tells the progress; elsewhere a line a slice does.
+    # On a terminal a bar shows the progress; elsewhere there is one line per slice.
     log.setLevel(logging.INFO if verbose or not sys.stderr.isatty() else logging.WARNING)

@@ -9,44 +9,44 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import click
 
-from collapse.cli._terminal import complain, say_json
+from collapse.cli.terminal import say_error, say_json
 
 if TYPE_CHECKING:
-    from collapse.metrics import Analysis
-    from collapse.plugin_manager import Plugins
-    from collapse.results import Results, Table
+    from collapse.measurement.results import Results, Table
+    from collapse.plugin.metrics import Analysis
+    from collapse.plugin.registry import Plugins
 
 _SECTION = re.compile(r"^(?:(Args|Returns|Raises|Yields|Examples?|Sources?|Notes?):|>>> ).*", re.MULTILINE)
 _SCALARS = (str, int, float, bool)
 
 
 class Analyses(click.Group):
-    """The analyses of all plugins, which are loaded when this group is used and not before."""
+    """The analyses of all plugins, which are loaded only when this group is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names, sorted."""
+        """Return their names, sorted."""
         return sorted(_installed().analyses)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the arguments begin with, after a line for each plugin that is not used."""
+        """Resolve the command, after one line for each plugin that is not used."""
         _installed()
         return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        """The command of one analysis.
+        """Return the command of an analysis.
 
         Raises:
             UsageError: No plugin has it.
         """
         from collapse.errors import PluginError
-        from collapse.plugin_manager import plugins
+        from collapse.plugin.plugin_manager import plugins
 
         analysis = plugins().analysis(cmd_name)
         try:
             return analysis_command(analysis)
-        except PluginError as error:  # it costs its own command, not the help of the others
+        except PluginError as error:  # costs only its own command, not the help of the others
             return _unusable(cmd_name, error)
 
 
@@ -56,21 +56,21 @@ def command() -> None:
 
 
 def _installed() -> "Plugins":
-    from collapse.plugin_manager import plugins
+    from collapse.plugin.plugin_manager import plugins
 
     for problem in plugins().problems:
-        complain(problem)
+        say_error(problem)
     return plugins()
 
 
 def analysis_command(analysis: "Analysis") -> click.Command:
-    """A click command for an analysis: ``f(results, *, options...) -> Table``.
+    """Make a click command for an analysis: ``f(results, *, options...) -> Table``.
 
     Annotated keyword-only parameters become options: str, int, float, bool (a pair of flags), a Literal of strings (a
-    choice), a list or Sequence of these (given several times), or any of them or None. Help is the docstring's.
+    choice), a list or Sequence of these (given several times), or any of them or None. The docstring gives the help.
 
     Raises:
-        PluginError: A parameter has no annotation or another one.
+        PluginError: A parameter has no annotation or an unsupported one.
     """
     from collapse.errors import PluginError
 
@@ -79,7 +79,7 @@ def analysis_command(analysis: "Analysis") -> click.Command:
     wanted = {each.name: each for each in parameters if each.kind is each.KEYWORD_ONLY}
     try:
         hints = _resolve({name: each.annotation for name, each in wanted.items()}, function)
-    except Exception as error:  # a plugin's annotations may be anything
+    except Exception as error:  # evaluating a plugin's annotations can raise anything
         raise PluginError(f"analysis {analysis.name} of {function.__module__}: {error} (in its annotations)") from error
     about, helps = read_docstring(inspect.getdoc(function) or "")
     options: list[click.Parameter] = [
@@ -98,7 +98,7 @@ def analysis_command(analysis: "Analysis") -> click.Command:
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """What a Google-style docstring says before its first section, and what its Args section says of each parameter.
+    """Return the text of a Google-style docstring before its first section, and its description of each parameter.
 
     >>> read_docstring("Does it.\\n\\nArgs:\\n    n: How many\\n        times.\\n    k: What.\\n\\nReturns:\\n    It.")
     ('Does it.', {'n': 'How many times.', 'k': 'What.'})
@@ -111,7 +111,7 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
         if section[1] != "Args":
             continue
         body = text[section.end() : end]
-        # an entry starts at the section's own indentation; what is indented deeper goes on
+        # an entry starts at the section's indentation; deeper lines continue it
         for entry in re.split(r"\n {4}(?! )", body)[1:]:
             name, _, said = entry.partition(":")
             args[name.split("(")[0].strip()] = " ".join(said.split())
@@ -119,13 +119,13 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _resolve(annotations: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """Annotations as types, where they were written as text; those of other parameters need not be importable."""
+    """Evaluate annotations that are strings; those of other parameters need not be importable."""
     holder = SimpleNamespace(__annotations__=annotations)
     return get_type_hints(holder, globalns=inspect.unwrap(function).__globals__)
 
 
 def _option_type(hint: Any) -> tuple[Any, bool] | None:
-    """The click type of an annotation, and whether it takes several; None where it is no option."""
+    """Return the click type of an annotation, and whether it takes several values; None if it is unsupported."""
     if get_origin(hint) in (Union, UnionType):
         kinds = [each for each in get_args(hint) if each is not NoneType]
         return _option_type(kinds[0]) if len(kinds) == 1 else None
@@ -168,16 +168,16 @@ def _unusable(name: str, error: Exception) -> click.Command:
 
 def _runner(analysis: "Analysis") -> Callable[..., None]:
     def run(results: Path, as_json: bool, **options: Any) -> None:
-        from collapse.results import Results
+        from collapse.measurement.results import Results
 
-        # click gives an empty tuple for a repeatable option that was not given: leave the function's own default
+        # click passes an empty tuple for a repeatable option that was not given: then use the function's default
         given = {name: value for name, value in options.items() if value != ()}
         table = _run(analysis, Results.read(results), given)
         if as_json:
             made = {"title": table.title, "rows": table.records(), "notes": table.notes}
             say_json(made)
         else:
-            from collapse.cli._render import print_analysis
+            from collapse.cli.rendering import print_analysis
 
             print_analysis(table)
 
@@ -186,8 +186,8 @@ def _runner(analysis: "Analysis") -> Callable[..., None]:
 
 def _run(analysis: "Analysis", results: "Results", options: dict[str, Any]) -> "Table":
     from collapse.errors import CollapseError, PluginError
-    from collapse.guarding import Guest, described
-    from collapse.results import Table
+    from collapse.measurement.results import Table
+    from collapse.plugin.guarding import Guest, described
 
     called = f"analysis {analysis.name} of {analysis.function.__module__}"
     try:
@@ -195,7 +195,7 @@ def _run(analysis: "Analysis", results: "Results", options: dict[str, Any]) -> "
             table = analysis(results, **options)
     except PluginError as error:
         raise PluginError(f"{called} failed: {error}") from error
-    except CollapseError:  # what is wrong with the table or an option, in the analysis's own words
+    except CollapseError:  # the analysis's own message about the table or an option
         raise
     except Exception as error:
         raise PluginError(f"{called} failed: {described(error)}") from error

@@ -1,11 +1,11 @@
-"""collapse collect: a model's statistics into a store, whole or a part."""
+"""collapse collect: collect a model's statistics into a store, completely or as a part."""
 
 from typing import Any
 
 import click
 
-from collapse.cli._options import collecting_options, given_options
-from collapse.cli._terminal import complain, say
+from collapse.cli.options import collecting_options, given_options
+from collapse.cli.terminal import say, say_error
 
 
 @click.command()
@@ -15,21 +15,21 @@ from collapse.cli._terminal import complain, say
 def command(model: str, store: str, **options: Any) -> None:
     """Collect a model's embedding statistics into a store.
 
-    Interrupted, the same command goes on where it stopped. On a store that is trained but not validated it runs the
-    validation alone.
+    Interrupted, the same command continues where it stopped. On a store that is trained but not validated it runs only
+    the validation.
 
     \b
     collapse collect runs/a --text train.jsonl --validation-text validation.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
     """
-    from collapse.cli._render import progress
-    from collapse.collecting import collect
-    from collapse.features import is_features_file
-    from collapse.held import check_features_options
-    from collapse.plugin_manager import plugins
+    from collapse.cli.rendering import progress
+    from collapse.collection.collecting import collect
+    from collapse.collection.store_options import check_features_options
+    from collapse.inputs.features import is_features_file
+    from collapse.plugin.plugin_manager import plugins
 
     for problem in plugins().problems:
-        complain(problem)
+        say_error(problem)
     given = given_options(options)
     if is_features_file(model):
         check_features_options(model, given, alone=True)

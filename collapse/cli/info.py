@@ -1,11 +1,11 @@
-"""collapse info: what a store holds and where it came from."""
+"""collapse info: show what a store holds and how it was made."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import click
 
-from collapse.cli._terminal import say_json
+from collapse.cli.terminal import say_json
 
 
 @click.command()
@@ -16,8 +16,10 @@ def command(path: str, as_json: bool) -> None:
 
     STORE is a folder, or user/name or user/name/folder on the Hub, of which only the manifest is downloaded.
     """
-    from collapse.cli._render import print_records
-    from collapse.store import load
+    from collapse.cli.rendering import print_records
+    from collapse.hub.opening import load
+    from collapse.measurement.last_results import kept_row
+    from collapse.stores.origin import pulled_from
 
     store = load(path)
     if store.origin is None:
@@ -34,9 +36,9 @@ def command(path: str, as_json: bool) -> None:
         ["state", store.state if store.state != "part" else f"part: {store.covered()}"],
         ["digest", store.digest],
     ]
-    if store.origin is None and store.pulled_from is not None:
-        rows.append(["pulled from", store.pulled_from])
-    last = store.results()
+    if store.origin is None and pulled_from(store) is not None:
+        rows.append(["pulled from", pulled_from(store)])
+    last = kept_row(store)
     if last is not None:
         rows.append(["last measured", f"{len(last.measurements)} measurements, min_count {last.min_count}"])
     phases = [phase for phase in ("train", "validation") if "chunks" in (coverage[phase] or {})]
@@ -56,20 +58,20 @@ def command(path: str, as_json: bool) -> None:
 
 
 def _chunks(coverage: Mapping[str, Any]) -> str:
-    """Chunks that are counted, of how many where that is not all."""
+    """Describe how many chunks are counted, and out of how many if that is not all."""
     length, chunks = coverage["slice_chunks"], coverage["chunks"]
     counted = sum(min(stop * length, chunks) - start * length for start, stop in coverage["done"])
     return f"{chunks:,}" if counted == chunks else f"{counted:,} of {chunks:,}"
 
 
 def _corpus(name: str | None, identity: Mapping[str, Any] | None) -> str | None:
-    """A text by its name, with what identifies it: a commit, or the hash of its files."""
+    """Describe a text by its name and its identity: a commit, or the hash of its files."""
     told = _flat({key: value for key, value in (identity or {}).items() if key != "name"})
     return f"{name} ({told})" if name and told else name
 
 
 def _made(provenance: Mapping[str, Any], of: str = "") -> list[list[object]]:
-    """When, how long, on what, by which versions and which command; of each phase and part."""
+    """List date, duration, device, versions and command of each phase and part."""
     rows: list[list[object]] = []
     for key, value in provenance.items():
         if key == "validation" and isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""collapse measure: a store if there is one, else collect; then measure; a table."""
+"""collapse measure: find or collect a store, measure it, print a table."""
 
 import logging
 import os
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli._options import collecting_options, given_options
-from collapse.cli._terminal import complain, say_json, tell
+from collapse.cli.options import collecting_options, given_options
+from collapse.cli.terminal import say_aside, say_error, say_json
 from collapse.errors import CollapseError, StoreError, UsageError
 
 if TYPE_CHECKING:
-    from collapse.rows import Row
+    from collapse.measurement.rows import Row
 
 
 @click.command()
@@ -54,20 +54,20 @@ def command(
     collapse measure stores/a stores/b --metrics nc1,gnc2 --output results.csv
     """
     if no_download:
-        os.environ["HF_HUB_OFFLINE"] = "1"  # read when the client is first imported, which is below
-    from collapse.cli._render import print_table, progress
-    from collapse.comparing import mixed
-    from collapse.measuring import measure
-    from collapse.models import pick_device
-    from collapse.plugin_manager import plugins
-    from collapse.results import Results, check_output, holds_rows
+        os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
+    from collapse.cli.rendering import progress
+    from collapse.measurement.last_results import keep_row
+    from collapse.measurement.measuring import measure
+    from collapse.measurement.results import Results, check_output, holds_rows
+    from collapse.numerics.devices import pick_device
+    from collapse.plugin.plugin_manager import plugins
 
     if output:
         check_output(output)
     for problem in plugins().problems:
-        complain(problem)
+        say_error(problem)
     names = [each.strip() for each in metrics.split(",") if each.strip()] if metrics else None
-    plugins().select(names)  # an unknown name is told before hours of collecting
+    plugins().select(names)  # report an unknown name now, not after hours of collecting
     given = given_options(options)
     device = given.get("device", "auto")
     pick_device(device)
@@ -80,51 +80,59 @@ def command(
             try:
                 opened = _open(model, store, len(models), given, report)
                 rows.append(measure(opened, progress=report, **how))
-            except Exception as error:  # a model must not cost the others, whatever is wrong with it
+            except Exception as error:  # a failing model must not stop the others
                 if len(models) == 1:
                     raise
-                _complain_of(model, error)
+                _report_failure(model, error)
                 failed.append(error)
                 continue
-            opened.keep_results(rows[-1])
+            keep_row(opened, rows[-1])
+    _show(rows, as_json=as_json)
+    if output and failed and rows and holds_rows(output):  # it may hold rows of the models that failed now
+        say_error(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
+    elif output and rows:  # last, so that the numbers are printed even if the file cannot be written
+        Results(rows).write(output)
+    if not failed:
+        return 0
+    say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
+    return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
+
+
+def _show(rows: list["Row"], *, as_json: bool) -> None:
+    """Print the rows, and the errors that occurred in measuring them."""
+    from collapse.cli.rendering import print_table
+    from collapse.measurement.comparing import mixed
+
     if as_json:
         say_json([row.to_dict() for row in rows])
         for remark in mixed(rows):
-            tell(remark)
+            say_aside(remark)
     elif rows:
         print_table(rows)
     for row in rows:
         for note in row.notes:
             if note.kind == "error":
-                complain(f"{note.measurement}: {note.text}")
-    if output and failed and rows and holds_rows(output):  # they may be of the models that are not measured now
-        complain(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
-    elif output and rows:  # last: where it cannot be written, the numbers have been told
-        Results(rows).write(output)
-    if not failed:
-        return 0
-    complain(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
-    return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
+                say_error(f"{note.measurement}: {note.text}")
 
 
-def _complain_of(model: str, error: Exception) -> None:
-    """Tell why one of several models is not measured; with -v where an error that nobody foresaw was raised."""
-    from collapse.guarding import described
+def _report_failure(model: str, error: Exception) -> None:
+    """Report why one of several models is not measured; with -v, also the traceback of an unexpected error."""
+    from collapse.plugin.guarding import described
 
     if isinstance(error, CollapseError | OSError):
-        complain(f"{model} is not measured: {error}")
+        say_error(f"{model} is not measured: {error}")
     elif click.get_current_context().find_root().params.get("verbose"):
         logging.getLogger("collapse").error("%s is not measured:", model, exc_info=error)
     else:
-        complain(f"{model} is not measured, for an unforeseen error: {described(error)} (-v shows where)")
+        say_error(f"{model} is not measured because of an unexpected error: {described(error)} (-v shows where)")
 
 
 def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | None) -> None:
     """Refuse options that a store or features file named here does not follow, before any work is done."""
-    from collapse.features import is_features_file
-    from collapse.held import check_features_options, check_store_options
-    from collapse.manifest import is_store
-    from collapse.store import Store
+    from collapse.collection.store_options import check_features_options, check_store_options
+    from collapse.inputs.features import is_features_file
+    from collapse.stores.manifest import is_store
+    from collapse.stores.store import Store
 
     finished = [model for model in models if is_store(model)]
     features = [model for model in models if is_features_file(model)]
@@ -138,13 +146,13 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
     for model in features:
         check_features_options(model, given, alone=alone)
     for model in finished:
-        with suppress(StoreError):  # told when it is measured, and the others are measured all the same
+        with suppress(StoreError):  # reported when it is measured, so that the others are measured anyway
             check_store_options(Store.load(model), given, alone=alone)
 
 
 def _check_folders(models: list[str], store: str) -> None:
-    """Refuse models whose stores would lie in one folder."""
-    from collapse.files import expanded
+    """Refuse models whose stores would have the same folder."""
+    from collapse.paths import expanded
 
     named: dict[str, str] = {}
     for model in models:
@@ -158,31 +166,31 @@ def _check_folders(models: list[str], store: str) -> None:
 
 
 def _folder_in(store: str, model: str) -> str:
-    """The folder of a model's store among those of several models: named after the last part of the model's name."""
+    """Return the folder of a model's store if there are several models: the last part of the model's name."""
     from pathlib import Path
 
-    from collapse.features import is_features_file
-    from collapse.files import expanded
+    from collapse.inputs.features import is_features_file
+    from collapse.paths import expanded
 
-    path = Path(os.path.abspath(expanded(model)))  # "." and ".." are no names
+    path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
     return str(Path(store) / (path.stem if is_features_file(model) else path.name))
 
 
 def _open(model: str, store: str | None, models: int, given: dict[str, Any], report: Any) -> Any:
-    """The store behind a name: itself, published, or collected from the model."""
+    """Open the store for a name: the store itself, a published one, or one collected from the model."""
     from pathlib import Path
 
-    from collapse.files import expanded
-    from collapse.manifest import is_store
-    from collapse.store import Store
+    from collapse.paths import expanded
+    from collapse.stores.manifest import is_store
+    from collapse.stores.store import Store
 
-    if is_store(model) or (Path(model) / "partial" / "state.json").is_file():  # the latter is refused, with what to do
+    if is_store(model) or (Path(model) / "partial" / "state.json").is_file():  # load() reports an unfinished collection
         return Store.load(model)
     if not (expanded(model).exists() or given.get("recollect")):
         published = _published(model, store, given)
         if published is not None:
             return published
-    from collapse.collecting import collect
+    from collapse.collection.collecting import collect
 
     folder = _folder_in(store, model) if store and models > 1 else store
     return collect(model, store=folder, progress=report, **given)
@@ -190,14 +198,15 @@ def _open(model: str, store: str | None, models: int, given: dict[str, Any], rep
 
 def _published(model: str, store: str | None, given: dict[str, Any]) -> Any:
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
-    from collapse.finding import find_store_at, open_named
-    from collapse.held import check_store_options
-    from collapse.hub import at_revision
-    from collapse.spec import CollectionSpec
+    from collapse.collection.finding import find_store_at
+    from collapse.collection.store_options import check_store_options
+    from collapse.hub.opening import open_named
+    from collapse.hub.requests import at_revision
+    from collapse.inputs.collection_spec import CollectionSpec
 
     named = open_named(at_revision(model, given.get("revision")))
     if named is not None:
-        # a revision is that of the repository here, and has been followed
+        # here the revision is that of the repository, and has already been used
         check_store_options(named, {name: value for name, value in given.items() if name != "revision"})
         return named
     if store is None or _is_local(store):
@@ -206,10 +215,10 @@ def _published(model: str, store: str | None, given: dict[str, Any]) -> Any:
 
 
 def _is_local(store: str) -> bool:
-    """Whether --store is a folder here, or will be; ``user/repo`` beside no folder ``user`` may be on the Hub."""
+    """Whether --store is a local folder, existing or new; ``user/repo`` may be on the Hub if there is no ``user``."""
     from pathlib import Path
 
-    from collapse.hub import is_repo_id
-    from collapse.remote import split_name
+    from collapse.hub.remote import split_name
+    from collapse.hub.requests import is_repo_id
 
     return "/" not in store or not is_repo_id(split_name(store)[0].partition("@")[0]) or Path(store).parent.exists()

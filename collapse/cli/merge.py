@@ -1,8 +1,8 @@
-"""collapse merge: parts into one store."""
+"""collapse merge: merge parts into one store."""
 
 import click
 
-from collapse.cli._terminal import say
+from collapse.cli.terminal import say
 
 
 @click.command()
@@ -17,7 +17,7 @@ def command(stores: tuple[str, ...], target: str) -> None:
     \b
     collapse merge parts/* --store stores/a
     """
-    from collapse.merging import merge
+    from collapse.collection.merging import merge
 
     made = merge(stores, store=target)
     more = (

@@ -1,8 +1,8 @@
-"""collapse metrics: every measurement, its equation, its limit."""
+"""collapse metrics: list every measurement, its equation and its limits."""
 
 import click
 
-from collapse.cli._terminal import complain, say_json
+from collapse.cli.terminal import say_error, say_json
 
 
 @click.command()
@@ -18,20 +18,20 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
     NAME is a measurement or a prefix (gnc2). Limits and reachable values are those of C classes in d dimensions;
     the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
-    from collapse.cli._render import print_records
-    from collapse.metrics import limits_of
-    from collapse.plugin_manager import plugins
+    from collapse.cli.rendering import print_records
+    from collapse.plugin.metrics import limits_of
+    from collapse.plugin.plugin_manager import plugins
 
     installed = plugins()
     for problem in installed.problems:
-        complain(problem)
+        say_error(problem)
     known = installed.measurements()
     records = []
     for name in installed.select(names or None):
         metric, measure = known[name]
         limits, wrong = limits_of(metric, measure, classes, dim)
         if wrong:
-            complain(wrong)
+            say_error(wrong)
         records.append(
             {
                 "name": name,
@@ -48,7 +48,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
     if as_json:
         for record in records:
             for key in ("at full collapse", "reachable"):
-                if record[key] in (float("inf"), float("-inf")):  # JSON has none
+                if record[key] in (float("inf"), float("-inf")):  # JSON has no infinity
                     record[key] = str(record[key])
         say_json(records)
         return

@@ -1,10 +1,10 @@
-"""collapse plugins: what is installed, and what of it cannot be used."""
+"""collapse plugins: list the installed plugins and their problems."""
 
 from dataclasses import asdict
 
 import click
 
-from collapse.cli._terminal import complain, say_json
+from collapse.cli.terminal import say_error, say_json
 
 
 @click.command()
@@ -12,8 +12,8 @@ from collapse.cli._terminal import complain, say_json
 def command(as_json: bool) -> None:
     """List plugins, their hooks, and what is wrong with any."""
     from collapse.cli import command_found
-    from collapse.cli._render import print_records
-    from collapse.plugin_manager import plugins
+    from collapse.cli.rendering import print_records
+    from collapse.plugin.plugin_manager import plugins
 
     installed = plugins()
     found = [*installed.found, *command_found]
@@ -23,4 +23,4 @@ def command(as_json: bool) -> None:
     rows = [[each.name, each.origin, ", ".join(each.hooks)] for each in found if not each.problem]
     print_records(["plugin", "from", "hooks"], rows)
     for problem in installed.problems:
-        complain(problem)
+        say_error(problem)

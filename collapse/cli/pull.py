@@ -1,8 +1,8 @@
-"""collapse pull: a store from the Hugging Face Hub into a folder."""
+"""collapse pull: copy a store from the Hugging Face Hub into a folder."""
 
 import click
 
-from collapse.cli._terminal import say
+from collapse.cli.terminal import say
 
 
 @click.command()
@@ -16,8 +16,8 @@ def command(repo: str, store: str) -> None:
     \b
     collapse pull user/a-statistics --store stores/a
     """
-    from collapse.cli._render import progress
-    from collapse.sharing import pull
+    from collapse.cli.rendering import progress
+    from collapse.hub.sharing import pull
 
     with progress() as report:
         made = pull(repo, store, progress=report)

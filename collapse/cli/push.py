@@ -1,8 +1,8 @@
-"""collapse push: a store to the Hugging Face Hub."""
+"""collapse push: push a store to the Hugging Face Hub."""
 
 import click
 
-from collapse.cli._terminal import say
+from collapse.cli.terminal import say
 
 
 @click.command()
@@ -22,9 +22,9 @@ def command(path: str, repo: str, private: bool, create_pr: bool, into_model_rep
     collapse push stores/a user/a-statistics
     collapse push stores/a user/model --into-model-repo --create-pr
     """
-    from collapse.cli._render import progress
-    from collapse.sharing import push
-    from collapse.store import Store
+    from collapse.cli.rendering import progress
+    from collapse.hub.sharing import push
+    from collapse.stores.store import Store
 
     with progress() as report:
         made = push(

@@ -1,8 +1,8 @@
-"""collapse verify: hash every file of a store anew."""
+"""collapse verify: hash every file of a store again."""
 
 import click
 
-from collapse.cli._terminal import complain, say
+from collapse.cli.terminal import say, say_error
 
 
 @click.command()
@@ -10,14 +10,14 @@ from collapse.cli._terminal import complain, say
 def command(stores: tuple[str, ...]) -> None:
     """Check every byte of stores against their manifests."""
     from collapse.errors import StoreError
-    from collapse.store import load
+    from collapse.hub.opening import load
 
     problems = []
     for path in stores:
         store = load(path)
         found = store.verify()
         for problem in found:
-            complain(problem)
+            say_error(problem)
         if not found:
             say(f"{store}: {len(store.manifest['files'])} files, {store.size / 1e6:,.1f} MB, all as the manifest says")
         problems += found

@@ -1,9 +1,9 @@
-"""What the tests of a plugin use: samples, and checks of every law that the built-in plugins are held to."""
+"""Support for testing plugins: samples, and checks of every law that the built-in plugins obey."""
 
 from collapse.testing.analysis_laws import check_analysis
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric
-from collapse.testing.samples import random_features, random_results, tiny_statistics
+from collapse.testing.samples import random_features, random_results, statistics_of, tiny_statistics
 from collapse.testing.statistic_laws import check_statistic
 
 __all__ = [
@@ -13,5 +13,6 @@ __all__ = [
     "check_statistic",
     "random_features",
     "random_results",
+    "statistics_of",
     "tiny_statistics",
 ]

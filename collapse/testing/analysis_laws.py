@@ -1,4 +1,4 @@
-"""Check an analysis: what it returns, what it says of rows that cannot be compared, and of tables with gaps."""
+"""Check an analysis: its table, its remarks on rows that cannot be compared, and its handling of missing values."""
 
 import copy
 import tempfile
@@ -9,18 +9,18 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from collapse.comparing import mixed
 from collapse.errors import CollapseError
-from collapse.guarding import Guest, described
-from collapse.metrics import Analysis, declaration
-from collapse.plugin_manager import plugins
-from collapse.results import Results, Row, Table
+from collapse.measurement.comparing import mixed
+from collapse.measurement.results import Results, Row, Table
+from collapse.plugin.guarding import Guest, described
+from collapse.plugin.metrics import Analysis, declaration
+from collapse.plugin.plugin_manager import plugins
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_results
 
 LAWS = ("table", "repeatable", "reads only", "files", "missing values", "few rows", "mixed rows")
 _ROWS = 12
-_VALUES = (str, Real, NoneType)  # numbers of numpy too
+_VALUES = (str, Real, NoneType)  # includes numpy numbers
 _OTHERS: dict[str, Any] = {
     "corpus_id": "e" * 64,
     "validation_id": "f" * 64,
@@ -29,19 +29,19 @@ _OTHERS: dict[str, Any] = {
     "chunk_length": 32,
     "max_chunks": 100,
 }
-_GAPS = 5  # columns that lack a value, one after the other
+_GAPS = 5  # number of columns that are tested with a missing value, one at a time
 
 
 def check_analysis(
     function: Callable[..., Any], *, results: Results | None = None, without: Collection[str] = (), **options: Any
 ) -> None:
-    """Check a declared analysis against what users rely on.
+    """Check that a declared analysis obeys every law of analyses.
 
     Args:
         function: Decorated with ``@analysis``.
-        results: Rows of models that can be compared; None for 12 rows of random numbers, one column for each
-            measurement that is installed.
-        without: Names of laws that are not looked at.
+        results: Rows of models that can be compared; None for 12 rows of random numbers, with one column for each
+            installed measurement.
+        without: Names of laws that are not checked.
         options: Passed to the analysis.
 
     Raises:
@@ -56,7 +56,7 @@ def check_analysis(
     with Checked(LAWS, without) as checked:
 
         def run(law: str, table: Results, about: str = "") -> Table | None:
-            """The analysis's table; None where it refuses the rows in its own words."""
+            """Return the analysis's table, or None if it rejects the rows with its own error."""
             try:
                 with Guest():
                     found = declared(table, **options)
@@ -64,7 +64,7 @@ def check_analysis(
                 if law in ("table", "repeatable", "reads only", "files"):
                     checked.breach(law, name, f"{about}it refuses the rows: {error}")
                 return None
-            except Exception as error:  # anything that a plugin raises
+            except Exception as error:  # a plugin can raise anything
                 checked.breach(law, name, f"{about}it raises {described(error)}")
                 return None
             wrong = _no_table(found)
@@ -96,7 +96,7 @@ def check_analysis(
 def _check_mixed(
     checked: Checked, name: str, results: Results, run: Callable[[str, Results, str], Table | None]
 ) -> None:
-    """Rows that cannot be compared: a remark in the notes, a refusal, or a table that does not see half of them."""
+    """Check rows that cannot be compared: the analysis must remark on them, reject them, or ignore one half of them."""
     half = len(results.rows) // 2
     for field, other in _OTHERS.items():
         rows = [replace(row, **({field: other} if i < half else {})) for i, row in enumerate(results.rows)]
@@ -106,12 +106,13 @@ def _check_mixed(
             continue
         others = [run("mixed rows", Results(_ten_times(rows, part)), "") for part in (slice(half), slice(half, None))]
         if not any(each is not None and repr(each.rows) == repr(found.rows) for each in others):
-            said = f"its notes do not say that {remark}: add collapse.comparing.mixed(…) of the rows that it uses"
+            mend = "add collapse.measurement.comparing.mixed(…) of the rows that it uses"
+            said = f"its notes do not say that {remark}: {mend}"
             checked.breach("mixed rows", name, said)
 
 
 def _ten_times(rows: Sequence[Row], part: slice) -> list[Row]:
-    """The rows with all numbers of some of them ten times as large."""
+    """Return the rows, with all numbers of some of them multiplied by ten."""
     made = list(rows)
     for index in range(*part.indices(len(rows))):
         numbers = {name: None if x is None else 10 * x for name, x in rows[index].measurements.items()}

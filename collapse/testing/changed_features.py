@@ -1,4 +1,4 @@
-"""Random features, and the changes of them that a law is about."""
+"""Random features, and the changes to them that the laws use."""
 
 import math
 from collections.abc import Callable
@@ -11,17 +11,17 @@ from collapse.testing.samples import random_features
 Features = dict[str, Tensor]
 
 FACTOR = 3.0
-"""By how much :func:`scaled` multiplies embeddings."""
+"""Factor by which :func:`scaled` multiplies embeddings."""
 
 _VOCABULARY = 211
 _UNIT = torch.tensor([math.pi / 3], dtype=torch.float64)
 
 
 def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
-    """Random float64 features with a classifier bias; C, d and N as of :func:`random_features`."""
+    """Draw random float64 features with a classifier bias; C, d and N as for :func:`random_features`."""
     made = random_features(classes, dim, samples, seed=seed)
     made["classifier_bias"] = torch.linspace(-3, 3, classes)
-    # times π/3, so that they are not float32 numbers already
+    # times π/3, so that float32 cannot represent them exactly
     return {name: tensor * _UNIT if tensor.is_floating_point() else tensor for name, tensor in made.items()}
 
 
@@ -30,18 +30,18 @@ def _changed(features: Features, change: Callable[[Tensor], Tensor]) -> Features
 
 
 def scaled(features: Features) -> Features:
-    """All embeddings multiplied by 3."""
+    """Multiply all embeddings by 3."""
     return _changed(features, lambda h: FACTOR * h)
 
 
 def moved(features: Features) -> Features:
-    """The same vector added to all embeddings."""
+    """Add the same vector to all embeddings."""
     dim = features["classifier"].shape[1]
     return _changed(features, lambda h: h + torch.linspace(-4, 5, dim, dtype=torch.float64))
 
 
 def rotated(features: Features) -> Features:
-    """Embeddings and classifier rotated together."""
+    """Rotate embeddings and classifier together."""
     dim = features["classifier"].shape[1]
     generator = torch.Generator().manual_seed(dim)
     turn = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64)).Q
@@ -49,9 +49,9 @@ def rotated(features: Features) -> Features:
 
 
 def relabelled(features: Features) -> Features:
-    """The classes under other ids, in another order and with gaps, as the ids of tokens are.
+    """Give the classes other ids, in another order and with gaps, as token ids have.
 
-    The bias of the ids between them is such that no sample is decided for one, and the loss does not see them.
+    The bias of unused ids is so low that none is ever predicted, and that they do not affect the loss.
     """
     classes = len(features["classifier"])
     ids = torch.randperm(_VOCABULARY, generator=torch.Generator().manual_seed(2))[:classes]
@@ -63,7 +63,7 @@ def relabelled(features: Features) -> Features:
 
 
 def unseen_label(features: Features) -> Features:
-    """Without the training samples of the first class that validation has."""
+    """Remove the training samples of the first class in validation."""
     kept = features["train_labels"] != features["validation_labels"][0]
     return features | {name: features[name][kept] for name in ("train_features", "train_labels")}
 
@@ -83,7 +83,7 @@ def simplex(classes: int, dim: int) -> Features:
 
 
 def degenerate() -> dict[str, Features]:
-    """Features whose classes lack what a metric may take for granted: it must still give a number, or none."""
+    """Return degenerate features, for which a metric must still give a number or None."""
     plain = draw(6, 4, 60, seed=9)
     h, y, w = (plain[name] for name in ("train_features", "train_labels", "classifier"))
     first = [int((y == c).nonzero()[0]) for c in range(6)]

@@ -1,4 +1,4 @@
-"""What a check of laws says: which laws are broken, by what, and with which numbers."""
+"""The result of a check of laws: which laws are broken, by what, and with which numbers."""
 
 import math
 from collections.abc import Collection, Sequence
@@ -9,12 +9,12 @@ from collapse.errors import near_names
 
 @dataclass(frozen=True)
 class Breach:
-    """One law that does not hold.
+    """A broken law.
 
     Attributes:
         law: Its name, as in docs/plugins.md.
         of: What breaks it: a measurement, a tensor of a statistic, an analysis.
-        text: What was found, with numbers.
+        text: The finding, with numbers.
     """
 
     law: str
@@ -23,10 +23,10 @@ class Breach:
 
 
 class LawBroken(AssertionError):
-    """A plugin breaks laws that it is held to.
+    """A plugin breaks laws.
 
     Attributes:
-        breaches: One for each law and what breaks it.
+        breaches: One for each law and each thing that breaks it.
     """
 
     def __init__(self, breaches: Sequence[Breach]) -> None:
@@ -35,19 +35,19 @@ class LawBroken(AssertionError):
 
     @property
     def laws(self) -> set[str]:
-        """Names of the laws that are broken."""
+        """Names of the broken laws."""
         return {breach.law for breach in self.breaches}
 
 
 class Checked:
-    """The breaches that one check finds: a ``with`` block that ends by raising :class:`LawBroken` if there are any.
+    """Collects the breaches of one check; its ``with`` block raises :class:`LawBroken` at the end if there are any.
 
     Args:
-        laws: Names of the laws that the check knows.
-        without: Those that it does not look at.
+        laws: Names of the laws of the check.
+        without: Names of the laws to skip.
 
     Raises:
-        ValueError: ``without`` names a law that there is not.
+        ValueError: ``without`` names an unknown law.
     """
 
     def __init__(self, laws: Collection[str], without: Collection[str]) -> None:
@@ -66,26 +66,26 @@ class Checked:
 
     @property
     def broken(self) -> bool:
-        """Whether a breach was found so far."""
+        """Whether a breach has been found so far."""
         return bool(self._breaches)
 
     def looks_at(self, law: str) -> bool:
-        """Whether a law is looked at."""
+        """Whether a law is checked."""
         return law in self._laws
 
     def breach(self, law: str, of: str, text: str) -> None:
-        """Note a breach; the first one of a law by one thing is shown."""
+        """Record a breach; only the first one per law and per thing is shown."""
         if law in self._laws:
             self._breaches.setdefault((law, of), Breach(law, of, text))
 
 
 def close(a: float | None, b: float | None, *, rel: float = 1e-8, least: float = 1e-11) -> bool:
-    """Whether two measurements are equal up to rounding; none and nan equal themselves only."""
+    """Whether two measurements are equal up to rounding; None equals None, and nan equals nan."""
     if a is None or b is None or math.isnan(a) or math.isnan(b):
         return a is b or (a is not None and b is not None and math.isnan(a) and math.isnan(b))
     return a == b or abs(a - b) <= max(rel * max(abs(a), abs(b)), least)
 
 
 def shown(value: float | None) -> str:
-    """A measurement in an error."""
+    """Format a measurement for an error message."""
     return "nothing" if value is None else f"{value:.10g}"

@@ -1,22 +1,19 @@
-"""One metric measured of features, as ``collapse.measure`` measures all of them of a store."""
+"""Measure one metric on features, in the same way as ``collapse.measure`` measures a store."""
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
-
-from collapse.accumulate import Statistic
+from collapse.collection.features import collect_arrays
 from collapse.errors import near_names
-from collapse.features import collect_features
-from collapse.found import Found
-from collapse.lending import Lender, copied
-from collapse.metrics import Metric
-from collapse.pairs import sweep
-from collapse.plugin_manager import COLLECTED, plugins
-from collapse.statistics import EmbeddingStatistics
+from collapse.measurement.evaluating import Found
+from collapse.numerics.lending import Lender, copied
+from collapse.numerics.pairs import sweep
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.metrics import Metric
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import COLLECTED
+from collapse.plugin.statistic import Statistic
 from collapse.testing.changed_features import Features
 from collapse.testing.laws import Checked
 
@@ -25,7 +22,7 @@ _N_PARAMS = 1000
 
 @dataclass
 class Measured:
-    """One metric, measured of features."""
+    """One metric, measured on features."""
 
     metric: Metric
     kinds: Sequence[type[Statistic]]
@@ -34,29 +31,34 @@ class Measured:
         self.names = [measure.name for measure in self.metric.measures]
         self.exponents = {measure.name: self.metric.scale_of(measure) for measure in self.metric.measures}
         self._reasons: dict[str, str] = {}
-        self._made: dict[int, tuple[Features, EmbeddingStatistics]] = {}  # the features too: an id is of what lives
+        self._made: dict[int, tuple[Features, EmbeddingStatistics]] = {}  # keeps the features alive, so ids stay unique
 
     def reason(self, name: str) -> str:
-        """Why a measurement had no number, as the last note says."""
+        """Return the last note on why a measurement had no number."""
         return self._reasons.get(name, "no reason is given")
 
     def statistics(self, features: Features) -> EmbeddingStatistics:
-        """What a store of these features gives to metrics; kept, since several laws look at the same features."""
+        """Return the statistics of a store of these features; cached, because several laws use the same features."""
         if id(features) not in self._made:
-            with tempfile.TemporaryDirectory() as folder:
-                file = Path(folder) / "features.safetensors"
-                save_file({name: tensor.contiguous().clone() for name, tensor in features.items()}, file)
-                s = collect_features(file, kinds=self.kinds).statistics(fresh=True)
+            s = collect_arrays(
+                features["train_features"],
+                features["train_labels"],
+                features["classifier"],
+                bias=features.get("classifier_bias"),
+                validation_features=features.get("validation_features"),
+                validation_labels=features.get("validation_labels"),
+                statistics=self.kinds,
+            ).statistics(fresh=True)
             extra = {name: dict(tensors) for name, tensors in s.extra.items()}
             self._made[id(features)] = features, replace(s, n_params=_N_PARAMS, extra=extra)
         return self._made[id(features)][1]
 
     def lent(self, s: EmbeddingStatistics) -> Lender:
-        """The statistics as plugins are lent them: what one writes to is a copy, and found."""
+        """Return a lender of the statistics: a plugin gets copies, and writes to them are detected."""
         return Lender(lambda: copied(s), self.metric.needs)
 
     def measured(self, s: EmbeddingStatistics) -> tuple[dict[str, float | None], dict[str, str]]:
-        """Values by measurement, and what failed by measurement."""
+        """Return values by measurement, and failures by measurement."""
         found = Found(self.lent(s), closely=True)
         missing = [need for need in self.metric.needs if not s.has(need)]
         near = near_names(missing[0], {*COLLECTED, *plugins().statistics}) if missing else ""
@@ -67,13 +69,13 @@ class Measured:
         return values, {note.measurement: note.text for note in found.notes if note.kind == "error"}
 
     def values(self, features: Features, checked: Checked, law: str, about: str = "") -> dict[str, float | None]:
-        """Values by measurement; a failure is a breach of the law that is looked at."""
+        """Return values by measurement; a failure is a breach of the given law."""
         values, failed = self.measured(self.statistics(features))
         for name, text in failed.items():
             checked.breach(law, name, about + text)
         return values
 
     def swept(self, s: EmbeddingStatistics, **options: Any) -> dict[str, float | None]:
-        """Values of a pair metric from one sweep, without the factors of ``times``."""
+        """Return the values of a pair metric from one sweep, without the factors of ``times``."""
         (swept,) = sweep(s, [(self.metric, self.metric.measures)], **options).metrics
-        return {} if isinstance(swept, Exception) else dict(swept.values)
+        return {} if isinstance(swept, Exception) else {name: swept.taken.number(name) for name in swept.taken.numbers}

@@ -1,8 +1,8 @@
-"""Check a metric against the laws that the built-in metrics are held to.
+"""Check a metric against the laws that the built-in metrics obey.
 
 Each law compares the metric's measurements of random features with those of the same features after a change: all
-embeddings scaled, moved or rotated, classes given other ids, rare classes left out. A law that a metric does not
-declare must really be broken, so that tables and docs say no less than what is true.
+embeddings scaled, translated or rotated, classes given other ids, rare classes excluded. If a metric does not declare
+an invariance, it must really change, so that tables and docs state every invariance.
 """
 
 import math
@@ -12,11 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.accumulate import Statistic
 from collapse.errors import CollapseError
-from collapse.guarding import described
-from collapse.metrics import Metric, declaration, limit_at
-from collapse.plugin_manager import plugins
+from collapse.numerics.probing import Asymmetric, probe
+from collapse.plugin.guarding import described
+from collapse.plugin.metrics import Metric, declaration, limit_at
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.statistic import Statistic
 from collapse.testing.changed_features import (
     FACTOR,
     Features,
@@ -31,9 +32,12 @@ from collapse.testing.changed_features import (
 )
 from collapse.testing.laws import Checked, close, shown
 from collapse.testing.measured import Measured
+from collapse.testing.merge_law import check_merging
 
 LAWS = (
     "value",
+    "symmetry",
+    "merge",
     "scale",
     "translation",
     "rotation",
@@ -46,7 +50,7 @@ LAWS = (
 )
 _DRAWS = ((15, 8, 400), (7, 9, 200))  # classes, dimensions, samples
 _SIMPLICES = ((7, 7), (5, 9))  # classes, dimensions
-_FLOAT32 = 2e-3  # numbers of a metric that loses no digits move by less when embeddings are rounded to float32
+_FLOAT32 = 2e-3  # an accurate metric changes by less than this when embeddings are rounded to float32
 
 Values = dict[str, float | None]
 
@@ -57,16 +61,16 @@ def check_metric(
     statistics: Sequence[type[Statistic]] = (),
     without: Collection[str] = (),
 ) -> None:
-    """Check a declared metric against every law that the built-in metrics are held to.
+    """Check that a declared metric obeys every law of the built-in metrics.
 
     Args:
         function: Decorated with ``@metric``, ``@class_metric`` or ``@pair_metric``.
         statistics: Plugin statistics that it needs and that are not installed.
-        without: Names of laws that are not looked at.
+        without: Names of laws that are not checked.
 
     Raises:
-        LawBroken: Which laws are broken, by which measurement, and with which numbers. Where it gives no number, or
-            fails, this alone is told.
+        LawBroken: Which laws are broken, by which measurement, and with which numbers. If the metric fails or gives no
+            number, only this is reported.
         CollapseError: The function is not declared.
     """
     metric = declaration(function)
@@ -76,10 +80,14 @@ def check_metric(
     of = Measured(metric, [known[need] for need in metric.needs if need in known])
     draws = [draw(*shape, seed=seed) for seed, shape in enumerate(_DRAWS)]
     with Checked(LAWS, without) as checked:
+        _check_symmetry(checked, of, draws[0])
+        if checked.broken:
+            return  # the other laws would report the same
         before = [of.values(features, checked, "value") for features in draws]
         _check_value(checked, of, draws, before)
         if checked.broken:
-            return  # the other laws would say the same
+            return  # as above
+        check_merging(checked, of, draws[0])
         for law, change in (
             ("scale", scaled),
             ("translation", moved),
@@ -98,6 +106,19 @@ def check_metric(
         _check_float32(checked, of, draws, before)
         _check_simplex(checked, of)
         _check_degenerate(checked, of, draws[0], before[0])
+
+
+def _check_symmetry(checked: Checked, of: Measured, features: Features) -> None:
+    """Check that a pair metric gives the same value for a pair in both orders."""
+    if of.metric.kind != "pair":
+        return
+    try:
+        probe(of.metric, of.statistics(features))
+    except Asymmetric as error:
+        for name in of.names:
+            checked.breach("symmetry", name, str(error))
+    except Exception:  # any other error of the plugin is a breach of the law of value
+        return
 
 
 def _check_value(checked: Checked, of: Measured, draws: Sequence[Features], before: Sequence[Values]) -> None:
@@ -138,7 +159,7 @@ def _compare_scaled(
 def _compare(
     checked: Checked, law: str, name: str, pairs: Sequence[tuple[float | None, float | None]], *, holds: bool
 ) -> None:
-    """Compare a measurement before and after a change that leaves it alone, or does not, as it declares."""
+    """Compare a measurement before and after a change, under which it declares to be invariant or not."""
     if holds:
         changed = [f"{shown(a)} becomes {shown(b)}" for a, b in pairs if not close(a, b)]
         if changed:
@@ -151,12 +172,12 @@ def _compare(
 
 
 def _is_counted(pairs: Sequence[tuple[float, float]]) -> bool:
-    """Whether these are whole numbers, such as counts, or all the same: they may stay by chance."""
+    """Whether these are integers, such as counts, or all equal: then they may be unchanged by chance."""
     return all(a == round(a) for a, _ in pairs) or len({a for a, _ in pairs}) == 1
 
 
 def _check_left_out(checked: Checked, of: Measured, draws: Sequence[Features]) -> None:
-    """Leaving rare classes out must give the numbers of features that never had them."""
+    """Check that excluding rare classes gives the numbers of features without these classes."""
     pooled = any(not kind.per_class for kind in of.kinds)  # then --min-count gives null
     if "validation" in of.metric.needs or pooled or not checked.looks_at("left-out classes"):
         return
@@ -190,7 +211,7 @@ def _check_tiles(checked: Checked, of: Measured, draws: Sequence[Features]) -> N
 
 
 def _check_float32(checked: Checked, of: Measured, draws: Sequence[Features], before: Sequence[Values]) -> None:
-    """Embeddings rounded to float32, and the sweep in float32, must give the number that float64 gives."""
+    """Check that float32 embeddings, and a sweep in float32, give the same number as float64."""
     for features, values in zip(draws, before, strict=True):
         rounded = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in features.items()}
         found = [("of float32 embeddings", of.values(rounded, checked, "float32"))]
@@ -208,7 +229,7 @@ def _check_simplex(checked: Checked, of: Measured) -> None:
         values = of.values(simplex(classes, dim), checked, "simplex")
         for measure in of.metric.measures:
             towards = limit_at(measure.towards, classes, dim)
-            if towards is None or math.isinf(towards):  # an infinite limit is reached by no number
+            if towards is None or math.isinf(towards):  # no number reaches an infinite limit
                 continue
             if not close(towards, values.get(measure.name), rel=0.0, least=1e-7):
                 at = f"at an exact simplex of {classes} classes in {dim} dimensions"

@@ -3,13 +3,31 @@
 from collections.abc import Sequence
 
 import torch
+from torch import Tensor
 
-from collapse.results import Results, Row
-from collapse.statistics import EmbeddingStatistics, ValidationStatistics
+from collapse.measurement.results import Results, Row
+from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
+
+
+def statistics_of(means: Sequence[Sequence[float]] | Tensor, classifier: Tensor | None = None) -> EmbeddingStatistics:
+    """Return statistics of one sample per class, so variances are 0; means and classifier have shape (C, d).
+
+    >>> statistics_of([[1.0, 0.0], [-1.0, 0.0]]).n_classes
+    2
+    """
+    means_Cd = torch.as_tensor(means, dtype=torch.float64)
+    C = len(means_Cd)
+    return EmbeddingStatistics(
+        classes=torch.arange(C),
+        counts=torch.ones(C, dtype=torch.int64),
+        means=means_Cd,
+        variances=torch.zeros(C, dtype=torch.float64),
+        classifier=None if classifier is None else classifier.double(),
+    )
 
 
 def tiny_statistics() -> EmbeddingStatistics:
-    """Three classes in two dimensions and four validation samples: numbers small enough to check by hand."""
+    """Return three classes in two dimensions and four validation samples, small enough to check by hand."""
     means = torch.tensor([[2.0, 0.0], [0.0, 2.0], [-2.0, -2.0]], dtype=torch.float64)
     return EmbeddingStatistics(
         classes=torch.tensor([0, 1, 3]),
@@ -43,14 +61,14 @@ def tiny_statistics() -> EmbeddingStatistics:
 def random_features(
     classes: int, dim: int, samples: int, *, spread: float = 0.5, seed: int = 0
 ) -> dict[str, torch.Tensor]:
-    """A features set (train and validation embeddings, labels, a classifier), every class occurring.
+    """Draw features (train and validation embeddings, labels, a classifier) in which every class occurs.
 
     Args:
         classes: C.
         dim: d.
-        samples: Training samples, at least C; a quarter as many for validation.
+        samples: Training samples, at least C; validation has a quarter as many.
         spread: Standard deviation within a class, in every dimension; between classes it is 1.
-        seed: For the generator.
+        seed: Seed of the generator.
     """
     draw = torch.Generator().manual_seed(seed)
     means = torch.randn(classes, dim, generator=draw)
@@ -66,12 +84,12 @@ def random_features(
 
 
 def random_results(rows: int, measurements: Sequence[str], *, seed: int = 0) -> Results:
-    """A results table of models that can be compared: the same texts, chunk length and dtype.
+    """Draw a results table of models that can be compared: equal texts, chunk length and dtype.
 
     Args:
-        rows: How many models.
+        rows: Number of models.
         measurements: Names of the columns, each of positive random numbers; ``val_loss`` is added.
-        seed: For the generator.
+        seed: Seed of the generator.
     """
     draw = torch.Generator().manual_seed(seed)
     names = list(dict.fromkeys([*measurements, "val_loss"]))

@@ -1,4 +1,4 @@
-"""Check a plugin statistic: what it holds must depend on the samples alone, however they are split and merged."""
+"""Check a plugin statistic: it must depend only on the samples, however they are split and merged."""
 
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -7,39 +7,43 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from collapse.accumulate import ClassMoments, Statistic
-from collapse.decisions import Decider, ValidationTally
-from collapse.filling import Filled
-from collapse.pieces import NOTHING
-from collapse.plugin_manager import check_declared
+from collapse.collection.pieces import NOTHING
+from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.decisions import Decider, ValidationTally
+from collapse.plugin.filling import Filled
+from collapse.plugin.registry import check_declared
+from collapse.plugin.statistic import Statistic
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features
 
-LAWS = ("value", "batch size", "merge order", "sample order", "resume")
+LAWS = ("value", "batch size", "merge", "sample order", "resume")
 _CLASSES, _DIM, _SAMPLES, _VOCABULARY = 9, 5, 400, 311
-_TOLERANCE = 1e-9  # of the largest number of a tensor: float64 sums in another order
+_CHUNK = 4  # samples; validation statistics see the chunk and the position of each sample
+_TOLERANCE = 1e-9  # relative to the largest number of a tensor, for float64 sums in another order
 
 State = dict[str, Tensor]
-Samples = Sequence[tuple[Tensor, Tensor]]
+Unit = tuple[Tensor, Tensor, int]  # embeddings, labels and index: one sample, or a chunk for a validation statistic
+Units = Sequence[Unit]
 
 
 def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> None:
-    """Check a statistic against every law that collections rely on.
+    """Check that a statistic obeys every law on which collections rely.
 
     Args:
         kind: A subclass of :class:`collapse.Statistic`.
-        without: Names of laws that are not looked at.
+        without: Names of laws that are not checked.
 
     Raises:
-        LawBroken: Which laws are broken, by which tensor, and with which numbers. Where it fails, or holds nothing,
-            this alone is told.
-        CollapseError: It is no such class, or its name, phase or version is not possible.
+        LawBroken: Which laws are broken, by which tensor, and with which numbers. If the statistic fails or holds
+            nothing, only this is reported.
+        CollapseError: It is not such a class, or its name, phase or version is invalid.
     """
     check_declared(kind)
-    samples = _samples()
-    order = torch.randperm(_SAMPLES, generator=torch.Generator().manual_seed(1)).tolist()
+    units = _units(_CHUNK if kind.phase == "validation" else 1)
+    order = torch.randperm(len(units), generator=torch.Generator().manual_seed(1)).tolist()
+    quarter = len(units) // 4
     with Checked(LAWS, without) as checked, suppress(_Stop):
-        once = _filled(checked, kind, "value", [samples])
+        once = _filled(checked, kind, "value", [units])
         if not once or _is_empty(checked, kind, once):
             what = "no tensor" if not once else "what an empty one holds"
             checked.breach("value", kind.name, f"it holds {what} after {_SAMPLES} samples")
@@ -47,25 +51,25 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
             if value.is_floating_point() and not bool(torch.isfinite(value).all()):
                 checked.breach("value", f"{kind.name}.{name}", f"it is not finite: {_shown(value)}")
         if checked.broken:
-            return  # the other laws would say the same
+            return  # the other laws would report the same
         for size in (5, 64):
-            batches = _batches(samples, size)
+            batches = _batches(units, size)
             _compare(checked, "batch size", f"batches of {size}", once, _filled(checked, kind, "batch size", batches))
-        few = samples[: 3 * _CLASSES]
+        few = units[: 3 * _CLASSES]
         alone = _filled(checked, kind, "batch size", _batches(few, 1))
         _compare(checked, "batch size", "batches of 1", _filled(checked, kind, "batch size", [few]), alone)
-        shuffled = [samples[index] for index in order]
+        shuffled = [units[index] for index in order]
         after = _filled(checked, kind, "sample order", _batches(shuffled, 64))
         _compare(checked, "sample order", "samples in another order", once, after)
-        for what, merged in _merged(kind, _batches(samples, 100)):
-            _compare(checked, "merge order", what, once, _state(checked, kind, "merge order", merged))
-        resumed = _filled(checked, kind, "resume", _batches(samples, 100), stop_after=2)
-        straight = _filled(checked, kind, "resume", _batches(samples, 100))
+        for what, merged in _merged(kind, _batches(units, quarter)):
+            _compare(checked, "merge", what, once, _state(checked, kind, "merge", merged))
+        resumed = _filled(checked, kind, "resume", _batches(units, quarter), stop_after=2)
+        straight = _filled(checked, kind, "resume", _batches(units, quarter))
         _compare(checked, "resume", "a resumed run", straight, resumed, exactly=True)
 
 
 class _Stop(Exception):
-    """The statistic failed: nothing that follows can be looked at."""
+    """The statistic failed, so the remaining checks are skipped."""
 
 
 class _Pass:
@@ -82,52 +86,63 @@ class _Pass:
 
     @property
     def filled(self) -> Filled:
-        """The statistic, while it is filled."""
+        """The statistic being filled."""
         return self.moments.statistics if self.tally is None else self.tally.statistics
 
-    def add(self, samples: Samples) -> None:
-        """Take in a batch."""
-        h_Bd, y_B = _stacked(samples)
-        (self.moments if self.tally is None else self.tally).add(h_Bd, y_B)
+    def add(self, units: Units) -> None:
+        """Add a batch; chunks that do not follow each other are added separately, since a batch has one run of them."""
+        if self.tally is None:
+            self.moments.add(*_joined(units))
+            return
+        for run in _runs(units):
+            self.tally.add(*_joined(run), chunks=len(run), first=run[0][2])
 
     def merge(self, other: "_Pass") -> None:
-        """Take in another pass."""
+        """Merge another pass."""
         if self.tally is None:
             self.moments.merge(other.moments)
         else:
             self.filled.merge(other.filled, NOTHING, NOTHING)
 
     def resume(self) -> None:
-        """Go on from the state as a killed collection does from its file."""
+        """Resume from the state, as a killed collection resumes from its file."""
         if self.tally is None:
             self.moments = ClassMoments.from_state(self.moments.state(), "cpu", [self.kind], self.filled.dropped)
         else:
             self._begin(Filled.from_state(self.filled.state(), "cpu", [self.kind], self.filled.dropped))
 
 
-def _samples() -> Samples:
-    """Embeddings with labels that have gaps, as the ids of tokens have."""
+def _units(length: int) -> Units:
+    """Return embeddings with labels that have gaps, as token ids have, in units of a number of samples."""
     features = random_features(_CLASSES, _DIM, _SAMPLES)
     ids = torch.randperm(_VOCABULARY, generator=torch.Generator().manual_seed(3))[:_CLASSES]
-    return list(zip(features["train_features"].double() + 3, ids[features["train_labels"]], strict=True))
+    h_nd, y_n = features["train_features"].double() + 3, ids[features["train_labels"]]
+    return list(zip(h_nd.split(length), y_n.split(length), range(_SAMPLES // length), strict=True))
+
+
+def _runs(units: Units) -> Iterator[Units]:
+    """Yield runs of units whose indices follow each other."""
+    start = 0
+    for stop in range(1, len(units) + 1):
+        if stop == len(units) or units[stop][2] != units[stop - 1][2] + 1:
+            yield units[start:stop]
+            start = stop
 
 
 def _decider() -> Decider:
-    """The classifiers of a validation pass, in which one label has no mean."""
-    samples = _samples()
-    unseen = samples[0][1]
+    """Return the classifiers of a validation pass in which one label has no mean."""
+    h_nd, y_n = _joined(_units(1))
+    seen = y_n != y_n[0]
     moments = ClassMoments(_DIM)
-    h_Bd, y_B = _stacked([(h, y) for h, y in samples if y != unseen])
-    moments.add(h_Bd, y_B)
+    moments.add(h_nd[seen], y_n[seen])
     s = moments.statistics_so_far()
     draw = torch.Generator().manual_seed(4)
     weight = torch.randn(_VOCABULARY, _DIM, generator=draw, dtype=torch.float64)
     return Decider(replace(s, classifier=weight[s.classes]), weight, None)
 
 
-def _stacked(samples: Samples) -> tuple[Tensor, Tensor]:
-    h_Bd, y_B = (torch.stack(each) for each in zip(*samples, strict=True))
-    return h_Bd, y_B
+def _joined(units: Units) -> tuple[Tensor, Tensor]:
+    return torch.cat([h for h, _, _ in units]), torch.cat([y for _, y, _ in units])
 
 
 def _is_empty(checked: Checked, kind: type[Statistic], state: State) -> bool:
@@ -139,7 +154,7 @@ def _filled(
     checked: Checked,
     kind: type[Statistic],
     law: str,
-    batches: Sequence[Samples],
+    batches: Sequence[Units],
     *,
     stop_after: int | None = None,
 ) -> State:
@@ -151,8 +166,8 @@ def _filled(
     return _state(checked, kind, law, made)
 
 
-def _merged(kind: type[Statistic], batches: Sequence[Samples]) -> Iterator[tuple[str, _Pass]]:
-    """Passes of one batch each, merged in several orders."""
+def _merged(kind: type[Statistic], batches: Sequence[Units]) -> Iterator[tuple[str, _Pass]]:
+    """Yield passes of one batch each, merged in several orders."""
 
     def passes() -> list[_Pass]:
         made = [_Pass(kind) for _ in batches]
@@ -205,8 +220,8 @@ def _compare(checked: Checked, law: str, what: str, once: State, other: State, *
                 checked.breach(law, of, f"{_shown(a[at])} in one batch, {_shown(b[at])} with {what}")
 
 
-def _batches(samples: Samples, size: int) -> list[Samples]:
-    return [samples[start : start + size] for start in range(0, len(samples), size)]
+def _batches(units: Units, size: int) -> list[Units]:
+    return [units[start : start + size] for start in range(0, len(units), size)]
 
 
 def _shown(value: Tensor) -> str:

@@ -1,50 +1,40 @@
 """The pooled within-class covariance, a statistic that some forms of NC1 need."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import Batch, CollapseError, EmbeddingStatistics, Side, Statistic, hookimpl
+from collapse import Batch, CollapseError, EmbeddingStatistics, State, Statistic, hookimpl
 
-_ROUNDING = 1e-6  # two float64 sums of the same squares in another order differ by far less
+_ROUNDING = 1e-6  # far more than the difference of two float64 sums of the same squares in another order
 
 
 class WithinClassCovariance(Statistic):
     """Σ_W = Σ_i (h_i − μ_{y_i})(h_i − μ_{y_i})ᵀ / N, shape (d, d), squared units of h.
 
-    Kept as the sum (``scatter``, not divided) and N (``samples``), so that merging loses nothing.
+    It is stored as the undivided sum (``scatter``) and N (``samples``), so that merging is exact.
     """
 
     name = "covariance"
-
-    def __init__(self) -> None:
-        self.scatter: Tensor = torch.zeros(0, 0, dtype=torch.float64)
-        self.samples: Tensor = torch.zeros(1, dtype=torch.int64)
+    state: ClassVar = {"scatter": State(("d", "d"), reduction="chan"), "samples": State((1,), dtype=torch.int64)}
+    scatter: Tensor
+    samples: Tensor
 
     def update(self, batch: Batch) -> None:
         """Outer products of a batch's deviations from its own class means."""
         self.scatter = batch.deviations.T @ batch.deviations
         self.samples = batch.counts.sum().reshape(1)
 
-    def merge(self, other: Statistic, mine: Side, theirs: Side) -> None:
-        """Chan et al. 1983, for matrices: add both, and the shift between the two sides' class means."""
-        assert isinstance(other, WithinClassCovariance)
-        weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
-        shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
-        if not len(self.scatter):
-            self.scatter = torch.zeros_like(other.scatter)
-        self.scatter = self.scatter + other.scatter
-        self.scatter.addmm_(shift_Kd.T, shift_Kd)
-        self.samples = self.samples.to(other.samples.device) + other.samples
-
 
 def within_class_covariance(s: EmbeddingStatistics) -> Float[Tensor, "d d"]:
     """Σ_W of a store that holds it, shape (d, d), squared units of h.
 
-    Its trace is the samples' mean squared distance to their class means, which the variances give as well.
+    Its trace is the samples' mean squared distance to their class means, which also follows from the variances.
 
     Raises:
-        CollapseError: It is not symmetric, or not of the samples that the class variances are of.
+        CollapseError: It is not symmetric, or was computed from other samples than the class variances.
     """
     pooled = s.statistic(WithinClassCovariance.name)
     scatter, samples = pooled["scatter"], int(pooled["samples"])

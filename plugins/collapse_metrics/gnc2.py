@@ -12,7 +12,7 @@ from collapse import CoV, LogMeanExp, Mean, Pair, Std, hookimpl, pair_metric
 def uniform_log_kernel(classes: int, dim: int) -> float | None:
     """Mean of log‖u − u′‖⁻¹ for points uniform on the sphere: −ln 2 − ½(ψ(a) − ψ(2a)), a = (d−1)/2.
 
-    There (1 − cos)/2 follows a Beta(a, a) law. A simplex, where C ≤ d+1, has ½ ln((C−1)/(2C)), the least there is.
+    For such points (1 − cos)/2 has a Beta(a, a) distribution. If C ≤ d+1, a simplex has the minimum, ½ ln((C−1)/(2C)).
 
     >>> round(uniform_log_kernel(1000, 3), 6)  # on S², −ln 2 + ½
     -0.193147
@@ -20,7 +20,7 @@ def uniform_log_kernel(classes: int, dim: int) -> float | None:
     if classes <= dim + 1:
         return math.log((classes - 1) / (2 * classes)) / 2
     if dim == 2:
-        return 0.0  # exactly: on a circle far and near pairs cancel
+        return 0.0  # exactly, because on a circle far and near pairs cancel
     a = (dim - 1) / 2
     return float(-math.log(2) - (psi(a) - psi(2 * a)) / 2) if dim > 1 else None
 
@@ -62,13 +62,12 @@ def uniform_cov(classes: int, dim: int) -> float | None:
 def log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
     """Logarithmic inverse distance of unit centred class means.
 
-    ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, by log-sum-exp, and ``gnc2.log_riesz_square``
-    the same with 2s, from which the variance of the Riesz kernel follows.
+    ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, computed by log-sum-exp.
+    ``gnc2.log_riesz_square`` is the same with 2s; together they give the variance of the Riesz kernel.
 
     >>> import collapse, torch
-    >>> s = collapse.EmbeddingStatistics(
-    ...     torch.arange(2), torch.ones(2).long(),
-    ...     torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
+    >>> from collapse.testing import statistics_of
+    >>> s = statistics_of([[1.0, 0.0], [0.0, 1.0]])
     >>> round(collapse.measure(s, metrics=["gnc2.log_kernel"]).measurements["gnc2.log_kernel"], 9)  # opposite: −ln 2
     -0.693147181
     """
@@ -87,8 +86,8 @@ def uncentred_log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
     """The logarithmic kernel without centring: what the published Table 1 and Figure 1 used, not Eq. 7.
 
     >>> import collapse, torch
-    >>> s = collapse.EmbeddingStatistics(torch.arange(3), torch.ones(3).long(),
-    ...     torch.eye(3).double(), torch.zeros(3).double())
+    >>> from collapse.testing import statistics_of
+    >>> s = statistics_of(torch.eye(3))
     >>> round(abs(collapse.measure(s, metrics=["gnc2.uncentred_uniformity"])
     ...     .measurements["gnc2.uncentred_uniformity"]), 9)
     0.0
@@ -107,9 +106,8 @@ def unit_distance(pair: Pair) -> Float[Tensor, "R S"]:
     """Distance of unit centred class means, no unit.
 
     >>> import collapse, torch
-    >>> s = collapse.EmbeddingStatistics(
-    ...     torch.arange(2), torch.ones(2).long(),
-    ...     torch.tensor([[1.0, 0.0], [0.0, 1.0]]).double(), torch.zeros(2).double())
+    >>> from collapse.testing import statistics_of
+    >>> s = statistics_of([[1.0, 0.0], [0.0, 1.0]])
     >>> round(collapse.measure(s, metrics=["gnc2.distance"]).measurements["gnc2.distance"], 9)
     2.0
     """

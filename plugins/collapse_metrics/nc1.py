@@ -9,8 +9,8 @@ from torch import Tensor
 from collapse import EmbeddingStatistics, Mean, MeanLog, Noted, Pair, Std, hookimpl, metric, pair_metric
 from collapse_metrics.covariance import within_class_covariance
 
-# Share of the largest ‖μ_c‖ that rounding of the embeddings leaves in a direction that has none. In half precision that
-# is as large as true differences, so that there only what float32 would leave is dropped.
+# Share of the largest ‖μ_c‖ that rounding of the embeddings leaves in a direction in which the means are equal. In half
+# precision this share is as large as true differences, so the value of float32 is used.
 _ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22}
 _DIGITS = 4  # of the covariance ratio; a remark says so where fewer may hold
 
@@ -93,9 +93,9 @@ def trace_ratio(s: EmbeddingStatistics) -> Tensor:
 def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     """Within-class covariance against the pseudo-inverse of the between-class covariance, no unit; 0 at full collapse.
 
-    Dropped are eigenvalues of Σ_B of at most d·ε·λ_max, and directions in which the means differ by less than the
-    embeddings' rounding, 2⁻²²·max‖μ_c‖: a final LayerNorm leaves one that only float64 would give as exactly zero. The
-    rank kept is noted.
+    The pseudo-inverse drops eigenvalues of Σ_B of at most d·ε·λ_max, and directions in which the means differ by less
+    than the rounding of the embeddings, 2⁻²²·max‖μ_c‖. A final LayerNorm leaves such a direction, which would be
+    exactly zero only in float64. A note gives the remaining rank.
 
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([3, 3]),
     ...     means=torch.tensor([[0.0], [2.0]]).double(), variances=torch.tensor([2.0, 2.0]).double(),
@@ -111,7 +111,7 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     kept = values > torch.maximum(s.dim * torch.finfo(values.dtype).eps * values[-1], rounding.square())
     if not kept.any():
         return Noted(None, "the class means do not differ by more than the embeddings' rounding")
-    # tr(Σ_W V Λ⁻¹ Vᵀ) needs only the diagonal of Vᵀ Σ_W V
+    # tr(Σ_W V Λ⁻¹ Vᵀ) depends only on the diagonal of Vᵀ Σ_W V
     within = (vectors[:, kept] * (within_class_covariance(s) @ vectors[:, kept])).sum(dim=0)
     ratio = float((within / values[kept]).sum() / s.n_classes)
     remark = f"the between-class covariance has rank {int(kept.sum())} of d = {s.dim}"

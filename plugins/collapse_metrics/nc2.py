@@ -23,9 +23,9 @@ def least_interference_std(
 ) -> float | None:
     """Least std of the cosines of C directions in d dimensions at their measured mean m, or at −1/(C−1) without one.
 
-    K, their Gram matrix, has trace C, rank ≤ r = min(d, C), and 1ᵀK1/C = λ = 1 + (C−1)m. Its squared norm
-    C + C(C−1)(std² + m²) is the sum of its squared eigenvalues. That is at least C²/r, and more where one
-    of them must be λ or greater: λ² + (C−λ)²/(r−1) if λ > C/r.
+    Their Gram matrix K has trace C, rank ≤ r = min(d, C), and 1ᵀK1/C = λ = 1 + (C−1)m. Its squared norm
+    C + C(C−1)(std² + m²) is the sum of its squared eigenvalues, which is at least C²/r. One eigenvalue is at least λ,
+    so if λ > C/r, the sum is at least λ² + (C−λ)²/(r−1).
 
     >>> round(least_interference_std(4, 2), 6)  # two orthogonal lines: cosines −1, −1, 0, 0, 0, 0
     0.471405
@@ -62,8 +62,8 @@ def least_etf_error(classes: int, dim: int) -> float:
 def log_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Log norms of the centred class means; their CoV depends on the unit of h (the paper's measure, kept).
 
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), torch.tensor([[-1.0], [1.0]]), torch.zeros(2))
-    >>> log_norms(s).tolist()
+    >>> from collapse.testing import statistics_of
+    >>> log_norms(statistics_of([[-1.0], [1.0]])).tolist()
     [0.0, 0.0]
     """
     return s.norms.log()
@@ -83,8 +83,8 @@ def log_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 def norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Norms of the centred class means, in units of h.
 
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), torch.tensor([[-3.0], [1.0]]), torch.zeros(2))
-    >>> norms(s).tolist()
+    >>> from collapse.testing import statistics_of
+    >>> norms(statistics_of([[-3.0], [1.0]])).tolist()
     [2.0, 2.0]
     """
     return s.norms
@@ -100,8 +100,8 @@ def norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """The paper's scaled norm a class, squared units of h.
 
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), torch.tensor([[-3.0], [1.0]]), torch.zeros(2))
-    >>> scaled_norms(s).tolist()
+    >>> from collapse.testing import statistics_of
+    >>> scaled_norms(statistics_of([[-3.0], [1.0]])).tolist()
     [4.0, 4.0]
     """
     return s.norms.square() / math.sqrt(s.dim)
@@ -122,7 +122,8 @@ def interference(pair: Pair) -> Float[Tensor, "R S"]:
     """Cosine between centred class means; −1/(C−1) for equal norms whatever the angles, std 0 at full collapse.
 
     >>> import collapse
-    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3).long(), torch.eye(3).double(), torch.zeros(3).double())
+    >>> from collapse.testing import statistics_of
+    >>> s = statistics_of(torch.eye(3))
     >>> round(collapse.measure(s, metrics=["nc2.interference"]).measurements["nc2.interference"], 12)
     -0.5
     """
@@ -140,8 +141,8 @@ def interference(pair: Pair) -> Float[Tensor, "R S"]:
 def etf_error(s: EmbeddingStatistics) -> float:
     """Distance of the normalized Gram matrix of the centred means to a simplex ETF's, E = I − 11ᵀ/C; in [0, √2].
 
-    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3).long(), torch.eye(3).double(), torch.zeros(3).double())
-    >>> round(etf_error(s), 7)
+    >>> from collapse.testing import statistics_of
+    >>> round(etf_error(statistics_of(torch.eye(3))), 7)
     0.0
     """
     return etf_distance(s.centred_means, s.centred_means)
@@ -150,9 +151,9 @@ def etf_error(s: EmbeddingStatistics) -> float:
 def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> float:
     """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1).
 
-    For C ≤ d+1 the Gram matrix is formed and subtracted, which keeps every digit near an exact ETF. Otherwise
-    d×d products serve, since ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩, and no ETF is within reach. nan where the terms of that product
-    cancel: the rows of A are orthogonal to those of B, and G is 0 up to rounding.
+    For C ≤ d+1 the Gram matrix is formed and subtracted, which is accurate near an exact ETF. Otherwise no ETF can be
+    reached, and d×d products are enough, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. The result is nan if the terms of that product
+    cancel: then the rows of A are orthogonal to those of B, and G is 0 up to rounding.
     """
     classes, dim = a_Cd.shape
     size = math.sqrt(classes - 1)

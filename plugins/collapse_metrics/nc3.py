@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse import EmbeddingStatistics, Mean, Std, class_metric, cosine, hookimpl, metric
-from collapse.statistics import ROUNDING, unit_rows
+from collapse.numerics.statistics import ROUNDING, unit_rows
 from collapse_metrics.nc2 import etf_distance, least_etf_error
 
 
@@ -19,8 +19,9 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Cosine of each classifier row with its centred class mean.
 
     >>> import torch
+    >>> from collapse.testing import statistics_of
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=3 * means)
+    >>> s = statistics_of(means, 3 * means)
     >>> duality_cosines(s).tolist()
     [1.0, 1.0]
     """
@@ -39,15 +40,16 @@ def centred_duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """The same with w̄, the mean row over the classes kept, taken off: softmax does not see w̄, the cosine does.
 
     >>> import torch
+    >>> from collapse.testing import statistics_of
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=means + 5)
+    >>> s = statistics_of(means, means + 5)
     >>> centred_duality_cosines(s).tolist()
     [1.0, 1.0]
     """
     assert s.classifier is not None  # declared in needs
     centre = s.classifier.mean(dim=0)
     rows_Cd = s.classifier - centre
-    # a row that is w̄ but for rounding has no direction
+    # a row that equals w̄ up to rounding has no direction
     rounding_C = ROUNDING * (s.classifier.norm(dim=1) + centre.norm())
     rows_Cd[rows_Cd.norm(dim=1) <= rounding_C] = 0
     return cosine(rows_Cd, s.centred_means)
@@ -64,8 +66,9 @@ def duality_dots(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Inner product of each classifier row with its centred class mean, in logits (nats).
 
     >>> import torch
+    >>> from collapse.testing import statistics_of
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=3 * means)
+    >>> s = statistics_of(means, 3 * means)
     >>> duality_dots(s).tolist()
     [3.0, 3.0]
     """
@@ -84,8 +87,9 @@ def duality_distances(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Distance between each unit classifier row and its unit centred class mean, in [0, 2].
 
     >>> import torch
+    >>> from collapse.testing import statistics_of
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=-means)
+    >>> s = statistics_of(means, -means)
     >>> duality_distances(s).tolist()
     [2.0, 2.0]
     """
@@ -105,9 +109,8 @@ def duality_error(s: EmbeddingStatistics) -> float:
     """Distance of the normalized W Mᵀ to a simplex ETF's Gram matrix, E = I − 11ᵀ/C.
 
     >>> import torch
-    >>> s = EmbeddingStatistics(torch.arange(3), torch.ones(3).long(), torch.eye(3).double(), torch.zeros(3),
-    ...     classifier=torch.eye(3).double() - 1 / 3)
-    >>> round(duality_error(s), 7)
+    >>> from collapse.testing import statistics_of
+    >>> round(duality_error(statistics_of(torch.eye(3), torch.eye(3) - 1 / 3)), 7)
     0.0
     """
     assert s.classifier is not None  # declared in needs

@@ -1,7 +1,7 @@
 """NC4, nearest-class-centre decisions: the classifier comes to choose the class of the nearest mean.
 
-Both rules choose among the classes with a mean; decisions were made at collection with all of them, so ``--min-count``
-does not touch these numbers.
+Both rules choose among the classes with a mean. Decisions are made during collection, with all of these classes, so
+``--min-count`` does not affect these numbers.
 """
 
 import torch

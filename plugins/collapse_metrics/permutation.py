@@ -2,49 +2,20 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collapse import CollapseError, Results, Table, analysis, hookimpl
-from collapse.columns import Column, choose_rows, read_column, split_columns
-from collapse.comparing import mixed
 from collapse.errors import UsageError
-from collapse.metrics import Limit, limit_at
-from collapse.plugin_manager import plugins
+from collapse.measurement.columns import Column, choose_rows, read_column, split_columns
+from collapse.measurement.comparing import mixed
+from collapse.plugin.metrics import Limit, limit_at
+from collapse.plugin.plugin_manager import plugins
+from collapse_metrics.shuffling import _MOST, Floats, Shuffled, shuffle
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Floats = NDArray[np.float64]
-
-_MOST = 1 << 28  # |r| of permutations that are held at a time (2 GB)
-_BATCH = 1 << 21  # numbers of permuted rows that are held at a time (16 MiB)
-# Permutations reproduce an equal |r| only to rounding; centred unit vectors keep that far below this.
-_TIE = 1e-12
-
-
-@dataclass(frozen=True)
-class Shuffled:
-    """Correlations of k columns with one, and what permuting that one gives.
-
-    Attributes:
-        r: (k,) Pearson correlations.
-        p: (k,) permutation p-values of |r|.
-        p_error: (k,) standard errors √(p(1−p)/n) of p; 0 where every order was enumerated.
-        max_t_p: (k,) Westfall–Young single-step max-T p-values.
-        exact: Whether every order was enumerated.
-        permutations: How many were looked at.
-    """
-
-    r: Floats
-    p: Floats
-    p_error: Floats
-    max_t_p: Floats
-    exact: bool
-    permutations: int
 
 
 @analysis("permutation")
@@ -109,16 +80,7 @@ def permutation(
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise CollapseError(f"only {len(frame)} of {len(whole)} rows to correlate{why}: at least 3 are needed")
-    for column in [goal, *tested]:
-        if not _is_constant(column):
-            continue
-        if columns is not None or column is goal:
-            raise CollapseError(
-                f"{column.label} is constant, {column.values[0]:.6g} in all {len(frame)} rows: "
-                "nothing can correlate with it"
-            )
-        left_out[column.label] = "constant"
-    tested = [column for column in tested if column.label not in left_out]
+    tested = _varying(frame, goal, tested, left_out, named=columns is not None)
     if left_out:
         notes.append("not tested: " + ", ".join(f"{name} ({why})" for name, why in left_out.items()))
     if not tested:
@@ -126,7 +88,6 @@ def permutation(
             f"no column to test against {against}: {notes[-1] if left_out else 'the table has no known measurement'}; "
             "name columns or expressions with --columns"
         )
-
     if min(n, math.factorial(len(frame))) * len(tested) > _MOST:
         raise UsageError(
             f"--n {n:,} needs more memory than there is room for: with {len(tested)} columns give at most "
@@ -134,18 +95,11 @@ def permutation(
         )
     found = shuffle(goal.values, np.stack([column.values for column in tested], axis=1), n=n, seed=seed)
     better = _direction(goal, frame)
-    rows = [
-        [
-            column.label,
-            float(found.r[i]),
-            _predicted(_direction(column, frame), better),
-            float(found.r[i] ** 2),
-            float(found.p[i]),
-            float(found.p_error[i]),
-            float(found.max_t_p[i]),
-        ]
-        for i, column in enumerate(tested)
-    ]
+    rows = []
+    for i, column in enumerate(tested):
+        expected = _predicted(_direction(column, frame), better)
+        tests = [float(each[i]) for each in (found.p, found.p_error, found.max_t_p)]
+        rows.append([column.label, float(found.r[i]), expected, float(found.r[i] ** 2), *tests])
     return Table(
         title=f"Permutation test against {goal.label}, {len(frame)} rows",
         columns=["column", "r", "predicted", "R2", "p", "p_error", "max_t_p"],
@@ -154,68 +108,27 @@ def permutation(
     )
 
 
-def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int) -> Shuffled:
-    """Correlate every column of x with y, and with permutations of y shared by all columns.
-
-    Args:
-        y_n: (rows,) finite, not constant.
-        x_nk: (rows, k) finite, no column constant.
-        n: Random permutations; every order is enumerated where there are no more than that.
-        seed: Their seed.
-
-    >>> found = shuffle(np.array([1.0, 2.0, 3.0, 4.0]), np.array([[1.0], [2.0], [3.0], [5.0]]), n=100, seed=0)
-    >>> found.exact, found.permutations, round(found.p[0] * 24)
-    (True, 24, 2)
-    """
-    from scipy.stats import permutation_test  # half a second, which `collapse --help` and `measure` need not pay
-
-    unit_n, unit_nk = _unit(y_n), _unit(x_nk)
-
-    def statistic(y_Bn: Floats, axis: int) -> Floats:
-        return np.abs(y_Bn @ unit_nk)  # the rows are the last axis, as asked for below
-
-    # One sample and "pairings" permute y alone, once for all columns: a joint null distribution (permutations, k).
-    test = permutation_test(
-        (unit_n,),
-        statistic,
-        permutation_type="pairings",
-        alternative="greater",
-        vectorized=True,
-        n_resamples=n,
-        batch=-(-_BATCH // len(y_n)),
-        axis=-1,
-        rng=np.random.default_rng(seed),
-    )
-    null_Pk = test.null_distribution
-    permutations = len(null_Pk)
-    exact = math.factorial(len(y_n)) <= n
-    r = unit_n @ unit_nk
-    observed = 0 if exact else 1  # the observed order is one of all orders, but is not among random ones
-
-    def tail(null: Floats) -> Floats:
-        # scipy's own p takes a tolerance relative to |r|, which loses ties near r = 0; this one serves max-T too
-        counts = [np.count_nonzero(null_P >= abs(each) - _TIE) for each, null_P in zip(r, null.T, strict=True)]
-        return (np.array(counts) + observed) / (permutations + observed)
-
-    p = tail(null_Pk)
-    p_error = np.zeros_like(p) if exact else np.sqrt(p * (1 - p) / permutations)
-    max_t_p = tail(np.broadcast_to(null_Pk.max(axis=1, keepdims=True), null_Pk.shape))
-    return Shuffled(np.clip(r, -1, 1), p, p_error, max_t_p, exact, permutations)
-
-
-def _unit(values: Floats) -> Floats:
-    """Centred along the rows, of unit norm; scaled first so that no square over- or underflows."""
-    values = values / np.abs(values).max(axis=0)
-    values = values - values.mean(axis=0)
-    values = values - values.mean(axis=0)  # again: the first mean is rounded to the digits of the values
-    return values / np.linalg.norm(values, axis=0)
-
-
 def _is_constant(column: Column) -> bool:
     """Equal to rounding: (3·a)/a need not give the same number in each row."""
     present = column.values[~np.isnan(column.values)]
     largest = np.abs(present).max()
     return bool(largest == 0 or np.ptp(present / largest) <= 8 * np.finfo(np.float64).eps)
+
+
+def _varying(
+    frame: "pd.DataFrame", goal: Column, tested: list[Column], left_out: dict[str, str], *, named: bool
+) -> list[Column]:
+    """The columns that are not constant; one that was named, and the goal, must not be."""
+    for column in [goal, *tested]:
+        if not _is_constant(column):
+            continue
+        if named or column is goal:
+            raise CollapseError(
+                f"{column.label} is constant, {column.values[0]:.6g} in all {len(frame)} rows: "
+                "nothing can correlate with it"
+            )
+        left_out[column.label] = "constant"
+    return [column for column in tested if column.label not in left_out]
 
 
 def _all_measurements(frame: "pd.DataFrame", goal: Column) -> tuple[list[Column], dict[str, str]]:
@@ -283,7 +196,7 @@ def _limits(towards: Limit, frame: "pd.DataFrame") -> Floats | float | None:
     try:
         pairs = zip(frame["classes"], frame["dim"], strict=True)
         limits = [limit_at(towards, int(classes), int(dim)) for classes, dim in pairs]
-    except Exception:  # columns that a foreign table lacks, or a plugin's function: then nothing is predicted
+    except Exception:  # the table lacks a column, or a plugin's function fails: then there is no prediction
         return None
     return None if None in limits else np.array(limits, dtype=np.float64)
 
@@ -308,12 +221,13 @@ def _explain(found: Shuffled, goal: Column, rows: Sequence[Sequence[object]], n_
         )
     notes = [
         how,
-        f"max_t_p: the same of the largest |r| of all {len(rows)} columns (Westfall–Young, single step)",
+        f"max_t_p: p-value corrected for testing {len(rows)} columns (Westfall–Young max-T, single step)",
         f"predicted: the sign of r if better {goal.label} goes with more collapse",
     ]
     if any(row[2] is None for row in rows):
         notes.append(
-            "no sign is predicted for what is no known measurement with a limit: say which with label=expression"
+            "no sign is predicted for an expression that is not a known measurement with a limit: "
+            "name one with label=expression"
         )
     return notes
 

@@ -17,8 +17,9 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     """Cosine of each classifier row with its centred class mean; their CoV is 0 at full collapse.
 
     >>> import torch
+    >>> from collapse.testing import statistics_of
     >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
-    >>> s = EmbeddingStatistics(torch.arange(2), torch.ones(2).long(), means, torch.zeros(2), classifier=2 * means)
+    >>> s = statistics_of(means, 2 * means)
     >>> duality_cosines(s).tolist()
     [1.0, 1.0]
     """

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse import CollapseError, EmbeddingStatistics, Noted
-from collapse.metrics import declaration
-from collapse.pairs import sweep
-from collapse.testing import tiny_statistics
+from collapse import CollapseError, Mean, Noted
+from collapse.numerics.pairs import sweep
+from collapse.plugin.metrics import declaration
+from collapse.testing import statistics_of, tiny_statistics
 from collapse_metrics import gnc2, nc2, nc3
 from collapse_metrics.covariance import within_class_covariance
 from collapse_metrics.generalization import perplexity
@@ -176,15 +176,17 @@ def test_what_is_reachable_in_few_dimensions():
 
 def test_the_uncentred_kernel_is_the_log_inverse_distance():
     s = replace(tiny_statistics(), means=torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 0.1]]).double())
-    (kernel,) = sweep(s, [(declaration(gnc2.uncentred_log_kernel), [])]).metrics
-    assert kernel.mean == pytest.approx(-math.log(2) / 2)  # of two pairs, at right angles; the third has one direction
+    (kernel,) = sweep(s, [(declaration(gnc2.uncentred_log_kernel), [Mean("a.kernel")])]).metrics
+    assert kernel.taken.number("a.kernel") == pytest.approx(
+        -math.log(2) / 2
+    )  # of two pairs, at right angles; the third has one direction
 
 
 def test_a_row_that_is_the_mean_row_to_rounding_has_no_direction():
     means = torch.tensor([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, -1.0]]).double()
     for off, expected in ((2.0**-47, [0, -1, math.nan, math.nan]), (2.0**-46, [0, -1, 0, 1])):
         classifier = torch.tensor([[1.0, 1.0], [1.0, -1.0], [1.0, off], [1.0, -off]]).double()
-        s = EmbeddingStatistics(torch.arange(4), torch.ones(4).long(), means, torch.zeros(4), classifier=classifier)
+        s = statistics_of(means, classifier)
         assert nc3.centred_duality_cosines(s).tolist() == pytest.approx(expected, nan_ok=True)
 
 

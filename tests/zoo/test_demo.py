@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM
 
 import collapse
 from collapse.errors import UsageError
-from collapse.lock import locked
+from collapse.stores.lock import locked
 from collapse_zoo.demo import TESTED, demo
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
@@ -57,7 +57,7 @@ def test_files_of_the_users_own_are_not_overwritten(tmp_path, name):
     mine = tmp_path / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine")
-    with pytest.raises(UsageError, match=rf"{name} is there and .*: choose another --output"):
+    with pytest.raises(UsageError, match=rf"{name} exists and .*: choose another --output"):
         demo(tmp_path, n_stories=40, widths=(), seeds=())
     assert [each for each in tmp_path.rglob("*") if each.is_file()] == [mine]
     assert mine.read_text() == "mine"

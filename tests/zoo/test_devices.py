@@ -1,6 +1,7 @@
 """What runs on a GPU gives the CPU's numbers: attention, loss, training, collection. Without a GPU, the CPU's alone."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def test_training_goes_as_on_the_cpu_and_is_measured(device, texts, tmp_path, pr
     source = find_source(text=str(texts / "train.jsonl"), tokenizer=str(texts / "tokenizer"))
     small = Recipe(2, 64, vocabulary=400, heads=4, window=32, chunk_length=64, batch_size=8, max_steps=5)
     losses = []
-    for where, recipe in ((device, small.with_(precision=precision)), ("cpu", small.with_(precision="float32"))):
+    for where, recipe in ((device, replace(small, precision=precision)), ("cpu", replace(small, precision="float32"))):
         run = train(recipe, source, tmp_path / f"on-{where}-{recipe.precision}", device=where)
         losses.append([line["loss"] for line in run.curve() if "loss" in line])
     assert losses[0] == pytest.approx(losses[1], rel=close)

@@ -10,7 +10,7 @@ from transformers import GPTNeoConfig
 
 import collapse
 from collapse.errors import CollapseError
-from collapse.plugin_manager import add_plugins, plugins
+from collapse.plugin.plugin_manager import add_plugins, plugins
 from collapse_zoo import fast_gpt_neo
 from collapse_zoo.fast_gpt_neo import NAME, FastSelfAttention, banded_attention, prepare
 
@@ -168,7 +168,7 @@ def test_a_plugin_prepares_a_model(tiny, tmp_path, monkeypatch):
         "from collapse import hookimpl\n@hookimpl\ndef collapse_prepare_model(model):\n"
         "    model.config.seen_by = 'mine'\n    raise RuntimeError('it went wrong')\n"
     )
-    monkeypatch.setattr("collapse.plugin_manager._extra", [])
+    monkeypatch.setattr("collapse.plugin.plugin_manager._extra", [])
     add_plugins([str(plugin)])
     try:
         # the zoo, asked first, knows a GPT-Neo; another model reaches the second plugin

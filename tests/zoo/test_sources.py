@@ -2,8 +2,8 @@
 
 import pytest
 
-from collapse.spec import CollectionSpec
-from collapse.texts import find_texts
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.text_pair import find_texts
 from collapse_zoo.sources import find_source
 
 COMMIT = "a" * 40

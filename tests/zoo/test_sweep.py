@@ -17,7 +17,8 @@ from collapse_zoo.catalogue import local_runs
 from collapse_zoo.grids import grid
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
-from collapse_zoo.sweeping import plan, status, sweep
+from collapse_zoo.states import status
+from collapse_zoo.sweeping import plan, sweep
 
 GRID = ["1,2x16,32", "--data-seeds", "0,1"]
 MEMBERS = [f"texts-0{d}x00{w}_01d0{s}" for d in (1, 2) for w in (16, 32) for s in (0, 1)]
@@ -106,7 +107,7 @@ def test_a_local_job_that_was_killed_is_sent_again(texts, tmp_path, run):
     os.kill(int((member.path / ".lock").read_text().split("\n")[0]), signal.SIGKILL)
     out, said = process.communicate(timeout=200)
     assert process.returncode == 0, said
-    assert "it is sent again and goes on from its last checkpoint" in said
+    assert "it is submitted again and resumes from its last checkpoint" in said
     assert "1 measurements of 1 members" in out
     assert [line["step"] for line in member.curve() if "loss" in line] == list(range(1, 41))
 
@@ -195,10 +196,10 @@ def test_slurm_gets_what_was_asked_for_and_what_was_preempted_again(texts, tmp_p
     assert "array" not in again
     for batch in batches:
         subprocess.run(["bash", "-n", batch], check=True)
-    assert said.count("it is sent again") == 1
+    assert said.count("it is submitted again") == 1
     # it went on where it was: no step was logged twice, and the loss is that of a run left in peace
     assert [line["step"] for line in victim.curve() if "loss" in line] == list(range(1, 61))
-    assert "going on after step" in (slurm / "out-102").read_text()
+    assert "resuming after step" in (slurm / "out-102").read_text()
     assert len(collapse.Results.read(output / "results.csv")) == 2
 
 
@@ -225,7 +226,7 @@ def test_what_is_no_grid(run, tmp_path):
         assert refused.returncode == 2
         assert said in refused.stderr
     refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", ok=False, cwd=tmp_path)
-    assert "--seeds 1,x makes no sense" in refused.stderr
+    assert "--seeds must be whole numbers" in refused.stderr
     refused = run("zoo", "status", tmp_path / "none", ok=False)
     assert refused.returncode == 2
     listed = run("zoo", "sweep", "paper", "--dry-run")
@@ -258,7 +259,7 @@ def test_options_that_a_member_was_not_made_with_leave_its_rows(texts, tmp_path,
 @pytest.mark.parametrize("name", ["results.csv", "results.json"])
 def test_a_table_of_others_is_refused_before_training(texts, tmp_path, name):
     (tmp_path / name).write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match=f"{name} is there and is no results table"):
+    with pytest.raises(UsageError, match=f"{name} exists and is not a results table"):
         sweep(*planned(texts, tmp_path, "1x16"), tmp_path)
     assert [each.name for each in tmp_path.iterdir()] == [name]
 

@@ -121,7 +121,7 @@ def test_a_killed_run_goes_on_to_the_same_losses(texts, tmp_path):
     kill_when(lambda: len(Run(killed).checkpoints()) >= 1)  # as the first has ended
     kill_when(lambda: len(Run(killed).checkpoints()) >= 1 and len(losses(killed)) > 1.5 * each)  # inside the second
     done = subprocess.run([*command, "--output", killed], check=True, capture_output=True, text=True)
-    assert "going on after step" in done.stderr or Run(killed).finished
+    assert "resuming after step" in done.stderr or Run(killed).finished
     mine, theirs = losses(killed), losses(whole)
     assert mine.keys() == theirs.keys()
     assert len(mine) == steps + 3
@@ -353,9 +353,9 @@ def test_a_missing_corpus_says_how_to_get_it(texts, tmp_path, run):
         (["2x64", "--stories", "9", "--validation-text", "x.txt"], "--validation-text does not apply"),
         (["2x64", "--generated", "--text-column", "story"], "--text-column does not apply"),
         (["2x64", "--batch-size", "0"], "not in the range"),
-        (["2x64", "--epochs", "0"], "makes no sense"),
-        (["2x64", "--adam-beta1", "2"], "betas 2.0 and 0.999 make no sense"),
-        (["2x64", "--max-grad-norm", "-1"], "neither can be negative"),
+        (["2x64", "--epochs", "0"], "--epochs must be at least 1, got 0"),
+        (["2x64", "--adam-beta1", "2"], "2.0 and 0.999"),
+        (["2x64", "--max-grad-norm", "-1"], "--max-grad-norm must not be negative, got 1e-08 and -1.0"),
         (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size: the model's name says it"),
         (["2x64", "--config-arg", "attention_dropout=much"], "no GPT-Neo can be built with"),
         (["2x64", "--config-arg", "activation_function=nope"], "no GPT-Neo can be built with"),

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from collapse.errors import CollapseError, UsageError
-from collapse.results import Results
+from collapse.measurement.results import Results
 from collapse_zoo.grids import grid
 from collapse_zoo.measuring import measure_run
 from collapse_zoo.members import Member
@@ -19,7 +19,8 @@ from collapse_zoo.publishing import revisions
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
-from collapse_zoo.sweeping import plan, status, sweep
+from collapse_zoo.states import status
+from collapse_zoo.sweeping import plan, sweep
 from collapse_zoo.training import train
 
 NAME = "texts-02x0016_02d"
@@ -209,7 +210,7 @@ def test_results_of_another_run(copied, source):
     Results([rows[0], *(type(row)(**(vars(row) | {"model": "other"})) for row in rows[1:])]).write(
         copied.path / "results.json"
     )
-    with pytest.raises(CollapseError, match=r"results.json is damaged: 'other' is no checkpoint"):
+    with pytest.raises(CollapseError, match=r"results.json is damaged: 'other' is not a checkpoint"):
         measure_run(copied, source)
 
 

@@ -1,1 +1,1 @@
-"""The zoo: stories, recipes and training of the TinyStories-LxD models. Itself a plugin of ``collapse``."""
+"""The zoo, a plugin of ``collapse``: stories, recipes and training of the TinyStories-LxD models."""

@@ -1,4 +1,4 @@
-"""The Hugging Face Trainer's arguments for a recipe: its defaults but for what is said here."""
+"""The Hugging Face Trainer's arguments for a recipe: the Trainer's defaults, except for those given here."""
 
 import os
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ import torch
 import transformers
 
 from collapse.errors import UsageError, first_line
+from collapse.scoped import quiet
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
-from collapse_zoo.trainer import quiet
 
 _DAY = 24 * 3600
 
@@ -21,7 +21,7 @@ _FREE = (
     "ddp_find_unused_parameters",
     "ddp_broadcast_buffers",
 )
-"""What is said here and may be said otherwise; the rest a recipe says, or a run relies on."""
+"""Arguments set here that a recipe may override. Others are fields of the recipe, or runs depend on them."""
 
 _RELIED_ON = (
     "per_device_train_batch_size",
@@ -33,7 +33,7 @@ _RELIED_ON = (
     "save_only_model",
     "load_best_model_at_end",
 )
-"""What is left at the Trainer's default and must stay there."""
+"""Arguments that must keep the Trainer's default."""
 
 
 def arguments_of(
@@ -44,47 +44,17 @@ def arguments_of(
     save_every: int | None,
     report_to: Sequence[str],
 ) -> transformers.TrainingArguments:
-    """The arguments that train a recipe into a run.
+    """Return the Trainer's arguments to train a recipe into a run directory.
 
     Raises:
-        UsageError: The device is not there, the Trainer refuses a value, or the processes do not divide the batch.
+        UsageError: The device is not available, the Trainer rejects a value, or the batch is not divisible by the
+            number of processes.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no device 'cuda' here: use --device cpu or auto")
     cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
-    with quiet():
-        values: dict[str, Any] = {
-            "output_dir": str(run.path / CHECKPOINTS),
-            "num_train_epochs": recipe.epochs,
-            "max_steps": recipe.max_steps or -1,
-            "learning_rate": recipe.learning_rate,
-            "weight_decay": recipe.weight_decay,
-            "adam_beta1": recipe.adam_beta1,
-            "adam_beta2": recipe.adam_beta2,
-            "adam_epsilon": recipe.adam_epsilon,
-            "max_grad_norm": recipe.max_grad_norm,
-            "lr_scheduler_type": "linear",
-            "bf16": recipe.precision == "bf16",
-            "seed": recipe.seed,
-            "data_seed": recipe.data_seed,
-            "save_strategy": "steps" if save_every else "epoch",
-            "save_steps": save_every or 500,
-            "eval_strategy": "epoch",
-            "logging_strategy": "steps",
-            "logging_steps": 1,
-            "report_to": list(report_to) or "none",
-            "run_name": run.path.name,
-            "logging_nan_inf_filter": False,
-            "disable_tqdm": True,
-            "remove_unused_columns": False,
-            "use_cpu": cpu,
-            "ddp_backend": "gloo" if cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
-            "ddp_find_unused_parameters": False,
-            "ddp_broadcast_buffers": False,
-            "ddp_timeout": _DAY,  # the others wait while one packs or measures
-            "dataloader_pin_memory": not cpu,
-            "torch_compile": compile_model,
-        }
+    with quiet("transformers", "accelerate"):
+        values = _values(recipe, run, cpu, compile_model, save_every, report_to)
         fixed = recipe.trainer.keys() & ({*values, *_RELIED_ON} - {*_FREE})
         if fixed:
             raise UsageError(
@@ -96,7 +66,7 @@ def arguments_of(
         except (TypeError, ValueError, ImportError) as error:
             raise UsageError(f"the Trainer does not take these arguments: {first_line(error)}") from error
         processes = arguments.world_size
-        arguments._n_gpu = min(arguments.n_gpu, 1)  # several are for torchrun: DataParallel would multiply batches
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # DataParallel would multiply the batch; torchrun uses several GPUs
     if recipe.batch_size % processes:
         fitting = ", ".join(str(n) for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0)
         raise UsageError(
@@ -105,3 +75,41 @@ def arguments_of(
         )
     arguments.per_device_train_batch_size = arguments.per_device_eval_batch_size = recipe.batch_size // processes
     return arguments
+
+
+def _values(
+    recipe: Recipe, run: Run, cpu: bool, compile_model: bool, save_every: int | None, report_to: Sequence[str]
+) -> dict[str, Any]:
+    """Return the Trainer's arguments that follow from a recipe and the options."""
+    return {
+        "output_dir": str(run.path / CHECKPOINTS),
+        "num_train_epochs": recipe.epochs,
+        "max_steps": recipe.max_steps or -1,
+        "learning_rate": recipe.learning_rate,
+        "weight_decay": recipe.weight_decay,
+        "adam_beta1": recipe.adam_beta1,
+        "adam_beta2": recipe.adam_beta2,
+        "adam_epsilon": recipe.adam_epsilon,
+        "max_grad_norm": recipe.max_grad_norm,
+        "lr_scheduler_type": "linear",
+        "bf16": recipe.precision == "bf16",
+        "seed": recipe.seed,
+        "data_seed": recipe.data_seed,
+        "save_strategy": "steps" if save_every else "epoch",
+        "save_steps": save_every or 500,
+        "eval_strategy": "epoch",
+        "logging_strategy": "steps",
+        "logging_steps": 1,
+        "report_to": list(report_to) or "none",
+        "run_name": run.path.name,
+        "logging_nan_inf_filter": False,
+        "disable_tqdm": True,
+        "remove_unused_columns": False,
+        "use_cpu": cpu,
+        "ddp_backend": "gloo" if cpu and int(os.environ.get("WORLD_SIZE", "1")) > 1 else None,
+        "ddp_find_unused_parameters": False,
+        "ddp_broadcast_buffers": False,
+        "ddp_timeout": _DAY,  # other processes wait while one packs or measures
+        "dataloader_pin_memory": not cpu,
+        "torch_compile": compile_model,
+    }

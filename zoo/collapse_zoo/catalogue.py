@@ -1,4 +1,4 @@
-"""What there is in the zoo: the paper's measurements of its 230 models, and the runs of this machine."""
+"""The models of the zoo: the paper's measurements of its 230 models, and the runs on this machine."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError
 from collapse_zoo.names import Name, parse
 from collapse_zoo.published import published
 from collapse_zoo.recipes import Recipe
@@ -25,21 +25,21 @@ SHOWN = (
     "unc3.uniform_duality",
     "nc4.agreement",
 )
-"""The measurements that a listing shows unless it is asked for others."""
+"""The measurements that a listing shows by default."""
 
 PUBLISHED = "published"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A model at a checkpoint, and what was measured of it.
+    """A model at a checkpoint, with its measurements.
 
     Attributes:
-        name: As published, such as TinyStories-12x1024_10L@9; a run's name with its checkpoint.
-        where: "published", or the run directory, and what is wrong with it.
+        name: Published name, such as TinyStories-12x1024_10L@9; or a run's name with its checkpoint.
+        where: "published", or the run directory and its problems.
         recipe: How it was trained.
         k: The checkpoint; None for a run that has none yet.
-        measurements: A number a measurement.
+        measurements: One number per measurement.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Entry:
     measurements: dict[str, float | None] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:
-        """For JSON and tables."""
+        """Return the entry as a dictionary for JSON and tables."""
         keys = ("depth", "width", "epochs", "weight_decay", "seed", "data_seed")
         recipe = {key: getattr(self.recipe, key) for key in keys}
         about = {"model": self.name, "where": self.where, **recipe, "checkpoint": self.k}
@@ -57,10 +57,10 @@ class Entry:
 
 
 def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> list[Entry]:
-    """Everything published, then every run under a folder.
+    """List everything published, then every run in a folder.
 
     Args:
-        runs: Folder of run directories; it need not be there.
+        runs: Folder of run directories, which need not exist.
         where: "published", "local", or both.
     """
     found = list(_published()) if "published" in where else []
@@ -68,25 +68,19 @@ def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published",
 
 
 def on_the_hub() -> list[Entry]:
-    """The models of the zoo on the Hub, and stores of them, with the measurements of their cards.
+    """List the models of the zoo on the Hub, and stores of them, with the measurements on their cards.
 
     Raises:
         CollapseError: The Hub cannot be reached.
     """
-    from huggingface_hub import HfApi, errors
+    from collapse.hub.card import TAGS
+    from collapse.hub.requests import models_tagged
 
-    from collapse.card import TAGS
-    from collapse.hub import steadily
-
-    try:
-        models = steadily(lambda: list(HfApi().list_models(filter=TAGS[0], cardData=True, full=True)))
-    except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
-        raise CollapseError(f"the Hub cannot be searched: {first_line(error)}") from error
     entries = []
-    for model in models:
+    for model in models_tagged(TAGS[0]):
         bases = getattr(model.card_data, "base_model", None) or []
         name = _zoo_name([model.id, *([bases] if isinstance(bases, str) else bases)])
-        if name is None:  # a store of another model; and anybody may use the tag
+        if name is None:  # a store of another model, or something else with this tag
             continue
         results = (model.card_data.eval_results if model.card_data else None) or []
         numbers: dict[str, float | None] = {
@@ -98,13 +92,13 @@ def on_the_hub() -> list[Entry]:
 
 
 def _checkpoint_of(measured: str, *, last: int) -> int:
-    """The k of ``name@k``, which a card says its measurements are of; cards of earlier versions do not."""
+    """Return the k of ``name@k`` to which a card's measurements belong; cards of earlier versions do not give it."""
     k = measured.rpartition("@")[2]
     return int(k) if "@" in measured and k.isdecimal() and len(k) < 9 else last
 
 
 def _zoo_name(candidates: Sequence[object]) -> Name | None:
-    """The first that is the name of a model of the zoo."""
+    """Return the first candidate that is the name of a zoo model."""
     for each in candidates:
         with suppress(UsageError):
             name = parse(str(each))
@@ -114,10 +108,10 @@ def _zoo_name(candidates: Sequence[object]) -> Name | None:
 
 
 def find(model: str, runs: str | Path = "runs") -> list[Entry]:
-    """The entries of one model: a published name, a run's name, or a run directory; each checkpoint is one.
+    """Return the entries of one model, one per checkpoint, by its published name, run name or run directory.
 
     Raises:
-        UsageError: The text is no name of a model.
+        UsageError: The text is not the name of a model.
     """
     if Run(Path(model)).record is not None:
         return list(_of_run(Run(Path(model))))
@@ -126,7 +120,7 @@ def find(model: str, runs: str | Path = "runs") -> list[Entry]:
 
 
 def local_runs(folder: Path) -> list[Run]:
-    """The run directories in a folder, by name; one whose record is damaged is named in a warning, and left out."""
+    """Return the run directories in a folder, by name; one with a damaged record is skipped with a warning."""
     found = []
     for run in run_folders(folder):
         try:
@@ -137,7 +131,7 @@ def local_runs(folder: Path) -> list[Run]:
 
 
 def run_folders(folder: Path) -> list[Run]:
-    """The folders in a folder that have a ``training.json``, whatever it holds, by name."""
+    """Return the subfolders with a ``training.json``, even a damaged one, by name."""
     return [Run(each.parent) for each in sorted(folder.glob(f"*/{RECORD}"))]
 
 
@@ -158,13 +152,13 @@ def _local(folder: Path) -> Iterator[Entry]:
     for run in local_runs(folder):
         try:
             yield from list(_of_run(run))
-        except CollapseError as error:  # the other runs are listed all the same
+        except CollapseError as error:  # list the other runs anyway
             log.warning("%s", error)
 
 
 def _of_run(run: Run) -> Iterator[Entry]:
     record = run.record
-    assert record is not None  # the callers saw it
+    assert record is not None  # the callers checked it
     where = str(run.path)
     if run.finished:
         try:

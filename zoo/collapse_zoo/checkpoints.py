@@ -1,4 +1,4 @@
-"""A checkpoint: a folder with a model, and ``complete.json`` beside it, which says what each file was written as."""
+"""A checkpoint: a folder with a model, and with ``complete.json``, which records the size and hash of each file."""
 
 import os
 from collections.abc import Mapping
@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError
-from collapse.files import ANOTHER_OUTPUT, canonical, sha256_file, write_atomic
+from collapse.stores.files import canonical, sha256_file
+from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.records import read_complete
 
 COMPLETE = "complete.json"
@@ -18,15 +19,15 @@ _NOT_THE_MODEL = (COMPLETE, "trainer_state.json")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A whole checkpoint.
+    """A complete checkpoint.
 
     Attributes:
-        path: Its folder, which transformers loads.
+        path: Its folder, which transformers can load.
         step: Optimizer steps taken.
-        k: In epoch k + 1, as its last one; None for one that another of the same epoch followed or may follow.
-        validation: Loss, accuracy and perplexity, where there is a validation text; None where infinite.
-        files: Size and sha256 of each of its files as it was written.
-        ends_epoch: Whether the epoch was whole; the last step of ``max_steps`` may lie inside one.
+        k: It is the last checkpoint of epoch k + 1; None if another one of the same epoch follows or may follow.
+        validation: Loss, accuracy and perplexity if there is a validation text; None for an infinite value.
+        files: Size and sha256 of each of its files when it was written.
+        ends_epoch: Whether the epoch was complete; the last step of ``max_steps`` may be inside an epoch.
     """
 
     path: Path
@@ -38,7 +39,7 @@ class Checkpoint:
 
     @property
     def model_files(self) -> dict[str, Mapping[str, Any]]:
-        """Those of its files that make the model and its tokenizer."""
+        """Its files of the model and tokenizer."""
         return {
             name: entry for name, entry in self.files.items() if name not in _NOT_THE_MODEL and not is_state(Path(name))
         }
@@ -47,11 +48,11 @@ class Checkpoint:
         """Compare every file with what was written.
 
         Args:
-            mend: What to do about it, for the message.
-            remember: Hashes of large files that did not change since are remembered.
+            mend: How to fix a difference, for the message.
+            remember: Use cached hashes for large files that have not changed.
 
         Raises:
-            CollapseError: A file is missing or altered, or was added: transformers might load it.
+            CollapseError: A file is missing, altered, or was added (transformers might load it).
         """
         check_files(self.path, self.files, mend, remember=remember)
         for file in self.path.iterdir():
@@ -85,10 +86,10 @@ def check_sizes(folder: Path, files: Mapping[str, Mapping[str, Any]], mend: str)
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint of a folder.
+    """Read the checkpoint in a folder.
 
     Raises:
-        CollapseError: It is not whole.
+        CollapseError: It is incomplete.
     """
     about = read_complete(folder / COMPLETE)
     if folder.name != f"checkpoint-{about['step']}":
@@ -101,15 +102,15 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
 
 def complete(checkpoint: Path, step: int, k: int | None, validation: dict[str, float | None], ends_epoch: bool) -> None:
-    """Mark a folder as a whole checkpoint."""
-    (checkpoint / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json says the same
+    """Mark a folder as a complete checkpoint."""
+    (checkpoint / "training_args.bin").unlink(missing_ok=True)  # a pickle; training.json has the same content
     files = {file.name: _kept(file) for file in sorted(checkpoint.iterdir()) if file.is_file()}
     about = {"step": step, "k": k, "ends_epoch": ends_epoch, "validation": validation, "files": files}
     write_atomic(checkpoint / COMPLETE, canonical(about), other=ANOTHER_OUTPUT)
 
 
 def drop_state(checkpoint: Checkpoint) -> None:
-    """Free what only resuming from this checkpoint would need."""
+    """Delete the files that are needed only to resume from this checkpoint."""
     state = [file for file in checkpoint.path.iterdir() if is_state(file)]
     if not state:
         return
@@ -122,12 +123,12 @@ def drop_state(checkpoint: Checkpoint) -> None:
 
 
 def is_state(file: Path) -> bool:
-    """Whether only resuming needs a file."""
+    """Whether a file is needed only to resume training."""
     return any(file.match(pattern) for pattern in _STATE_FILES)
 
 
 def _kept(file: Path) -> dict[str, Any]:
-    """A file's size and hash, once it is on the disk: the Trainer leaves it to the system, which a power cut ends."""
+    """Flush a file to disk, which the Trainer does not do and a power failure would lose; return its size and hash."""
     with file.open("rb+") as handle:
         os.fsync(handle.fileno())
     return {"size": file.stat().st_size, "sha256": sha256_file(file, remember=False)}

@@ -1,4 +1,4 @@
-"""What must hold before a recipe is trained: it makes a model, of all tokens, in a directory of no other run."""
+"""Checks before training: the recipe gives a valid model that covers all tokens, and the directory has no other run."""
 
 from typing import Any
 
@@ -6,17 +6,17 @@ import torch
 import transformers
 
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.lock import LOCK
+from collapse.stores.lock import LOCK
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import RECORD, Run
 from collapse_zoo.sources import Source
 
 
 def check_same(run: Run, recipe: Recipe, source: Source) -> None:
-    """Refuse a directory that holds anything but this recipe's run on this text."""
+    """Raise an error if a directory holds anything but this recipe's run on this text."""
     record = run.record
     if record is None:
-        left = (LOCK, f".{RECORD}.partial")  # by a kill before there was a record
+        left = (LOCK, f".{RECORD}.partial")  # left by a process that was killed before it wrote a record
         if run.path.is_file() or (run.path.is_dir() and any(each.name not in left for each in run.path.iterdir())):
             raise UsageError(f"{run.path} holds other things than a run (no {RECORD}): choose another --output")
         return
@@ -41,7 +41,7 @@ def check_same(run: Run, recipe: Recipe, source: Source) -> None:
 
 
 def check_tokens(run: Run, tokens: dict[str, str | None]) -> None:
-    """Refuse to resume on other tokens than a run was begun with, whatever the text's hash says."""
+    """Refuse to resume a run on other tokens than it was started with, whatever the text's hash."""
     recorded = (run.record or {}).get("tokens") or {}
     for which, digest in recorded.items():
         if tokens.get(which) != digest:
@@ -52,13 +52,13 @@ def check_tokens(run: Run, tokens: dict[str, str | None]) -> None:
 
 
 def check_model(recipe: Recipe) -> None:
-    """Refuse a configuration that makes no model, at the price of none: on torch's meta device."""
+    """Refuse a configuration that gives no valid model, by building it on torch's meta device (without memory)."""
     try:
         with torch.device("meta"):
             transformers.GPTNeoForCausalLM(recipe.configuration())
     except CollapseError:
         raise
-    except Exception as error:  # each value is refused in its own way
+    except Exception as error:  # invalid values raise many kinds of exceptions
         raise UsageError(
             f"--config-arg: no GPT-Neo can be built with {dict(recipe.config)}: {type(error).__name__}: "
             f"{first_line(error)}"
@@ -66,7 +66,7 @@ def check_model(recipe: Recipe) -> None:
 
 
 def check_vocabulary(recipe: Recipe, source: Source) -> None:
-    """Refuse a vocabulary that the tokenizer does not fit into."""
+    """Refuse a vocabulary that is too small for the tokenizer."""
     tokens = len(source.tokenizer)
     if tokens > recipe.vocabulary:
         raise UsageError(

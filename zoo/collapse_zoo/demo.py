@@ -1,4 +1,4 @@
-"""The demo: from nothing to NC1–NC4 and a permutation test, offline, in a couple of minutes on a laptop."""
+"""The demo: train toy models, measure NC1–NC4 and run a permutation test, offline, in a few minutes on a laptop."""
 
 import filecmp
 import os
@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 
 import collapse
 from collapse.errors import UsageError
-from collapse.files import ANOTHER_OUTPUT, write_atomic
-from collapse.lock import locked
-from collapse.plugin_manager import plugins
-from collapse.reporting import Report
-from collapse.results import Results, Row, Table, check_output
+from collapse.measurement.results import Results, Row, Table, check_output
+from collapse.plugin.plugin_manager import plugins
+from collapse.progress import Report
+from collapse.stores.lock import locked
+from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, write_stories
@@ -34,11 +34,11 @@ TESTED = (
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo made.
+    """The results of the demo.
 
     Attributes:
-        folder: Where everything lies.
-        rows: Measurements, a row a model.
+        folder: Folder of all files.
+        rows: Measurements, one row per model.
         results: The results file.
         analysis: The permutation test over the models.
     """
@@ -58,20 +58,20 @@ def demo(
     steps: int = 150,
     progress: Report | None = None,
 ) -> Demo:
-    """Generate stories, train a tokenizer and a model a width and seed, collect, measure and test them.
+    """Generate stories, train a tokenizer and one model per width and seed, collect, measure and test them.
 
-    What a previous run in the same folder finished is used again.
+    Finished work of a previous run in the same folder is reused.
 
     Args:
-        folder: Where stories, models, stores and results go.
+        folder: Folder for stories, models, stores and results.
         widths: Dimensions of the models.
-        seeds: Each trains one model a width; it sets initialization and order of the text.
-        n_stories: Training stories; an eighth as many for validation.
-        steps: Optimizer steps a model.
+        seeds: Each trains one model per width; it sets the initialization and the order of the text.
+        n_stories: Training stories; validation has an eighth as many.
+        steps: Optimizer steps per model.
         progress: Called as progress(what, done, total[, tokens/s and loss]).
 
     Raises:
-        InUseError: Another process makes a demo in the same folder.
+        InUseError: Another process runs the demo in the same folder.
         UsageError: The folder holds other files where the demo writes its own.
     """
     folder = Path(folder)
@@ -113,7 +113,7 @@ def demo(
 
 
 def _write_texts(folder: Path, n_stories: int) -> None:
-    """Write the stories and their tokenizer, and refuse to overwrite or mix with files that differ from them."""
+    """Write the stories and their tokenizer; refuse to overwrite other files or to mix with them."""
     with TemporaryDirectory() as temporary:
         made = Path(temporary)
         (made / "text").mkdir()
@@ -124,7 +124,7 @@ def _write_texts(folder: Path, n_stories: int) -> None:
         for there in (each for name in ("text", "tokenizer") for each in sorted((folder / name).glob("[!.]*"))):
             file = there.relative_to(folder)
             if file not in files or not (there.exists() and filecmp.cmp(there, made / file, shallow=False)):
-                raise UsageError(f"{there} is there and was not written by this demo: choose another --output")
+                raise UsageError(f"{there} exists and was not written by this demo: choose another --output")
         for file in files:
             if not os.path.lexists(folder / file):
                 write_atomic(folder / file, (made / file).read_bytes(), other=ANOTHER_OUTPUT)

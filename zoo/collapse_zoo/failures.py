@@ -1,19 +1,18 @@
-"""What goes wrong in training: put in words and in the run's record."""
+"""Report errors in training, in a clear message and in the run's record."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-import torch
-
 from collapse.errors import CollapseError, first_line
-from collapse.files import ANOTHER_OUTPUT, raise_if_full
+from collapse.numerics.devices import is_out_of_memory
+from collapse.stores.writing import ANOTHER_OUTPUT, raise_if_full
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 
 
 @contextmanager
-def told(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
-    """Put what went wrong in words and in the record."""
+def reporting_failures(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
+    """Report an error in a clear message and in the run's record."""
     try:
         yield
     except Exception as error:
@@ -27,7 +26,7 @@ def told(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
 
 
 def _in_words(error: Exception, run: Run, recipe: Recipe) -> CollapseError | None:
-    """What to do about a disk or a memory that is full; None for anything else."""
+    """Return an error that says what to do about a full disk or memory; None for anything else."""
     try:
         raise_if_full(error, run.path, ANOTHER_OUTPUT)
     except CollapseError as full:
@@ -40,12 +39,4 @@ def _in_words(error: Exception, run: Run, recipe: Recipe) -> CollapseError | Non
         f"out of memory: {recipe.depth}x{recipe.width} with batches of {recipe.batch_size} x "
         f"{recipe.chunk_length:,} tokens does not fit. Use more GPUs (torchrun divides the batch), or lower "
         f"--batch-size or --chunk-length in a new run; {where}"
-    )
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, of a GPU or of the machine."""
-    said = str(error).lower()
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-        "out of memory" in said or "not enough memory" in said or "can't allocate memory" in said
     )

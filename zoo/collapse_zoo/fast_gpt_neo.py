@@ -1,8 +1,8 @@
 """Attention of GPT-Neo without a T×T matrix in float32: the same weights, the same configuration, the same numbers.
 
-transformers computes GPT-Neo's scores whole and in float32, for local layers too. Here a global layer is one call of
-``scaled_dot_product_attention``, and a local one looks only at its band: queries in blocks of the window w, each with
-the 2w keys that they can reach. And its GELU, which transformers puts together from eight operations, is one.
+transformers computes the full matrix of GPT-Neo's scores in float32, also for local layers. Here a global layer is one
+call of ``scaled_dot_product_attention``. A local layer computes only its band: queries in blocks of the window w, each
+with the 2w keys that they can attend to. The GELU, eight operations in transformers, is one operation.
 """
 
 import copy
@@ -20,17 +20,17 @@ from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoMLP, GPTNeoSelfAt
 log = logging.getLogger("collapse")
 
 NAME = "fast_gpt_neo"
-"""What a manifest names this attention."""
+"""The name of this attention in manifests."""
 
 _SCALE = 1.0  # GPT-Neo does not divide its scores by √d
-_FLEX_LEAST_HEAD = 16  # the smallest head that flex_attention's kernels take
+_FLEX_LEAST_HEAD = 16  # the smallest head dimension that flex_attention's kernels support
 
 
 def prepare(model: Any) -> str | None:
-    """Give every GPT-Neo layer in a model the fast attention and GELU, in place; its weights and configuration stay.
+    """Give every GPT-Neo layer in a model the fast attention and GELU, in place, without changing weights or config.
 
     Returns:
-        The attention's name, or None where the model has no eager GPT-Neo layer.
+        The attention's name, or None if the model has no eager GPT-Neo layer.
     """
     layers = [module for module in model.modules() if type(module) is GPTNeoSelfAttention]
     if not layers:
@@ -42,15 +42,15 @@ def prepare(model: Any) -> str | None:
             module.act = torch.nn.GELU(approximate="tanh")
     for body in model.modules():
         if type(body).__name__ == "GPTNeoModel":
-            # transformers then makes no mask for text without padding, and a boolean one for padded text. On a copy:
-            # the model's own configuration must go on building a model that transformers knows.
+            # With this setting transformers makes no mask for text without padding, and a boolean one for padded text.
+            # It is set on a copy, because the model's own configuration must still build a standard transformers model.
             body.config = copy.copy(body.config)
             body.config._attn_implementation = "sdpa"
     return NAME
 
 
 class FastSelfAttention(GPTNeoSelfAttention):
-    """GPT-Neo's self-attention by fused kernels; attention weights are not given back."""
+    """GPT-Neo's self-attention with fused kernels; it does not return attention weights."""
 
     def _attn(
         self,
@@ -69,7 +69,7 @@ class FastSelfAttention(GPTNeoSelfAttention):
         return banded_attention(query, key, value, window, dropout), None
 
     def _allowed(self, query: Tensor, key: Tensor) -> Bool[Tensor, "1 1 Q K"]:
-        """Which keys the layer lets each query see; the queries are the last of the keys' positions."""
+        """Return the keys that each query may attend to; the queries are at the last positions of the keys."""
         first, last = key.shape[-2] - query.shape[-2], key.shape[-2]
         return self.bias[:, :, first:last, :last].bool()
 
@@ -82,13 +82,13 @@ def masked_attention(
     mask: Tensor | None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H Q D"]:
-    """Attention of padded or cached text: where the layer allows it and the mask (boolean, or added) does."""
+    """Attention for padded or cached text, limited by the layer and by the mask (boolean or additive)."""
     if mask is None:
         return _sdpa(query, key, value, allowed, dropout)
     if mask.dtype != torch.bool:
         return _sdpa(query, key, value, mask.masked_fill(~allowed, torch.finfo(mask.dtype).min), dropout)
     queries, keys = allowed.shape[-2:]
-    # A padded query may see nothing at all, and a softmax over nothing is NaN in its gradient: it sees itself.
+    # A padded query may have no key, and the gradient of a softmax over nothing is NaN: let it attend to itself.
     itself = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).tril(keys - queries).triu(keys - queries)
     return _sdpa(query, key, value, allowed & mask | itself, dropout)
 
@@ -100,7 +100,7 @@ def banded_attention(
     window: int,
     dropout: float = 0.0,
 ) -> Float[Tensor, "B H T D"]:
-    """Attention of each query to itself and the window − 1 keys before it, where T > window."""
+    """Attention of each query to itself and the window − 1 keys before it, for T > window."""
     length, head = query.shape[-2:]
     if query.is_cuda and head >= _FLEX_LEAST_HEAD and dropout == 0.0:
         flex = _flex()
@@ -110,7 +110,7 @@ def banded_attention(
     query, key, value = (F.pad(each, (0, 0, 0, short)) for each in (query, key, value))
     start = slice(0, window)
     first = _sdpa(query[:, :, start], key[:, :, start], value[:, :, start], dropout=dropout, causal=True)
-    # Block n of the queries, n ≥ 1, reaches into blocks n − 1 and n of the keys: query i of it sees (i, i + w] of 2w.
+    # Block n ≥ 1 of the queries attends to blocks n − 1 and n of the keys: its query i to keys (i, i + w] of these 2w.
     band = torch.ones(window, 2 * window, dtype=torch.bool, device=query.device).triu(1).tril(window)
     blocks = query[:, :, window:].unflatten(2, (-1, window))
     rest = _sdpa(
@@ -143,14 +143,14 @@ def _sdpa(
 
 @cache
 def _flex() -> Any:
-    """flex_attention, compiled; None where this torch or machine cannot (the blocks are used then)."""
+    """Return the compiled flex_attention; None if this torch or machine does not support it: then blocks are used."""
     try:
         from torch.nn.attention.flex_attention import flex_attention
 
         compiled = torch.compile(flex_attention)
         probe = torch.zeros(1, 1, 256, _FLEX_LEAST_HEAD, device="cuda", requires_grad=True)
         compiled(probe, probe, probe, block_mask=_band(256, 128, probe.device), scale=_SCALE).sum().backward()
-    except Exception as error:  # no compiler, no Triton, an old GPU: many kinds of error, one answer
+    except Exception as error:  # no compiler, no Triton, an old GPU: many kinds of errors
         log.info("flex_attention is not to be had here (%s): local layers go in blocks", type(error).__name__)
         return None
     return compiled

@@ -13,8 +13,8 @@ WIDTHS = (64, 128, 256, 512, 768, 1024)
 NAMED = ("paper", "seeds")
 VARY = ("data", "init", "both")
 
-# The runs of each architecture, and the checkpoints that the paper measured. There is no 3-epoch L set; @5 is in the
-# middle of a schedule, not a finished run.
+# The runs of each architecture, and the checkpoints that the paper measured. There is no 3-epoch L set. Checkpoint @5
+# is in the middle of a schedule, not the end of a run.
 _RUNS = {"01d": (0,), "01L": (0,), "03d": (2,), "10d": (5, 9), "10L": (5, 9)}
 _REPEATS = 20
 _PRODUCT = re.compile(r"(?P<depths>[\d,]+)x(?P<widths>[\d,]+)(?:_(?P<runs>[0-9A-Za-z,]+))?")
@@ -26,7 +26,7 @@ class GridMember:
 
     Attributes:
         name: Its name.
-        checkpoints: Which k are measured.
+        checkpoints: The k of the checkpoints to measure.
     """
 
     name: Name
@@ -36,17 +36,17 @@ class GridMember:
 def grid(
     text: str, *, vary: str = "data", seeds: Sequence[int] = (), data_seeds: Sequence[int] = ()
 ) -> list[GridMember]:
-    """The members of a grid, in order, each once.
+    """Return the members of a grid, in order and without duplicates.
 
     Args:
         text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or a
             product, such as ``1,2x64,128`` or ``2x768_01d,10L``, of which the last checkpoints are measured.
-        vary: What a repeat varies: "data" (the order, as §3.8 of the paper says), "init" (the initialization, which
-            §1.3 adds) or "both".
-        seeds, data_seeds: Each member once with each.
+        vary: What differs between repeats: "data" (the order, as §3.8 of the paper says), "init" (the initialization,
+            which §1.3 adds) or "both".
+        seeds, data_seeds: Repeat each member with each of these seeds.
 
     Raises:
-        UsageError: There is no such grid, or a member makes no sense.
+        UsageError: There is no such grid, or a member is invalid.
 
     >>> len(grid("paper")), sum(len(member.checkpoints) for member in grid("paper")), len(grid("seeds"))
     (150, 210, 21)
@@ -54,7 +54,7 @@ def grid(
     ['01x0064_01d00', '01x0064_01d01', '02x0064_01d00', '02x0064_01d01']
     """
     if vary not in VARY:
-        raise UsageError(f"--vary {vary} makes no sense; {near_names(vary, VARY)}")
+        raise UsageError(f"no --vary {vary}; {near_names(vary, VARY)}")
     if text == "paper":
         members = [
             GridMember(parse(f"{d}x{w}_{run}"), ks) for d, w, (run, ks) in product(DEPTHS, WIDTHS, _RUNS.items())

@@ -1,9 +1,9 @@
-"""Members as jobs, through submitit: on SLURM, or as processes of this machine; what was pre-empted is sent again."""
+"""Run members as jobs with submitit, on SLURM or as local processes; pre-empted jobs are submitted again."""
 
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,22 @@ from collapse_zoo.members import Member, work
 log = logging.getLogger("collapse")
 
 _GONE = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "INTERRUPTED", "REVOKED")
-"""States of a job that ended through no fault of its own; it goes on from its last checkpoint."""
+"""States of a job that was ended from outside; it can resume from its last checkpoint."""
 
 _ENDED = (*_GONE, "COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "FINISHED")
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a job asks for.
+    """The resources that a job requests.
 
     Attributes:
-        partition, account, qos, constraint: SLURM's.
-        hours: Of wall time.
-        gpus: A job.
-        cpus: A job.
-        memory_gb: A job; None for the partition's default.
-        parallel: Jobs at a time.
+        partition, account, qos, constraint: Options of SLURM.
+        hours: Wall time in hours.
+        gpus: GPUs per job.
+        cpus: CPU cores per job.
+        memory_gb: Memory per job; None for the partition's default.
+        parallel: Largest number of jobs at a time.
     """
 
     partition: str | None = None
@@ -44,11 +44,11 @@ class Resources:
 
 
 class Job:
-    """What submitit runs; pre-empted, it asks to be queued again and goes on where it was."""
+    """The callable that submitit runs; if it is pre-empted, it requests to be queued again and resumes."""
 
     def __call__(self, member: Member) -> str | None:
-        """Do a member's work; returns what went wrong."""
-        logging.basicConfig(level=logging.INFO, format="%(message)s")  # into the job's log
+        """Do a member's work; return the error message, if any."""
+        logging.basicConfig(level=logging.INFO, format="%(message)s")  # writes to the job's log
         try:
             work(member)
         except CollapseError as error:
@@ -56,7 +56,7 @@ class Job:
         return None
 
     def checkpoint(self, member: Member) -> Any:
-        """Called by submitit before a job is pre-empted or timed out."""
+        """Requeue the member; submitit calls this before a job is pre-empted or times out."""
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, member)
@@ -70,28 +70,26 @@ def launch(
     *,
     resubmissions: int = 5,
     poll_seconds: float = 30.0,
-    told: Callable[[dict[str, str]], None] | None = None,
 ) -> dict[str, str]:
-    """Do members as jobs and wait for them.
+    """Run members as jobs and wait for them.
 
     Args:
-        members: What to do.
-        launcher: "slurm", or "local" for processes of this machine.
-        folder: Where submitit keeps its files and the logs.
-        resources: What each asks for.
-        resubmissions: How often a member that was pre-empted is sent again.
-        poll_seconds: Between two looks at the jobs.
-        told: Called with each member's state.
+        members: The members to run.
+        launcher: "slurm", or "local" for processes on this machine.
+        folder: Folder of submitit's files and logs.
+        resources: Resources of each job.
+        resubmissions: How often a pre-empted member is submitted again.
+        poll_seconds: Seconds between two queries of the jobs' states.
 
     Returns:
-        What went wrong, by member.
+        Error messages by member.
 
     Raises:
-        UsageError: There is no SLURM here.
+        UsageError: SLURM is not available on this machine.
     """
     executor = _executor(launcher, folder, resources)
     waiting, jobs = list(members), dict[str, tuple[Member, Any]]()
-    sent, states, problems = dict[str, int](), dict[str, str](), dict[str, str]()
+    sent, problems = dict[str, int](), dict[str, str]()
     slots = resources.parallel if launcher == "local" else len(members)
     while waiting or jobs:
         fresh, waiting = waiting[: slots - len(jobs)], waiting[slots - len(jobs) :]
@@ -102,19 +100,19 @@ def launch(
                 log.info("%s is job %s, its log %s", member.name, job.job_id, job.paths.stdout)
         time.sleep(poll_seconds)
         for name, (member, job) in list(jobs.items()):
-            states[name] = state = _state(job)
+            state = _state(job)
             if state not in _ENDED:
                 continue
             del jobs[name]
             if _is_done(member):
-                states[name] = "done"
-            elif state in _GONE and sent[name] <= resubmissions:
-                log.info("%s was lost (%s): it is sent again and goes on from its last checkpoint", name, state.lower())
+                continue
+            if state in _GONE and sent[name] <= resubmissions:
+                log.info(
+                    "%s was lost (%s): it is submitted again and resumes from its last checkpoint", name, state.lower()
+                )
                 waiting.append(member)
             else:
                 problems[name] = _problem(job, state)
-        if told:
-            told(states)
     return problems
 
 
@@ -131,8 +129,8 @@ def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
             "(one after the other), or use --launcher local"
         )
 
-    # submitit asks for srun, which it also uses by default. A member is one task: without srun only sbatch has to be
-    # there, and torchrun finds all the GPUs.
+    # submitit requires srun and uses it by default. A member is one task, so without srun only sbatch must be
+    # installed, and torchrun sees all GPUs.
     submitit.SlurmExecutor.affinity = classmethod(lambda cls: 2)
     made = submitit.SlurmExecutor(folder)
     given = {
@@ -159,19 +157,19 @@ def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
 def _is_done(member: Member) -> bool:
     try:
         return member.done
-    except CollapseError:  # its files are damaged, which its job has said
+    except CollapseError:  # its files are damaged, which its job has reported
         return False
 
 
 def _submit(executor: Any, members: Sequence[Member]) -> list[Any]:
     try:
         return list(executor.map_array(Job(), members))
-    except Exception as error:  # what a queue answers is its own
+    except Exception as error:  # a queue can raise anything
         raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
 
 
 def _state(job: Any) -> str:
-    """SLURM's word for it (``CANCELLED by 1000`` is CANCELLED); a local job that left no result was interrupted."""
+    """Return SLURM's state of a job (``CANCELLED by 1000``: CANCELLED); a local job without a result is INTERRUPTED."""
     if job.paths.result_pickle.exists():
         return "FINISHED"
     info = job.get_info(mode="force")

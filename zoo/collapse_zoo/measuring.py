@@ -1,13 +1,14 @@
-"""Neural collapse of a run's checkpoints: each collected on the text it was trained on, and measured, once."""
+"""Measure neural collapse in a run's checkpoints: collect each once on its training text, and measure it."""
 
 from collections.abc import Collection
 from typing import Any
 
 import collapse
 from collapse.errors import CollapseError
-from collapse.lock import locked
-from collapse.reporting import Report
-from collapse.results import Row
+from collapse.measurement.last_results import keep_row
+from collapse.measurement.results import Row
+from collapse.progress import Report
+from collapse.stores.lock import locked
 from collapse_zoo.checkpoints import Checkpoint
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source
@@ -22,22 +23,22 @@ def measure_run(
     progress: Report | None = None,
     **collecting: Any,
 ) -> list[Row]:
-    """Collect and measure the checkpoints that have no row yet; interrupted, the same call resumes it.
+    """Collect and measure the checkpoints that have no row yet; after an interruption, the same call resumes.
 
     Args:
         run: The run.
         source: Its texts.
-        checkpoints: Which k; None for all.
-        device: Where to collect.
+        checkpoints: The k of the checkpoints; None for all.
+        device: Device for collecting.
         progress: Called as progress(what, done, total).
         collecting: Further arguments of :func:`collapse.collect`.
 
     Returns:
-        All the run's rows, its checkpoints in order.
+        All rows of the run, in the order of its checkpoints.
 
     Raises:
         InUseError: Another process trains or measures the run.
-        CollapseError: A checkpoint is missing, is not as it was written, or the text is not what it was trained on.
+        CollapseError: A checkpoint is missing or was altered, or the text is not its training text.
     """
     with locked(run.path, option="--output"):
         return measure_locked(run, source, checkpoints=checkpoints, device=device, progress=progress, **collecting)
@@ -52,7 +53,7 @@ def measure_locked(
     progress: Report | None = None,
     **collecting: Any,
 ) -> list[Row]:
-    """As :func:`measure_run`, by whom holds the run's lock."""
+    """Do the same as :func:`measure_run`; the caller holds the run's lock."""
     record = run.record or {}
     wanted = [epoch["k"] for epoch in record.get("epochs", [])] if checkpoints is None else sorted(checkpoints)
     if run.finished:
@@ -73,13 +74,13 @@ def measure_locked(
         )
         _check_what_was_read(run, checkpoint, store)
         row = run.keep(collapse.measure(store, progress=progress), k)
-        store.keep_results(row)
+        keep_row(store, row)
     return run.results()
 
 
 def _check_what_was_read(run: Run, checkpoint: Checkpoint, store: collapse.Store) -> None:
     """Refuse a store of other weights or other tokens than training had."""
-    checkpoint.check()  # again: what was compared before is what was read
+    checkpoint.check()  # again, so that the files that were checked before are those that were read
     provenance = store.manifest["provenance"]
     read = {"train": provenance.get("tokens"), "validation": (provenance.get("validation") or {}).get("tokens")}
     for phase, digest in ((run.record or {}).get("tokens") or {}).items():

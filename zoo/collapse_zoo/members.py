@@ -1,6 +1,6 @@
-"""One member of a sweep: trained, collected, measured; a file says how, so that any machine can do it.
+"""One member of a sweep: train, collect and measure it. A file describes it, so that any machine can run it.
 
-``python -m collapse_zoo.members FILE`` trains the member of a file; torchrun runs it on several GPUs.
+``python -m collapse_zoo.members FILE`` trains the member in a file; torchrun runs it on several GPUs.
 """
 
 import json
@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, InUseError
-from collapse.files import read_json, write_atomic
-from collapse.lock import is_locked
-from collapse.reporting import Report
+from collapse.progress import Report
+from collapse.reading import read_json
+from collapse.stores.lock import is_locked
+from collapse.stores.writing import write_atomic
 from collapse_zoo.checks import check_same
 from collapse_zoo.measuring import measure_run
 from collapse_zoo.recipes import Recipe
@@ -25,7 +26,7 @@ from collapse_zoo.training import leave_group, train
 
 @dataclass(frozen=True)
 class Member:
-    """What a member needs.
+    """The description of a member.
 
     Attributes:
         name: The run's name.
@@ -33,8 +34,8 @@ class Member:
         recipe: How to build and train it.
         source: Arguments of :func:`collapse_zoo.sources.find_source`.
         training: Further arguments of :func:`collapse_zoo.training.train`.
-        checkpoints: Which k are measured; None for the last one, wherever ``max_steps`` ends.
-        processes: GPUs of this machine to train on.
+        checkpoints: The k of the checkpoints to measure; None for the last one, wherever ``max_steps`` ends.
+        processes: Number of GPUs of this machine to train on.
     """
 
     name: str
@@ -58,23 +59,23 @@ class Member:
 
     @property
     def measures(self) -> tuple[int, ...]:
-        """Which k are measured, as far as is known before the run has ended."""
+        """The k of the checkpoints to measure, as far as they are known before the run has ended."""
         return wanted(self.run.record, self.checkpoints)
 
     def write(self, file: Path) -> None:
-        """Write it to a file."""
+        """Write the member to a file."""
         write_atomic(file, json.dumps(asdict(self), indent=1).encode())
 
     @classmethod
     def read(cls, file: Path) -> "Member":
-        """The member of a file."""
+        """Read a member from a file."""
         values = read_json(file)
         recipe, ks = Recipe.from_dict(values.pop("recipe")), values.pop("checkpoints")
         return cls(recipe=recipe, checkpoints=None if ks is None else tuple(ks), **values)
 
 
 def wanted(record: Mapping[str, Any] | None, checkpoints: Sequence[int] | None) -> tuple[int, ...]:
-    """Which k of a run with this record are measured; None of them is known where the last one of no run is meant."""
+    """Return the k to measure for a run with this record; empty if it is the last one and the run is not finished."""
     if checkpoints is not None:
         return tuple(checkpoints)
     if record is None or record["state"] != "finished":
@@ -83,11 +84,11 @@ def wanted(record: Mapping[str, Any] | None, checkpoints: Sequence[int] | None) 
 
 
 def work(member: Member, source: Source | None = None, progress: Report | None = None) -> None:
-    """Train, collect and measure a member; what is done is not done again.
+    """Train, collect and measure a member; finished work is not repeated.
 
     Raises:
         InUseError: Another process trains or measures it.
-        CollapseError: It could not be done.
+        CollapseError: A step failed.
     """
     source = source or find_source(**member.source)
     check_same(member.run, member.recipe, source)
@@ -112,14 +113,14 @@ def _train_on_many(member: Member) -> None:
             raise CollapseError(
                 problem or f"training {member.name} on {member.processes} processes failed; see its log"
             )
-    finally:  # a signal that ends this process ends training too
+    finally:  # a signal that ends this process must also end training
         process.terminate()
         process.wait()
         file.unlink(missing_ok=True)
 
 
 def main() -> None:
-    """Train the member of a file, as one of several processes."""
+    """Train the member in a file, as one of several processes."""
     member = Member.read(Path(sys.argv[1]))
     train(member.recipe, find_source(**member.source), member.folder, name=member.name, **member.training)
     leave_group()

@@ -1,4 +1,4 @@
-"""The model that the zoo trains: transformers' GPT-Neo with a fast attention, and a loss that makes no logits."""
+"""The model that the zoo trains: transformers' GPT-Neo with a fast attention, and a loss without a logits matrix."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from collapse_zoo.recipes import Recipe
 
 
 def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM":
-    """A recipe's model with its initial weights, which ``recipe.seed`` fixes."""
+    """Build a recipe's model, with initial weights that depend on ``recipe.seed``."""
     transformers.set_seed(recipe.seed)
     model = GPTNeoForCausalLM(recipe.configuration())
     if fast_attention:
@@ -23,7 +23,7 @@ def build(recipe: Recipe, *, fast_attention: bool = True) -> "GPTNeoForCausalLM"
 
 
 class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
-    """As in transformers, whose name it saves under, but called with labels it gives losses and no logits."""
+    """transformers' class, under whose name it is saved; but with labels it returns losses and no logits."""
 
     def forward(
         self,
@@ -32,16 +32,16 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
         num_items_in_batch: Tensor | int | None = None,
         **kwargs: Any,
     ) -> Any:
-        """The mean loss over the tokens that have a predecessor; in evaluation also (B, 3) sums a chunk.
+        """Return the mean loss over the tokens that have a predecessor; in evaluation also sums per chunk, (B, 3).
 
         Args:
             input_ids: Tokens, shape (B, T).
-            labels: The same tokens, unshifted; −100 where there is nothing to predict. None gives logits.
-            num_items_in_batch: Tokens of the global batch, where this is a share of it.
+            labels: The same tokens, unshifted; −100 for tokens that are not predicted. None gives logits.
+            num_items_in_batch: Tokens of the global batch, if this batch is a share of it.
             kwargs: As in transformers.
 
         Returns:
-            With labels, a loss, and in evaluation as its ``logits`` the tokens, hits and summed loss of each chunk.
+            With labels, the loss; in evaluation, ``logits`` are the tokens, hits and summed loss of each chunk.
         """
         if labels is None:
             return super().forward(input_ids, **kwargs)

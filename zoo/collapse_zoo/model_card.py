@@ -1,20 +1,29 @@
-"""The card of a zoo model: what it is, how it was trained, what was measured, how to load and to make it again."""
+"""The card of a zoo model: what it is, how it was trained, its measurements, how to load and reproduce it."""
 
 from typing import Any
 
-from collapse.card import TAGS, eval_results
 from collapse.escaping import markdown, visible
+from collapse.hub.card import TAGS, eval_results
 from collapse_zoo.checkpoints import Checkpoint
 from collapse_zoo.runs import Run
 
 ZOO_TAG = "collapse-zoo"
+_CITE = """## Cite
+
+```bibtex
+@inproceedings{wu2024linguistic,
+  title={Linguistic Collapse: Neural Collapse in (Large) Language Models},
+  author={Wu, Robert and Papyan, Vardan},
+  booktitle={Advances in Neural Information Processing Systems},
+  year={2024}
+}
+```
+"""
 _LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
 
 
 def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
-    """Markdown with its metadata; the measurements are in it twice, as a table and as evaluation results."""
-    from huggingface_hub import ModelCardData
-
+    """Return the Markdown text and metadata, with the measurements as a table and as evaluation results."""
     record: dict[str, Any] = run.record or {}
     corpus, name = record["corpus"]["name"], f"{run.name}@{checkpoint.k}"
     measured = next((row.measurements for row in run.results() if row.model == name), {})
@@ -22,21 +31,11 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
     for key, value in checkpoint.validation.items():
         if value is not None:
             numbers.setdefault({"validation_loss": "val_loss", "accuracy": "val_accuracy"}.get(key, key), value)
-    data = ModelCardData(
-        library_name="transformers",
-        pipeline_tag="text-generation",
-        language="en" if corpus in _LICENCES else None,
-        license=_LICENCES.get(corpus),
-        datasets=[corpus] if corpus in _LICENCES else None,
-        tags=[*TAGS, ZOO_TAG],
-        model_name=visible(name),
-        eval_results=eval_results(numbers, corpus),
-    )
     recipe = {key: value for key, value in record["recipe"].items() if value not in (None, {})}
     when = "after" if checkpoint.ends_epoch else "within"
     versions = markdown(", ".join(f"{key} {value}" for key, value in record["versions"].items()))
     return f"""---
-{data.to_yaml()}
+{_metadata(corpus, name, numbers)}
 ---
 
 # {markdown(run.name)}
@@ -79,17 +78,24 @@ $ collapse measure {repo}@{checkpoint.k}
 $ {visible(record.get("command") or f"collapse zoo train {run.name}")}
 ```
 
-## Cite
+{_CITE}"""
 
-```bibtex
-@inproceedings{{wu2024linguistic,
-  title={{Linguistic Collapse: Neural Collapse in (Large) Language Models}},
-  author={{Wu, Robert and Papyan, Vardan}},
-  booktitle={{Advances in Neural Information Processing Systems}},
-  year={{2024}}
-}}
-```
-"""
+
+def _metadata(corpus: str, name: str, numbers: dict[str, Any]) -> str:
+    from huggingface_hub import ModelCardData
+
+    known = corpus in _LICENCES
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag="text-generation",
+        language="en" if known else None,
+        license=_LICENCES.get(corpus),
+        datasets=[corpus] if known else None,
+        tags=[*TAGS, ZOO_TAG],
+        model_name=visible(name),
+        eval_results=eval_results(numbers, corpus),
+    )
+    return data.to_yaml()
 
 
 def _table(heads: tuple[str, str], values: dict[str, Any]) -> str:

@@ -1,7 +1,7 @@
-"""Names of models, as published: ``TinyStories-12x1024_10L@9``, read and written.
+"""Parse and format the published names of models, such as ``TinyStories-12x1024_10L@9``.
 
-``12x1024`` is depth and width, ``_10L`` epochs and decay (d 0.0005, L 0.1, n none), then what repeats a recipe: ``07``
-the seed of the order, ``i07`` that of the initialization, and ``@9`` the checkpoint after epoch 10.
+``12x1024`` is depth and width, ``_10L`` epochs and weight decay (d 0.0005, L 0.1, n none). Repeats of a recipe add
+``07`` for the seed of the order, or ``i07`` for that of the initialization. ``@9`` is the checkpoint after epoch 10.
 """
 
 import re
@@ -24,16 +24,16 @@ _NAME = re.compile(
 
 @dataclass(frozen=True)
 class Name:
-    """A model's name, in parts.
+    """The parts of a model's name.
 
     Attributes:
         depth, width: Its size.
         epochs: Passes over the text.
         decay: Weight decay: a letter of :data:`DECAYS`.
-        data_seed: Seed of the order where it is a repeat, or None.
-        seed: Seed of the initialization where it is a repeat, or None.
+        data_seed: Seed of the order if it is a repeat, or None.
+        seed: Seed of the initialization if it is a repeat, or None.
         checkpoint: k for the state after epoch k + 1; None for the last.
-        corpus: What it is trained on.
+        corpus: The training text.
 
     >>> print(Name(12, 1024, 10, "L", checkpoint=9))
     TinyStories-12x1024_10L@9
@@ -55,14 +55,14 @@ class Name:
 
     @property
     def short(self) -> str:
-        """Without the corpus, as the published tables have it."""
+        """The name without the corpus, as in the published tables."""
         order = "" if self.data_seed is None else f"{self.data_seed:02d}"
         initial = "" if self.seed is None else f"i{self.seed:02d}"
         at = "" if self.checkpoint is None else f"@{self.checkpoint}"
         return f"{self.depth:02d}x{self.width:04d}_{self.epochs:02d}{self.decay}{order}{initial}{at}"
 
     def recipe(self, **changes: Any) -> Recipe:
-        """The paper's recipe of this name, with other values where they are given."""
+        """Return the paper's recipe of this name, with changed values."""
         values: dict[str, Any] = {
             "depth": self.depth,
             "width": self.width,
@@ -74,20 +74,20 @@ class Name:
         return Recipe(**values | {name: value for name, value in changes.items() if value is not None})
 
     def of_run(self) -> "Name":
-        """The run's name: without the checkpoint."""
+        """Return the run's name, which has no checkpoint."""
         return replace(self, checkpoint=None)
 
 
 def parse(text: str) -> Name:
-    """The name that a text writes: ``12x1024``, ``02x0768_01d07``, ``TinyStories-12x1024_10L@9``, ``owner/…``.
+    """Parse a name: ``12x1024``, ``02x0768_01d07``, ``TinyStories-12x1024_10L@9``, ``owner/…``.
 
     Raises:
-        UsageError: It is no such name, its size is impossible, or its decay letter or checkpoint does not exist.
+        UsageError: It is not such a name, its size is impossible, or its decay letter or checkpoint does not exist.
     """
     match = _NAME.fullmatch(text.rsplit("/", 1)[-1])
     if not match:
         raise UsageError(
-            f"{text!r} is no model of the zoo: write depth x width, such as 12x1024, or a whole name, "
+            f"{text!r} is not a model of the zoo: write depth x width, such as 12x1024, or a whole name, "
             "such as TinyStories-12x1024_10L or 02x0768_01d07@0"
         )
     parts = match.groupdict()
@@ -107,14 +107,14 @@ def parse(text: str) -> Name:
             if name.epochs > 1
             else f"{text!r}: a run of one epoch has the checkpoint @0 alone"
         )
-    name.recipe(heads=1)  # refuses impossible sizes; whether the heads divide the width depends on --heads
+    name.recipe(heads=1)  # rejects impossible sizes; only --heads decides whether the heads divide the width
     return name
 
 
 def name_of(recipe: Recipe, corpus: str = CORPUS) -> Name:
-    """The name of a recipe; values that no name holds (a learning rate, say) do not show.
+    """Return the name of a recipe; a name does not contain all values (not the learning rate, for example).
 
-    A weight decay without a letter is an ``x``, which cannot be read back: the run's record has the value.
+    A weight decay without a letter becomes ``x``, which cannot be parsed; the run's record has the value.
     """
     letters = {value: letter for letter, value in DECAYS.items()}
     return Name(

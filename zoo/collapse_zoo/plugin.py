@@ -1,4 +1,4 @@
-"""What the zoo computes for every command of ``collapse``: a fast attention for GPT-Neo."""
+"""The zoo's plugin for every command of ``collapse``: a fast attention for GPT-Neo."""
 
 from typing import Any
 

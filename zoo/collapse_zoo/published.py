@@ -1,8 +1,8 @@
 """The paper's own measurements of its 230 models, under our names; from the artifacts of rhubarbwu/linguistic-collapse.
 
-``published.csv`` was made by :func:`convert` from that repository's ``lc-2024_05_18.csv`` (the numbers of the paper's
-tables and figures) and ``lc-2024_10_24.csv`` (the same models measured again by the authors' later library): nine
-digits, class-wise standard deviations over n − 1 as published. docs/tinystories.md says what each column was.
+:func:`convert` made ``published.csv`` from that repository's ``lc-2024_05_18.csv`` (the numbers of the paper's tables
+and figures) and ``lc-2024_10_24.csv`` (the same models, measured again with the authors' later library). It has nine
+digits, and class-wise standard deviations over n − 1 as published. docs/tinystories.md describes the columns.
 """
 
 from functools import cache
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).with_name("published.csv")
 
-# what is one column there, or a formula of columns
+# our names, with the published column or a formula of columns
 MAY = {
     "n_params": "n_params",
     "val_loss": "val_loss",
@@ -49,14 +49,14 @@ OCTOBER = {
 
 @cache
 def published() -> "pd.DataFrame":
-    """A row a model, by its short name (``12x1024_10L@9``): size, validation and measurements."""
+    """Return one row per model, by its short name (``12x1024_10L@9``): size, validation and measurements."""
     import pandas as pd
 
     return pd.read_csv(FILE, index_col="model")
 
 
 def convert(may: Path, october: Path) -> "pd.DataFrame":
-    """The table from the two published ones."""
+    """Make the table from the two published ones."""
     import pandas as pd
 
     tables = []
@@ -64,8 +64,3 @@ def convert(may: Path, october: Path) -> "pd.DataFrame":
         there = pd.read_csv(file).set_index("model")
         tables.append(pd.DataFrame({name: there.eval(formula) for name, formula in columns.items()}))
     return tables[0].join(tables[1], validate="one_to_one").sort_index()
-
-
-def write(may: Path, october: Path) -> None:
-    """Make the shipped table anew."""
-    convert(may, october).to_csv(FILE, float_format="%.9g")

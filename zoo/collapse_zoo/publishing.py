@@ -1,19 +1,18 @@
-"""A run to the Hub: each epoch's model and store a revision tagged with its k, main the last, with a card."""
+"""Publish a run on the Hub: each epoch's model and store become a revision tagged with k, the last one main."""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse.fingerprints import weights_fingerprint
-from collapse.hub import steadily
-from collapse.manifest import is_store
-from collapse.provenance import without_folders
-from collapse.remote import reach
-from collapse.reporting import Report
-from collapse.sharing import check_repo, commit_files, create_repo, files_of, folder_of
-from collapse.store import Store
+from collapse.hub.committing import check_repo, commit_files, create_repo, move_tag, user_name
+from collapse.hub.fingerprints import weights_fingerprint
+from collapse.hub.remote import reach
+from collapse.hub.sharing import files_of, folder_of
+from collapse.progress import Report
+from collapse.stores.manifest import is_store
+from collapse.stores.provenance import without_folders
+from collapse.stores.store import Store
 from collapse_zoo.checkpoints import Checkpoint
 from collapse_zoo.model_card import model_card
 from collapse_zoo.runs import CURVE, RECORD, Run
@@ -23,10 +22,10 @@ _PRIVATE = ("output_dir", "logging_dir", "run_name", "hub_")
 
 @dataclass(frozen=True)
 class Revision:
-    """What a revision of the repository is to hold.
+    """The content of a revision of the repository.
 
     Attributes:
-        k: After epoch k + 1; its tag.
+        k: Its tag; it holds the state after epoch k + 1.
         content: Path in the repository → file, or bytes.
     """
 
@@ -35,19 +34,19 @@ class Revision:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return sum(len(each) if isinstance(each, bytes) else each.stat().st_size for each in self.content.values())
 
 
 def revisions(run: Run, repo: str) -> list[Revision]:
-    """What publishing a run would make of a repository, in order; nothing is sent.
+    """Return the revisions that publishing a run would make, in order; nothing is sent.
 
     Raises:
         UsageError: The run is not finished.
-        CollapseError: A file of it is missing or not as it was written, or a store is of other weights.
+        CollapseError: A file of the run is missing or altered, or a store was collected from other weights.
     """
     if not run.finished:
-        raise UsageError(f"{run.path} is no finished run: train it first (collapse zoo status says how far it is)")
+        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status says how far it is)")
     run.check_model()
     run.curve()
     checkpoints = [run.checkpoint(epoch["k"]) for epoch in (run.record or {})["epochs"]]
@@ -57,22 +56,22 @@ def revisions(run: Run, repo: str) -> list[Revision]:
 def publish(
     run: Run, repo: str | None = None, *, private: bool = False, progress: Report | None = None
 ) -> tuple[str, list[int]]:
-    """Publish a run; interrupted, it goes on, and what is there is not sent again.
+    """Publish a run; after an interruption the same call resumes, without sending existing files again.
 
     Args:
         run: A finished run.
         repo: ``user/name``; None for the login's user and the run's name.
-        private: Make the repository private.
+        private: Create the repository as private.
         progress: Called as progress(what, bytes done, bytes[, note]).
 
     Returns:
-        The repository, and the k that were sent now.
+        The repository, and the k that this call sent.
 
     Raises:
         UsageError: The run is not finished, or the repository holds another run.
-        CollapseError: The Hub cannot be reached, or refuses.
+        CollapseError: The Hub cannot be reached, or rejects the request.
     """
-    repo = repo or f"{_user()}/{run.name}"
+    repo = repo or f"{user_name()}/{run.name}"
     check_repo(repo)
     planned = revisions(run, repo)
     create_repo(repo, private=private)
@@ -81,7 +80,7 @@ def publish(
         if _is_tagged(repo, revision, last=revision is planned[-1]):
             continue
         made = commit_files(repo, revision.content, f"{run.name}@{revision.k}", progress=progress)
-        _tag(repo, revision.k)
+        move_tag(repo, str(revision.k))
         if made.url is not None:
             sent.append(revision.k)
     run.update(published=repo)
@@ -89,7 +88,7 @@ def publish(
 
 
 def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Revision:
-    assert checkpoint.k is not None  # of an epoch
+    assert checkpoint.k is not None  # it ends an epoch
     checkpoint.check()
     content: dict[str, Path | bytes] = {name: checkpoint.path / name for name in sorted(checkpoint.model_files)}
     folder = run.store(checkpoint.k)
@@ -107,7 +106,7 @@ def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Rev
 
 
 def _check_weights(store: Store, checkpoint: Checkpoint) -> None:
-    """Refuse a store that was collected from other weights than the checkpoint beside it."""
+    """Refuse a store that was collected from other weights than those of its checkpoint."""
     held = store.identity.get("weights")
     if held != weights_fingerprint(checkpoint.path, store.identity.get("model_args")):
         raise CollapseError(
@@ -117,7 +116,7 @@ def _check_weights(store: Store, checkpoint: Checkpoint) -> None:
 
 
 def _record(run: Run) -> bytes:
-    """The run's record without what is only this machine's business."""
+    """Return the run's record without details of this machine."""
     record = {key: value for key, value in (run.record or {}).items() if key != "published"}
     arguments = record.get("arguments") or {}
     record["arguments"] = {key: value for key, value in arguments.items() if not key.startswith(_PRIVATE)}
@@ -126,7 +125,7 @@ def _record(run: Run) -> bytes:
 
 
 def _is_tagged(repo: str, revision: Revision, *, last: bool) -> bool:
-    """Whether a revision is there; an older one by its weights, the last in every file."""
+    """Whether the repository has a revision; compares the weights of older ones, and every file of the last one."""
     try:
         there = reach(f"{repo}@{revision.k}", patient=True)
     except CollapseError:
@@ -135,29 +134,3 @@ def _is_tagged(repo: str, revision: Revision, *, last: bool) -> bool:
     if not there.holds("model.safetensors", weights):
         raise UsageError(f"{repo}@{revision.k} holds other weights than this run's: publish to another repository")
     return not last or all(there.holds(path, what) for path, what in revision.content.items())
-
-
-def _tag(repo: str, k: int) -> None:
-    from huggingface_hub import HfApi, errors
-
-    api = HfApi()
-    try:
-        steadily(lambda: api.delete_tag(repo, tag=str(k)))
-    except errors.RevisionNotFoundError:
-        pass
-    except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
-        raise CollapseError(f"{repo}: the tag {k} cannot be moved: {error}") from error
-    try:
-        steadily(lambda: api.create_tag(repo, tag=str(k), exist_ok=True))
-    except (errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
-        raise CollapseError(f"{repo}: the tag {k} cannot be set: {error}; publish again") from error
-
-
-def _user() -> str:
-    from huggingface_hub import HfApi, errors
-
-    try:
-        found: dict[str, Any] = steadily(HfApi().whoami)
-    except (errors.LocalTokenNotFoundError, errors.HfHubHTTPError, errors.HTTPError, OSError) as error:
-        raise UsageError("you are not logged in: hf auth login, or name the repository: user/name") from error
-    return str(found["name"])

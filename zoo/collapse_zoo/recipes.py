@@ -1,7 +1,7 @@
-"""Recipes: a depth and a width become a GPT-Neo of the paper's form, and how it is trained (Wu & Papyan 2024, §3.1)."""
+"""Recipes: how to build a GPT-Neo of the paper's form from depth and width, and train it (Wu & Papyan 2024, §3.1)."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from collapse.errors import UsageError, near_names
@@ -10,7 +10,7 @@ HEADS = 16
 VOCABULARY = 50_257
 CHUNK_LENGTH = 2048
 SEED = 42
-"""The Trainer's default, of initialization and order alike where a name says nothing else."""
+"""Default seed of the Trainer, for both initialization and order unless the name gives another."""
 
 _SAID_ELSEWHERE = {
     "vocab_size": "--vocabulary",
@@ -20,7 +20,7 @@ _SAID_ELSEWHERE = {
     "window_size": "--window",
     "max_position_embeddings": "--chunk-length",
 }
-"""Values of GPTNeoConfig that a recipe has a word of its own for."""
+"""Values of GPTNeoConfig for which a recipe has its own field."""
 
 _KINDS: dict[Any, tuple[Any, str]] = {
     int: (int, "whole number"),
@@ -29,7 +29,7 @@ _KINDS: dict[Any, tuple[Any, str]] = {
     str: (str, "text"),
     Mapping[str, Any]: (Mapping, "mapping"),
 }
-"""What a file may hold for a field's type, and what that is called."""
+"""Allowed types in a file for a field's type, and their name in messages."""
 
 _DEEPEST, _WIDEST = 256, 65_536
 
@@ -39,22 +39,22 @@ class Recipe:
     """How a model is built and trained; two runs of equal recipes on equal text give the same model.
 
     Attributes:
-        depth: Layers L; attention alternates global, local.
+        depth: Layers L; attention alternates between global and local.
         width: Dimension d; the feed-forward layer has 4d.
         vocabulary: Rows of the tied embedding.
         chunk_length: T, also the longest sequence.
         heads: Attention heads, which divide the width.
-        window: Keys that a local layer sees.
+        window: Number of keys to which a query of a local layer attends.
         epochs: Passes over the training text.
-        max_steps: Optimizer steps at most, or None; the learning rate decays to zero over the steps that there are.
-        batch_size: Chunks a step, over all processes; 0 for the paper's (Table 3).
-        learning_rate: At the start; it decays linearly to zero, without a warm-up.
-        weight_decay: Of all but biases and layer norms.
-        adam_beta1, adam_beta2, adam_epsilon: Of AdamW.
-        max_grad_norm: The gradient's norm is clipped to it.
+        max_steps: Largest number of optimizer steps, or None; the learning rate reaches zero at the last step.
+        batch_size: Chunks per step, over all processes; 0 for the paper's (Table 3).
+        learning_rate: Initial learning rate; it decays linearly to zero, without warm-up.
+        weight_decay: Weight decay of all parameters but biases and layer norms.
+        adam_beta1, adam_beta2, adam_epsilon: Parameters of AdamW.
+        max_grad_norm: Limit to which the norm of the gradient is clipped.
         precision: "bf16" (autocast), or "float32".
-        seed: Of the initialization.
-        data_seed: Of the order of the chunks.
+        seed: Seed of the initialization.
+        data_seed: Seed of the order of the chunks.
         config: Further values of transformers' GPTNeoConfig.
         trainer: Further arguments of its TrainingArguments.
     """
@@ -86,12 +86,12 @@ class Recipe:
         _check(self)
 
     def as_dict(self) -> dict[str, Any]:
-        """For a run's record."""
+        """Return the recipe as a dictionary for a run's record."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, recorded: dict[str, Any]) -> "Recipe":
-        """The recipe of a run's record; what this version does not know is left out.
+        """Read the recipe of a run's record; unknown fields are ignored.
 
         Raises:
             UsageError: A value is missing, or has another type than a recipe's.
@@ -105,19 +105,13 @@ class Recipe:
                 raise UsageError(f"it has no {name}")
         return cls(**{name: value for name, value in recorded.items() if name in known})
 
-    def with_(self, **changes: Any) -> "Recipe":
-        """The recipe with other values; a batch size that follows the table goes on following it."""
-        if "batch_size" not in changes and self.batch_size == paper_batch_size(self.depth, self.width):
-            changes["batch_size"] = 0
-        return replace(self, **changes)
-
     def differences(self, other: "Recipe") -> list[str]:
-        """What differs, as ``width 64 and 128``: mine, then the other's."""
+        """Describe differences, such as ``width 64 and 128``: this recipe's value, then the other's."""
         mine, theirs = self.as_dict(), other.as_dict()
         return [f"{name} {mine[name]} and {theirs[name]}" for name in mine if mine[name] != theirs[name]]
 
     def configuration(self) -> Any:
-        """The transformers configuration."""
+        """Return the transformers configuration."""
         from transformers import GPTNeoConfig
 
         values = {
@@ -150,7 +144,7 @@ class Recipe:
 
     @property
     def n_params(self) -> int:
-        """Parameters, the tied embedding counted once, where ``config`` changes no size.
+        """Number of parameters, with the tied embedding counted once; valid if ``config`` changes no size.
 
         >>> Recipe(12, 1024).n_params, Recipe(2, 768).n_params, Recipe(1, 64).n_params
         (204680192, 54342912, 3397440)
@@ -160,7 +154,7 @@ class Recipe:
         return (self.vocabulary + self.chunk_length + 2) * d + self.depth * block
 
     def flops_per_token(self) -> float:
-        """Floating-point operations of training on one token: forward, and backward at twice its price.
+        """Floating-point operations of training on one token: forward pass, and twice as many for the backward pass.
 
         6·(parameters of blocks and head) + 12·d·Σ over layers of the mean number of attended keys.
         """
@@ -171,7 +165,7 @@ class Recipe:
 
 
 def paper_batch_size(depth: int, width: int) -> int:
-    """Chunks a step, over all processes (Table 3); of the row and column that a size lies in.
+    """Chunks per step, over all processes, for the row and column of Table 3 to which a size belongs.
 
     >>> [paper_batch_size(depth, 1024) for depth in (1, 2, 4, 8, 12)]
     [16, 8, 8, 4, 4]
@@ -189,7 +183,7 @@ def _check(recipe: Recipe) -> None:
     size = f"{recipe.depth}x{recipe.width}"
     if not 1 <= recipe.depth <= _DEEPEST or not 1 <= recipe.width <= _WIDEST:
         raise UsageError(
-            f"{size} makes no sense: depth is 1 to {_DEEPEST} layers, width {HEADS} to {_WIDEST:,} "
+            f"depth must be 1 to {_DEEPEST} layers and width {HEADS} to {_WIDEST:,}, got {size} "
             "(the paper: 1x64 to 12x1024)"
         )
     if recipe.heads < 1 or recipe.width % recipe.heads:
@@ -203,18 +197,20 @@ def _check(recipe: Recipe) -> None:
         ("--window", recipe.window, 1),
     ):
         if value is not None and value < least:
-            raise UsageError(f"{option} {value} makes no sense: give at least {least}")
+            raise UsageError(f"{option} must be at least {least}, got {value}")
     if not 0 < recipe.learning_rate < 10 or not 0 <= recipe.weight_decay < 10:
         raise UsageError(
-            f"a learning rate of {recipe.learning_rate} with decay {recipe.weight_decay} makes no sense: "
-            "the paper's are 5e-5 with 0.0005 or 0.1"
+            f"the learning rate must be above 0 and the weight decay at least 0, both below 10, "
+            f"got {recipe.learning_rate} and {recipe.weight_decay} (the paper: 5e-5 with 0.0005 or 0.1)"
         )
     if not all(0 <= beta < 1 for beta in (recipe.adam_beta1, recipe.adam_beta2)):
-        raise UsageError(f"AdamW's betas {recipe.adam_beta1} and {recipe.adam_beta2} make no sense: give 0 to below 1")
+        raise UsageError(
+            f"AdamW's betas must be at least 0 and below 1, got {recipe.adam_beta1} and {recipe.adam_beta2}"
+        )
     if not (recipe.adam_epsilon >= 0 and recipe.max_grad_norm >= 0):
         raise UsageError(
-            f"--adam-epsilon {recipe.adam_epsilon} with --max-grad-norm {recipe.max_grad_norm} makes no sense: "
-            "neither can be negative; a norm of 0 clips nothing"
+            f"--adam-epsilon and --max-grad-norm must not be negative, got {recipe.adam_epsilon} and "
+            f"{recipe.max_grad_norm}; a norm of 0 disables clipping"
         )
     if recipe.precision not in ("bf16", "float32"):
         raise UsageError(f"no precision is called {recipe.precision!r}: use bf16 or float32")

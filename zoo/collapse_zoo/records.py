@@ -1,6 +1,7 @@
-"""The files of a run and of a sweep, read: regular, of bounded size and of the shape that they were written in.
+"""Read the files of a run and of a sweep, and check that they are regular, of limited size and valid.
 
-Each file has one reader. What was edited, cut off or is not ours at all is a ``CollapseError`` that names the file.
+Each file has one reader. A file that was edited, truncated or written by another program raises a ``CollapseError``
+with its name.
 """
 
 import logging
@@ -10,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, first_line
-from collapse.manifest import is_store, read_manifest
+from collapse.measurement.results import Results, Row
 from collapse.reading import parse_json, read_json
-from collapse.results import Results, Row
+from collapse.stores.manifest import is_store, read_manifest
 from collapse_zoo.recipes import Recipe
 
 log = logging.getLogger("collapse")
 
 FORMAT = 1
-"""Of training.json. It rises when an earlier version would misread the file."""
+"""Format version of training.json, increased when earlier versions would misread the file."""
 
 _CURVE_LIMIT = 1 << 30
-_told: set[str] = set()  # a command reads a run's rows several times, and warns once
+_told: set[str] = set()  # a command reads a run's rows several times, but warns once
 
 _COUNT = {"type": "integer", "minimum": 0, "maximum": 10**12}
 _TEXT = {"type": "string", "maxLength": 10_000}
@@ -111,10 +112,10 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def read_record(file: Path) -> dict[str, Any]:
-    """What ``training.json`` says, its recipe checked.
+    """Read ``training.json``, and check its recipe.
 
     Raises:
-        CollapseError: It is of a newer version, or not as it was written.
+        CollapseError: It is of a newer version, or invalid.
     """
     record = _read(file, "training", f"restore it, or move {file.parent} away")
     if record.get("format", FORMAT) > FORMAT:
@@ -127,20 +128,20 @@ def read_record(file: Path) -> dict[str, Any]:
 
 
 def read_complete(file: Path) -> dict[str, Any]:
-    """What ``complete.json`` says of a checkpoint; raises as :func:`read_record`."""
+    """Read a checkpoint's ``complete.json``; raises as :func:`read_record`."""
     return _read(file, "complete", f"restore it, or delete {file.parent}")
 
 
 def read_swept(file: Path) -> dict[str, dict[str, Any]]:
-    """What ``sweep.json`` says of each member, none where there is no such file; raises as :func:`read_record`."""
+    """Read the members in ``sweep.json``, none if the file does not exist; raises as :func:`read_record`."""
     return _read(file, "sweep", "restore it, or delete it: the same sweeps write it again") if _exists(file) else {}
 
 
 def read_curve(file: Path) -> list[dict[str, Any]]:
-    """The lines of ``curve.jsonl``; the last one may have been cut off by a kill. Raises as :func:`read_record`."""
+    """Read the lines of ``curve.jsonl``; a kill may have truncated the last one. Raises as :func:`read_record`."""
     if not _exists(file):
         return []
-    mend = "restore it, or delete it: the run goes on without its curve so far"
+    mend = "restore it, or delete it: the run resumes without its curve so far"
     try:
         _check_regular(file)
         if file.stat().st_size > _CURVE_LIMIT:
@@ -161,9 +162,9 @@ def read_curve(file: Path) -> list[dict[str, Any]]:
 
 
 def read_results(file: Path, name: str, stores: Callable[[int], Path], *, whole: bool = False) -> list[Row]:
-    """The rows of a run's ``results.json``: each is of a checkpoint ``name@k``, and of its store where that is kept.
+    """Read the rows of a run's ``results.json``: each is of a checkpoint ``name@k``, and of its store if that is kept.
 
-    A row of another store than the one that is kept is left out with a warning; with ``whole`` it is refused.
+    A row of another store than the kept one is excluded with a warning; with ``whole`` it is refused.
 
     Raises as :func:`read_record`.
     """
@@ -174,7 +175,7 @@ def read_results(file: Path, name: str, stores: Callable[[int], Path], *, whole:
         run, _, k = row.model.rpartition("@")
         if run != name or not (k.isascii() and k.isdigit() and len(k) < 10):
             raise CollapseError(
-                f"{file} is damaged: {row.model[:60]!r} is no checkpoint of {name}; delete it and measure again"
+                f"{file} is damaged: {row.model[:60]!r} is not a checkpoint of {name}; delete it and measure again"
             )
         store = stores(int(k))
         if not is_store(store) or row.store == read_manifest(store)["digest"]:
@@ -222,7 +223,7 @@ def _validators() -> dict[str, Any]:
     from jsonschema import Draft202012Validator, validators
 
     def is_integer(_: Any, value: object) -> bool:
-        return isinstance(value, int) and not isinstance(value, bool)  # 1.0 is none: it cannot count steps
+        return isinstance(value, int) and not isinstance(value, bool)  # not 1.0: range() would reject it
 
     checker = Draft202012Validator.TYPE_CHECKER.redefine("integer", is_integer)
     made = validators.extend(Draft202012Validator, type_checker=checker)

@@ -1,10 +1,10 @@
-"""A run directory: the model as anybody loads it, what made it, its curve, its checkpoints and what was measured.
+"""A run directory: the trained model, its record, its loss curve, its checkpoints and its measurements.
 
 config.json model.safetensors tokenizer.json …   the trained model, once training has ended
 training.json                                     recipe, text, versions, arguments, state, each epoch's validation
 curve.jsonl                                       the loss of every step
 checkpoints/checkpoint-<step>/                    a model after each epoch; the newest with its optimizer's state
-stores/epoch-<n>/   results.csv results.json      what was collected and measured, where it was asked for
+stores/epoch-<n>/   results.csv results.json      collected statistics and measurements, if requested
 """
 
 import json
@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse.files import ANOTHER_OUTPUT, canonical, write_atomic, write_error
-from collapse.results import Results, Row
+from collapse.measurement.results import Results, Row
+from collapse.stores.files import canonical
+from collapse.stores.writing import ANOTHER_OUTPUT, replacing, write_atomic, write_error
 from collapse_zoo.checkpoints import (
     COMPLETE,
     Checkpoint,
@@ -37,13 +38,13 @@ CHECKPOINTS, STORES = "checkpoints", "stores"
 
 @dataclass(frozen=True)
 class Run:
-    """A run directory, which may not be there yet."""
+    """A run directory, which may not exist yet."""
 
     path: Path
 
     @property
     def record(self) -> dict[str, Any] | None:
-        """What ``training.json`` says, or None where there is no run.
+        """The content of ``training.json``, or None if there is no run.
 
         Raises:
             CollapseError: It cannot be read.
@@ -56,30 +57,30 @@ class Run:
         """The recipe of the record."""
         record = self.record
         if record is None:
-            raise CollapseError(f"{self.path} is no run: it has no {RECORD}")
+            raise CollapseError(f"{self.path} is not a run: it has no {RECORD}")
         return Recipe.from_dict(record["recipe"])
 
     @property
     def finished(self) -> bool:
-        """Whether training has ended and the model is there."""
+        """Whether training has ended and the model has been written."""
         record = self.record
         return record is not None and record["state"] == "finished"
 
     def update(self, **changes: Any) -> None:
-        """Write the record anew with other values."""
+        """Write the record with changed values."""
         record = (self.record or {}) | changes
         _write(self.path / RECORD, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
 
     def checkpoints(self) -> list[Checkpoint]:
-        """The whole ones, in order; what a kill left half-written is not among them."""
+        """Return the complete checkpoints, in order."""
         whole, _ = self._checkpoints()
         return whole
 
     def checkpoint(self, k: int) -> Checkpoint:
-        """The last one of epoch k + 1.
+        """Return the last checkpoint of epoch k + 1.
 
         Raises:
-            UsageError: It is not there.
+            UsageError: There is no such checkpoint.
             CollapseError: It is damaged.
         """
         whole, damaged = self._checkpoints()
@@ -105,7 +106,7 @@ class Run:
         """Verify that the newest checkpoint, if there is one, can be resumed to the same losses.
 
         Raises:
-            CollapseError: It is not as it was written or lacks its optimizer's state, or another one is damaged.
+            CollapseError: It was altered or lacks its optimizer's state, or another checkpoint is damaged.
         """
         whole, damaged = self._checkpoints()
         for error in damaged.values():
@@ -115,19 +116,19 @@ class Run:
         last, mend = whole[-1], f"restore it, or delete {self.path / CHECKPOINTS} to train from the beginning"
         if not any(is_state(last.path / name) for name in last.files):
             raise CollapseError(
-                f"{self.path} cannot go on: a later checkpoint than {last.path.name} is gone, and earlier ones do not "
-                f"keep the optimizer's state; {mend}"
+                f"{self.path} cannot be resumed: a later checkpoint than {last.path.name} is gone, and earlier ones do "
+                f"not keep the optimizer's state; {mend}"
             )
         last.check(mend, remember=False)
 
     def complete(
         self, folder: Path, step: int, k: int | None, validation: dict[str, float | None], ends_epoch: bool = True
     ) -> None:
-        """Mark a checkpoint as whole, and drop what only older ones needed."""
+        """Mark a checkpoint as complete, and delete files that were needed only to resume from older ones."""
         complete(folder, step, k, validation, ends_epoch)
         for older in self.checkpoints()[:-1]:
             if older.k is None:
-                (older.path / COMPLETE).unlink()  # first: half of it is none
+                (older.path / COMPLETE).unlink()  # first, so that a half-deleted checkpoint does not count as complete
                 shutil.rmtree(older.path)
             else:
                 drop_state(older)
@@ -138,7 +139,7 @@ class Run:
         )
 
     def drop_unfinished(self) -> None:
-        """Drop what a kill left after the last whole checkpoint: half-written ones, and the curve's lines."""
+        """Delete what a kill left after the last complete checkpoint: incomplete checkpoints and lines of the curve."""
         whole = self.checkpoints()
         for folder in (self.path / CHECKPOINTS).glob("checkpoint-*"):
             if folder not in [each.path for each in whole]:
@@ -148,15 +149,15 @@ class Run:
         _write(self.path / CURVE, b"".join(canonical(line) + b"\n" for line in kept))
         measured, ks = self.results(), {each.k for each in whole}
         trained = [row for row in measured if int(row.model.rpartition("@")[-1]) in ks]
-        if len(trained) < len(measured):  # of checkpoints that are trained again
+        if len(trained) < len(measured):  # drop rows of checkpoints that will be trained again
             self._write_results(trained)
 
     def curve(self) -> list[dict[str, Any]]:
-        """The lines of the curve: step, epoch and loss, or validation_loss after an epoch."""
+        """Return the lines of the curve: step, epoch and loss, or validation_loss after an epoch."""
         return read_curve(self.path / CURVE)
 
     def finish(self) -> None:
-        """Put the last checkpoint's model where everybody looks for it, config.json last, and say so in the record."""
+        """Copy the last checkpoint's model to the run directory, config.json last, and update the record."""
         last = self.checkpoints()[-1]
         last.check(remember=False)
         files = last.model_files
@@ -166,16 +167,16 @@ class Run:
         drop_state(last)
 
     def check_model(self, *, quick: bool = False) -> None:
-        """Compare the files of a finished run's model with what was written.
+        """Compare the model files of a finished run with what was written.
 
         Args:
-            quick: Compare their sizes only.
+            quick: Compare only their sizes.
 
         Raises:
-            CollapseError: One is missing or altered.
+            CollapseError: A file is missing or altered.
         """
         files: Mapping[str, Mapping[str, Any]] = (self.record or {}).get("model", {})
-        if not files:  # of a version that did not record them
+        if not files:  # the run is of a version that did not record them
             last = self.checkpoints()[-1:]
             files = last[0].model_files if last else {}
         mend = f"restore it, for example from {self.path / CHECKPOINTS}, or train again into another folder"
@@ -194,20 +195,20 @@ class Run:
         return str((self.record or {})["name"])
 
     def store(self, k: int) -> Path:
-        """Where the store of checkpoint @k lies."""
+        """Return the folder of the store of checkpoint @k."""
         return self.path / STORES / f"epoch-{k + 1}"
 
     def results(self, *, whole: bool = False) -> list[Row]:
-        """The rows measured so far, a checkpoint each, of the stores that are kept; see :func:`read_results`.
+        """Return the rows measured so far, one per checkpoint, of the stores that are kept; see :func:`read_results`.
 
         Raises:
-            CollapseError: The file is damaged, or holds other rows than of this run's checkpoints.
+            CollapseError: The file is damaged, or holds rows that are not of this run's checkpoints.
         """
         record = self.record
         return read_results(self.path / "results.json", record["name"], self.store, whole=whole) if record else []
 
     def measured(self) -> set[int]:
-        """The k of the checkpoints that have a row."""
+        """Return the k of the checkpoints that have a row."""
         return {int(row.model.rpartition("@")[-1]) for row in self.results()}
 
     def keep(self, row: Row, k: int) -> Row:
@@ -228,10 +229,8 @@ def _write(file: Path, data: bytes) -> None:
 
 
 def _copy(file: Path, to: Path) -> None:
-    partial = to.with_name(f".{to.name}.partial")
     try:
-        shutil.copyfile(file, partial)
-        partial.replace(to)
+        with replacing(to) as partial:
+            shutil.copyfile(file, partial)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise write_error(to, error, file.stat().st_size, other=ANOTHER_OUTPUT) from error

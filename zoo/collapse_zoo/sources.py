@@ -1,4 +1,4 @@
-"""What a model is trained on: a training and a validation text and a tokenizer, packed as collection packs them."""
+"""The data for training a model: a training text, a validation text and a tokenizer, packed as in a collection."""
 
 import re
 from dataclasses import dataclass, replace
@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse.files import home, sha256_of
-from collapse.lock import locked
-from collapse.models import load_tokenizer
-from collapse.packing import Chunks, pack
-from collapse.references import ModelReference, find_tokenizer
-from collapse.reporting import Report
-from collapse.spec import CollectionSpec, accepts
-from collapse.text import Corpus
-from collapse.texts import Texts, find_texts
+from collapse.inputs.collection_spec import CollectionSpec, accepts
+from collapse.inputs.corpus import Corpus
+from collapse.inputs.model_loading import load_tokenizer
+from collapse.inputs.packing import Chunks, pack
+from collapse.inputs.references import ModelReference, find_tokenizer
+from collapse.inputs.text_pair import Texts, find_texts
+from collapse.progress import Report
+from collapse.stores.files import home, sha256_of
+from collapse.stores.lock import locked
 from collapse_zoo.names import CORPUS
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
@@ -22,22 +22,23 @@ from collapse_zoo.tokenizing import train_tokenizer
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"
 STORIES = 10_000
-"""Generated stories, by default: 1.4 million tokens."""
+"""Default number of generated stories: 1.4 million tokens."""
 
 _TOKENIZER_STORIES, _VOCABULARY = 2_000, 2_048
-_PATIENCE_SECONDS = 600.0  # for another process that writes the same stories
+_PATIENCE_SECONDS = 600.0  # waiting for another process that writes the same stories
 
 
 @dataclass(frozen=True)
 class Source:
-    """Texts and a tokenizer, found.
+    """Texts and a tokenizer.
 
     Attributes:
         texts: The training text, and a validation text if there is one.
-        reference: Which tokenizer.
-        tokenizer: The tokenizer itself.
-        label: What stands before the size in a model's name: TinyStories.
-        spec: How the text is cut, as a collection would: shards, eos_between, max_chunks.
+        reference: Reference to the tokenizer.
+        tokenizer: The loaded tokenizer.
+        label: The part of a model's name before its size, such as TinyStories.
+        spec: How to cut the text, with the options of a collection: shards, eos_between, max_chunks.
+        generated: Number of stories that were generated, or None.
     """
 
     texts: Texts
@@ -45,11 +46,12 @@ class Source:
     tokenizer: Any
     label: str
     spec: CollectionSpec
+    generated: int | None = None
 
     @property
     def corpus(self) -> Corpus:
         """The training text."""
-        assert self.texts.training is not None  # find_source found it
+        assert self.texts.training is not None  # find_source() finds it
         return self.texts.training
 
     @property
@@ -58,7 +60,7 @@ class Source:
         return self.texts.validation
 
     def identity(self) -> dict[str, Any]:
-        """What makes it this text, cut this way."""
+        """Return the identity of the texts and of how they are cut."""
         return {
             "corpus": self.corpus.identity(),
             "validation": self.validation.identity() if self.validation else None,
@@ -67,17 +69,17 @@ class Source:
         }
 
     def chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks:
-        """The training text, packed; raises as :func:`collapse.packing.pack`."""
+        """Pack the training text; raises as :func:`collapse.inputs.packing.pack`."""
         return self._pack(self.corpus, chunk_length, progress)
 
     def validation_chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks | None:
-        """The validation text, packed; None where there is none, or its data set has no such split."""
+        """Pack the validation text; return None if there is none, or if its data set has no such split."""
         return self.texts.pack_validation(lambda corpus: self._pack(corpus, chunk_length, progress))
 
     def collecting(self) -> dict[str, Any]:
-        """Keyword arguments of :func:`collapse.collect` that collect on the same texts, cut the same way."""
+        """Return keyword arguments of :func:`collapse.collect` for the same texts, cut in the same way."""
         validation: dict[str, Any] = {}
-        if self.validation is not None and not self.texts.optional:  # an optional split may be absent there, too
+        if self.validation is not None and not self.texts.optional:  # collect() finds an optional split itself
             validation["validation_text"] = _again(self.validation)
             if self.validation.split:
                 validation["validation_split"] = self.validation.split
@@ -95,17 +97,17 @@ class Source:
 
 @accepts(CollectionSpec)
 def find_source(*, generated: int | None = None, **options: Any) -> Source:
-    """Find what to train on.
+    """Find the texts and tokenizer to train on.
 
     Args:
-        generated: So many generated stories in place of a text; nothing is downloaded.
+        generated: Number of generated stories to use instead of a text; nothing is downloaded.
         {options}
 
-    Without a text this is roneneldan/TinyStories; without a tokenizer that of EleutherAI/gpt-neo-125M, or the generated
-    stories' own.
+    The default text is roneneldan/TinyStories. The default tokenizer is that of EleutherAI/gpt-neo-125M, or the
+    generated stories' own.
 
     Raises:
-        CollapseError: Something is not there; the message says how to get it, or how to do without.
+        CollapseError: Something is not available; the message says how to get it, or how to proceed without it.
     """
     if generated is not None:
         folder = _generate(generated)
@@ -123,17 +125,17 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
         raise type(error)(f"{error}{end} {_advice(spec.text, spec.tokenizer)}") from error
     assert texts.training is not None
     label = "stories" if generated is not None else _label(texts.training)
-    return Source(texts, reference, loaded, label, spec)
+    return Source(texts, reference, loaded, label, spec, generated)
 
 
 def _generate(n: int) -> Path:
-    """Generated stories with their tokenizer, in the cache; the same number gives the same."""
+    """Generate stories and their tokenizer in the cache; the same number gives the same stories."""
     about = {"stories": n, "tokenizer_stories": _TOKENIZER_STORIES, "vocabulary": _VOCABULARY, "format": 1}
     folder = home() / "stories" / sha256_of(about)[:16]
     done = folder / "done"
     if not done.is_file():
         with locked(folder, option="COLLAPSE_HOME", patience=_PATIENCE_SECONDS):
-            if not done.is_file():  # another process may have written them just now
+            if not done.is_file():  # another process may have just written them
                 write_stories(folder / "train.jsonl", n, seed=1)
                 write_stories(folder / "validation.jsonl", max(n // 20, 100), seed=2)
                 train_tokenizer(stories(_TOKENIZER_STORIES, seed=1), folder / "tokenizer", vocabulary=_VOCABULARY)
@@ -163,5 +165,5 @@ def _label(corpus: Corpus) -> str:
 
 
 def _again(corpus: Corpus) -> str | list[str]:
-    """What names the corpus to find_corpus."""
+    """Return the name by which find_corpus() finds the corpus again."""
     return list(corpus.files) if corpus.source == "files" else f"{corpus.name}@{corpus.revision}"

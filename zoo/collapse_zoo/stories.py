@@ -1,4 +1,4 @@
-"""Children's stories by a seeded generator: text to train and measure on where there is no network.
+"""Children's stories from a seeded generator: text for training and measuring offline.
 
 A story has a hero, a friend, a place, a thing and a wish; something goes wrong, somebody helps, and there is a small
 lesson. Words are drawn with Zipf-like weights, so that a few tokens are frequent and many are rare, as in real text.
@@ -10,6 +10,8 @@ from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from random import Random
+
+from collapse.stores.writing import replacing
 
 _NAMES = (
     "Mia Ben Lily Tom Anna Sam Zoe Max Ella Leo Nora Finn Ruby Jack Clara Theo Ivy Oscar Rosa Hugo Maya Felix Ada Otto "
@@ -163,7 +165,7 @@ _NUMBERS = "two three four five six seven eight nine ten eleven twelve twenty".s
 
 
 def stories(n: int, seed: int = 0) -> Iterator[str]:
-    """n stories; the same seed gives the same stories.
+    """Generate n stories; the same seed gives the same stories.
 
     >>> next(stories(1, seed=1)) == next(stories(1, seed=1))
     True
@@ -174,12 +176,10 @@ def stories(n: int, seed: int = 0) -> Iterator[str]:
 
 
 def write_stories(path: Path, n: int, seed: int = 0) -> None:
-    """Write n stories as JSON lines of ``{"text": …}``, whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    with partial.open("w", encoding="utf-8") as file:
+    """Write n stories as JSON lines of ``{"text": …}``, atomically."""
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         for story in stories(n, seed):
             file.write(json.dumps({"text": story}) + "\n")
-    partial.replace(path)
 
 
 def _story(draw: Random) -> str:
@@ -193,7 +193,7 @@ def _story(draw: Random) -> str:
 
 
 def _filled(draw: Random, sentence: str, fixed: dict[str, str]) -> str:
-    """A sentence with its blanks filled: what the story is about stays, the rest is drawn anew."""
+    """Fill the blanks of a sentence: ``fixed`` words stay the same in the whole story, others are drawn."""
     drawn = {
         "place": _some(draw, _PLACES),
         "person": _some(draw, _PEOPLE),
@@ -222,7 +222,7 @@ def _filled(draw: Random, sentence: str, fixed: dict[str, str]) -> str:
 
 
 def _some(draw: Random, words: Sequence[str]) -> str:
-    """A word, the k-th with weight 1/k."""
+    """Draw a word; the k-th has weight 1/k."""
     return draw.choices(words, cum_weights=_weights(len(words)))[0]
 
 

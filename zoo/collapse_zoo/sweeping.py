@@ -1,4 +1,4 @@
-"""Many recipes: trained, collected and measured in turn or as jobs, into one results table; and how far they are."""
+"""Sweeps: train, collect and measure many recipes, in sequence or as jobs, into one results table."""
 
 import json
 import logging
@@ -9,14 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, InUseError, first_line
-from collapse.files import ANOTHER_OUTPUT, write_atomic
-from collapse.lock import is_locked, locked
-from collapse.manifest import is_store
-from collapse.partial import Partial
-from collapse.reporting import Report
-from collapse.results import Results, Row, check_output
-from collapse.store import Store
-from collapse_zoo.catalogue import run_folders
+from collapse.measurement.results import Results, Row, check_output
+from collapse.progress import Report
+from collapse.stores.lock import is_locked, locked
+from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.checks import check_model, check_same
 from collapse_zoo.grids import GridMember
 from collapse_zoo.launching import Resources, launch
@@ -32,18 +28,18 @@ SWEEP = "sweep.json"
 TABLES = ("results.json", "results.csv")
 
 _PATIENCE_SECONDS = 30.0
-"""How long a sweep waits for another that writes the folder's list or table, which takes milliseconds."""
+"""How long a sweep waits for another one that writes the folder's list or table, which takes milliseconds."""
 
 
 @dataclass(frozen=True)
 class Swept:
-    """What a sweep came to.
+    """The result of a sweep.
 
     Attributes:
-        rows: A row a measured checkpoint of this sweep, members in order.
-        problems: What went wrong, by member.
-        elsewhere: Members that another process works on: the same sweep, once that is done, has their rows too.
-        results: The results table of all sweeps into the folder, .csv; a .json lies beside it.
+        rows: One row per measured checkpoint of this sweep, in the order of the members.
+        problems: Error messages by member.
+        elsewhere: Members on which another process works; repeat the sweep afterwards to get their rows too.
+        results: The results table of all sweeps into the folder, .csv; there is also a .json file.
     """
 
     rows: list[Row]
@@ -61,22 +57,22 @@ def plan(
     training: Mapping[str, Any] | None = None,
     processes: int = 1,
 ) -> tuple[list[Member], Source]:
-    """The members of a sweep with all they need, and their source, packed.
+    """Return the complete descriptions of a sweep's members, and their packed source.
 
     Args:
-        members: Of a grid.
-        folder: Where the run directories go.
+        members: Members of a grid.
+        folder: Folder of the run directories.
         source: Arguments of :func:`collapse_zoo.sources.find_source`.
-        values: Values of the recipes in place of the paper's.
+        values: Values of the recipes that replace the paper's.
         training: Further arguments of :func:`collapse_zoo.training.train`.
-        processes: GPUs of one machine for each.
+        processes: Number of GPUs of one machine for each member.
     """
     found = find_source(**source)
     made: dict[str, Member] = {}
     for member in members:
         recipe = member.name.recipe(**{"vocabulary": len(found.tokenizer)} | dict(values or {}))
         name = str(name_of(recipe, found.label))
-        # epochs given as an option move the last checkpoint, and steps end wherever the text's length says
+        # --epochs moves the last checkpoint; with max_steps, it depends on the length of the text
         epochs = (recipe.epochs - 1,) if recipe.epochs != member.name.epochs else member.checkpoints
         last = None if recipe.max_steps else epochs
         run = str(Path(folder) / name)
@@ -84,7 +80,7 @@ def plan(
             last = tuple(sorted({*last, *(made[name].checkpoints or ())}))
         made[name] = Member(name, run, recipe, dict(source), dict(training or {}), last, processes)
     for first in list(made.values())[:1]:
-        check_model(first.recipe)  # what is wrong with one configuration is told here, not by a hundred jobs
+        check_model(first.recipe)  # report a wrong configuration once, not in a hundred jobs
     return list(made.values()), found
 
 
@@ -99,16 +95,16 @@ def sweep(
     poll_seconds: float = 30.0,
     progress: Report | None = None,
 ) -> Swept:
-    """Train, collect and measure every member; killed, it goes on, and finished work is not done again.
+    """Train, collect and measure every member; repeated after a kill, it resumes and skips finished work.
 
     Args:
-        members: Of :func:`plan`.
+        members: Members from :func:`plan`.
         source: Their text; it is packed here, before anything is launched.
-        folder: Of the run directories, the results table and the jobs' files.
-        launcher: None for this process, one after the other; "local" or "slurm" for jobs.
-        resources: What each job asks for.
-        resubmissions: How often a pre-empted job is sent again.
-        poll_seconds: Between two looks at the jobs.
+        folder: Folder of the run directories, the results table and the jobs' files.
+        launcher: None to run in this process, one after the other; "local" or "slurm" for jobs.
+        resources: Resources of each job.
+        resubmissions: How often a pre-empted job is submitted again.
+        poll_seconds: Seconds between two queries of the jobs' states.
         progress: Called as progress(what, done, total[, note]).
     """
     folder = Path(folder)
@@ -138,7 +134,7 @@ def sweep(
         busy = _work_on(left, source, problems, progress)
         for member in busy:
             log.info("%s: looking again, now that the others are done", member.name)
-        busy = _work_on(busy, source, problems, progress)  # finished or left by the other process meanwhile
+        busy = _work_on(busy, source, problems, progress)  # the other process may have finished or stopped by now
     unmeasured = _left([member for member in members if member.name not in problems], problems)
     elsewhere = tuple(member.name for member in unmeasured if member in busy)
     problems |= {each.name: "it was trained, and not measured" for each in unmeasured if each not in busy}
@@ -157,18 +153,18 @@ def sweep(
 
 
 def _refused(members: Sequence[Member], source: Source) -> dict[str, str]:
-    """Why members cannot be done, by name: their folders hold something else, which stays, also in the table."""
+    """Say why members cannot be run, by name: their folders hold something else, which is kept, also in the table."""
     refused = {}
     for member in members:
         try:
-            check_same(member.run, member.recipe, source)  # a name does not say everything that a recipe does
+            check_same(member.run, member.recipe, source)  # a name does not contain all values of a recipe
         except CollapseError as error:
             refused[member.name] = str(error)
     return refused
 
 
 def _left(members: Sequence[Member], problems: dict[str, str]) -> list[Member]:
-    """The members that are not done; one that is damaged is a problem."""
+    """Return the unfinished members; a damaged one is added to ``problems``."""
     left = []
     for member in members:
         try:
@@ -184,7 +180,7 @@ def _left(members: Sequence[Member], problems: dict[str, str]) -> list[Member]:
 def _work_on(
     members: Sequence[Member], source: Source, problems: dict[str, str], progress: Report | None
 ) -> list[Member]:
-    """Do members in this process, one after the other; returns those that another process works on."""
+    """Run members in this process, one after the other; return those on which another process works."""
     busy = []
     for member in members:
         try:
@@ -194,83 +190,14 @@ def _work_on(
             busy.append(member)
         except CollapseError as error:
             problems[member.name] = str(error)
-        except Exception as error:  # the other members' days of work do not wait for one that nobody foresaw
+        except Exception as error:  # an unexpected error must not stop the other members' days of work
             log.exception("%s failed", member.name)
             problems[member.name] = f"{type(error).__name__}: {first_line(error)}"
     return busy
 
 
-def status(folder: str | Path) -> list[dict[str, Any]]:
-    """How far each member of the sweeps in a folder is, and every other run there.
-
-    Returns:
-        For each: ``member``, ``epochs`` trained and to train, ``chunks`` collected, ``measured`` checkpoints,
-        ``published``, ``state``.
-    """
-    folder = Path(folder)
-    swept = read_swept(folder / SWEEP)
-    runs = {run.path.name: run for run in run_folders(folder)}
-    names = [*swept, *(name for name in runs if name not in swept)]
-    return [_status(name, runs.get(name), swept.get(name, {}), folder) for name in names]
-
-
-def _status(name: str, run: Run | None, swept: dict[str, Any], folder: Path) -> dict[str, Any]:
-    none = {"member": name, "epochs": "0", "chunks": "0", "measured": "0", "published": "no"}
-    try:
-        return _of_run(name, run, swept) if run else none | {"state": _waiting(swept)}
-    except CollapseError as error:
-        return none | {"state": f"damaged: {error}"}
-
-
-def _of_run(name: str, run: Run, swept: dict[str, Any]) -> dict[str, Any]:
-    record = run.record
-    assert record is not None  # run_folders saw it
-    epochs = [each["k"] for each in record["epochs"]]
-    ks = wanted(record, swept["checkpoints"]) if "checkpoints" in swept else epochs
-    measured = run.measured().intersection(ks)
-    total = swept.get("epochs") or record["recipe"].get("epochs") or len(epochs)
-    return {
-        "member": name,
-        "epochs": f"{len(epochs)}" if record["recipe"].get("max_steps") else f"{len(epochs)} of {total}",
-        "chunks": _collected(run, ks),
-        "measured": f"{len(measured)} of {len(ks) or 1}",
-        "published": str(record.get("published") or "no"),
-        "state": _state(record, run, swept, bool(ks) and len(measured) == len(ks)),
-    }
-
-
-def _state(record: dict[str, Any], run: Run, swept: dict[str, Any], measured: bool) -> str:
-    if is_locked(run.path):
-        return "measuring" if record["state"] == "finished" else "training"
-    if record["state"] == "finished":
-        run.check_model(quick=True)
-        if measured:
-            return "done"
-        return f"failed: {swept['problem']}" if swept.get("problem") else "trained"
-    if record["state"] == "failed":
-        return f"failed: {record.get('problem')}"
-    return "interrupted: the same command goes on"
-
-
-def _waiting(swept: dict[str, Any]) -> str:
-    return f"failed: {swept['problem']}" if swept.get("problem") else "waiting"
-
-
-def _collected(run: Run, ks: Sequence[int]) -> str:
-    """Chunks in the checkpoints' stores, and how far one is that is being collected."""
-    chunks, unfinished = 0, ""
-    for k in ks:
-        folder = run.store(k)
-        if is_store(folder):
-            chunks += Store.load(folder).manifest["coverage"]["train"]["chunks"]
-        progress = Partial(folder).read()
-        if progress is not None:
-            unfinished = f" and {progress.done - progress.start} of {progress.stop - progress.start} slices"
-    return f"{chunks:,}{unfinished}"
-
-
 def _all_rows(folder: Path, members: Sequence[Member]) -> list[Row]:
-    """The rows of every sweep into a folder, not of these members alone."""
+    """Return the rows of every sweep into a folder, not only of these members."""
     runs = {member.name: member.run for member in members}
     rows = []
     for name, about in read_swept(folder / SWEEP).items():
@@ -289,11 +216,11 @@ def _rows(name: str, run: Run, checkpoints: Sequence[int] | None) -> list[Row]:
 
 
 def _remember(folder: Path, members: Sequence[Member], problems: Mapping[str, str], refused: Collection[str]) -> None:
-    """Add members to the folder's list, so that a status knows those that have not begun.
+    """Add members to the folder's list, so that the status includes those that have not started.
 
-    One that was refused and is in the list already stays as it was: this command is not what failed it.
+    A refused member that is already in the list is not changed, because this command did not make it fail.
     """
-    with _locked(folder):  # another sweep may add its own
+    with _locked(folder):  # another sweep may add its members
         swept = read_swept(folder / SWEEP)
         for member in members:
             if member.name in refused and member.name in swept:

@@ -8,12 +8,12 @@ END = "<|endoftext|>"
 
 
 def train_tokenizer(texts: Iterable[str], folder: Path, *, vocabulary: int = 2048) -> Any:
-    """Train a tokenizer and save it where ``AutoTokenizer.from_pretrained`` finds it.
+    """Train a tokenizer and save it for ``AutoTokenizer.from_pretrained``.
 
     Args:
-        texts: What to learn merges from.
+        texts: Texts from which to learn merges.
         folder: Where to save it.
-        vocabulary: Tokens at most, 256 bytes and the end-of-text token among them.
+        vocabulary: Largest number of tokens, including 256 bytes and the end-of-text token.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

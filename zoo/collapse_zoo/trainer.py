@@ -1,9 +1,7 @@
-"""The Hugging Face Trainer, as the zoo needs it: an order that a seed fixes, whole checkpoints, a curve, progress."""
+"""The Hugging Face Trainer with a seeded order of the text, complete checkpoints, a loss curve and progress."""
 
-import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,15 @@ from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from collapse.errors import CollapseError
-from collapse.files import canonical
-from collapse.packing import Chunks
-from collapse.reporting import Report
+from collapse.inputs.packing import Chunks
+from collapse.progress import Report
+from collapse.stores.files import canonical
 from collapse_zoo.loss import IGNORED
 from collapse_zoo.runs import CURVE, Run
 
 
 class Samples(Dataset[dict[str, Tensor]]):
-    """Chunks as the Trainer wants them; a negative index is a blank, in which nothing is to be predicted."""
+    """Chunks as a data set for the Trainer; a negative index gives a blank, in which nothing is predicted."""
 
     def __init__(self, chunks: Chunks) -> None:
         self.chunks = chunks
@@ -36,17 +34,17 @@ class Samples(Dataset[dict[str, Tensor]]):
 
 
 class Order(Sampler[int]):
-    """The chunks in an order that depends on the seed and the epoch alone, filled up with blanks.
+    """The chunks in an order that depends only on the seed and the epoch, padded with blanks.
 
-    Filled up to whole global batches, so that each of several processes has its share of the last one; blanks add
-    nothing to a loss or a gradient.
+    Padding makes the last global batch complete, so that each process gets its share. Blanks do not affect the loss or
+    the gradient.
     """
 
     def __init__(self, chunks: int, seed: int, multiple: int = 1) -> None:
         self.chunks, self.seed, self.blanks, self.epoch = chunks, seed, -chunks % multiple, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by the Trainer's loader before each epoch."""
+        """Set the epoch; the Trainer's loader calls this before each epoch."""
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -58,13 +56,13 @@ class Order(Sampler[int]):
 
 
 class ZooTrainer(transformers.Trainer):
-    """A Trainer whose checkpoints are whole or are not there, and which keeps validation and curve in the run."""
+    """A Trainer with atomic checkpoints, which records validation and curve in the run."""
 
     def __init__(self, run: Run, data_seed: int, steps_an_epoch: int, **options: Any) -> None:
         super().__init__(compute_metrics=validation_metrics, **options)
         self.run, self.data_seed, self.steps_an_epoch = run, data_seed, steps_an_epoch
         self.validation: dict[str, float | None] = {}
-        # Trainer prints each log entry on stdout, which belongs to the results
+        # the Trainer prints each log entry to stdout, which is reserved for results
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Order:
@@ -73,7 +71,7 @@ class ZooTrainer(transformers.Trainer):
         return Order(len(self.train_dataset), self.data_seed, multiple)
 
     def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """As in the Trainer; the loss is the mean over tokens."""
+        """Evaluate as the Trainer does; the loss is the mean over tokens."""
         metrics: dict[str, float] = super().evaluate(*arguments, **options)
         names = ("validation_loss", "accuracy", "perplexity")
         values = {name: metrics[f"eval_{name}"] for name in names}
@@ -86,21 +84,21 @@ class ZooTrainer(transformers.Trainer):
         if self.args.should_save:
             step, each = self.state.global_step, self.steps_an_epoch
             whole = step % each == 0
-            k = -(-step // each) - 1 if whole or step == self.state.max_steps else None  # the last step has one, too
+            k = -(-step // each) - 1 if whole or step == self.state.max_steps else None  # the last step also has a k
             folder = Path(self.args.output_dir) / f"checkpoint-{step}"
             self.run.complete(folder, step, k, {} if k is None else self.validation, whole)
 
 
 @np.errstate(over="ignore")
 def validation_metrics(evaluated: Any) -> dict[str, float]:
-    """Mean loss over tokens, accuracy and perplexity, from each chunk's tokens, hits and summed loss."""
+    """Compute mean loss over tokens, accuracy and perplexity from each chunk's tokens, hits and summed loss."""
     tokens, hits, loss = np.asarray(evaluated.predictions, dtype=np.float64).sum(0)
     mean = float(loss / tokens)
     return {"validation_loss": mean, "accuracy": float(hits / tokens), "perplexity": float(np.exp(mean))}
 
 
 class Watcher(transformers.TrainerCallback):
-    """Writes the curve and tells the progress; in one process of several."""
+    """Writes the curve and reports progress, in one of several processes."""
 
     def __init__(self, run: Run, name: str, tokens_a_step: int, steps_an_epoch: int, progress: Report | None) -> None:
         self.file = (run.path / CURVE).open("ab")
@@ -110,7 +108,7 @@ class Watcher(transformers.TrainerCallback):
 
     @property
     def tokens_per_second(self) -> float:
-        """Over all steps so far, but not over validation and saving."""
+        """Mean speed over all steps so far, without validation and saving."""
         return self.steps * self.tokens_a_step / self.seconds if self.seconds else 0.0
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
@@ -131,7 +129,7 @@ class Watcher(transformers.TrainerCallback):
         elif "eval_validation_loss" in logs:
             metrics = {name: logs[f"eval_{name}"] for name in ("validation_loss", "accuracy", "perplexity")}
             self._write(line | metrics)
-        state.log_history.clear()  # the curve has it; a state that grows with it would be written at every checkpoint
+        state.log_history.clear()  # the curve has it, and every checkpoint would write this growing list
 
     def _check(self, step: int) -> None:
         if not np.isfinite(self.loss):
@@ -145,19 +143,19 @@ class Watcher(transformers.TrainerCallback):
         self.file.flush()
 
     def close(self) -> None:
-        """Nothing is to come."""
+        """Close the file of the curve."""
         self.file.close()
 
 
 class EveryEpoch(transformers.TrainerCallback):
-    """Checkpoints at the end of each epoch, after its validation, whatever else there are."""
+    """Saves a checkpoint at the end of each epoch, after its validation, in addition to others."""
 
     def __init__(self, steps_an_epoch: int) -> None:
         self.steps_an_epoch = steps_an_epoch
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         if state.global_step % self.steps_an_epoch == 0 or state.global_step == state.max_steps:
-            control.should_save = False  # the end of the epoch, which comes next, does
+            control.should_save = False  # the end of the epoch, which comes next, saves
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         control.should_save = True
@@ -173,24 +171,6 @@ class AfterCheckpoint(transformers.TrainerCallback):
         self.function()
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keeps the Trainer's own lines and bars out of ours."""
-    from transformers.utils import logging as transformers_logging
-
-    logs = [logging.getLogger(name) for name in ("transformers", "accelerate")]
-    levels = [log.level for log in logs]
-    for log in logs:
-        log.setLevel(logging.ERROR)
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        for log, level in zip(logs, levels, strict=True):
-            log.setLevel(level)
-        transformers_logging.enable_progress_bar()
-
-
 def _plain(value: float) -> float | str:
-    """JSON has no NaN and no infinity."""
+    """Replace NaN and infinity, which JSON lacks, by text."""
     return value if np.isfinite(value) else str(value)

@@ -1,4 +1,4 @@
-"""Training a recipe on a source into a run directory that anybody's tools load; killed, it goes on where it was."""
+"""Train a recipe on a source into a run directory that standard tools can load; a killed training can be resumed."""
 
 import gc
 import logging
@@ -13,21 +13,24 @@ import torch
 import transformers
 
 from collapse.errors import CollapseError, first_line
-from collapse.lock import locked
-from collapse.packing import Chunks, tokens_hash
-from collapse.provenance import command_line, device_name, versions
-from collapse.reporting import Report
+from collapse.inputs.packing import Chunks, tokens_hash
+from collapse.numerics.devices import is_out_of_memory
+from collapse.progress import Report
+from collapse.scoped import quiet
+from collapse.stores.lock import locked
+from collapse.stores.provenance import device_name, versions
 from collapse_zoo.arguments import arguments_of
 from collapse_zoo.checks import check_model, check_same, check_tokens, check_vocabulary
-from collapse_zoo.failures import is_out_of_memory, told
+from collapse_zoo.failures import reporting_failures
 from collapse_zoo.measuring import measure_locked
 from collapse_zoo.model import build
 from collapse_zoo.names import name_of
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.records import FORMAT
+from collapse_zoo.repeating import repeat_command
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source
-from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, ZooTrainer, quiet
+from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, ZooTrainer
 
 log = logging.getLogger("collapse")
 
@@ -46,36 +49,37 @@ def train(
     report_to: Sequence[str] = (),
     progress: Report | None = None,
 ) -> Run:
-    """Train a model, unless the run directory already holds this recipe's; go on with what a kill left.
+    """Train a model, or resume a killed training; does nothing if the run directory already holds the trained model.
 
     Under torchrun or ``accelerate launch`` every process calls this; the batch is divided among them.
 
     Args:
-        recipe: What to build, and how to train it.
-        source: What to train it on.
+        recipe: How to build and train the model.
+        source: The texts and the tokenizer.
         folder: The run directory.
         name: The run's name; None for the recipe's.
-        measure: Collect and measure each epoch's checkpoint as it comes.
-        save_every: A checkpoint to resume from every so many steps, besides one an epoch.
-        device: "auto" (CUDA where there is any, else the CPU), "cpu" or "cuda".
+        measure: Collect and measure each epoch's checkpoint after it is written.
+        save_every: Steps between checkpoints for resuming, in addition to one per epoch.
+        device: "auto" (CUDA if available, else the CPU), "cpu" or "cuda".
         compile_model: Use ``torch.compile``.
         fast_attention: Use the fast attention.
         report_to: Trainer's integrations: "tensorboard", "wandb", "trackio".
         progress: Called as progress(what, steps done, steps, tokens/s and loss).
 
     Raises:
-        UsageError: The directory holds another recipe's run (what differs is named), or an option makes no sense.
-        CollapseError: There is too little text for one batch, memory ran out (the last checkpoint is kept), the text
+        UsageError: The directory holds another recipe's run (the message names the differences), or an option is
+            invalid.
+        CollapseError: The text is too short for one batch, memory ran out (the last checkpoint is kept), the text
             was replaced while it was read, or a file of a finished run is missing or altered.
     """
     run = Run(Path(folder))
     name = name or str(name_of(recipe, source.label))
-    check_model(recipe)  # slips are told before anything is written
+    check_model(recipe)  # report errors before anything is written
     check_vocabulary(recipe, source)
     check_same(run, recipe, source)
     arguments = arguments_of(recipe, run, device, compile_model, save_every, report_to)
     with _alone(run, arguments):
-        check_same(run, recipe, source)  # another process may have begun another run just now
+        check_same(run, recipe, source)  # another process may have just started another run
         if not run.finished:
             _train(recipe, source, run, name, arguments, measure, fast_attention, progress)
         elif arguments.process_index == 0:
@@ -125,7 +129,7 @@ def _train(
         _begin(run, recipe, source, name, arguments, fast_attention, tokens)
         run.drop_unfinished()
     arguments.distributed_state.wait_for_everyone()
-    with quiet(), told(run, recipe, first):
+    with quiet("transformers", "accelerate"), reporting_failures(run, recipe, first):
         trainer = _trainer(recipe, source, run, arguments, chunks, validation, fast_attention)
         if measure and first:
             missing = partial(measure_locked, run, source, device=str(arguments.device), progress=report)
@@ -133,9 +137,9 @@ def _train(
             trainer.add_callback(AfterCheckpoint(missing))
         last = run.checkpoints()[-1] if run.checkpoints() else None
         if last is not None and first:
-            log.info("going on after step %s", f"{last.step:,}")
+            log.info("resuming after step %s", f"{last.step:,}")
         steps = recipe.max_steps or trainer.steps_an_epoch * recipe.epochs
-        if last is None or last.step < steps:  # a Trainer that goes on from the last step would take one more
+        if last is None or last.step < steps:  # resumed from the last step, the Trainer would take one more step
             with _watched(trainer, recipe, run, name, first, report):
                 trainer.train(resume_from_checkpoint=str(last.path) if last else None)
         if first:
@@ -151,7 +155,7 @@ def _trainer(
     validation: Chunks | None,
     fast_attention: bool,
 ) -> ZooTrainer:
-    """The Trainer of a new model."""
+    """Make the Trainer of a new model."""
     model = build(recipe, fast_attention=fast_attention)
     _name_end_of_text(model, source.tokenizer)
     steps_an_epoch = -(-len(chunks) // recipe.batch_size)
@@ -165,7 +169,7 @@ def _trainer(
             train_dataset=Samples(chunks),
             eval_dataset=None if validation is None else Samples(validation),
             processing_class=source.tokenizer,
-            data_collator=transformers.default_data_collator,  # chunks have one length: nothing to pad
+            data_collator=transformers.default_data_collator,  # chunks have equal length, so no padding is needed
         )
     except (RuntimeError, ImportError, ValueError) as error:  # a package of --report-to that is not installed
         if is_out_of_memory(error):
@@ -179,7 +183,7 @@ def _trainer(
 def _watched(
     trainer: ZooTrainer, recipe: Recipe, run: Run, name: str, first: bool, progress: Report | None
 ) -> Iterator[None]:
-    """Curve and progress, by the first process."""
+    """Write the curve and report progress, in the first process."""
     if not first:
         yield
         return
@@ -219,7 +223,7 @@ def _begin(
             "device": device_name(arguments.device),
             "processes": arguments.world_size,
             "fast_attention": fast,
-            "command": command_line(),
+            "command": repeat_command(recipe, source),
             "versions": versions(),
             "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
         }

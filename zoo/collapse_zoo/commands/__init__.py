@@ -1,4 +1,4 @@
-"""The zoo's commands. Loaded at every start of ``collapse``: imports nothing heavy."""
+"""The zoo's commands. This module is loaded at every start of ``collapse``, so it imports nothing heavy."""
 
 import click
 
@@ -7,7 +7,7 @@ from collapse_zoo.commands import catalogue, demo, publish, sweep, train
 
 
 class _InOrder(click.Group):
-    """Commands in the order of use."""
+    """Commands in their usual order of use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

@@ -1,12 +1,13 @@
-"""Options that training and sweeping share, and what turns them into a source and a recipe's values."""
+"""Options shared by training and sweeping, and their conversion to a source and to a recipe's values."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from collapse.cli._options import collecting_options, given_options
-from collapse.spec import flag_of, key_value
+from collapse.cli.options import collecting_options, given_options
+from collapse.inputs.collection_spec import flag_of
+from collapse.inputs.option import key_value
 
 if TYPE_CHECKING:
     from collapse_zoo.sources import Source
@@ -77,7 +78,7 @@ def training_options(command: Command) -> Command:
 
 
 def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of :func:`collapse_zoo.sources.find_source`."""
+    """Return arguments of :func:`collapse_zoo.sources.find_source`."""
     from collapse.errors import UsageError
     from collapse_zoo.sources import STORIES
 
@@ -90,7 +91,7 @@ def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def recipe_values(options: dict[str, Any], source: "Source", cuda: bool | None = None) -> dict[str, Any]:
-    """The recipe's values that the options and the tokenizer give; ``cuda`` where it will run elsewhere."""
+    """Return the recipe's values from the options and the tokenizer; give ``cuda`` if another machine will run it."""
     values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
     values.setdefault("vocabulary", len(source.tokenizer))
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
@@ -106,5 +107,5 @@ def recipe_values(options: dict[str, Any], source: "Source", cuda: bool | None =
 
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of :func:`collapse_zoo.training.train`."""
+    """Return keyword arguments of :func:`collapse_zoo.training.train`."""
     return {name: options[name] for name in _TRAINING_NAMES} | {"fast_attention": not options["no_fast_attention"]}

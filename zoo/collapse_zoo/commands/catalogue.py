@@ -1,10 +1,10 @@
-"""collapse zoo list and info: what was published, and what was trained here."""
+"""collapse zoo list and info: show the published models and the local runs."""
 
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli._terminal import say, say_json, tell
+from collapse.cli.terminal import say, say_aside, say_json
 
 if TYPE_CHECKING:
     from collapse_zoo.catalogue import Entry
@@ -44,7 +44,7 @@ def list_command(
     collapse zoo list --width 768 --decay 0.1
     collapse zoo list --published --metrics val_loss,nc1 --sort val_loss
     """
-    from collapse.cli._render import print_records
+    from collapse.cli.rendering import print_records
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     if output:
@@ -60,7 +60,7 @@ def list_command(
     if output and entries:
         _write(entries, output)
     elif output:
-        tell(f"no model matches: {output} was not written")
+        say_aside(f"no model matches: {output} was not written")
     if as_json:
         say_json([entry.record() for entry in entries])
         return
@@ -81,7 +81,7 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
 
     MODEL is a name (12x1024_10L, TinyStories-02x0768_01d07@0) or a run directory.
     """
-    from collapse.cli._render import print_records
+    from collapse.cli.rendering import print_records
     from collapse_zoo.catalogue import find
     from collapse_zoo.names import parse
 
@@ -137,7 +137,7 @@ def _order(value: float | None) -> float:
 
 def _check(output: str) -> None:
     from collapse.errors import UsageError
-    from collapse.results import check_output
+    from collapse.measurement.results import check_output
 
     if not output.endswith(".csv"):
         raise UsageError(f"{output} must end in .csv")
@@ -148,8 +148,8 @@ def _write(entries: list["Entry"], output: str) -> None:
     import pandas as pd
 
     from collapse.errors import CollapseError
-    from collapse.files import write_output
-    from collapse.results import as_csv
+    from collapse.measurement.results import as_csv
+    from collapse.stores.writing import write_output
 
     try:
         data = as_csv(pd.DataFrame([entry.record() for entry in entries]))

@@ -1,8 +1,8 @@
-"""collapse demo: eight toy models, offline."""
+"""collapse demo: train and measure eight toy models, offline."""
 
 import click
 
-from collapse.cli._terminal import say, tell
+from collapse.cli.terminal import say, say_aside
 
 
 @click.command()
@@ -14,10 +14,10 @@ def command(output: str) -> None:
     neural collapse in each, and tests which properties go with the validation loss. Takes two or three minutes;
     finished work is used again.
     """
-    from collapse.cli._render import print_analysis, print_table, progress
+    from collapse.cli.rendering import print_analysis, print_table, progress
     from collapse_zoo.demo import demo
 
-    tell(f"Stories, a tokenizer and eight toy models go to {output}/ (about two minutes on two cores) …")
+    say_aside(f"Stories, a tokenizer and eight toy models go to {output}/ (about two minutes on two cores) …")
     with progress() as report:
         made = demo(output, progress=report)
     best = min(made.rows, key=lambda row: row.measurements["val_loss"] or 0)

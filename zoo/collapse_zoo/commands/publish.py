@@ -1,8 +1,8 @@
-"""collapse zoo publish: a run to the Hugging Face Hub."""
+"""collapse zoo publish: publish a run on the Hugging Face Hub."""
 
 import click
 
-from collapse.cli._terminal import say
+from collapse.cli.terminal import say
 
 
 @click.command()
@@ -14,7 +14,7 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
     """Publish a run: models, stores, results, curve and a card.
 
     Each epoch's checkpoint becomes a revision tagged with its k, main the last, so that REPO@9 is the state after epoch
-    10. REPO is your name and the run's if it is left out. Interrupted, the same command goes on.
+    10. REPO is your name and the run's if it is left out. Interrupted, the same command continues.
 
     \b
     collapse zoo publish runs/TinyStories-02x0768_01d --dry-run
@@ -22,7 +22,7 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
     """
     from pathlib import Path
 
-    from collapse.cli._render import print_records, progress
+    from collapse.cli.rendering import print_records, progress
     from collapse_zoo.publishing import publish, revisions
     from collapse_zoo.runs import Run
 

@@ -1,10 +1,10 @@
-"""collapse zoo sweep and status: many models, and how far they are."""
+"""collapse zoo sweep and status: train and measure many models, and show their progress."""
 
 from typing import Any
 
 import click
 
-from collapse.cli._terminal import say, say_json, tell
+from collapse.cli.terminal import say, say_aside, say_json
 from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
 
 
@@ -45,13 +45,13 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         grid, vary=options["vary"], seeds=_numbers(options, "seeds"), data_seeds=_numbers(options, "data_seeds")
     )
     for member in members:
-        member.name.recipe(heads=options["heads"])  # heads that do not divide a width are reported before text is read
+        member.name.recipe(heads=options["heads"])  # report heads that do not divide a width before reading any text
     if dry_run:
         for member in members:
             say(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))
-        tell(f"{len(members)} runs, {sum(len(member.checkpoints) for member in members)} measurements")
+        say_aside(f"{len(members)} runs, {sum(len(member.checkpoints) for member in members)} measurements")
         return
-    from collapse.cli._render import progress
+    from collapse.cli.rendering import progress
     from collapse.errors import CollapseError
     from collapse_zoo.launching import Resources
     from collapse_zoo.sources import find_source
@@ -69,7 +69,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         memory_gb=options["memory"],
         parallel=options["parallel"] or (16 if slurm else 1),
     )
-    tell(f"{len(planned)} members into {output}/")
+    say_aside(f"{len(planned)} members into {output}/")
     with progress() as report:
         made = sweep(
             planned,
@@ -86,7 +86,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
     )
     if made.elsewhere:
-        tell(
+        say_aside(
             f"{len(made.elsewhere)} of {len(planned)} members are in progress elsewhere, and not in the table: "
             f"{', '.join(made.elsewhere)}; run the same command again for their rows"
         )
@@ -103,9 +103,9 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def status_command(folder: str, as_json: bool) -> None:
     """Show how far each member of a sweep is, or why it failed."""
-    from collapse.cli._render import print_records
+    from collapse.cli.rendering import print_records
     from collapse.errors import UsageError
-    from collapse_zoo.sweeping import status
+    from collapse_zoo.states import status
 
     members = status(folder)
     if as_json:
@@ -123,5 +123,5 @@ def _numbers(options: dict[str, Any], name: str) -> list[int]:
     text = options[name] or ""
     parts = [each.strip() for each in text.split(",") if each.strip()]
     if not all(part.isdigit() for part in parts):
-        raise UsageError(f"--{name.replace('_', '-')} {text} makes no sense: give whole numbers, such as 0,1,2")
+        raise UsageError(f"--{name.replace('_', '-')} must be whole numbers, such as 0,1,2, got {text}")
     return [int(part) for part in parts]

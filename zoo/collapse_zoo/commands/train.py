@@ -1,4 +1,4 @@
-"""collapse zoo train: one model, from one line."""
+"""collapse zoo train: train one model."""
 
 import os
 import shlex
@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from collapse.cli._terminal import say, tell
+from collapse.cli.terminal import say, say_aside
 from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
 
 
@@ -22,8 +22,8 @@ def command(
 ) -> None:
     """Train a model of the paper's form.
 
-    MODEL is depth x width, or a whole name: 12x1024, 2x768_10L (10 epochs, decay 0.1), TinyStories-02x0768_01d07. What
-    it leaves open is the paper's, but for what the options say. Interrupted, the same command goes on where it stopped.
+    MODEL is depth x width, or a whole name: 12x1024, 2x768_10L (10 epochs, decay 0.1), TinyStories-02x0768_01d07. The
+    rest of the recipe is the paper's, unless an option says otherwise. Interrupted, the same command continues.
     Several GPUs: torchrun --nproc-per-node 8 -m collapse zoo train MODEL divides the batch among them.
 
     \b
@@ -33,11 +33,11 @@ def command(
     """
     from collapse_zoo.names import parse
 
-    name = parse(model)  # a slip is told before anything is loaded
+    name = parse(model)  # report an invalid name before anything is loaded
     name.recipe(heads=options["heads"])
     if name.checkpoint is not None:
         raise click.UsageError(f"{model}: a run is trained whole; leave out @{name.checkpoint}")
-    from collapse.cli._render import progress
+    from collapse.cli.rendering import progress
     from collapse_zoo.names import name_of
     from collapse_zoo.sources import find_source
     from collapse_zoo.training import leave_group, train
@@ -48,7 +48,7 @@ def command(
     named = name_of(recipe, source.label)
     folder = output or f"runs/{named}"
     if first:
-        tell(
+        say_aside(
             f"{named}: {recipe.n_params:,} parameters, learning rate {recipe.learning_rate:g}, weight decay "
             f"{recipe.weight_decay:g}, {recipe.precision}, batches of {recipe.batch_size} x {recipe.chunk_length:,} "
             f"tokens of {source.corpus.name}; into {folder}/"
@@ -57,12 +57,12 @@ def command(
         run = train(recipe, source, folder, measure=measure, progress=report, **training_arguments(options))
     leave_group()
     if first:
-        _tell(run, source)
+        _print_run(run, source)
 
 
-def _tell(run: Any, source: Any) -> None:
-    from collapse.cli._render import print_records
-    from collapse.spec import CollectionSpec, typed
+def _print_run(run: Any, source: Any) -> None:
+    from collapse.cli.rendering import print_records
+    from collapse.inputs.collection_spec import CollectionSpec, typed
 
     record = run.record
     columns = ["checkpoint", "step", "validation loss", "accuracy", "perplexity"]
@@ -70,7 +70,7 @@ def _tell(run: Any, source: Any) -> None:
     rows = [[f"@{each['k']}", each["step"], *(each.get(key) for key in keys)] for each in record["epochs"]]
     print_records(columns, rows, title=record["name"])
     same = typed(CollectionSpec(**source.collecting(), chunk_length=run.recipe.chunk_length))
-    speed = record.get("tokens_per_second")  # not known of a run that was killed after its last step
+    speed = record.get("tokens_per_second")  # not known if the run was killed after its last step
     say(
         f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}; measure it with: "
         f"collapse measure {shlex.quote(str(run.path))} {same}"

@@ -1,0 +1,66 @@
+"""Click options made from the fields of :class:`collapse.inputs.collection_spec.CollectionSpec`."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import Field, fields
+from typing import Any, TypeVar
+
+import click
+
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
+from collapse.inputs.option import Option
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def collecting_options(
+    *,
+    only: Collection[str] | None = None,
+    besides: Collection[str] = (),
+    unset: Mapping[str, str] | None = None,
+    help: Mapping[str, str] | None = None,
+    spec: type[CollectionSpec] = CollectionSpec,
+) -> Callable[[Command], Command]:
+    """Give a command the options of a collection.
+
+    Args:
+        only: Names of the fields that become options; None for all.
+        besides: Names of the fields that do not.
+        unset, help: By field, the description of the default and the help text, if they differ from the spec's.
+        spec: The spec with the fields.
+    """
+
+    def decorate(command: Command) -> Command:
+        for each in reversed(fields(spec)):
+            if (only is None or each.name in only) and each.name not in besides:
+                command = _option(each, (unset or {}).get(each.name), (help or {}).get(each.name))(command)
+        return command
+
+    return decorate
+
+
+def given_options(options: Mapping[str, Any], spec: type[CollectionSpec] = CollectionSpec) -> dict[str, Any]:
+    """Return the options of a collection that were given on the command line, as keyword arguments of collapse.collect.
+
+    Raises:
+        UsageError: A value is invalid.
+    """
+    context = click.get_current_context()
+    default = click.core.ParameterSource.DEFAULT
+    given: dict[str, Any] = {}
+    for each in fields(spec):
+        if each.name in options and context.get_parameter_source(each.name) is not default:
+            value = options[each.name]
+            given[each.name] = not value if each.default is True else each.metadata["option"].read(value)
+    spec(**given)  # report an invalid value before any work is done
+    return given
+
+
+def _option(each: Field[Any], unset: str | None, help: str | None) -> Callable[[Command], Command]:
+    about: Option = each.metadata["option"]
+    flag, unset = flag_of(each.name, about), unset or about.unset
+    help = (help or about.off or about.help) + (f"  [default: {unset}]" if unset else "")
+    if isinstance(each.default, bool):
+        return click.option(flag, each.name, is_flag=True, help=help)
+    kind = int if each.type in (int, int | None) else str
+    shown: dict[str, Any] = {} if each.default in (None, ()) else {"default": each.default, "show_default": True}
+    return click.option(flag, each.name, type=kind, metavar=about.metavar, multiple=about.many, help=help, **shown)

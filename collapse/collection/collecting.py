@@ -1,0 +1,226 @@
+"""Collect a model on a text into a store: :func:`collect` reuses, resumes, rejects or starts a collection."""
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+from collapse.collection.features import collect_features
+from collapse.collection.finding import find_store
+from collapse.collection.opening_source import open_text
+from collapse.collection.passes import Collection
+from collapse.collection.planning import Plan, part_of, plan_collection
+from collapse.collection.store_options import check_features_options, check_store_options
+from collapse.errors import StoreError, UsageError
+from collapse.inputs.collection_spec import CollectionSpec, accepts
+from collapse.inputs.features import is_features_file
+from collapse.numerics.devices import pick_device
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.statistic import Statistic
+from collapse.precision import exact_arithmetic
+from collapse.progress import Report
+from collapse.scoped import deterministic_algorithms
+from collapse.stores.manifest import KNOWN_LATER, differences, is_store
+from collapse.stores.partial import Partial
+from collapse.stores.store import Store, load_same
+from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
+
+log = logging.getLogger("collapse")
+
+
+@accepts(CollectionSpec)
+@outside_inference_mode
+@exact_arithmetic()
+def collect(
+    model: str | Path, *, store: str | Path | None = None, progress: Report | None = None, **options: Any
+) -> Store:
+    """Collect a model's embedding statistics into a store, or open the store that already holds them.
+
+    Without ``store``, this looks in the local cache first, then for a published store of the same identity in the
+    model's own repository (see :func:`collapse.collection.finding.find_store`).
+
+    Args:
+        model: A local folder, a Hub id (``repo@revision``), or a features file.
+        store: Folder of the store; None for the local cache, where stores are found by their identity.
+        progress: Called as progress(what, done, total).
+        {options}
+
+    Returns:
+        The store: complete, trained but not validated (no validation text), or a part (see :func:`collapse.merge`).
+
+    Raises:
+        UsageError: An option is wrong, or no corpus is known.
+        StoreError: The folder holds a store of something else; the message names the fields and both values.
+        CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
+    """
+    spec = CollectionSpec(**options)
+    if spec.part is not None and store is None:
+        raise UsageError("a part needs a folder of its own, to be merged from: give --store")
+    known = plugins().statistics
+    for name in spec.without:
+        if name not in known:
+            raise UsageError(f"no statistic is called {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+    kinds = [kind for name, kind in sorted(known.items()) if name not in spec.without]
+    if is_features_file(model):
+        check_features_options(model, spec.given)
+        pick_device(spec.device)  # not used, but an unavailable device is an error
+        return _features(Path(model), Path(store) if store else None, kinds)
+    if store is None and spec.part is None and not spec.recollect:
+        found = find_store(str(model), spec)
+        if found is not None:
+            return found
+    there = None
+    if store and is_store(store):
+        held = Store.load(store)
+        there = held.identity
+        trained_on = there.get("corpus") or {}
+        if spec.text is None and not spec.recollect and "text_column" not in options and not trained_on.get("lines"):
+            spec = dataclasses.replace(spec, text_column=trained_on.get("column", spec.text_column))
+        if not spec.recollect:
+            check_store_options(held, _not_compared({name: getattr(spec, name) for name in options}))
+    if there and spec.recollect:  # the texts are read again, so they must be named
+        there = {**there, "corpus": None, "validation": None}
+    plan = plan_collection(str(model), spec, there=there)
+    folder = Path(store) if store else plan.cached
+    if spec.recollect:
+        _refuse_to_replace(folder, plan, cached=store is None)
+    done = None if spec.recollect else _finished(folder, plan)
+    if done is not None and settled(folder):
+        return done.called(plan.names)
+    with writing(folder, cached=store is None):
+        done = None if spec.recollect else _finished(folder, plan)  # another process may have just written it
+        if done is not None:
+            _clear_finished(done, folder)
+            return done.called(plan.names)
+        if spec.recollect and not _goes_on(folder, plan, kinds):
+            discard_recollected(folder)
+        target = folder / RECOLLECTED if spec.recollect else folder
+        trained = Store.load(target) if is_store(target) else None
+        with deterministic_algorithms() if spec.deterministic else nullcontext():
+            source = open_text(plan, trained, progress)
+            made = Collection(source, target, kinds, spec.batch_size, spec.part, progress).run(trained)
+        if spec.recollect:
+            replace(folder)
+            made = Store.load(folder)
+        return made.called(plan.names)
+
+
+# Options that are not compared with an existing store, unless one of these texts is given.
+_NOT_COMPARED: dict[str, tuple[str, ...]] = {
+    "split": ("text",),
+    "validation_split": ("validation_text",),
+    "text_column": ("text", "validation_text"),
+    "without": (),
+}
+
+
+def _not_compared(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: given[n] for n, texts in _NOT_COMPARED.items() if n in given and not any(given.get(t) for t in texts)}
+
+
+def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]]) -> Store:
+    made = collect_features(path, kinds=kinds)
+    if folder is None:
+        return made
+    if not is_store(folder) or not settled(folder):
+        with writing(folder):
+            if not is_store(folder):
+                return made.save(folder)
+    return load_same(folder, made).called({"model": made.model, "corpus": made.corpus})
+
+
+def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
+    """Raise StoreError unless ``--recollect`` replaces a store of the same model, texts and slices."""
+    part = plan.spec.part
+    if not is_store(folder):
+        return
+    try:
+        store = Store.load(folder)
+    except StoreError:
+        if cached:  # its folder is named after the identity
+            return
+        raise
+    differ = _differences(store, plan)
+    if (store.state == "part") != (part is not None) or (part is not None and not _is_part(store, part)):
+        wanted = "all" if part is None else f"part {part[0]}/{part[1]}"
+        differ.append(f"slices: {store.covered() if store.state == 'part' else 'all'} and {wanted}")
+    if differ:
+        raise StoreError(
+            f"{folder} holds a store that --recollect would lose: it differs in {'; '.join(differ)} (there and now): "
+            "choose another --store, or delete it"
+        )
+
+
+def _goes_on(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]]) -> bool:
+    """Whether an unfinished ``--recollect`` can be resumed, because it collects what is requested now."""
+    target = folder / RECOLLECTED
+    try:
+        if is_store(target):
+            store = Store.load(target)
+            dropped = store.manifest["provenance"].get("dropped_statistics", {})
+            differ, held = _differences(store, plan), {**store.identity["statistics"], **dropped}
+        else:
+            place = Partial(target).read()
+            there = plan.identity if place is None else place.identity
+            absent = there.get("validation") is None and not plan.texts.wanted_beside(None)  # the optional split
+            differ = differences(there, plan.identity, apart=_apart(validation=absent))
+            held = {kind.name: kind.version for kind in kinds} if place is None else there.get("statistics", {})
+        if held.keys() != {kind.name for kind in kinds}:
+            differ.append(f"statistics: {', '.join(held) or 'none'} and {', '.join(k.name for k in kinds) or 'none'}")
+    except StoreError as error:
+        differ = [str(error)]
+    if differ:
+        log.warning("%s: an unfinished --recollect is discarded: it differs in %s", folder, "; ".join(differ))
+    return not differ
+
+
+def _clear_finished(store: Store, folder: Path) -> None:
+    """Remove the state that remains if a run was killed after it wrote the store."""
+    partial = Partial(folder)
+    place = partial.read()
+    if place is None or store.state == "complete" or place.phase == "train":
+        partial.clear()
+
+
+def _finished(folder: Path, plan: Plan) -> Store | None:
+    """Return the store in a folder if it is finished; None if there is no store or it still lacks something."""
+    if not is_store(folder):
+        return None
+    store = Store.load(folder).check()
+    differ = _differences(store, plan)
+    if differ:
+        raise StoreError(
+            f"{folder} holds another store, which differs in {'; '.join(differ)} (there and now): "
+            "choose another --store"
+        )
+    check_store_options(store, {"without": plan.spec.without})
+    if store.state == "complete":
+        return store
+    if store.state == "part":
+        if plan.spec.part is not None and _is_part(store, plan.spec.part):
+            return store
+        raise StoreError(
+            f"{folder} holds {store.covered()}: collect other parts into other stores, "
+            "then: collapse merge STORE… --store DIR"
+        )
+    return None if plan.texts.wanted_beside(store.manifest["corpus"]["validation"]) else store
+
+
+def _is_part(store: Store, part: tuple[int, int]) -> bool:
+    train = store.manifest["coverage"]["train"]
+    return bool(part[1] <= train["slices"] and [list(part_of(train["slices"], part))] == train["done"])
+
+
+def _differences(store: Store, plan: Plan) -> list[str]:
+    """Describe how a store differs from a plan. A missing validation is no difference, because it can be added."""
+    validated = store.manifest["coverage"]["validation"] is not None or store.state == "part"
+    adopts = store.identity.get("validation") is None or not validated
+    return differences(store.identity, plan.identity, apart=_apart(validation=adopts))
+
+
+def _apart(*, validation: bool) -> frozenset[str]:
+    """Return the fields of an identity that no plan has, with the validation if it may differ too."""
+    return KNOWN_LATER | {"validation"} if validation else KNOWN_LATER

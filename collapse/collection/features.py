@@ -1,0 +1,114 @@
+"""Collect features files and arrays into a store in memory, with the same passes as for a model."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from collapse.collection.passes import Collection
+from collapse.errors import CollapseError, PluginError, first_line
+from collapse.inputs.features import check_features, open_features, source_of
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import check_declared
+from collapse.plugin.statistic import Statistic
+from collapse.precision import exact_arithmetic
+from collapse.stores.files import canonical
+from collapse.stores.provenance import Clock
+from collapse.stores.store import Store
+
+
+@exact_arithmetic()
+def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | None = None) -> Store:
+    """Accumulate a features file into a store in memory.
+
+    Args:
+        path: The features file.
+        kinds: Plugin statistics to fill too; None for all that are registered.
+
+    Raises:
+        CollapseError: A tensor is missing, of the wrong shape or not finite, or a label lies outside the classifier.
+    """
+    kinds = list(plugins().statistics.values()) if kinds is None else kinds
+    return Collection(open_features(path), None, kinds).run()
+
+
+@outside_inference_mode
+@exact_arithmetic()
+def collect_arrays(
+    features: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
+    classifier: Tensor | ArrayLike,
+    *,
+    bias: Tensor | ArrayLike | None = None,
+    validation_features: Tensor | ArrayLike | None = None,
+    validation_labels: Tensor | ArrayLike | None = None,
+    name: str = "arrays",
+    statistics: Sequence[type[Statistic]] | None = None,
+) -> Store:
+    """Collect the statistics of your own embeddings into a store in memory, for :func:`collapse.measure`.
+
+    The numbers equal those of a features file with the same tensors. ``store.save(folder)`` writes the store to disk.
+
+    Args:
+        features: Training embeddings, shape (N, d), torch or numpy.
+        labels: Their classes, integers, shape (N,).
+        classifier: Weights, one row per class, shape (C, d).
+        bias: One value per class, shape (C,).
+        validation_features, validation_labels: Samples for NC4 and the loss, shapes (n, d) and (n,).
+        name: Name of the model in tables.
+        statistics: Plugin statistics to fill too; None for all that are registered.
+
+    Raises:
+        CollapseError: An array is of the wrong shape or dtype or not finite, a label lies outside the classifier, or
+            validation features come without labels.
+
+    >>> import numpy as np
+    >>> draw = np.random.default_rng(0)
+    >>> store = collect_arrays(draw.normal(size=(60, 4)), draw.integers(3, size=60), draw.normal(size=(3, 4)))
+    >>> store.statistics().n_classes
+    3
+    """
+    given = {
+        "train_features": features,
+        "train_labels": labels,
+        "classifier": classifier,
+        "classifier_bias": bias,
+        "validation_features": validation_features,
+        "validation_labels": validation_labels,
+    }
+    required = ("train_features", "train_labels", "classifier")
+    clock = Clock()
+    tensors = {key: _tensor(name, key, each) for key, each in given.items() if each is not None or key in required}
+    checked = check_features(tensors, name)
+    source = source_of(checked, called=name, digest=_hash(checked), model=name, corpus=name, clock=clock)
+    kinds = list(plugins().statistics.values()) if statistics is None else statistics
+    names = [check_declared(kind) for kind in kinds]
+    if len(set(names)) < len(names):
+        raise PluginError(f"two statistics have one name: {', '.join(names)}")
+    return Collection(source, None, kinds).run()
+
+
+def _tensor(called: str, name: str, values: Any) -> Tensor:
+    """Return values as a tensor, of their own dtype; Python's numbers are float64 or int64."""
+    try:
+        if isinstance(values, Tensor):
+            return values.detach() if values.layout == torch.strided else values.detach().to_dense()
+        array = np.asarray(values)
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CollapseError(f"{called}: {name} cannot be read as an array of numbers: {first_line(error)}") from error
+
+
+def _hash(tensors: Mapping[str, Tensor]) -> str:
+    """Return the sha256 of the tensors' values, names, dtypes and shapes."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(tensors.items()):
+        digest.update(canonical([name, str(tensor.dtype), list(tensor.shape)]))
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,88 @@
+"""The source of a plan: load the model, and pack the texts that are still needed."""
+
+import shlex
+from typing import Any
+
+from collapse.collection.planning import Plan
+from collapse.errors import CollapseError
+from collapse.inputs.collection_spec import typed
+from collapse.inputs.corpus import Corpus
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.model_loading import load_model, load_tokenizer
+from collapse.inputs.packing import Chunks, pack
+from collapse.inputs.source import Source
+from collapse.inputs.text_source import TextPhase
+from collapse.progress import Report
+from collapse.stores.files import home, sha256_of
+from collapse.stores.provenance import Clock
+from collapse.stores.store import Store
+
+
+def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
+    """Load the model of a plan and pack its texts.
+
+    Args:
+        plan: What to collect.
+        store: The existing store, whose training text is not read again.
+        report: Called as report(what, done, total).
+
+    Raises:
+        UsageError: A text is too short for one chunk.
+        CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
+    """
+    spec, texts, clock = plan.spec, plan.texts, Clock()
+    tokenizer = load_tokenizer(
+        plan.tokenizer,
+        model_args=spec.model_args if plan.tokenizer is plan.model else None,
+        trust_remote_code=spec.trust_remote_code,
+    )
+
+    plan.check_code()
+    hashed = sha256_of([plan.tokenizer.tokenizer, dict(plan.code)]) if plan.code else plan.tokenizer.tokenizer
+
+    def pack_now(corpus: Corpus) -> Chunks:
+        return pack(corpus, tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=report)
+
+    training = pack_now(texts.training) if store is None and texts.training else None
+    validation = texts.pack_validation(pack_now) if store is not None or spec.part is None else None
+    model = load_model(plan.model, spec)
+    plan.check_code()
+    for chunks in (training, validation):
+        if chunks is not None:
+            _check_ids(chunks, tokenizer, model, plan.model.name)
+    identity = plan.identity | {
+        "attention": model.attention,
+        "head": {"tied": model.tied, "bias": model.bias is not None},
+    }
+    if validation is None and spec.part is None:  # an optional split that is absent
+        identity["validation"] = None
+    validated = validation is not None or spec.part is not None  # parts may be validated after merging
+    return Source(
+        identity=identity,
+        model={
+            "name": plan.model.name,
+            "revision": plan.model.revision,
+            "n_params": model.n_params,
+            "vocabulary": len(model.weight),
+        },
+        corpus={"name": texts.names["corpus"], "validation": texts.names["validation"] if validated else None},
+        weight=model.weight,
+        bias=model.bias,
+        train=None if training is None else TextPhase("train", training, model),
+        validation=None if validation is None else TextPhase("validation", validation, model),
+        command=f"collapse collect {shlex.quote(plan.model.name)} {typed(spec, shown=True)}".rstrip(),
+        clock=clock,
+    )
+
+
+def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) -> None:
+    rows = min(model.input_rows, len(model.weight))
+    if max(tokenizer.get_vocab().values(), default=0) < rows:  # ids may be sparse: few tokens, large ids
+        return
+    # ids from 2³¹ on are negative in the packed text
+    beyond = chunks.tokens.max() if chunks.tokens.min() >= 0 else chunks.tokens.min() + 2**32
+    if (largest := int(beyond)) >= rows:
+        raise CollapseError(
+            f"the text holds token id {largest:,}, but {name} embeds {rows:,} tokens: "
+            f"its tokenizer (of {len(tokenizer):,}) is larger than that; name the right one with --tokenizer"
+        )

@@ -1,0 +1,143 @@
+"""The plan of a collection, made before anything heavy is loaded: its identity and the folder of its store."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError
+from collapse.inputs.checkpoints import check_model_args
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.corpus import Corpus, find_corpus
+from collapse.inputs.limits import check_chunk_length, default_chunk_length
+from collapse.inputs.references import ModelReference, card_datasets, code_of, find_model, find_tokenizer
+from collapse.inputs.text_pair import Texts, find_texts, find_validation
+from collapse.stores.files import home, sha256_of
+from collapse.stores.manifest import LAYER
+
+log = logging.getLogger("collapse")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A planned collection: the spec, and the model and texts that it refers to.
+
+    Attributes:
+        spec: The options; the chunk length is known.
+        model, tokenizer: References to the model and the tokenizer.
+        texts: The texts; the training text is None if a trained store only lacks its validation.
+        trained_on: Identity of the training text in that case.
+        code: Fingerprints of the trusted code, by location.
+    """
+
+    spec: CollectionSpec
+    model: ModelReference
+    tokenizer: ModelReference
+    texts: Texts
+    trained_on: Mapping[str, Any] | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that affects a stored number and is known without loading the model."""
+        training, validation = self.texts.training, self.texts.validation
+        return ({"code": dict(self.code)} if self.code else {}) | {
+            "weights": self.model.weights,
+            "tokenizer": self.tokenizer.tokenizer,
+            "corpus": training.identity() if training else self.trained_on,
+            "validation": validation.identity() if validation else None,
+            "layers": [LAYER],
+            **self.spec.identity,
+        }
+
+    def check_code(self) -> None:
+        """Raise CollapseError if trusted code changed after it was hashed; call this after loading it."""
+        if self.code and code_of(self.model, self.tokenizer, self.spec.model_args) != self.code:
+            raise CollapseError(f"{self.model.name}: its code changed while it was loaded; run the same command again")
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The names of the model and the texts, which are not part of the identity."""
+        return {"model": self.model.name, **self.texts.names}
+
+    @property
+    def cached(self) -> Path:
+        """The store's folder in the user's cache."""
+        return home() / "stores" / sha256_of(self.identity)[:40]
+
+
+def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any] | None = None) -> Plan:
+    """Plan a collection.
+
+    ``there`` is the identity of an existing store: it supplies a text or a chunk length that is not given.
+
+    Raises:
+        UsageError: No corpus is given and the model's card names none, or an option is invalid.
+        CollapseError: The model, tokenizer or a text cannot be found or read.
+    """
+    check_model_args(spec.model_args or {})
+    reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
+    there = there or {}
+    trained_on = there.get("corpus") if spec.text is None else None
+    texts = _validation_alone(spec, there) if trained_on else find_texts(spec, lambda: _text_of_card(reference))
+    tokenizing = find_tokenizer(spec.tokenizer, reference, spec.model_args) if spec.tokenizer else reference
+    chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference, spec.model_args)
+    check_chunk_length(reference, chunk_length, spec.model_args)
+    return Plan(
+        spec=replace(spec, chunk_length=chunk_length, max_chunks=spec.max_chunks or there.get("max_chunks")),
+        model=reference,
+        tokenizer=tokenizing,
+        texts=texts,
+        trained_on=trained_on,
+        code=code_of(reference, tokenizing, spec.model_args) if spec.trust_remote_code else {},
+    )
+
+
+def _validation_alone(spec: CollectionSpec, there: Mapping[str, Any]) -> Texts:
+    """Return the texts for a trained store that only lacks its validation."""
+    if spec.validation_text:
+        return Texts(None, find_validation(spec, spec.validation_text))
+    known = _known_corpus(there["validation"]) if there.get("validation") else None
+    return Texts(None, known, optional=True)  # the data set may lack such a split
+
+
+def _text_of_card(reference: ModelReference) -> str:
+    named = card_datasets(reference)
+    if not named:
+        raise UsageError(
+            f"no corpus: the card of {reference.name} names no data set. Give the text it was trained on, for example "
+            f"--text roneneldan/TinyStories, or --text train.jsonl --validation-text validation.jsonl"
+        )
+    log.info("corpus: %s, named by the card of %s", named[0], reference.name)
+    return named[0]
+
+
+def _known_corpus(identity: Mapping[str, Any]) -> Corpus:
+    """Find the validation text of an existing store by its recorded name; raises UsageError if it was a local file."""
+    if not identity.get("revision"):
+        raise UsageError(
+            "the validation text was a local file: name it again with --validation-text "
+            f"(its content hash begins {str(identity.get('sha256'))[:12]})"
+        )
+    name = f"{identity['name']}@{identity['revision']}"
+    return find_corpus(name, split=identity["split"], text_column=identity["column"])
+
+
+def part_of(slices: int, part: tuple[int, int] | None) -> tuple[int, int]:
+    """Return the slices of a part, as a half-open range.
+
+    >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))
+    ((0, 10), (0, 3), (6, 10))
+
+    Raises:
+        UsageError: There are fewer slices than parts.
+    """
+    if part is None:
+        return 0, slices
+    k, n = part
+    if not 1 <= k <= n:
+        raise UsageError(f"--part must be 1/{n} to {n}/{n}, got {k}/{n}")
+    if n > slices:
+        raise UsageError(f"--part {k}/{n}: the text has only {slices} slices, so at most {slices} parts")
+    return (k - 1) * slices // n, k * slices // n

@@ -1,0 +1,1 @@
+"""Stores on the Hugging Face Hub: the client, repositories at a commit, names, push and pull."""

@@ -1,0 +1,170 @@
+"""Commit files to a repository on the Hub."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError
+from collapse.hub.client import clear_errors, client_errors
+from collapse.hub.remote import Remote, reach
+from collapse.hub.requests import is_repo_id, quiet_client, steadily
+from collapse.progress import Report
+from collapse.stores.manifest import MANIFEST
+
+_PARENT_MOVED = 412  # the commit's parent is no longer the head of the branch
+
+
+@dataclass(frozen=True)
+class Committed:
+    """The result of a commit.
+
+    Attributes:
+        url: Address of the commit or pull request; None if nothing had changed.
+        sent: Paths sent.
+        revision: Branch or pull request of the commit; None for the main branch.
+    """
+
+    url: str | None
+    sent: list[str]
+    revision: str | None
+
+
+def check_repo(repo: str) -> None:
+    """Raise UsageError if a text cannot be the name of a repository."""
+    if not is_repo_id(repo) or "/" not in repo:
+        raise UsageError(f"{repo!r} names no repository: give user/name")
+
+
+def create_repo(repo: str, *, private: bool = False) -> None:
+    """Create a repository if it does not exist; raises as :func:`push`."""
+    from huggingface_hub import HfApi
+
+    with _clear_errors(repo):
+        steadily(lambda: HfApi().create_repo(repo, private=private, exist_ok=True))
+
+
+def commit_files(
+    repo: str,
+    content: Mapping[str, Path | bytes],
+    message: str,
+    *,
+    revision: str | None = None,
+    create_pr: bool = False,
+    remote: Remote | None = None,
+    progress: Report | None = None,
+) -> Committed:
+    """Send new and changed files to a repository in one commit; raises as :func:`push`.
+
+    A store replaces the one in its folder: other files of that folder are deleted in the same commit. ``remote`` is the
+    branch for which the content was made; the commit fails if the branch has moved since.
+    """
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors
+
+    api = HfApi()
+    with _clear_errors(repo):
+        remote = remote or read_branch(repo, revision)
+        changed = {path: what for path, what in content.items() if not remote.holds(path, what)}
+        gone = _replaced(content, remote)
+        if not changed and not gone:
+            return Committed(None, [], revision)
+        added = [CommitOperationAdd(path, what) for path, what in changed.items()]
+        _send(api, repo, added, revision, create_pr, progress)
+        commit = partial(
+            api.create_commit,
+            repo,
+            [*added, *(CommitOperationDelete(path) for path in gone)],
+            commit_message=message,
+            revision=revision,
+            create_pr=create_pr,
+            parent_commit=None if create_pr else remote.commit,
+        )
+        try:
+            made = steadily(commit)
+        except errors.HfHubHTTPError as error:
+            if error.response.status_code != _PARENT_MOVED:
+                raise
+            now = read_branch(repo, revision)
+            if not all(now.holds(path, what) for path, what in content.items()) or _replaced(content, now):
+                raise
+            url = f"{api.endpoint}/{repo}/commit/{now.commit}"
+            return Committed(url, sorted(changed), revision)  # the commit succeeded, only its answer was lost
+    return Committed(made.pr_url or made.commit_url, sorted(changed), made.pr_revision or revision)
+
+
+def move_tag(repo: str, tag: str) -> None:
+    """Set a tag to the head of the main branch; raises as :func:`push`."""
+    from huggingface_hub import HfApi, errors
+
+    api = HfApi()
+    with _clear_errors(repo, f"the tag {tag} was not moved"), suppress(errors.RevisionNotFoundError):
+        steadily(lambda: api.delete_tag(repo, tag=tag))
+    with _clear_errors(repo, f"the tag {tag} is not set"):
+        steadily(lambda: api.create_tag(repo, tag=tag, exist_ok=True))
+
+
+def user_name() -> str:
+    """Return the name of the user who is logged in.
+
+    Raises:
+        UsageError: Nobody is.
+    """
+    from huggingface_hub import HfApi
+
+    try:
+        return str(steadily(HfApi().whoami)["name"])
+    except client_errors() as error:
+        raise UsageError("you are not logged in: hf auth login, or name the repository: user/name") from error
+
+
+def _replaced(content: Mapping[str, Path | bytes], remote: Remote) -> list[str]:
+    """List the files to delete: those in the folders of the new stores that belong neither to these nor to others."""
+    stores = {str(PurePosixPath(path).parent) for path in content if PurePosixPath(path).name == MANIFEST} - {"."}
+    others = tuple(f"{each}/" for each in remote.stores() if each not in stores and each != ".")
+    inside = tuple(f"{each}/" for each in stores)
+    below = tuple(each for each in others if each.startswith(inside))
+    return sorted(
+        path for path in remote.files if path not in content and path.startswith(inside) and not path.startswith(below)
+    )
+
+
+def read_branch(repo: str, revision: str | None) -> Remote:
+    """Always read the head of a branch from the Hub, never from the cache."""
+    remote = reach(f"{repo}@{revision}" if revision else repo, patient=True)
+    if not remote.online:
+        raise CollapseError(f"{repo}: nothing was committed: the Hub cannot be reached; run the same command again")
+    return remote
+
+
+@contextmanager
+def _clear_errors(repo: str, what: str = "nothing was committed") -> Iterator[None]:
+    """Convert the client's exceptions into errors that also say how to go on."""
+    from huggingface_hub import errors
+
+    with clear_errors(f"{repo}: {what}", ". Run the same command again: what was sent already is not sent twice"):
+        try:
+            yield
+        except errors.RepositoryNotFoundError as error:
+            raise UsageError(
+                f"{repo}: {what}: it is not there, or you may not see it; log in with: hf auth login"
+            ) from error
+
+
+def _send(
+    api: Any, repo: str, operations: list[Any], revision: str | None, create_pr: bool, progress: Report | None
+) -> None:
+    """Upload the large files one by one, so that progress is reported and finished files are kept after a failure."""
+    total, done = sum(each.upload_info.size for each in operations), 0
+    for operation in operations:
+        if progress:
+            progress(f"pushing to {repo}", done, total, f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
+        upload = partial(
+            api.preupload_lfs_files, repo, [operation], revision=revision, create_pr=create_pr, free_memory=False
+        )
+        with quiet_client(), _clear_errors(repo, f"{operation.path_in_repo} was not sent"):
+            steadily(upload)
+        done += operation.upload_info.size
+    if progress:
+        progress(f"pushing to {repo}", done, total)

@@ -1,0 +1,246 @@
+"""Fingerprints of a local model: hashes of the files that transformers reads its weights, tokenizer and code from."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError, near_names
+from collapse.reading import read_json
+from collapse.stores.files import sha256_file, sha256_of
+from collapse.stores.lock import LOCK
+from collapse.stores.manifest import INCOMING, MANIFEST
+from collapse.stores.partial import PARTIAL
+
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer.*.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tekken.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "*.model",
+    "*.spm",
+    "*.tiktoken",
+    "*.tokenizer",
+    "bpe.codes",
+    "byte_maps.json",
+    "dict.txt",
+    "emoji.json",
+    "entity_vocab.json",
+    "normalizer.json",
+    "target_vocab.json",
+    "vocab-*.json",
+    "word_*.json",
+)
+"""Files of a tokenizer."""
+
+_OF_A_STORE = (MANIFEST, INCOMING, LOCK, PARTIAL)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Files that must not change while they are read.
+
+    Attributes:
+        name: The model, for the message.
+        files: Returns the files.
+        stamps: Size, times and inode of each file, recorded after hashing.
+    """
+
+    name: str
+    files: Callable[[], list[Path]]
+    stamps: Mapping[Path, tuple[int, ...]]
+
+    @classmethod
+    def start(cls, name: str, files: Callable[[], list[Path]], fingerprint: str, hashed: Callable[[], str]) -> "Watch":
+        """Record the files' stamps, and check that they still have the fingerprint that was computed before.
+
+        Raises:
+            CollapseError: The files have changed since.
+        """
+        watch = cls(name, files, _stamps(files()))
+        if hashed() != fingerprint:
+            raise watch.changed()
+        return watch
+
+    @classmethod
+    def nothing(cls, name: str) -> "Watch":
+        """Return a watch of no files."""
+        return cls(name, list, {})
+
+    def check(self) -> None:
+        """Raise CollapseError if a file was written, replaced, added or removed since the start."""
+        try:
+            same = _stamps(self.files()) == self.stamps
+        except (OSError, CollapseError) as error:
+            raise self.changed() from error
+        if not same:
+            raise self.changed()
+
+    def changed(self) -> CollapseError:
+        """Return the error for changed files."""
+        return CollapseError(
+            f"{self.name}: its files changed while they were read; wait until nothing writes them, "
+            "then run the same command again"
+        )
+
+
+def inside(folder: Path, model_args: Mapping[str, Any] | None) -> Path:
+    """Return the folder that transformers reads: the model's, or its subfolder given by ``--model-arg subfolder=…``."""
+    return folder / str((model_args or {}).get("subfolder") or "")
+
+
+def weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Path]:
+    """Return the files of a model's weights, with its config.json.
+
+    Args:
+        folder: The model's folder; ``subfolder`` in the model's arguments names one inside it.
+        model_args: The model's arguments.
+
+    Raises:
+        UsageError: The given GGUF file does not exist, or the folder holds only GGUF files and none was given.
+        CollapseError: The folder holds no model.
+    """
+    folder = inside(folder, model_args)
+    gguf_file = (model_args or {}).get("gguf_file")
+    if gguf_file:
+        file = folder / str(gguf_file)
+        if not file.is_file():
+            there = [each.name for each in folder.glob("*.gguf")]
+            raise UsageError(f"{folder} holds no {gguf_file}; {near_names(str(gguf_file), there)}")
+        return [file]
+    # with safetensors weights, .bin and .pt files are other output of a training run
+    safe = [] if (model_args or {}).get("use_safetensors") is False else _matching(folder, _WEIGHTS[:1])
+    files = safe or _matching(folder, _WEIGHTS[1:])
+    config = folder / "config.json"
+    if config.is_file() and files:
+        check_configuration(folder.name, _json(config))
+        variant = (model_args or {}).get("variant")
+        index = ("model.safetensors" if safe else "pytorch_model.bin") + ".index"
+        named = [f"{index}.{variant}.json" if variant else f"{index}.json", _json(config).get("transformers_weights")]
+        return sorted({*files, config, *_named_files(folder, [str(each) for each in named if each], files)})
+    quantized = sorted(file.name for file in folder.glob("*.gguf"))
+    if quantized:
+        raise UsageError(f"{folder} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
+    lacking = "weights" if config.is_file() else "config.json"
+    raise CollapseError(f"{folder} holds neither a store (no collapse.json) nor a model (no {lacking})")
+
+
+def weights_fingerprint(folder: Path, model_args: Mapping[str, Any] | None) -> str:
+    """Return ``sha256:…`` of a folder's weights and config.json; raises as :func:`weight_files`."""
+    return _fingerprint(inside(folder, model_args), weight_files(folder, model_args))
+
+
+def check_configuration(name: str, config: Mapping[str, Any]) -> None:
+    """Refuse a config.json that makes transformers read another file instead, which nobody would hash or check."""
+    if "configuration_files" in config:
+        raise CollapseError(
+            f"{name}: its config.json names other files to be read instead (configuration_files): replace it by the "
+            "one that you mean"
+        )
+
+
+def tokenizer_files(folder: Path, model_args: Mapping[str, Any] | None, *, alone: bool = False) -> list[Path]:
+    """Return the files of a folder's tokenizer; a GGUF file also contains one.
+
+    Args:
+        folder: The folder.
+        model_args: The model's arguments.
+        alone: The weights are read from another folder. The config.json, from which transformers may take the kind of
+            tokenizer, is then a file of the tokenizer.
+    """
+    gguf_file, folder = (model_args or {}).get("gguf_file"), inside(folder, model_args)
+    files = _matching(folder, (*TOKENIZER, "config.json") if alone else TOKENIZER)
+    if alone and (folder / "config.json") in files:
+        check_configuration(folder.name, _json(folder / "config.json"))
+    return [*files, folder / str(gguf_file)] if gguf_file else files
+
+
+def tokenizer_fingerprint(folder: Path, model_args: Mapping[str, Any] | None, *, alone: bool = False) -> str:
+    """Return ``sha256:…`` of a folder's tokenizer; for the arguments see :func:`tokenizer_files`."""
+    return _fingerprint(inside(folder, model_args), tokenizer_files(folder, model_args, alone=alone))
+
+
+def code_files(folder: Path, model_args: Mapping[str, Any] | None = None) -> list[Path]:
+    """Return code in a folder and what it may read: all files inside except weights, cards, hidden files and stores.
+
+    A tokenizer with such code names its vocabulary files freely. Weights are the files of :func:`weight_files`; other
+    files with such names are included.
+    """
+    weights: set[Path] = set()
+    with suppress(CollapseError):
+        weights = {file for file in weight_files(folder, model_args) if file.suffix != ".json"}
+    return sorted({*_readable(folder)} - weights)
+
+
+def _readable(folder: Path, within: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """Yield the files of a folder and of the folders inside, links included, except those of :func:`_is_apart`."""
+    within = (*within, folder.resolve())
+    try:
+        entries = list(folder.iterdir())
+    except PermissionError:  # nor can the code read it
+        return
+    for each in entries:
+        if each.is_dir():
+            if not _is_apart(each) and each.resolve() not in within:  # a link may lead back
+                yield from _readable(each, within)
+        elif each.is_file() and not each.name.startswith(".") and each.suffix != ".md":
+            yield each
+
+
+def _is_apart(folder: Path) -> bool:
+    """Return whether a folder is not the model's code: hidden, bytecode, or a store, finished or not."""
+    return folder.name.startswith((".", "__pycache__")) or any((folder / name).exists() for name in _OF_A_STORE)
+
+
+def code_fingerprint(folder: Path, model_args: Mapping[str, Any] | None = None) -> str:
+    """Return ``sha256:…`` of the files of :func:`code_files`."""
+    return _fingerprint(folder, code_files(folder, model_args))
+
+
+def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
+    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
+
+
+def _named_files(folder: Path, names: list[str], files: list[Path]) -> list[Path]:
+    """Return the files that decide which weights are read, if that is not simply all: these names and their shards."""
+    found: set[Path] = set()
+    for file in (folder / name for name in names):
+        if not file.is_file():
+            continue
+        shards = _json(file).get("weight_map") if file.suffix == ".json" else None
+        listed = {folder / str(each) for each in shards.values()} if isinstance(shards, dict) else set()
+        if listed != set(files):
+            found |= {file, *listed}
+    return [file for file in found if file.is_file()]
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = read_json(file)
+    except (ValueError, TypeError, RecursionError, OSError) as error:
+        raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _fingerprint(folder: Path, files: list[Path]) -> str:
+    return "sha256:" + sha256_of({_relative(file, folder): sha256_file(file) for file in files})
+
+
+def _relative(file: Path, folder: Path) -> str:
+    return Path(os.path.relpath(file, folder)).as_posix()
+
+
+def _stamps(files: list[Path]) -> dict[Path, tuple[int, ...]]:
+    stats = {file: file.stat() for file in files}
+    return {
+        file: (each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino, each.st_dev)
+        for file, each in stats.items()
+    }

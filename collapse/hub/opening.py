@@ -1,0 +1,89 @@
+"""Open a store by name: a folder, a repository on the Hub with one store, or a store's folder in a repository."""
+
+import logging
+from pathlib import Path
+
+from collapse.errors import CollapseError, UsageError
+from collapse.hub.remote import FOLDER, reach, split_name
+from collapse.hub.requests import is_repo_id
+from collapse.stores.store import Store
+
+log = logging.getLogger("collapse")
+
+
+def load(path: str | Path) -> Store:
+    """Open a store: ``collapse.load("stores/a")``, or on the Hub ``"user/repo"``, ``"user/repo/folder@revision"``.
+
+    Tensor files of a store on the Hub are downloaded when they are first read, and checked.
+
+    Raises:
+        UsageError: There is no such folder and no such repository, or the repository has no store or several.
+        StoreError: The store is incomplete, or of a newer version.
+        CollapseError: The store is not available.
+    """
+    if Path(path).exists() or "/" not in str(path) or Path(path).is_absolute():
+        return Store.load(path)
+    try:
+        return open_store(str(path))
+    except UsageError as error:
+        raise type(error)(f"there is no folder {path}; {error}") from error
+
+
+def open_store(name: str) -> Store:
+    """Open the store on the Hub that a name refers to: a repository with one store, or a store's folder in it.
+
+    Raises:
+        UsageError: It names no repository; or the repository has no store, or several and the name does not say which.
+        StoreError: The store is incomplete.
+        CollapseError: The store is not available.
+    """
+    repo, folder = split_name(name)
+    if not names_repo(name):
+        raise UsageError(f"there is no store {name}: give a folder, or user/repo on the Hub")
+    remote = reach(repo)
+    stores = remote.stores()
+    matching = in_folder(stores, folder)
+    if len(matching) == 1:
+        return remote.open(matching[0])
+    listed = ", ".join(f"{remote.repo}/{each}" for each in stores)
+    if not matching:
+        raise UsageError(
+            f"{remote.repo} has no store{f' {folder}' if folder else ''}{f'; it has {listed}' if stores else ''}"
+        )
+    raise UsageError(f"{remote.repo} has several stores: name one of {listed}")
+
+
+def open_named(name: str) -> Store | None:
+    """Open the store that a name refers to; None if it names a model, or nothing on the Hub.
+
+    Args:
+        name: ``user/repo/folder``, or ``user/repo`` of a repository with stores and no model; optional ``@revision``.
+
+    Raises:
+        UsageError: The repository has several stores, or no such folder.
+        StoreError: The store is incomplete.
+    """
+    if not names_repo(name):
+        return None
+    repo, folder = split_name(name)
+    if folder:
+        return open_store(name)
+    try:
+        remote = reach(repo)
+    except UsageError:
+        return None  # looking for a model of this name reports the error
+    except CollapseError as error:
+        log.warning("%s", error)
+        return None
+    return open_store(name) if remote.stores() and not remote.is_model() else None
+
+
+def names_repo(name: str) -> bool:
+    """Whether a name may refer to a repository, or to a store in one."""
+    repo = split_name(name)[0].partition("@")[0]
+    return is_repo_id(repo) and "/" in repo
+
+
+def in_folder(stores: list[str], folder: str) -> list[str]:
+    """Return the stores in a folder of a repository; all of them if the folder is empty."""
+    return [each for each in stores if folder in ("", each, each.removeprefix(f"{FOLDER}/"))]

@@ -1,0 +1,253 @@
+"""The Hugging Face Hub: the commit of a name, and single small files. Imports neither torch nor transformers."""
+
+import logging
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Any, TypeVar
+
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.escaping import without_signatures
+from collapse.hub.client import LONGEST_WAIT, RefusedAnswer, clear_errors, client_errors, guard_client
+from collapse.scoped import no_bars
+from collapse.stores.writing import ANOTHER_CACHE, is_full, raise_if_full, write_atomic
+
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_REPO = re.compile(r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b")
+_TIMEOUT = 10.0
+_TRIES, _FEW_TRIES, _FIRST_WAIT = 6, 2, 0.5
+_PATIENCE = 600.0  # seconds: no retry after this time, because the client's own waits do not count as tries
+_TRANSIENT = (408, 409, 429, 500, 502, 503, 504)
+
+log = logging.getLogger("collapse")
+T = TypeVar("T")
+
+
+def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: int = _TRIES) -> T:
+    """Call the Hub, and retry if it is busy or the connection was lost: at most six tries with increasing pauses.
+
+    The client itself retries only some of its requests. The call must be safe to repeat. Commits are: a commit names
+    its parent, so one that arrived is not made twice.
+
+    Args:
+        call: The function to call.
+        unanswered: Largest number of tries without an answer.
+        unconnected: Largest number of tries without a connection: then the machine probably has no network.
+    """
+    from huggingface_hub import errors
+
+    guard_client()
+    _scrub_client_log()
+    final = (
+        RefusedAnswer,
+        errors.EntryNotFoundError,
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+        errors.OfflineModeIsEnabled,
+        errors.LocalTokenNotFoundError,
+    )
+    wait, began = _FIRST_WAIT, time.monotonic()
+    for left in reversed(range(_TRIES)):
+        try:
+            return call()
+        except final:
+            raise
+        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
+            response = getattr(error, "response", None)
+            tired = not left or time.monotonic() - began > _PATIENCE
+            if tired or is_full(error) or (response is not None and response.status_code not in _TRANSIENT):
+                raise
+            # compare the name: depending on its version, the client uses httpx or httpx2
+            most = unconnected if type(error).__name__ == "ConnectError" else unanswered
+            if response is None and _TRIES - left >= most:
+                raise
+            asked = response.headers.get("Retry-After", "") if response is not None else ""
+            pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, LONGEST_WAIT)
+            log.info("the Hub did not answer (%s); once more in %.1f s", first_line(error), pause)
+            time.sleep(pause)
+            wait *= 2
+    raise AssertionError("unreachable")  # because the last try returns or raises
+
+
+def _scrub_client_log() -> None:
+    """Remove signatures from the addresses in the client's own log messages."""
+    for handler in logging.getLogger("huggingface_hub").handlers:
+        handler.addFilter(_without_signatures)  # no effect if it is already there
+
+
+def _without_signatures(record: logging.LogRecord) -> bool:
+    record.msg, record.args = without_signatures(record.getMessage()), ()
+    return True
+
+
+def split_revision(name: str) -> tuple[str, str | None]:
+    """Split a name into the repo id and the revision after the @, if any.
+
+    >>> split_revision("user/model@main")
+    ('user/model', 'main')
+    """
+    repo, _, revision = name.partition("@")
+    return repo, revision or None
+
+
+def at_revision(name: str, revision: str | None) -> str:
+    """Combine a name on the Hub with a separate revision.
+
+    Raises:
+        UsageError: The name already has another revision.
+
+    >>> at_revision("user/model", "v1"), at_revision("user/model@v1", None)
+    ('user/model@v1', 'user/model@v1')
+    """
+    repo, own = split_revision(name)
+    if own and revision and own != revision:
+        raise UsageError(f"{name} and --revision {revision} name two revisions: give one of them")
+    return f"{repo}@{revision or own}" if revision or own else repo
+
+
+def is_repo_id(name: str) -> bool:
+    """Whether a name could be a repository on the Hub.
+
+    >>> is_repo_id("roneneldan/TinyStories"), is_repo_id("./a"), is_repo_id("a/b/c"), is_repo_id("runs/exp--1")
+    (True, False, False, False)
+    """
+    # the client's rules: it raises an error for other names
+    return bool(_REPO.fullmatch(name)) and not ("--" in name or ".." in name or name.endswith(".git"))
+
+
+def resolve_commit(
+    repo: str, revision: str | None, repo_type: str = "model", *, patient: bool = False
+) -> tuple[str, bool]:
+    """Return the current commit of a repository's revision, from the Hub or, if it cannot be reached, the cache.
+
+    Args:
+        repo: The repo id.
+        revision: Branch, tag or commit; None for main.
+        repo_type: "model" or "dataset".
+        patient: Use all tries even if the repository is cached.
+
+    Returns:
+        The sha, and whether it came from the Hub (else only cached files are available).
+
+    Raises:
+        UsageError: The Hub has no such repository or revision.
+        CollapseError: The Hub cannot be reached, and nothing is cached.
+    """
+    from huggingface_hub import HfApi, constants, errors
+
+    sha = revision if revision and _COMMIT.fullmatch(revision) else _cached_commit(repo, revision, repo_type)
+    sha = sha if repo_cache(repo, repo_type).is_dir() else None
+    unreachable = "HF_HUB_OFFLINE=1 is set"
+    if not constants.HF_HUB_OFFLINE:
+        try:
+            info = steadily(
+                lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=_TIMEOUT),
+                unanswered=_TRIES if patient or sha is None else _FEW_TRIES,
+                unconnected=_TRIES if patient else _FEW_TRIES,
+            )
+            if info.sha:
+                return info.sha, True
+            unreachable = "it names no commit"
+        except errors.RevisionNotFoundError as error:
+            raise UsageError(f"{repo_type} {repo} on the Hub has no revision {revision!r}") from error
+        except errors.GatedRepoError as error:
+            raise CollapseError(
+                f"{repo_type} {repo} is gated: accept its conditions on its page, then: hf auth login"
+            ) from error
+        except errors.RepositoryNotFoundError as error:
+            raise UsageError(
+                f"the Hub has no {repo_type} {repo}, or you may not see it: "
+                "check its name, or log in with: hf auth login"
+            ) from error
+        except client_errors() as error:
+            unreachable = first_line(error)
+            if sha is not None:
+                log.warning("the Hub cannot be reached (%s): using the cached copy of %s", unreachable, repo)
+    if sha is None:
+        raise CollapseError(
+            f"{repo_type} {repo} is not available: the Hub cannot be reached ({unreachable}), and it is not cached. "
+            f"Fetch it where there is a network with: hf download {repo}"
+            f"{' --repo-type dataset' if repo_type == 'dataset' else ''}; or give local files"
+        )
+    return sha, False
+
+
+def models_tagged(tag: str) -> list[Any]:
+    """List the models of the Hub that have a tag, as ``huggingface_hub.ModelInfo`` with their cards.
+
+    Raises:
+        CollapseError: The Hub cannot be reached.
+    """
+    from huggingface_hub import HfApi
+
+    with clear_errors("the Hub cannot be searched"):
+        # the client itself retries pages, so a second try of ours would not find a network either
+        return steadily(lambda: list(HfApi().list_models(filter=tag, cardData=True, full=True)), unconnected=1)
+
+
+def remember_commit(repo: str, revision: str | None, commit: str) -> None:
+    """Record the commit of a branch or tag in the client's cache, so that the name can be resolved offline."""
+    if revision == commit:
+        return
+    with suppress(CollapseError):
+        write_atomic(repo_cache(repo, "model") / "refs" / (revision or "main"), commit.encode())
+
+
+def hub_cache() -> Path:
+    """Return the folder of the client's cache."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+@contextmanager
+def quiet_client() -> Iterator[None]:
+    """Silence the client's progress bars and its low-disk warning; a full disk raises an error later."""
+    guard_client()
+    with no_bars("huggingface_hub"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Not enough free disk space")
+        yield
+
+
+def fetch_file(repo: str, name: str, commit: str, *, repo_type: str = "model", online: bool = True) -> Path | None:
+    """Return one small file of a repository, or None if it is not available; raises if the disk is full."""
+    from huggingface_hub import hf_hub_download
+
+    try:
+        with quiet_client():
+            return Path(hf_hub_download(repo, name, repo_type=repo_type, revision=commit, local_files_only=not online))
+    except client_errors() as error:
+        raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+        return None
+
+
+def list_files(repo: str, commit: str, *, online: bool = True) -> list[str]:
+    """Return the files of a model's repository; offline, only those in the client's cache.
+
+    Raises:
+        CollapseError: The Hub does not answer.
+    """
+    from huggingface_hub import HfApi
+
+    if not online:
+        snapshot = repo_cache(repo, "model") / "snapshots" / commit
+        return [file.relative_to(snapshot).as_posix() for file in snapshot.rglob("*") if file.is_file()]
+    with clear_errors(f"{repo}: its files cannot be listed"):
+        return list(steadily(lambda: HfApi().list_repo_files(repo, revision=commit)))
+
+
+def repo_cache(repo: str, repo_type: str = "model") -> Path:
+    """Return the folder of a repository in the client's cache."""
+    return hub_cache() / f"{repo_type}s--{repo.replace('/', '--')}"
+
+
+def _cached_commit(repo: str, revision: str | None, repo_type: str) -> str | None:
+    ref = repo_cache(repo, repo_type) / "refs" / (revision or "main")
+    with suppress(OSError, ValueError):  # missing, or half written by another program
+        commit = ref.read_text().strip()
+        return commit if _COMMIT.fullmatch(commit) else None
+    return None

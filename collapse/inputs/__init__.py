@@ -1,0 +1,1 @@
+"""What a collection reads: its options, texts, tokens, model references, language models."""

@@ -1,0 +1,96 @@
+"""A loaded causal language model with its classifier, which runs without computing logits.
+
+Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.errors import CollapseError, first_line
+from collapse.numerics.devices import is_out_of_memory
+
+
+class _HeadReached(Exception):
+    """Ends a forward pass before the output embedding, whose result is not needed."""
+
+
+@dataclass
+class LanguageModel:
+    """A loaded causal language model.
+
+    Attributes:
+        model: The transformers model, in evaluation mode.
+        weight: The output embedding w, shape (V, d), in the model's dtype.
+        bias: Its bias, shape (V,), or None.
+        input_rows: Token ids that the model can embed.
+        attention: Name of the attention in use: that of transformers or of a plugin.
+    """
+
+    model: Any
+    weight: Float[Tensor, "V d"]
+    bias: Float[Tensor, " V"] | None
+    input_rows: int
+    attention: str
+    _captured: list[Tensor] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which it runs."""
+        return self.weight.device
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.weight.shape[1]
+
+    @property
+    def n_params(self) -> int:
+        """Number of parameters; tied weights count once."""
+        return sum(parameter.numel() for parameter in self.model.parameters())
+
+    @property
+    def tied(self) -> bool:
+        """Whether input and output embedding are the same tensor."""
+        inputs = self.model.get_input_embeddings()
+        return inputs is not None and inputs.weight.data_ptr() == self.weight.data_ptr()
+
+    @torch.inference_mode()
+    def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
+        """Return h, the input of the output embedding at each position, without computing logits."""
+        self._captured.clear()
+        handle = self.model.get_output_embeddings().register_forward_pre_hook(self._capture)
+        try:
+            self.run(tokens_BT)
+        except _HeadReached:
+            return self._captured.pop()
+        finally:
+            handle.remove()
+        raise CollapseError(
+            f"{type(self.model).__name__} does not call its output embedding, so its top-layer embeddings are not known"
+        )
+
+    def run(self, tokens_BT: Int[Tensor, "B T"]) -> Any:
+        """Return the model's own output for some tokens.
+
+        Raises:
+            CollapseError: The model's code failed. Out-of-memory errors are not converted.
+        """
+        try:
+            return self.model(input_ids=tokens_BT.to(self.device), use_cache=False)
+        except _HeadReached:
+            raise
+        except Exception as error:  # the configuration is untrusted, so it can raise anything
+            if is_out_of_memory(error):
+                raise
+            raise CollapseError(
+                f"{type(self.model).__name__} cannot be run on {len(tokens_BT)} × {tokens_BT.shape[1]} tokens: "
+                f"{type(error).__name__}: {first_line(error)}; check its config.json and --model-arg"
+            ) from error
+
+    def _capture(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self._captured.append(inputs[0])
+        raise _HeadReached

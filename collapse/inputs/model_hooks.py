@@ -1,0 +1,96 @@
+"""Let plugins swap in a faster attention, and check that the model still computes the same embeddings."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.errors import PluginError, first_line
+from collapse.plugin.plugin_manager import plugins
+
+if TYPE_CHECKING:
+    from collapse.inputs.language_model import LanguageModel
+
+# Largest change of an embedding, relative to its norm, that rounding explains. GPT-Neo attends in float32 in any dtype.
+_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 2e-1, torch.float16: 5e-2}
+_SHORTEST, _LONGEST = 64, 512  # tokens of the probe
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """A model's embeddings of a few tokens, and its classifier."""
+
+    h: Float[Tensor, "1 T d"]
+    rows: Float[Tensor, " V"]
+    bias: Float[Tensor, " V"] | None
+
+
+def prepare(loaded: "LanguageModel") -> str | None:
+    """Let the first plugin that supports a model make it faster; return the plugin's name for the result, or None.
+
+    Raises:
+        PluginError: A plugin failed, or changed a dtype, the output embedding, or the embeddings beyond rounding.
+    """
+    manager = plugins()
+    if not manager.preparers:
+        return None
+    tokens = _tokens(loaded)
+    before = _probe(loaded, tokens)
+
+    def check(plugin: str) -> None:
+        try:
+            changed = _difference(before, _probe(loaded, tokens))
+        except Exception as error:  # the plugin's modules run here, and can raise anything
+            cause = error.__cause__ or error
+            changed = f"it no longer runs ({type(cause).__name__}: {first_line(cause)})"
+        if changed:
+            raise PluginError(
+                f"plugin {plugin}: collapse_prepare_model() changed what the model computes: {changed}; "
+                "continue without it: --no-fast-attention"
+            )
+
+    return manager.prepare(loaded.model, check)
+
+
+def _tokens(loaded: "LanguageModel") -> Int[Tensor, "1 T"]:
+    """Return one short chunk of ids spread over the vocabulary, a little longer than a local attention's window."""
+    config = loaded.model.config.get_text_config().to_dict()
+    windows = [value for name, value in config.items() if "window" in name and isinstance(value, int)]
+    length = min(_LONGEST, max([_SHORTEST, *(window + window // 4 for window in windows)]))
+    limits = [config.get(name) for name in ("max_position_embeddings", "n_positions", "n_ctx")]
+    length = min([length, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
+    return (torch.arange(length) * 7919 % loaded.input_rows)[None]
+
+
+def _probe(loaded: "LanguageModel", tokens: Int[Tensor, "1 T"]) -> _Probe:
+    head: Any = loaded.model.get_output_embeddings()
+    bias = getattr(head, "bias", None)
+    return _Probe(
+        loaded.embeddings(tokens), head.weight.detach().sum(1), None if bias is None else bias.detach().clone()
+    )
+
+
+def _difference(before: _Probe, after: _Probe) -> str | None:
+    """Describe what differs by more than rounding; None if nothing does."""
+    if before.h.dtype != after.h.dtype or before.rows.dtype != after.rows.dtype:
+        return f"its dtype was {before.h.dtype}, and is {after.h.dtype}".replace("torch.", "")
+    if not _same(before.rows, after.rows) or not _same(before.bias, after.bias):
+        return "its output embedding is another"
+    if before.h.shape != after.h.shape:
+        return f"embeddings of shape {tuple(before.h.shape)} became {tuple(after.h.shape)}"
+    h, other = before.h.double(), after.h.double()
+    if not h.isfinite().all():
+        return None  # accumulating reports the chunk and the sample
+    moved = float(((h - other).norm(dim=-1) / h.norm(dim=-1).clamp(min=1e-300)).max())
+    if moved <= _TOLERANCE[before.h.dtype]:  # false for NaN
+        return None
+    allowed = _TOLERANCE[before.h.dtype]
+    return f"embeddings move by up to {moved:.2g} of their norm, where rounding gives at most {allowed:g}"
+
+
+def _same(one: Tensor | None, other: Tensor | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return one.shape == other.shape and bool(torch.equal(one.nan_to_num(), other.nan_to_num()))

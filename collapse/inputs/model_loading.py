@@ -1,0 +1,159 @@
+"""Load a causal language model with its classifier, and a tokenizer."""
+
+import logging
+import warnings
+from collections.abc import Mapping
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from collapse.errors import CollapseError
+from collapse.hub.requests import hub_cache
+from collapse.inputs.checkpoints import (
+    check_adapter,
+    check_code,
+    check_kernels,
+    check_loaded,
+    check_token_ids,
+    checkpoint_files,
+    loading_error,
+)
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.model_hooks import prepare
+from collapse.inputs.references import config_of, watch_tokenizer, watch_weights
+from collapse.inputs.sizes import check_blocks, check_size
+from collapse.numerics.devices import pick_device
+from collapse.precision import set_exact
+from collapse.scoped import environment, quiet
+from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
+
+if TYPE_CHECKING:
+    from collapse.inputs.references import ModelReference
+
+log = logging.getLogger("collapse")
+_loading = Lock()  # transformers cannot load models in parallel: it would report weights as missing
+
+
+def load_model(reference: "ModelReference", spec: CollectionSpec | None = None) -> LanguageModel:
+    """Load a causal language model for measuring.
+
+    Args:
+        reference: Which one (see :func:`collapse.inputs.references.find_model`).
+        spec: How: its dtype, device, model_args, trust_remote_code and fast_attention.
+
+    Raises:
+        CollapseError: It cannot be loaded, lacks weights, changes while it is loaded, or has no output embedding.
+    """
+    spec = spec or CollectionSpec()
+    target = pick_device(spec.device)
+    arguments = dict(spec.model_args or {})
+    watch = watch_weights(reference, arguments)
+    config = config_of(reference)
+    if not spec.trust_remote_code:
+        check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
+        check_kernels(reference, config, arguments)
+    check_adapter(reference)
+    # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
+    with _loading, environment(override=True, DISABLE_SAFETENSORS_CONVERSION="1"):
+        model, info = _from_pretrained(reference, spec, arguments)
+    set_exact()  # the model's code may have changed settings when it was imported
+    check_loaded(reference, model, info)
+    # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
+    model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
+    model.config.return_dict = True  # outputs are read by name
+    if target.type == "cpu":
+        _leave_files(model)
+    watch.check()
+    head = model.get_output_embeddings()
+    if head is None or getattr(head, "weight", None) is None or head.weight.dim() != 2:
+        raise CollapseError(
+            f"{type(model).__name__} has no output embedding with a weight matrix: it cannot be measured"
+        )
+    inputs = model.get_input_embeddings()
+    rows = inputs.weight.shape[0] if inputs is not None else head.weight.shape[0]
+    bias = getattr(head, "bias", None)
+    own = model.config._attn_implementation or "own"
+    loaded = LanguageModel(model, head.weight.detach(), None if bias is None else bias.detach(), rows, own)
+    loaded.attention = (prepare(loaded) if spec.fast_attention else None) or own
+    return loaded
+
+
+def _from_pretrained(reference: "ModelReference", spec: CollectionSpec, arguments: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the transformers model, and its report of found and missing keys."""
+    import transformers
+
+    names = checkpoint_files(reference, arguments)
+    pickled = [] if arguments.get("gguf_file") else [name for name in names if not name.endswith(".safetensors")]
+    if pickled:
+        log.warning(
+            "%s has only a pickled checkpoint (%s); loaded through torch's weights_only unpickler",
+            reference.name,
+            ", ".join(pickled),
+        )
+    if arguments.get("gguf_file"):
+        check_blocks(reference, str(arguments["gguf_file"]))
+    else:
+        if not spec.trust_remote_code:
+            with quiet("transformers"):
+                check_size(reference, names, arguments)
+        arguments["use_safetensors"] = not pickled  # otherwise it tries the other format after a lost connection
+    with quiet("transformers"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the unpickler warns about what it then rejects
+        try:
+            model, info = transformers.AutoModelForCausalLM.from_pretrained(
+                reference.location,
+                revision=reference.revision,
+                local_files_only=not reference.online,
+                dtype=getattr(torch, spec.dtype),
+                trust_remote_code=spec.trust_remote_code,
+                weights_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # check_loaded() refuses them, with their names
+                **arguments,
+            )
+        except Exception as error:  # many libraries read untrusted files here, each with its own exceptions
+            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+            raise loading_error(reference, "a causal language model", error, pickled) from error
+    return model, info
+
+
+def _leave_files(model: torch.nn.Module) -> None:
+    """Copy the weights to memory: on the CPU they are mapped files, and a later write to a file would change them."""
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone()
+
+
+def load_tokenizer(
+    reference: "ModelReference",
+    *,
+    model_args: Mapping[str, Any] | None = None,
+    trust_remote_code: bool = False,
+) -> Any:
+    """Load the tokenizer of a model, or a tokenizer that is given separately.
+
+    Raises:
+        CollapseError: It cannot be loaded.
+    """
+    import transformers
+
+    if not trust_remote_code:
+        check_code(reference, config_of(reference, "tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
+    check_token_ids(reference)
+    watch = watch_tokenizer(reference, model_args)
+    with _loading, quiet("transformers"):
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                reference.location,
+                revision=reference.revision,
+                local_files_only=not reference.online,
+                trust_remote_code=trust_remote_code,
+                **(model_args or {}),
+            )
+        except Exception as error:  # as above
+            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+            made = loading_error(reference, "a tokenizer", error)
+            raise CollapseError(f"{made}. Or name another with --tokenizer") from error
+    watch.check()
+    return tokenizer

@@ -1,0 +1,229 @@
+"""Pack texts into chunks of T token ids, as a pure function of texts, tokenizer, T and the number of shards.
+
+Rows are split into contiguous shards, and each shard into maps of 1,000 texts. Within a map the token ids are
+concatenated and cut into chunks of T; the remainder is dropped. This equals grouping with ``datasets.map(…,
+batched=True, num_proc=shards)``, which itself may return a result that it cached for another num_proc.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+import numpy as np
+
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.corpus import Corpus, load_rows, texts
+from collapse.progress import Report
+from collapse.reading import read_json
+from collapse.stores.files import sha256_file, sha256_of
+from collapse.stores.scratch import scratch
+from collapse.stores.writing import ANOTHER_HOME, write_error
+
+_MAP = 1000
+_PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "cache_dir")
+_FORMAT = 2  # format 1 could hold rows of other content than that of the named files
+
+Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Packed text.
+
+    Attributes:
+        tokens: Token ids, shape (S, T), int32, memory-mapped.
+    """
+
+    tokens: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def chunk_length(self) -> int:
+        """T."""
+        return int(self.tokens.shape[1])
+
+
+def maps(rows: int, shards: int) -> Iterator[tuple[int, int]]:
+    """Yield the runs of rows that are grouped together: contiguous shards, each in maps of 1,000.
+
+    >>> list(maps(2500, 2))
+    [(0, 1000), (1000, 1250), (1250, 2250), (2250, 2500)]
+    """
+    share, more = divmod(rows, shards)
+    start = 0
+    for shard in range(min(shards, rows)):  # further shards are empty
+        stop = start + share + (shard < more)
+        for low in range(start, stop, _MAP):
+            yield low, min(low + _MAP, stop)
+        start = stop
+
+
+def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
+    """Concatenate token ids and cut them into chunks, shape (n, T); the remainder is dropped.
+
+    >>> group([[1, 2, 3], [4, 5]], 2).tolist()
+    [[1, 2], [3, 4]]
+    """
+    flat = np.concatenate([np.asarray(row, dtype=np.int32) for row in token_rows] or [np.empty(0, dtype=np.int32)])
+    n = len(flat) // chunk_length
+    return flat[: n * chunk_length].reshape(n, chunk_length)
+
+
+def pack(
+    corpus: Corpus,
+    tokenizer: Any,
+    spec: CollectionSpec,
+    *,
+    tokenizer_hash: str,
+    cache: Path,
+    progress: Report | None = None,
+) -> Chunks:
+    """Return the chunks of a corpus, from the cache or packed now.
+
+    Args:
+        corpus: The text.
+        tokenizer: Called as ``tokenizer(texts)["input_ids"]``, with its default special tokens.
+        spec: The options chunk_length, which must be known, shards, max_chunks and eos_between.
+        tokenizer_hash: Hash of the tokenizer's files, part of the cache key together with a hash of the loaded one.
+        cache: Folder of the cache.
+        progress: Called as progress(what, texts done, texts).
+
+    Raises:
+        CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
+        UsageError: A split or column is unknown, or the tokenizer has no such token for ``eos_between``.
+    """
+    max_chunks = spec.max_chunks
+    tokenize = _tokenize(tokenizer, spec.eos_between)
+    about: dict[str, Any] = {
+        "format": _FORMAT,
+        "corpus": corpus.identity(),
+        "tokenizer": tokenizer_hash,
+        "loaded": _loaded(tokenizer),
+        "chunk_length": spec.chunk_length,
+        "shards": spec.shards,
+        "eos_between": spec.eos_between,
+    }
+    whole = cache / "chunks" / sha256_of(about)[:40]
+    some = cache / "chunks" / sha256_of({**about, "max_chunks": max_chunks})[:40]
+    for folder in (whole, some):
+        tokens = _cached(folder)
+        if tokens is not None:
+            return Chunks(tokens[:max_chunks])
+    folder = some if max_chunks else whole
+    try:
+        with scratch(cache / "chunks", option="COLLAPSE_HOME") as place:
+            rows = load_rows(corpus, _made(place / "text"))
+            _write(folder, about, _chunks(rows, corpus, tokenize, spec, progress), place)
+    except OSError as error:
+        raise write_error(folder, error, other=ANOTHER_HOME) from error
+    tokens = _cached(folder)
+    assert tokens is not None  # it has just been written
+    return Chunks(tokens)
+
+
+def tokens_hash(chunks: Chunks) -> str:
+    """Return the sha256 of the token ids, little-endian int32, which identifies the text whatever its origin."""
+    return hashlib.sha256(np.ascontiguousarray(chunks.tokens, dtype="<i4").data).hexdigest()
+
+
+def _chunks(
+    rows: Any,
+    corpus: Corpus,
+    tokenize: Tokenize,
+    spec: CollectionSpec,
+    progress: Report | None,
+) -> Iterator[np.ndarray]:
+    chunk_length, shards, max_chunks = spec.chunk_length, spec.shards, spec.max_chunks
+    assert chunk_length is not None
+    made, seen = 0, 0
+    for start, stop in maps(len(rows), shards):
+        token_rows = tokenize(texts(rows, corpus, start, stop))
+        seen += sum(len(row) for row in token_rows)
+        grouped = group(token_rows, chunk_length)[: None if max_chunks is None else max_chunks - made]
+        made += len(grouped)
+        yield grouped
+        if progress:
+            progress(f"tokenizing {corpus.name}", stop, len(rows))
+        if max_chunks is not None and made >= max_chunks:
+            return
+    if not made:
+        raise CollapseError(
+            f"{corpus.name} is too short for one chunk of T = {chunk_length:,}: it has {seen:,} tokens in {shards} "
+            f"shards, and what is left of each run of {_MAP:,} texts is dropped; "
+            "give more text, or a shorter --chunk-length"
+        )
+
+
+def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
+
+    def encoded(some: list[str]) -> Any:
+        try:
+            # verbose=False suppresses the warning for a text longer than the model's limit: it is cut into chunks
+            return tokenizer(some, verbose=False)["input_ids"]
+        except Exception as error:  # a tokenizer can raise anything
+            said = f"{type(error).__name__}: {first_line(error)}"
+            raise CollapseError(f"the tokenizer cannot encode the text: {said}; give another --tokenizer") from error
+
+    if not eos_between:
+        return encoded
+    eos = getattr(tokenizer, "eos_token_id", None)
+    if eos is None:
+        raise UsageError("--eos-between needs a tokenizer with an end-of-text token, and this one has none")
+    return lambda some: [[*row, eos] for row in encoded(some)]
+
+
+def _loaded(tokenizer: Any) -> str:
+    """Return a hash of a loaded tokenizer, which depends on its files, loading options and library defaults."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    options = {
+        name: value if isinstance(value, str | int | float | bool | NoneType) else type(value).__name__
+        for name, value in (getattr(tokenizer, "init_kwargs", None) or {}).items()
+        if name not in _PLACES
+    }
+    special = getattr(tokenizer, "special_tokens_map", None) or {}
+    made = [type(tokenizer).__name__, backend.to_str() if backend is not None else None, options]
+    return sha256_of([*made, {name: str(value) for name, value in special.items()}])
+
+
+def _write(folder: Path, about: dict[str, Any], chunks: Iterator[np.ndarray], place: Path) -> None:
+    """Stream chunks into a folder that appears only when it is complete."""
+    partial = _made(place / "chunks")
+    shape = [0, about["chunk_length"]]
+    with (partial / "tokens.bin").open("wb") as file:
+        for some in chunks:
+            file.write(some.astype("<i4").tobytes())
+            shape[0] += len(some)
+    record = {**about, "shape": shape, "sha256": sha256_file(partial / "tokens.bin", remember=False)}
+    (partial / "chunks.json").write_text(json.dumps(record, indent=1))
+    try:
+        partial.replace(folder)
+    except OSError:
+        if _cached(folder) is None:  # else another process has just packed the same text
+            shutil.rmtree(folder, ignore_errors=True)
+            partial.replace(folder)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _cached(folder: Path) -> np.ndarray | None:
+    """Return the chunks in a folder, or None if there are none or they were altered."""
+    file = folder / "tokens.bin"
+    try:
+        record = read_json(folder / "chunks.json")
+        rows, length = record["shape"]
+        if file.stat().st_size != 4 * rows * length or sha256_file(file) != record["sha256"]:
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return np.memmap(file, dtype="<i4", mode="r", shape=(rows, length))

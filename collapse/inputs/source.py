@@ -1,0 +1,100 @@
+"""The interface of sources of labelled embeddings; every source goes through the same two passes.
+
+Shapes: n samples, d dimensions, V rows of the classifier.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.stores.provenance import Clock
+
+
+class Phase(ABC):
+    """The samples of the training or of the validation pass, in units: chunks of a text, or blocks of rows.
+
+    Attributes:
+        name: "train" or "validation".
+        units: Number of units; all but the last one have the same size.
+        slice_units: Units per slice, whatever the batch size; resuming and parts work in whole slices.
+        size: Tokens or rows per unit, for the reported speed.
+        words: Names of a unit and of its content, such as ("chunk", "tokens").
+        out_of_memory: Advice for messages if one unit does not fit into memory.
+    """
+
+    name: str
+    units: int
+    slice_units: int
+    size: int
+    words: tuple[str, str]
+    out_of_memory: str
+
+    @abstractmethod
+    def samples(self, start: int, stop: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+        """Return the embeddings and labels of some units, in the order of the units."""
+
+    @abstractmethod
+    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Return only the labels."""
+
+    @abstractmethod
+    def not_finite(self, start: int, row: int, wrong: str) -> str:
+        """Describe which sample, a row counted from unit ``start``, has an embedding that is ``wrong``."""
+
+    @abstractmethod
+    def batch_units(self, asked: int | str) -> int:
+        """Return the initial number of units per batch for the batch size of :func:`collapse.collect`."""
+
+    def check(self, unit: int) -> None:  # noqa: B027  # most sources have nothing to check
+        """Raise CollapseError if the definitions do not apply to the embeddings of a unit."""
+
+    def coverage(self, done: list[list[int]], more: dict[str, Any]) -> dict[str, Any]:
+        """Return the manifest's entry for the finished slices; ``more`` are further fields."""
+        slices = -(-self.units // self.slice_units)
+        return {"chunks": self.units, "slice_chunks": self.slice_units, "slices": slices, "done": done, **more}
+
+    def provenance(self) -> dict[str, Any]:
+        """Return what the manifest's provenance records of the samples."""
+        return {}
+
+
+@dataclass
+class Source:
+    """Labelled embeddings and the classifier whose input they are.
+
+    Attributes:
+        identity: Everything that affects a stored number, except the statistics.
+        model, corpus: The manifest's entries for both: names, number of parameters.
+        weight: Rows w of the classifier, shape (V, d).
+        bias: Its bias, shape (V,), or None.
+        train: The training samples; None if a store already holds their statistics.
+        validation: The validation samples, or None.
+        classifier: What messages call the classifier.
+        command: A command line that collects the same.
+        records_statistics: Whether the identity holds the versions of the statistics that were asked for.
+        clock: When opening it began.
+        check: Raises CollapseError where what was hashed is not what was read.
+    """
+
+    identity: dict[str, Any]
+    model: dict[str, Any]
+    corpus: dict[str, Any]
+    weight: Float[Tensor, "V d"]
+    bias: Float[Tensor, " V"] | None
+    train: Phase | None
+    validation: Phase | None
+    classifier: str = "the model's output embedding"
+    command: str | None = None
+    records_statistics: bool = True
+    clock: Clock = field(default_factory=Clock)
+    check: Callable[[], None] = lambda: None
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which the embeddings are computed."""
+        return self.weight.device

@@ -1,0 +1,81 @@
+"""Check that the definitions apply to a loaded model: it is causal, and its head is linear."""
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor
+
+from collapse.errors import CollapseError
+
+if TYPE_CHECKING:
+    from collapse.inputs.language_model import LanguageModel
+
+# Largest difference between h·Wᵀ + b and the model's own logits, relative to the largest, that rounding explains.
+_HEAD_TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+# Largest change of an embedding, relative to its norm, when later tokens change: only rounding of regrouped experts.
+_CAUSAL_TOLERANCE = {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+_CHECKED_TOKENS = 256
+_LOGIT_SETTINGS = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "lm_head_multiplier",
+    "mup_width_scale",
+)
+
+
+@torch.inference_mode()
+def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> None:
+    """Check a model on a piece of the first chunk.
+
+    Raises:
+        CollapseError: Later tokens change its embeddings, or its logits are not ⟨w, h⟩ + b.
+    """
+    tokens = tokens_BT[:1, :_CHECKED_TOKENS]
+    h = loaded.embeddings(tokens)
+    if torch.isfinite(h).all():  # else accumulating reports the chunk and the sample
+        _check_causal(loaded, tokens, h)
+        _check_head(loaded, tokens, h)
+
+
+def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
+    """Replace the second half of the tokens: the embeddings of the first half must not change."""
+    half = tokens.shape[1] // 2
+    other = tokens.clone()
+    other[:, half:] = (other[:, half:] + 1) % loaded.input_rows
+    before, after = h[:, :half].double(), loaded.embeddings(other)[:, :half].double()
+    moved = (before - after).norm(dim=-1) / before.norm(dim=-1).clamp(min=1e-300)
+    typical = float(moved.median())  # a few may change where two experts score almost equally
+    if typical > _CAUSAL_TOLERANCE[h.dtype]:
+        raise CollapseError(
+            f"{type(loaded.model).__name__} is not causal: later tokens move its embeddings by {typical:.2g} of their "
+            "norm, so they already know the token to predict. Neural collapse of next tokens is defined for causal "
+            "models: this one cannot be measured (models such as BERT are causal with --model-arg is_decoder=true)"
+        )
+
+
+def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
+    """Compare h·Wᵀ + b with the model's own logits, which differ if the model scales or caps them."""
+    kind = type(loaded.model).__name__
+    logits = loaded.run(tokens).logits.double()
+    ours = F.linear(h, loaded.weight, loaded.bias).double()
+    largest = float(logits.abs().max())
+    if not math.isfinite(largest):
+        raise CollapseError(f"{kind} gives logits that are NaN or infinite: check its weights")
+    if ours.shape == logits.shape and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[h.dtype] * largest:
+        return
+    guilty = {
+        name: value
+        for name, value in loaded.model.config.to_dict().items()
+        if value not in (None, 1, 1.0) and name in _LOGIT_SETTINGS
+    }
+    because = f" (its configuration says {', '.join(f'{k}={v}' for k, v in guilty.items())})" if guilty else ""
+    ratio = float((ours * logits).sum() / (ours * ours).sum()) if ours.shape == logits.shape else float("nan")
+    raise CollapseError(
+        f"{kind} does not decide by ⟨w, h⟩ + b: its logits are about {ratio:.4g} times "
+        f"the product of its embeddings and its output embedding, and not equal to it{because}. Neural collapse is "
+        "defined for a plain linear head: this model cannot be measured"
+    )

@@ -1,0 +1,87 @@
+"""Find the texts of a collection: the training text, and the validation text, which may be optional."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from collapse.errors import UsageError
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.corpus import Corpus, find_corpus
+from collapse.inputs.option import TextNames
+
+log = logging.getLogger("collapse")
+
+Packed = TypeVar("Packed")
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a collection.
+
+    Attributes:
+        training: None if a trained store only lacks its validation.
+        validation: None if there is none.
+        optional: The user did not name the validation split, so it may be absent.
+    """
+
+    training: Corpus | None
+    validation: Corpus | None = None
+    optional: bool = False
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The names of the texts."""
+        return {
+            "corpus": self.training.name if self.training else None,
+            "validation": self.validation.name if self.validation else None,
+        }
+
+    def wanted_beside(self, validation: str | None) -> bool:
+        """Whether the request needs a validation that a store with this validation text, or None, may lack.
+
+        Only this and :meth:`pack_validation` decide about an optional validation.
+        """
+        return self.validation is not None and not (self.optional and validation is None)
+
+    def pack_validation(self, pack: Callable[[Corpus], Packed]) -> Packed | None:
+        """Pack the validation text; return None if there is none, or if an optional split is absent.
+
+        Raises:
+            UsageError: The user named the split, and it does not exist.
+        """
+        if self.validation is None:
+            return None
+        try:
+            return pack(self.validation)
+        except UsageError:
+            if not self.optional:
+                raise
+            log.warning("%s has no split %r: nothing is validated", self.validation.name, self.validation.split)
+            return None
+
+
+def find_texts(spec: CollectionSpec, otherwise: Callable[[], str]) -> Texts:
+    """Find the texts that a spec names; ``otherwise`` returns the training text's name if the spec has none.
+
+    Raises:
+        UsageError: A split does not apply, or as for :func:`collapse.inputs.corpus.find_corpus`.
+        CollapseError: A text cannot be found or read.
+    """
+    named = spec.text or otherwise()
+    training = find_corpus(named, split=spec.split, text_column=spec.text_column)
+    if spec.validation_text:
+        return Texts(training, find_validation(spec, spec.validation_text))
+    if training.source == "hub":
+        return Texts(training, find_validation(spec, named), optional=spec.validation_split is None)
+    if spec.validation_split is not None:
+        raise UsageError(
+            f"--validation-split {spec.validation_split} does not apply: there is no validation text; "
+            "name a data set with --validation-text, or leave it out"
+        )
+    return Texts(training)
+
+
+def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
+    """Find a validation text; raises as :func:`collapse.inputs.corpus.find_corpus`."""
+    return find_corpus(text, split=spec.validation_split, text_column=spec.text_column, validation=True)

@@ -1,0 +1,100 @@
+"""Packed text run through a causal language model: each position's embedding, labelled with the following token.
+
+Shapes: B chunks of T tokens, d dimensions; T−1 samples per chunk.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.packing import Chunks, tokens_hash
+from collapse.inputs.source import Phase
+from collapse.inputs.suitability import check_model
+
+_LARGEST_SLICE = 1024  # chunks
+_FEWEST_SLICES = 16
+_CPU_TOKENS, _GPU_TOKENS = 2048, 16384  # initial tokens per batch
+
+
+class TextPhase(Phase):
+    """Chunks of a text.
+
+    Args:
+        name: "train" or "validation".
+        chunks: The packed text.
+        model: The model that computes the embeddings.
+    """
+
+    words = ("chunk", "tokens")
+    out_of_memory = "lower --chunk-length, or use --dtype bfloat16 or --device cpu"
+
+    def __init__(self, name: str, chunks: Chunks, model: LanguageModel) -> None:
+        self.name, self.chunks, self.model = name, chunks, model
+        self.units, self.size = len(chunks), chunks.chunk_length
+        self.slice_units = slice_length(len(chunks), chunks.chunk_length)
+
+    def tokens(self, start: int, stop: int) -> Tensor:
+        """Return the token ids of some chunks, int64, shape (stop − start, T)."""
+        return torch.from_numpy(self.chunks.tokens[start:stop].astype("int64"))
+
+    def samples(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        """Return the embeddings and labels of some chunks."""
+        tokens_BT = self.tokens(start, stop)
+        h_BTd = self.model.embeddings(tokens_BT)
+        return h_BTd[:, :-1].reshape(-1, h_BTd.shape[-1]), tokens_BT[:, 1:].reshape(-1)
+
+    def labels(self, start: int, stop: int) -> Tensor:
+        """Return the labels of some chunks."""
+        return self.tokens(start, stop)[:, 1:].reshape(-1)
+
+    def not_finite(self, start: int, row: int, wrong: str) -> str:
+        """Describe where an embedding is not finite."""
+        chunk, sample = divmod(row, self.size - 1)
+        return (
+            f"the embedding of sample {sample} of {self.name} chunk {start + chunk} is {wrong}: "
+            "nothing was stored of it; try --dtype float32, and check the model's weights"
+        )
+
+    def batch_units(self, asked: int | str) -> int:
+        """Return the initial number of chunks per batch."""
+        if isinstance(asked, int):
+            return asked
+        return first_batch(self.units, self.size, self.model.device.type)
+
+    def check(self, unit: int) -> None:
+        """Raise CollapseError if the model is not causal on a chunk, or its head is not linear."""
+        check_model(self.model, self.tokens(unit, unit + 1))
+
+    def provenance(self) -> dict[str, Any]:
+        """Return the hash of the tokens."""
+        return {"tokens": tokens_hash(self.chunks)}
+
+
+def slice_length(chunks: int, chunk_length: int) -> int:
+    """Return the chunks per slice, whatever the batch size: at most 1,024, and at least 16 slices if possible.
+
+    It is a multiple of the largest batch that ``auto`` tries, so that its batches fill the slices.
+
+    >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512)
+    (1024, 1, 32)
+    """
+    batch = largest_batch(chunks, chunk_length)
+    return max(batch, min(_LARGEST_SLICE, chunks // _FEWEST_SLICES) // batch * batch)
+
+
+def largest_batch(chunks: int, chunk_length: int) -> int:
+    """Return the largest batch size of ``auto``: a power of two, at most 16,384 tokens, small enough for 16 slices."""
+    batch = 1
+    while batch * 2 * chunk_length <= _GPU_TOKENS and batch * 2 * _FEWEST_SLICES <= chunks:
+        batch *= 2
+    return batch
+
+
+def first_batch(chunks: int, chunk_length: int, device: str) -> int:
+    """Return the initial batch size of ``auto``: a power of two that divides the slices."""
+    batch = largest_batch(chunks, chunk_length)
+    while device == "cpu" and batch > 1 and batch * chunk_length > _CPU_TOKENS:
+        batch //= 2
+    return batch

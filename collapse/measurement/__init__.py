@@ -1,0 +1,1 @@
+"""Measure a store with metrics; rows, results tables, column expressions."""

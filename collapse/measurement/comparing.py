@@ -1,0 +1,118 @@
+"""The identity of rows: names that distinguish stores, and remarks on rows that cannot be compared."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from collapse.stores.files import sha256_of
+from collapse.stores.origin import pulled_from
+
+if TYPE_CHECKING:
+    from collapse.measurement.rows import Row
+    from collapse.stores.store import Store
+
+_SHOWN = 12  # characters of a digest
+_PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of several models of one name
+_COMPARED = {  # fields that must be equal to compare numbers: field, plural, and the field of its name if it is a hash
+    "corpus_id": ("training texts", "corpus"),
+    "validation_id": ("validation texts", "validation"),
+    "chunk_length": ("chunk lengths", None),
+    "max_chunks": ("limits of --max-chunks", None),
+    "dtype": ("dtypes", None),
+    "min_count": ("limits of --min-count", None),
+}
+CUT = {"shards": 2, "eos_between": False}
+"""Options of a collection that decide into which chunks a text is cut, with their defaults."""
+
+
+def about(store: "Store") -> dict[str, Any]:
+    """Return the fields of a row that identify what was measured."""
+    identity, named = store.identity, store.named
+    features = identity.get("features")
+    return {
+        "model": _chosen(named.get("model") or store.model, identity.get("model_args") or {}),
+        "revision": store.revision,
+        "corpus": named.get("corpus") or store.corpus,
+        "store": store.digest,
+        "origin": store.origin or pulled_from(store),
+        "validation": named.get("validation") or store.manifest["corpus"].get("validation"),
+        "chunk_length": identity.get("chunk_length"),
+        "max_chunks": identity.get("max_chunks"),
+        "dtype": identity.get("dtype"),
+        "weights": f"features:{features}" if features else _weights(identity),
+        "tokenizer": identity.get("tokenizer"),
+        "corpus_id": _text_id(identity, "corpus"),
+        "validation_id": _text_id(identity, "validation"),
+    }
+
+
+def distinct(rows: Sequence["Row"]) -> list[str]:
+    """Return a name for each row; a name shared by several stores is followed by the start of the store's digest."""
+    stores: dict[str, set[str]] = {}
+    for row in rows:
+        stores.setdefault(row.model, set()).add(row.store)
+    return [f"{row.model} ({row.store[:_SHOWN]})" if len(stores[row.model]) > 1 else row.model for row in rows]
+
+
+def mixed(rows: Iterable["Row | Mapping[str, Any]"]) -> list[str]:
+    """Return a remark for each field that differs between rows but must be equal to compare their numbers.
+
+    Args:
+        rows: Rows, or the records of a table. Missing fields, as in rows of features files or of earlier versions, are
+            ignored.
+
+    >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])
+    ['rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)']
+    """
+    records = [row if isinstance(row, Mapping) else vars(row) for row in rows]
+    remarks = []
+    for name, (what, label) in _COMPARED.items():
+        counted: dict[Any, list[Any]] = {}
+        for record in records:
+            value = _given(record.get(name))
+            if value is not None or (name == "max_chunks" and _given(record.get("chunk_length")) is not None):
+                counted.setdefault(value, []).append(record.get(label) if label else None)
+        if len(counted) > 1:
+            remarks.append(f"rows of different {what} are mixed: {_listed(counted)}")
+    return remarks
+
+
+def _listed(counted: Mapping[Any, Sequence[Any]], most: int = 4) -> str:
+    said = []
+    for value, labels in list(counted.items())[:most]:
+        label = _given(labels[0])
+        shown = "none" if value is None else f"{label} {value[:_SHOWN]}" if label is not None else value
+        said.append(f"{shown} ({len(labels)} row{'s' if len(labels) > 1 else ''})")
+    return ", ".join(said) + (f", and {len(counted) - most} more" if len(counted) > most else "")
+
+
+def _given(value: Any) -> Any:
+    """Return a value of a table, None if it is missing; a whole number becomes an int, even if stored as a float."""
+    try:
+        if value is None or value != value:  # NaN differs from itself
+            return None
+    except TypeError:  # pandas' NA is neither equal nor different
+        return None
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _chosen(name: str, model_args: Mapping[str, Any]) -> str:
+    """Return the name of a model, with the arguments that choose it among several of that name."""
+    parts = [str(model_args[each]) for each in _PART_OF_A_REPOSITORY if model_args.get(each)]
+    return "/".join([name, *(part for part in parts if not name.endswith(f"/{part}"))])
+
+
+def _weights(identity: Mapping[str, Any]) -> str | None:
+    weights, arguments = identity.get("weights"), identity.get("model_args")
+    if weights is None or not arguments:
+        return weights
+    return f"{weights}+{sha256_of(arguments)[:_SHOWN]}"
+
+
+def _text_id(identity: Mapping[str, Any], text: str) -> str | None:
+    """Hash of a text, and of how it was cut into chunks if that differs from the defaults."""
+    changed = {name: identity[name] for name, default in CUT.items() if identity.get(name) not in (None, default)}
+    return _hashed({**identity[text], **changed}) if identity.get(text) else None
+
+
+def _hashed(identity: Mapping[str, Any] | None) -> str | None:
+    return sha256_of(identity) if identity else None

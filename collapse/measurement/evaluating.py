@@ -1,0 +1,245 @@
+"""Values, notes and exclusions of a measurement run. A metric that fails costs only its own values."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from collapse.errors import PluginError
+from collapse.measurement.results import Note
+from collapse.numerics.lending import Lender
+from collapse.numerics.pairs import SweepStopped, sweep
+from collapse.numerics.reducing import Taken, Taking
+from collapse.numerics.returned import as_class_values, as_mask, as_number
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.guarding import Wrote, described, shortened
+from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
+from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.reducers import Moments, Reducer
+from collapse.progress import Report
+from collapse.stores.provenance import without_folders
+
+
+class Found:
+    """Collects values, notes and exclusions.
+
+    Args:
+        lender: Lends the statistics to metrics.
+        closely: Compare the content of the statistics after every metric.
+    """
+
+    def __init__(self, lender: Lender, *, closely: bool = False) -> None:
+        self.lender, self.closely = lender, closely
+        self.values: dict[str, float | None] = {}
+        self.excluded: dict[str, int] = {}
+        self.reducers: dict[str, Reducer] = {}
+        self.notes: list[Note] = []
+
+    @property
+    def s(self) -> EmbeddingStatistics:
+        """The statistics."""
+        return self.lender.s
+
+    def measure(
+        self,
+        chosen: Sequence[tuple[Metric, Sequence[Measure]]],
+        lacking: Mapping[int, str | None],
+        progress: Report | None,
+    ) -> None:
+        """Compute every measurement; ``lacking`` says why a metric is not available, by the metric's id()."""
+        pairwise = []
+        for metric, measures in chosen:
+            reason = lacking[id(metric)]
+            if reason:
+                self.nothing(measures, "missing", reason)
+            elif metric.kind == "scalar":
+                self.scalar(metric, measures[0])
+            elif metric.kind == "class":
+                self.classwise(metric, measures)
+            else:
+                pairwise.append((metric, measures))
+                continue
+            self._look(metric, measures)
+        for group in [[each] for each in pairwise] if self.closely else [pairwise]:
+            if group:
+                self.pairwise(group, progress)
+                self._look(*group[0])
+        self.remark_on_singletons(chosen)
+        self.remark_on_limits(chosen)
+
+    def _look(self, metric: Metric, measures: Sequence[Measure]) -> None:
+        """If ``closely``, fail a metric that wrote to the statistics without raising a version counter."""
+        written = self.lender.overwritten() if self.closely else []
+        if written:
+            self.lender.renew()
+            names = {measure.name for measure in measures}
+            self.notes = [note for note in self.notes if note.measurement not in names]
+            self.failed(metric, measures, Wrote(written))
+
+    def nothing(self, measures: Sequence[Measure], kind: str, text: str) -> None:
+        for measure in measures:
+            self.values[measure.name] = None
+            self.notes.append(Note(measure.name, kind, text))
+
+    def failed(self, metric: Metric, measures: Sequence[Measure], error: Exception) -> None:
+        plugin, remedy = plugins().blamed("collapse_metrics", measures[0].name)
+        text = f"{plugin}{metric.called} failed: {described(error)}{remedy}"
+        self.nothing(measures, "error", without_folders(text))  # notes are published with their numbers
+
+    def scalar(self, metric: Metric, measure: Measure) -> None:
+        try:
+            value = self.lender.call(metric.function)
+            remark = None
+            if isinstance(value, Noted):
+                remark, value = Note(measure.name, str(value.kind), shortened(str(value.text))), value.value
+            number = None if value is None else as_number(value)
+            if number is None and remark is None:
+                raise PluginError("it returned None: return collapse.Noted(None, reason) where there is no number")
+        except Exception as error:  # a plugin's function: it costs its own measurement only
+            self.failed(metric, [measure], error)
+            return
+        if remark:
+            self.notes.append(remark)
+        self._keep(metric, measure, number)
+
+    def classwise(self, metric: Metric, measures: Sequence[Measure]) -> None:
+        try:
+            values_C = as_class_values(self.lender.call(metric.function), self.s.means)
+            included_C = included(metric, values_C, self.lender)
+            if callable(metric.over):
+                self._remark_on_classes(measures, "over", ~included_C, "left out by over=")
+            elif metric.over != "all":
+                self._remark_on_zero_means(measures)
+                without = self.s.has_direction & ~included_C
+                self._remark_on_classes(measures, "zero_row", without, "with a classifier row of zero left out")
+            values_C = values_C[included_C]
+            taking = Taking(measures, self.s)
+            if len(values_C):
+                taking.add(values_C.unsqueeze(0), None)
+            self._take(metric, measures, taking.taken(len(values_C)), self.s.n_classes, "class")
+        except Exception as error:  # as above
+            self.failed(metric, measures, error)
+
+    def pairwise(self, wanted: Sequence[tuple[Metric, Sequence[Measure]]], progress: Report | None) -> None:
+        while True:
+            try:
+                swept = sweep(self.s, wanted, progress=progress)
+                break
+            except SweepStopped as stopped:  # a metric changed the statistics: repeat the sweep without it
+                self.lender.renew()
+                metric, measures = stopped.wanted
+                self.failed(metric, measures, stopped.error)
+                wanted = [each for each in wanted if each[0] is not metric]
+        for (metric, measures), result in zip(wanted, swept.metrics, strict=True):
+            if isinstance(result, Exception):
+                self.failed(metric, measures, result)
+                continue
+            if result.cast:
+                text = f"{metric.called} returned {result.cast}, taken as float64: the numbers have its rounding"
+                self.notes.extend(Note(measure.name, "cast", text) for measure in measures)
+            if isinstance(metric.over, str) and metric.over not in ("all", "distinct"):
+                self._remark_on_zero_means(measures)
+            for measure in self._take(metric, measures, result.taken, math.comb(self.s.n_classes, 2), "pair"):
+                if metric.over == "distinct" and swept.close_pairs:
+                    pairs = "pair of means is" if swept.close_pairs == 1 else "pairs of means are"
+                    text = f"{swept.close_pairs:,} {pairs} closer than the rounding of {self.s.dtype} embeddings"
+                    self.notes.append(Note(measure.name, "close", text))
+                if rounded := swept.rounded.get(str(metric.over)):
+                    text = f"{counted(rounded, 'pair')} left out that differ by no more than the rounding of float64"
+                    self.notes.append(Note(measure.name, "rounded", text))
+
+    def remark_on_singletons(self, chosen: Sequence[tuple[Metric, Sequence[Measure]]]) -> None:
+        alone = int((self.s.counts == 1).sum())
+        if not alone:
+            return
+        share = f"{alone:,} of {self.s.n_classes:,} classes ({alone / self.s.n_classes:.1%})"
+        text = f"{share} have one sample, hence variance 0: rare classes look collapsed (see --min-count)"
+        for metric, measures in chosen:
+            if "variances" in metric.needs:
+                self.notes.extend(
+                    Note(m.name, "singletons", text) for m in measures if self.values.get(m.name) is not None
+                )
+
+    def remark_on_limits(self, chosen: Sequence[tuple[Metric, Sequence[Measure]]]) -> None:
+        for metric, measures in chosen:
+            for measure in measures:
+                _, problem = limits_of(metric, measure, self.s.n_classes, self.s.dim)
+                if problem:
+                    self.notes.append(Note(measure.name, "error", problem))
+
+    def _remark_on_zero_means(self, measures: Sequence[Measure]) -> None:
+        without = ~self.s.has_direction
+        self._remark_on_classes(measures, "zero_mean", without, "with a centred mean of zero left out")
+
+    def _remark_on_classes(self, measures: Sequence[Measure], kind: str, which_C: Tensor, what: str) -> None:
+        if classes := int(which_C.sum()):
+            text = f"{counted(classes, 'class')} {what}"
+            self.notes.extend(Note(measure.name, kind, text) for measure in measures)
+
+    def _take(self, metric: Metric, measures: Sequence[Measure], taken: Taken, there: int, noun: str) -> list[Measure]:
+        """Keep the numbers of measures over ``there`` classes or pairs; return the measures that have a number."""
+        having = []
+        for measure in measures:
+            try:
+                left_out = taken.left_out(measure.name)
+            except Exception as error:  # a plugin's reducer
+                self.failed(metric, [measure], error)
+                continue
+            if left_out:
+                self.excluded[measure.name] = left_out
+            if left_out == taken.values:
+                kind = {"class": "no_classes", "pair": "no_pairs"}[noun]
+                self.nothing([measure], kind, f"{counted(there, noun)}, of which none is left")
+                continue
+            try:
+                number = taken.number(measure.name) * self._factor(measure)
+            except Exception as error:  # a plugin's function
+                self.failed(metric, [measure], error)
+                continue
+            reducer = self.reducers[measure.name] = taken.reducers[measure.name]
+            if isinstance(measure, CoV) and isinstance(reducer, Moments):
+                self._check_cov(measure, float(reducer.result()), float(reducer.std()))
+            self._keep(metric, measure, number)
+            having.append(measure)
+        return having
+
+    def _factor(self, measure: Measure) -> float:
+        return 1.0 if measure.times is None else float(as_number(self.lender.call(measure.times)))
+
+    def _check_cov(self, measure: Measure, mean: float, std: float) -> None:
+        if mean == 0:
+            self.notes.append(Note(measure.name, "zero", "the mean is 0, so there is no std/mean: read the std"))
+        elif abs(mean) < std / 50:
+            text = f"the mean, {mean:.3g}, is nearly 0 beside the std, {std:.3g}: read the std"
+            self.notes.append(Note(measure.name, "near_zero_mean", text))
+
+    def _keep(self, metric: Metric, measure: Measure, value: float | int | None) -> None:
+        if value is not None and not math.isfinite(value) and value != measure.towards:
+            if not any(note.measurement == measure.name for note in self.notes):
+                plugin, _ = plugins().blamed("collapse_metrics", measure.name)
+                text = without_folders(f"{plugin}came out as {value} in {metric.called}")
+                if metric.kind == "scalar":
+                    text += ", which can say why: collapse.Noted(None, reason)"
+                self.notes.append(Note(measure.name, "not_finite", text))
+            value = None
+        self.values[measure.name] = value
+
+
+def included(metric: Metric, values_C: Tensor, lender: Lender) -> Tensor:
+    """Return which classes a class metric's measures include, as its ``over`` declares; bool, shape (C,)."""
+    if callable(metric.over):
+        return as_mask(lender.call(metric.over), values_C)
+    if metric.over == "all":
+        return torch.ones_like(values_C, dtype=torch.bool)
+    return lender.s.has_direction & ~(values_C.isnan() & (metric.over == "dual_directions"))
+
+
+def counted(number: int, noun: str) -> str:
+    """Format a number and its noun.
+
+    >>> counted(1, "pair"), counted(2000, "class")
+    ('1 pair', '2,000 classes')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"

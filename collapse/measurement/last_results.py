@@ -1,0 +1,41 @@
+"""The last measurements of a store, written next to its tensors."""
+
+import logging
+from contextlib import suppress
+
+from collapse.errors import CollapseError
+from collapse.measurement.rows import Row
+from collapse.reading import read_json
+from collapse.stores.files import canonical, sha256_of
+from collapse.stores.manifest import RESULTS, is_ours
+from collapse.stores.store import Store
+from collapse.stores.writing import write_atomic
+
+log = logging.getLogger("collapse")
+
+
+def kept_row(store: Store) -> Row | None:
+    """Return the last measurements of this content, or None; a damaged or outdated file is ignored."""
+    if store.path is None:
+        return None
+    try:
+        kept = read_json(store.path / RESULTS)
+        if kept["store"] != store.digest or kept["sha256"] != sha256_of(kept["row"]):
+            return None
+        return Row.from_dict(kept["row"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def keep_row(store: Store, row: Row) -> None:
+    """Write the measurements next to the tensors; does nothing if the store cannot be written."""
+    if store.path is None or store.is_remote:
+        return
+    if not is_ours(store.path / RESULTS):
+        log.warning("%s was not written by collapse: the numbers are not kept in the store", store.path / RESULTS)
+        return
+    measured = row.to_dict()
+    with suppress(CollapseError):
+        write_atomic(
+            store.path / RESULTS, canonical({"store": store.digest, "sha256": sha256_of(measured), "row": measured})
+        )

@@ -1,0 +1,207 @@
+"""Measure a store with metrics, which gives a row. A metric that fails costs only its own measurements, not the run."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collapse.errors import CollapseError, UsageError, near_names
+from collapse.measurement.comparing import about
+from collapse.measurement.evaluating import Found, included
+from collapse.measurement.results import Row
+from collapse.numerics.devices import pick_device
+from collapse.numerics.lending import Lender, copied
+from collapse.numerics.pairs import sweep
+from collapse.numerics.returned import as_class_values, as_number
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.filling import conflict
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.metrics import Histogram, Measure, Metric
+from collapse.plugin.plugin_manager import plugins
+from collapse.precision import exact_arithmetic
+from collapse.progress import Report
+from collapse.stores.store import Store
+
+_RAW = ("counts", "variances")
+
+
+@outside_inference_mode
+@exact_arithmetic()
+def measure(
+    store: Store | EmbeddingStatistics,
+    *,
+    metrics: Iterable[str] | None = None,
+    min_count: int = 1,
+    device: str | None = None,
+    progress: Report | None = None,
+) -> Row:
+    """Measure a store with the registered metrics.
+
+    Args:
+        store: A store, or bare statistics.
+        metrics: Measurement names or prefixes (``gnc2``); None means all.
+        min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
+        device: Device for the computation; None for the device of the statistics.
+        progress: Called as progress(what, done, total).
+
+    Returns:
+        A row; an unavailable measurement is None, with a note that says why.
+
+    Raises:
+        UsageError: An unknown metric or device.
+        CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
+    """
+    names = plugins().select(metrics)
+    chosen = _by_metric(names)
+    lender = _lender(store, min_count, device, [metric for metric, _ in chosen])
+    lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
+    found = Found(lender)
+    found.measure(chosen, lacking, progress)
+    # A write without a version counter is by an unknown metric, and a later write with one may have hidden it:
+    # repeat, with a check after each metric.
+    if lender.renewed or lender.overwritten():
+        lender.renew()
+        found = Found(lender, closely=True)
+        found.measure(chosen, lacking, progress)
+    s = lender.s
+    of: dict[str, Any] = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
+    if isinstance(store, Store):
+        of = about(store)
+    return Row(
+        **of,
+        min_count=s.min_count,
+        classes=s.n_classes,
+        dim=s.dim,
+        samples=int(s.counts.sum()),
+        measurements={name: found.values.get(name) for name in names},
+        versions={measure.name: metric.version for metric, measures in chosen for measure in measures},
+        made_by={name: made_by for name in names if (made_by := plugins().made_by("collapse_metrics", name))},
+        excluded=found.excluded,
+        notes=tuple(found.notes),
+    )
+
+
+@outside_inference_mode
+@exact_arithmetic()
+def vectors(store: Store | EmbeddingStatistics, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
+    """Return the values behind a measurement, one per class.
+
+    Args:
+        store: A store, or bare statistics.
+        name: A measurement of a class metric, a pair metric (its mean, std, ... over each class's pairs) or one
+            that declares a vector (nc4.agreement, val_loss: one a label of the validation text); or
+            ``counts``, ``variances``. Of a histogram: the numbers of its bins, and how many values lie in each.
+        min_count: As in :func:`measure`.
+
+    Returns:
+        Token ids and values, both of the same length; nan for a class that the measurement excludes.
+
+    Raises:
+        UsageError: There is no such measurement, or it is only one number.
+        CollapseError: The store lacks what it needs.
+    """
+    known = plugins().measurements()
+    if name not in known and name not in _RAW:
+        raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *_RAW})}")
+    lender = _lender(store, min_count, None, [] if name in _RAW else [known[name][0]])
+    s = lender.s
+    if name in _RAW:
+        return s.classes, getattr(s, name)
+    metric, measure = known[name]
+    lacking = _lacking(store, s, metric)
+    if lacking:
+        raise CollapseError(f"{name} is not available: {lacking}")
+    if isinstance(measure, Histogram):
+        return _bins(metric, measure, lender)
+    if metric.kind == "class":
+        values_C = as_class_values(lender.call(metric.function), s.means)
+        return s.classes, values_C.where(included(metric, values_C, lender), math.nan)
+    if metric.kind == "pair":
+        (swept,) = sweep(s, [(metric, [measure])], by_class=True).metrics
+        if isinstance(swept, Exception):
+            raise swept
+        assert swept.by_class is not None  # because by_class=True
+        factor = 1.0 if measure.times is None else float(as_number(lender.call(measure.times)))
+        return s.classes, swept.by_class.numbers[name] * factor
+    if metric.vector is None:
+        having = [each for each, (m, _) in known.items() if m.kind != "scalar" or m.vector]
+        raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *_RAW})}")
+    ids, values = lender.call(metric.vector)
+    return ids, values
+
+
+def _bins(metric: Metric, measure: Measure, lender: Lender) -> tuple[Tensor, Tensor]:
+    """How many values lie in each bin of a histogram.
+
+    Raises:
+        CollapseError: The metric failed.
+    """
+    found = Found(lender)
+    found.measure([(metric, [measure])], {id(metric): None}, None)
+    if measure.name not in found.reducers:
+        raise CollapseError(f"{measure.name}: {'; '.join(note.text for note in found.notes)}")
+    reducer: Any = found.reducers[measure.name]
+    counts: Tensor = reducer.counts()
+    return torch.arange(len(counts)), counts
+
+
+def _lender(
+    store: Store | EmbeddingStatistics, min_count: int, device: str | None, metrics: Sequence[Metric]
+) -> Lender:
+    def fresh() -> EmbeddingStatistics:
+        s = store.statistics(fresh=True) if isinstance(store, Store) else copied(store)
+        s = s.keep(min_count)
+        return s.to(pick_device(device)) if device else s
+
+    return Lender(fresh, [need for metric in metrics for need in metric.needs if not _stale(store, need)])
+
+
+def _lacking(store: Store | EmbeddingStatistics, s: EmbeddingStatistics, metric: Metric) -> str | None:
+    """Say which need of a metric is missing or of another version, or None if it can be computed."""
+    for need in metric.needs:
+        if not s.has(need):
+            return _missing(store, need) if isinstance(store, Store) else f"no {need} in these statistics"
+        stale = _stale(store, need)
+        if stale:
+            return stale
+        if s.left_out and need in plugins().statistics and not plugins().statistics[need].per_class:
+            return f"{need} was collected over all classes: not available with --min-count"
+    return s.out_of_scale(metric.needs)
+
+
+def _stale(store: Store | EmbeddingStatistics, need: str) -> str | None:
+    """Say why an existing plugin statistic cannot be read, or None."""
+    kind = plugins().statistics.get(need)
+    if isinstance(store, Store):
+        versions, made_by = store.manifest["statistics"], store.manifest.get("statistics_by", {})
+    else:
+        versions, made_by = store.versions, store.made_by
+    if kind is None or need not in versions:
+        return None
+    differ = conflict(kind, versions[need], made_by.get(need))
+    return f"{need}: the collection {differ}: collect again (--recollect)" if differ else None
+
+
+def _by_metric(names: Sequence[str]) -> list[tuple[Metric, list[Measure]]]:
+    chosen: dict[int, tuple[Metric, list[Measure]]] = {}
+    known = plugins().measurements()
+    for name in names:
+        metric, measure = known[name]
+        chosen.setdefault(id(metric), (metric, []))[1].append(measure)
+    return list(chosen.values())
+
+
+def _missing(store: Store, need: str) -> str:
+    """Say why something that a metric needs is missing, and which command adds it."""
+    if need == "validation":
+        validation = store.manifest["coverage"]["validation"]
+        if validation is None and store.manifest["corpus"].get("validation") is None:
+            return "no validation text was given: add one with --validation-text"
+        return "not validated yet: collapse collect MODEL --store STORE"  # no path: notes are published
+    if need == "n_params":
+        return "a features file does not say how many parameters its model has"
+    if need in ("classifier", "means", "counts", "variances"):
+        return f"no {need} in this store"
+    return f"no {need} in this store: collect again with the plugin that fills it (--recollect)"

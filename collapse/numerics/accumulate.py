@@ -1,0 +1,224 @@
+"""Accumulate batches of embeddings (h, y) into class moments, in one pass; accumulators can be merged.
+
+Every batch gives class counts, batch means and squared deviations from the *batch* mean. Two sides are merged with the
+update of Chan, Golub & LeVeque (1983), which is accurate even if the variance is 1e-10 of ‖μ‖²; the difference
+E‖h‖² − ‖μ‖² would lose all digits. No one-hot matrix is formed: the code uses scatter-adds over the occurring classes.
+
+Shapes: B samples of a batch, K classes of a batch, C classes seen so far, d dimensions.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.numerics.finite import LARGEST, check_finite, largest, within_range
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.batch import Batch, Side
+from collapse.plugin.filling import Filled, makers
+from collapse.plugin.statistic import Statistic
+
+_CONSTANT = 1e-9  # the mean of a class with a smaller spread, relative to the mean, is corrected
+
+
+class ClassMoments:
+    """Counts, means and summed squared deviations of the classes seen so far, and the plugin statistics.
+
+    Rows are stored in the order in which classes were first seen, with spare capacity. So the cost of a batch or a
+    merge depends only on the classes in it.
+    """
+
+    def __init__(
+        self, dim: int, device: str | torch.device = "cpu", statistics: Sequence[Statistic] | Filled = ()
+    ) -> None:
+        self.dim = dim
+        self.device = torch.device(device)
+        self.statistics = statistics if isinstance(statistics, Filled) else Filled(statistics)
+        self._used = 0
+        self._classes = torch.empty(0, dtype=torch.int64, device=device)
+        self._counts = torch.empty(0, dtype=torch.int64, device=device)
+        self._means = torch.empty(0, dim, dtype=torch.float64, device=device)
+        self._squares = torch.empty(0, dtype=torch.float64, device=device)
+        self._row_of = torch.full((0,), -1, dtype=torch.int64, device=device)
+        # Allocating memory for every batch would cost more than the arithmetic.
+        self._h = torch.empty(0, dim, dtype=torch.float64, device=device)
+        self._deviations = torch.empty(0, dim, dtype=torch.float64, device=device)
+        self._before = torch.empty(0, dim, dtype=torch.float64, device=device)
+
+    @property
+    def samples(self) -> int:
+        """Number of samples added so far."""
+        return int(self._counts[: self._used].sum())
+
+    def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> None:
+        """Add a batch of embeddings of any float dtype with their labels.
+
+        Raises:
+            CollapseError: An embedding is NaN or infinite; the message and ``error.row`` give its row.
+        """
+        batch, squares_K = self._split(h_Bd, y_B)
+        theirs = Side(classes=batch.classes, counts=batch.counts.double(), means=batch.means)
+        mine = self._merge(theirs, squares_K)  # before any statistic sees the batch, because it may write to it
+        if self.statistics:
+            made = [batch]
+            self.statistics.take(lambda: made.pop() if made else self._split(h_Bd, y_B)[0], mine)
+
+    def _split(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Batch, Tensor]:
+        """Return a batch by class, in memory that the next batch reuses, and the squared deviations of each class."""
+        if len(h_Bd) > len(self._h):
+            self._h, self._deviations = (self._h.new_empty(len(h_Bd), self.dim) for _ in range(2))
+        h_Bd = self._h[: len(h_Bd)].copy_(h_Bd)
+        y_B = y_B.to(self.device, copy=True)
+        classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
+        means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
+        means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
+        size = largest(means_Kd)
+        if not size < LARGEST:  # NaN too
+            check_finite(h_Bd)
+        deviations_Bd = torch.index_select(means_Kd, 0, inverse_B, out=self._deviations[: len(h_Bd)])
+        torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
+        squares_K = h_Bd.new_zeros(len(classes_K))
+        squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
+        if not within_range(squares_K):
+            check_finite(h_Bd)
+        # Skip the correction quickly, because most batches have no class of equal samples. double(): integers times a
+        # Python float give float32, in which the square of a small size underflows to 0.
+        if bool(((squares_K <= counts_K.double() * (self.dim * (_CONSTANT * size) ** 2)) & (counts_K > 1)).any()):
+            self._average_again(means_Kd, deviations_Bd, squares_K, inverse_B, counts_K)
+        batch = Batch(
+            h=h_Bd,
+            y=y_B,
+            classes=classes_K,
+            inverse=inverse_B,
+            counts=counts_K,
+            means=means_Kd,
+            deviations=deviations_Bd,
+        )
+        return batch, squares_K
+
+    def _average_again(
+        self, means_Kd: Tensor, deviations_Bd: Tensor, squares_K: Tensor, inverse_B: Tensor, counts_K: Tensor
+    ) -> None:
+        """Correct the rounding error of the means of classes whose samples are almost equal.
+
+        The mean of n equal samples has a rounding error of up to n·ε/2, which could dominate its distance to another
+        such class. Deviations from this mean are exact, so adding their mean corrects it.
+        """
+        constant_K = (squares_K <= counts_K * _CONSTANT**2 * _row_squares(means_Kd)) & (counts_K > 1)
+        if not bool(constant_K.any()):
+            return
+        here = constant_K[inverse_B].nonzero().squeeze(1)
+        which = inverse_B[here]
+        correction_Kd = torch.zeros_like(means_Kd).index_add_(0, which, deviations_Bd[here])
+        correction_Kd /= counts_K.unsqueeze(1)
+        means_Kd += correction_Kd
+        deviations_Bd[here] -= correction_Kd[which]
+        squares_K[constant_K] = 0
+        squares_K.index_add_(0, which, _row_squares(deviations_Bd[here]))
+
+    def merge(self, other: "ClassMoments") -> None:
+        """Merge another accumulator, as if its samples had been added here."""
+        used = other._used
+        side = Side(
+            classes=other._classes[:used].clone(),
+            counts=other._counts[:used].double(),
+            means=other._means[:used].clone(),
+        )
+        mine = self._merge(side, other._squares[:used])
+        if self.statistics:
+            self.statistics.merge(other.statistics, mine, side)
+
+    def _merge(self, theirs: Side, squares_K: Tensor) -> Side:
+        """Merge counts, means and squares; return the previous counts and means if there are statistics to merge."""
+        rows_K = self._rows_for(theirs.classes)
+        mine_counts_K = self._counts[rows_K].double()
+        mine_means_Kd = self._means.index_select(0, rows_K)
+        before = Side(classes=theirs.classes, counts=mine_counts_K, means=mine_means_Kd)
+        if self.statistics:
+            self._before = self._before if len(rows_K) <= len(self._before) else torch.empty_like(mine_means_Kd)
+            kept = self._before[: len(rows_K)].copy_(mine_means_Kd)
+            before = Side(classes=theirs.classes.clone(), counts=mine_counts_K, means=kept)
+        total_K = mine_counts_K + theirs.counts
+        share_K = theirs.counts / total_K
+        delta_Kd = theirs.means - mine_means_Kd
+        # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n; a new class has na = 0 and gets exactly the other mean
+        self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (mine_counts_K * share_K)
+        self._means[rows_K] = mine_means_Kd.addcmul_(delta_Kd, share_K.unsqueeze(1))
+        self._counts[rows_K] = total_K.long()
+        return before
+
+    def _rows_for(self, classes_K: Tensor) -> Tensor:
+        top = int(classes_K.max()) if len(classes_K) else -1
+        if top >= len(self._row_of):
+            self._row_of = _grown(self._row_of, top + 1, fill=-1)
+        rows_K = self._row_of[classes_K]
+        new = classes_K[rows_K < 0]
+        if len(new):
+            start, self._used = self._used, self._used + len(new)
+            if self._used > len(self._classes):
+                capacity = max(self._used, len(self._classes) * 3 // 2, 1024)
+                self._classes, self._counts = _grown(self._classes, capacity), _grown(self._counts, capacity)
+                self._means, self._squares = _grown(self._means, capacity), _grown(self._squares, capacity)
+            self._classes[start : self._used] = new
+            self._row_of[new] = torch.arange(start, self._used, device=self.device)
+            rows_K = self._row_of[classes_K]
+        return rows_K
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the complete state, classes ascending, for a partial file; :meth:`from_state` restores it exactly."""
+        classes, order = self._classes[: self._used].sort()
+        state = {
+            "classes": classes,
+            "counts": self._counts[order],
+            "means": self._means[order],
+            "squares": self._squares[order],
+        }
+        state |= self.statistics.state()
+        return {key: value.cpu().contiguous() for key, value in state.items()}
+
+    @classmethod
+    def from_state(
+        cls,
+        state: Mapping[str, Tensor],
+        device: str | torch.device,
+        kinds: Sequence[type[Statistic]],
+        dropped: Mapping[str, str] | None = None,
+    ) -> "ClassMoments":
+        """Restore an accumulator from :meth:`state`; ``dropped`` says why it no longer fills some statistics."""
+        made = cls(state["means"].shape[1], device)
+        made.statistics = Filled.from_state(state, device, kinds, dropped)
+        made._rows_for(state["classes"].to(device))
+        made._counts[: made._used] = state["counts"].to(device)
+        made._means[: made._used] = state["means"].to(device)
+        made._squares[: made._used] = state["squares"].to(device)
+        return made
+
+    def statistics_so_far(self) -> EmbeddingStatistics:
+        """Return the class statistics, classes ascending."""
+        state = self.state()
+        extra: dict[str, dict[str, Tensor]] = {each.name: {} for each in self.statistics}
+        for key, value in state.items():
+            if "/" in key:
+                name, tensor = key.split("/", 1)
+                extra[name][tensor] = value
+        return EmbeddingStatistics(
+            classes=state["classes"],
+            counts=state["counts"],
+            means=state["means"],
+            variances=state["squares"] / state["counts"],
+            extra=extra,
+            versions=self.statistics.versions,
+            made_by=makers(type(each) for each in self.statistics),
+        )
+
+
+def _row_squares(rows_nd: Tensor) -> Tensor:
+    """‖row‖², several times as fast as a sum of products."""
+    return torch.linalg.vector_norm(rows_nd, dim=1).square_()
+
+
+def _grown(tensor: Tensor, length: int, fill: int = 0) -> Tensor:
+    grown = tensor.new_full((length, *tensor.shape[1:]), fill)
+    grown[: len(tensor)] = tensor
+    return grown

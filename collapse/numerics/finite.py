@@ -1,0 +1,74 @@
+"""Checks that values can be computed with: they are finite and their squares do not overflow."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse.errors import CollapseError
+
+LARGEST = 1e150
+"""Values must be smaller: float64 squares overflow from 1e154 on."""
+
+_CHECKED = 1 << 12  # rows of a classifier checked at a time
+
+
+def largest(values: Tensor) -> float:
+    """Return the largest magnitude, in one pass; nan if any value is nan."""
+    if not values.numel():
+        return 0.0
+    low, high = torch.aminmax(values)
+    return float(torch.maximum(-low, high))
+
+
+def within_range(values: Tensor) -> bool:
+    """Whether every value is finite and below :data:`LARGEST`."""
+    return largest(values) < LARGEST  # False for NaN
+
+
+def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
+    """Raise :class:`NotFinite` if an embedding is NaN, infinite or so large that its square overflows."""
+    bad = (~(h_Bd.abs() < LARGEST)).any(dim=1).nonzero()
+    if len(bad):
+        row = int(bad[0])
+        raise NotFinite(row, wrong_with(h_Bd[row]))
+
+
+def check_classifier(weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, where: str) -> None:
+    """Refuse an output embedding with a value that is NaN, infinite or so large that its square overflows.
+
+    Args:
+        weight: Its rows.
+        bias: Its bias, or None.
+        where: Names the weight in the message; "_bias" is appended for the bias.
+
+    Raises:
+        CollapseError: There is one; the message gives the row, which is the class id.
+    """
+    for name, values in ((where, weight), (f"{where}_bias", bias)):
+        if values is None:
+            continue
+        for start in range(0, len(values), _CHECKED):
+            rows = values[start : start + _CHECKED].double().reshape(-1, values[0].numel())
+            if not within_range(rows):
+                row = int((~(rows.abs() < LARGEST)).any(dim=1).nonzero()[0])
+                raise CollapseError(f"{name} row {start + row} is {wrong_with(rows[row])}: no decision can rest on it")
+
+
+def wrong_with(values: Tensor) -> str:
+    """Say what is wrong with values that are not :func:`within_range`."""
+    if not bool(torch.isfinite(values).all()):
+        return "NaN or infinite"
+    return f"too large ({float(values.abs().max()):.3g}; squares of values from {LARGEST:.0e} on overflow)"
+
+
+class NotFinite(CollapseError):
+    """An embedding is NaN, infinite or so large that its square overflows.
+
+    Attributes:
+        row: Its row in the batch.
+        wrong: What is wrong with it.
+    """
+
+    def __init__(self, row: int, wrong: str = "NaN or infinite") -> None:
+        super().__init__(f"the embedding of sample {row} is {wrong}")
+        self.row, self.wrong = row, wrong

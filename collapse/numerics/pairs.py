@@ -1,0 +1,191 @@
+"""One sweep over tiles of class pairs, for all pair metrics together.
+
+The C×C grid is never formed. The sweep visits the tiles of the upper triangle and computes one Gram product of centred
+means per tile. Every field is derived from it at most once and shared by the metrics. Reducers accumulate the values.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from collapse.errors import PluginError
+from collapse.numerics.lending import settle, tensors_of
+from collapse.numerics.probing import probe
+from collapse.numerics.reducing import Taken, Taking
+from collapse.numerics.returned import as_tile
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.numerics.tiles import LEAVES_OUT_ZEROS, Pair, Points
+from collapse.plugin.guarding import Guest, Watch, Wrote
+from collapse.plugin.metrics import Measure, Metric
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The result of a sweep.
+
+    Attributes:
+        metrics: For each metric its measures, or the exception of its function.
+        close_pairs: Number of pairs of unequal means closer than the embeddings' rounding, if a metric uses ``sqdist``.
+        rounded: Number of pairs that are equal to the rounding of float64, by the ``over`` that excludes them.
+    """
+
+    metrics: list["Swept | Exception"]
+    close_pairs: int
+    rounded: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Swept:
+    """The result of a sweep for one pair metric.
+
+    Attributes:
+        taken: The measures over all pairs.
+        by_class: The measures over each class's pairs, if requested.
+        cast: The dtype of the function's values if it is less precise than the sweep's, or None.
+    """
+
+    taken: Taken
+    by_class: Taken | None = None
+    cast: str | None = None
+
+
+class SweepStopped(PluginError):
+    """A pair metric wrote to the statistics, so that the rest of the sweep would be wrong.
+
+    Attributes:
+        wanted: The metric with its measures, as given.
+        error: The error, which names what it wrote to.
+    """
+
+    def __init__(self, wanted: tuple[Metric, Sequence[Measure]], error: Wrote) -> None:
+        super().__init__(f"{wanted[0].called}: {error}")
+        self.wanted, self.error = wanted, error
+
+
+def sweep(
+    s: EmbeddingStatistics,
+    wanted: Sequence[tuple[Metric, Sequence[Measure]]],
+    *,
+    tile: int | None = None,
+    dtype: torch.dtype = torch.float64,
+    by_class: bool = False,
+    progress: Callable[[str, int, int | None], None] | None = None,
+) -> Sweep:
+    """Evaluate pair metrics over all pairs c < c′.
+
+    Args:
+        s: Class statistics; the sweep runs on their device.
+        wanted: Pair metrics, each with its measures.
+        tile: Classes per side of a tile; None for 512, whose fields fit into a CPU's cache, or 4,096 on a GPU.
+        dtype: float64, or float32 for a faster sweep, in which more distances are recomputed.
+        by_class: Also compute the measures over each class's pairs.
+        progress: Called as progress(what, tiles done, tiles).
+
+    Raises:
+        SweepStopped: A metric wrote to the statistics.
+    """
+    tile = tile or (512 if s.means.device.type == "cpu" else 4096)
+    _let_malloc_keep_tiles()
+    settle(s)
+    points = Points.of(s, dtype)
+    tallies = [_start(s, metric, measures, by_class) for metric, measures in wanted]
+    watch, calling = Watch(tensors_of(s) | points.tensors()), Guest()
+    gram = torch.empty(tile * tile, dtype=dtype, device=s.means.device)
+    close_pairs, rounded = 0, dict.fromkeys(LEAVES_OUT_ZEROS, 0)
+    walk = list(tiles(s.n_classes, tile))
+    for done, (rows, columns) in enumerate(walk):
+        a_Rd, b_Sd = points.means[rows], points.means[columns]
+        out = gram[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
+        pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
+        close, equal = 0, dict.fromkeys(LEAVES_OUT_ZEROS.values(), 0)
+        for index, tally in enumerate(tallies):
+            if isinstance(tally, Exception):
+                continue
+            try:
+                with calling:
+                    returned = tally.metric.function(pair)
+                tally.add(returned, pair, rows, columns)
+                del returned  # frees its memory for the next metric
+            except Exception as error:  # a plugin's function costs only its own measurements
+                tallies[index] = error
+            close = max(close, pair.close_pairs)
+            equal |= pair.rounded  # now, because a new pair (below) may not compute all fields again
+            if pair.written():
+                tallies[index] = Wrote(pair.written())
+                pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
+            if watch.written():
+                raise SweepStopped(wanted[index], Wrote(watch.written()))
+        close_pairs += close
+        for over, field in LEAVES_OUT_ZEROS.items():
+            rounded[over] += equal[field]
+        if progress:
+            progress("sweeping pairs", done + 1, len(walk))
+    return Sweep([_result(each) for each in tallies], close_pairs, rounded)
+
+
+def _start(s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool) -> "_Tally | Exception":
+    try:
+        probe(metric, s)
+        return _Tally(s, metric, measures, by_class)
+    except Exception as error:  # as above
+        return error
+
+
+def _result(tally: "_Tally | Exception") -> "Swept | Exception":
+    try:
+        return tally if isinstance(tally, Exception) else tally.result()
+    except Exception as error:  # a plugin's reducer
+        return error
+
+
+class _Tally:
+    """The reducers of one pair metric during a sweep."""
+
+    def __init__(self, s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool) -> None:
+        self.metric, self.pairs = metric, math.comb(s.n_classes, 2)
+        self.all = Taking(measures, s, groups=1)
+        self.by_class = Taking(measures, s, groups=s.n_classes) if by_class else None
+        self.cast: str | None = None
+
+    def add(self, returned: object, pair: Pair, rows: slice, columns: slice) -> None:
+        values = as_tile(returned, pair.gram)
+        if isinstance(returned, Tensor) and returned.dtype != values.dtype and returned.is_floating_point():
+            self.cast = str(returned.dtype).removeprefix("torch.")
+        skip = pair.left_out(self.metric.over)
+        weights = None if skip is None else (~skip).to(values.dtype)
+        if pair.diagonal:  # a diagonal tile contains every pair twice
+            weights = torch.ones_like(values) if weights is None else weights
+            self._add_rows(values, weights.fill_diagonal_(0), rows)
+            weights = weights.triu_(1)
+        else:
+            self._add_rows(values, weights, rows)
+            self._add_rows(values.T, None if weights is None else weights.T, columns)
+        self.all.add(values.view(1, -1), None if weights is None else weights.reshape(1, -1))
+
+    def _add_rows(self, values: Tensor, weights: Tensor | None, run: slice) -> None:
+        if self.by_class is not None:
+            self.by_class.add(values, weights, run)
+
+    def result(self) -> Swept:
+        by_class = self.by_class.taken(self.pairs) if self.by_class else None
+        return Swept(self.all.taken(self.pairs), by_class, self.cast)
+
+
+def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
+    """Yield the rows and columns of the tiles of the upper triangle, including the diagonal."""
+    runs = [slice(start, min(start + tile, n)) for start in range(0, n, tile)]
+    for index, rows in enumerate(runs):
+        for columns in runs[index:]:
+            yield rows, columns
+
+
+def _let_malloc_keep_tiles() -> None:
+    """Make glibc keep freed memory of a tile's size.
+
+    Otherwise it may return each freed tile to the system, and the page faults of the next tile double the time of a
+    sweep. Freeing one block of just under 32 MB raises its thresholds permanently; without glibc it has no effect.
+    """
+    torch.empty(31 << 20, dtype=torch.uint8)

@@ -1,0 +1,248 @@
+"""The statistics of one layer's embeddings: the frozen record that every metric reads.
+
+Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation chunks.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.errors import CollapseError, UsageError
+
+ROUNDING = 2.0**-48
+"""Largest relative difference of float64 sums of a few thousand equal numbers: 16 ulp."""
+
+MEASURABLE = (1e-60, 1e60)
+"""Range of the sizes of embeddings and classifiers whose fourth powers are accurate."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationStatistics:
+    """The counts of one pass over the validation text, per class and per chunk.
+
+    ``linear`` is the model's own classifier and ``ncc`` the nearest-class-centre rule, both over the classes with a
+    mean; ``vocabulary`` is the model's classifier over every token.
+
+    Attributes:
+        classes: Labels and predicted classes, ascending, shape (V,).
+        counts: Samples with this label.
+        agreements: Of these, those for which linear and ncc predict the same class.
+        linear_hits: Of these, those that linear predicts correctly.
+        ncc_hits: Of these, those that ncc predicts correctly.
+        vocabulary_hits: Of these, those that the argmax over the whole vocabulary predicts correctly.
+        linear_predictions: Samples for which linear predicts this class.
+        ncc_predictions: Samples for which ncc predicts this class.
+        loss_sum: Sum of cross-entropy over the whole vocabulary, in nats.
+        chunk_totals: Samples, agreements, vocabulary hits and loss of each chunk, shape (S, 4).
+        argmax_without_mean: Samples whose argmax over the whole vocabulary is a class without a mean, shape (1,).
+    """
+
+    classes: Int[Tensor, " V"]
+    counts: Int[Tensor, " V"]
+    agreements: Int[Tensor, " V"]
+    linear_hits: Int[Tensor, " V"]
+    ncc_hits: Int[Tensor, " V"]
+    vocabulary_hits: Int[Tensor, " V"]
+    linear_predictions: Int[Tensor, " V"]
+    ncc_predictions: Int[Tensor, " V"]
+    loss_sum: Float[Tensor, " V"]
+    chunk_totals: Float[Tensor, "S 4"]
+    argmax_without_mean: Int[Tensor, " 1"]
+
+    @property
+    def samples(self) -> int:
+        """Number of validation samples."""
+        return int(self.counts.sum())
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingStatistics:
+    """Class statistics of one layer, float64, as metrics read them.
+
+    Attributes:
+        classes: Next-token ids that occur in training, ascending, shape (C,).
+        counts: N_c, samples per class, shape (C,).
+        means: μ_c, shape (C, d), not centred.
+        variances: σ_c², mean squared distance of a class's embeddings to its mean (Eq. 3), shape (C,).
+        classifier: w_c, rows of the output embedding for these classes, shape (C, d), float64.
+        bias: Its bias, shape (C,), or None.
+        validation: The counts of the validation pass, or None.
+        extra: Tensors of the plugin statistics by statistic name.
+        n_params: Number of parameters of the model, or None if unknown.
+        dtype: The dtype in which the embeddings were computed ("float32", "bfloat16", ...).
+        min_count: Only classes with at least this many samples are kept.
+        left_out: Number of classes excluded because they have fewer.
+        versions: Version of each plugin statistic by name; a missing one is not compared.
+        made_by: Distribution whose plugin filled each plugin statistic, by name; a missing one is not compared.
+    """
+
+    classes: Int[Tensor, " C"]
+    counts: Int[Tensor, " C"]
+    means: Float[Tensor, "C d"]
+    variances: Float[Tensor, " C"]
+    classifier: Float[Tensor, "C d"] | None = None
+    bias: Float[Tensor, " C"] | None = None
+    validation: ValidationStatistics | None = None
+    # Any, not Mapping[str, Tensor]: a runtime type checker would access a value, and so read or download it.
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    n_params: int | None = None
+    dtype: str = "float32"
+    min_count: int = 1
+    left_out: int = 0
+    versions: Mapping[str, int] = field(default_factory=dict)
+    made_by: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def n_classes(self) -> int:
+        """C."""
+        return self.means.shape[0]
+
+    @property
+    def dim(self) -> int:
+        """d."""
+        return self.means.shape[1]
+
+    @cached_property
+    def global_mean(self) -> Float[Tensor, " d"]:
+        """μ̄, the unweighted mean of the class means (Eq. 2)."""
+        return self.means.mean(dim=0)
+
+    @cached_property
+    def centred_means(self) -> Float[Tensor, "C d"]:
+        """μ_c − μ̄; 0 if all of them are within rounding, so that no ratio of rounding errors is reported."""
+        centred = self.means - self.global_mean
+        nothing = (centred.norm(dim=1) <= self.mean_rounding) & (self.mean_rounding > 0)
+        return torch.zeros_like(centred) if bool(nothing.all()) else centred
+
+    @cached_property
+    def norms(self) -> Float[Tensor, " C"]:
+        """‖μ_c − μ̄‖."""
+        return self.centred_means.norm(dim=1)
+
+    @cached_property
+    def mean_rounding(self) -> Float[Tensor, " C"]:
+        """Length below which a difference of means is a rounding error: ROUNDING·(‖μ_c‖ + ‖μ̄‖)."""
+        return ROUNDING * (self.means.norm(dim=1) + self.global_mean.norm())
+
+    @cached_property
+    def has_direction(self) -> Tensor:
+        """Classes whose centred mean is not zero, to the rounding of float64, bool, shape (C,)."""
+        return self.norms > self.mean_rounding
+
+    def statistic(self, name: str) -> Mapping[str, Tensor]:
+        """Read the tensors of a plugin statistic, on the device of the means.
+
+        Raises:
+            CollapseError: The store does not hold it.
+        """
+        if name not in self.extra:
+            raise CollapseError(f"this store holds no statistic {name!r}: collect again with the plugin that fills it")
+        return {key: value.to(self.means.device) for key, value in self.extra[name].items()}
+
+    def has(self, need: str) -> bool:
+        """Whether something that a metric needs is available."""
+        if need in ("counts", "means", "variances"):
+            return True
+        if need in ("classifier", "validation", "n_params"):
+            return getattr(self, need) is not None
+        return need in self.extra
+
+    def out_of_scale(self, needs: Sequence[str]) -> str | None:
+        """Say why float64 squares and fourth powers of a metric's needs would overflow or underflow, or None."""
+        low, high = MEASURABLE
+        sizes = {"classifier": self.classifier, "means": self.means, "variances": self.variances}
+        for need, values in sizes.items():
+            if need not in needs or values is None or not values.numel():
+                continue
+            largest = float(values.abs().max()) ** (0.5 if need == "variances" else 1)
+            spread = float(self.norms.max()) if need == "means" else largest
+            if largest > high or 0 < spread < low or (need == "means" and 0 < largest < low):
+                one = "classifier" if need == "classifier" else "embeddings"
+                return (
+                    f"sizes of the {need} reach {largest:.3g}, apart by {spread:.3g}: powers of sizes outside "
+                    f"{low:.0e} to {high:.0e} lose their digits in float64; scale the {one}"
+                )
+        return None
+
+    def keep(self, min_count: int) -> "EmbeddingStatistics":
+        """Return a copy with only the classes of at least ``min_count`` samples; validation counts are unchanged.
+
+        Raises:
+            UsageError: ``min_count`` is no whole number from 1 to 2⁶³ − 1.
+            CollapseError: Fewer than two classes remain.
+        """
+        whole = isinstance(min_count, Integral) and not isinstance(min_count, bool)
+        if not whole or not 1 <= min_count < 1 << 63:
+            raise UsageError(f"min_count is {min_count!r:.40}: give a whole number of samples, 1 or more")
+        min_count = int(min_count)  # NumPy's, perhaps, which no manifest takes
+        kept = self.counts >= min_count
+        if int(kept.sum()) < 2:
+            hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
+            raise CollapseError(
+                f"{int(kept.sum())} of {self.n_classes} classes have at least {min_count} samples, and neural collapse "
+                f"needs two{hint if self.n_classes > 1 else ''}"
+            )
+        min_count = max(min_count, self.min_count)
+        if bool(kept.all()):
+            return replace(self, min_count=min_count)
+        return replace(
+            self,
+            classes=self.classes[kept],
+            counts=self.counts[kept],
+            means=self.means[kept],
+            variances=self.variances[kept],
+            classifier=None if self.classifier is None else self.classifier[kept],
+            bias=None if self.bias is None else self.bias[kept],
+            min_count=min_count,
+            left_out=self.left_out + int((~kept).sum()),
+        )
+
+    def to(self, device: str | torch.device) -> "EmbeddingStatistics":
+        """Return a copy with the class tensors on another device."""
+
+        def moved(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device)
+
+        return replace(
+            self,
+            classes=self.classes.to(device),
+            counts=self.counts.to(device),
+            means=self.means.to(device),
+            variances=self.variances.to(device),
+            classifier=moved(self.classifier),
+            bias=moved(self.bias),
+        )
+
+
+def cosine(a: Float[Tensor, "C d"], b: Float[Tensor, "C d"]) -> Float[Tensor, " C"]:
+    """Cosine of each row of a with the same row of b; nan if either is zero. No product overflows.
+
+    >>> cosine(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]])).tolist()
+    [1.0]
+    """
+    return (unit_rows(a) * unit_rows(b)).sum(dim=1)
+
+
+def unit_rows(rows: Float[Tensor, "C d"]) -> Float[Tensor, "C d"]:
+    """Divide each row by its norm; nan if the row is zero.
+
+    >>> unit_rows(torch.tensor([[0.0, 4e200]], dtype=torch.float64)).tolist()
+    [[0.0, 1.0]]
+    """
+    rows = rows / rows.abs().amax(dim=1, keepdim=True)
+    return rows / rows.norm(dim=1, keepdim=True)
+
+
+def cov(values: Float[Tensor, " n"]) -> Tensor:
+    """Coefficient of variation: population standard deviation over the mean, with the mean's sign.
+
+    >>> float(cov(torch.tensor([1.0, 3.0])))
+    0.5
+    """
+    return values.std(correction=0) / values.mean()

@@ -1,0 +1,1 @@
+"""The plugin interface: hooks, declarations, reducers, statistics, and the manager that loads plugins."""

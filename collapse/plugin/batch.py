@@ -1,0 +1,67 @@
+"""The arguments of a plugin's statistic: a batch of embeddings, and the two sides of a merge.
+
+Shapes: B samples of a batch, K classes of a batch, d dimensions.
+"""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One batch as a training statistic sees it, in float64. The tensors are reused: keep only copies.
+
+    Attributes:
+        h: Embeddings, shape (B, d).
+        y: Labels, shape (B,).
+        classes: Distinct labels, ascending, shape (K,).
+        inverse: Row of each sample's label in ``classes``, shape (B,).
+        counts: Samples per class, shape (K,).
+        means: Class means of the batch, shape (K, d).
+        deviations: h minus its row of ``means``, shape (B, d).
+    """
+
+    h: Float[Tensor, "B d"]
+    y: Int[Tensor, " B"]
+    classes: Int[Tensor, " K"]
+    inverse: Int[Tensor, " B"]
+    counts: Int[Tensor, " K"]
+    means: Float[Tensor, "K d"]
+    deviations: Float[Tensor, "B d"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValidationBatch(Batch):
+    """One batch as a validation statistic sees it; ``means`` are the final class means, nan for labels without one.
+
+    Attributes:
+        linear: Decisions of the linear classifier over the classes with a mean, shape (B,).
+        ncc: Decisions of the nearest-class-centre classifier, shape (B,).
+        vocabulary: Decisions of the linear classifier over the whole vocabulary, shape (B,).
+        confidence: Softmax probability of the decision over the whole vocabulary, shape (B,).
+        loss: Cross-entropy of each label in nats, shape (B,).
+        chunk: Index of each sample's chunk of the text, shape (B,); for a features file, of its block of 8,192 rows.
+        position: Position of each sample in its chunk, from 0, shape (B,).
+    """
+
+    linear: Int[Tensor, " B"]
+    ncc: Int[Tensor, " B"]
+    vocabulary: Int[Tensor, " B"]
+    confidence: Float[Tensor, " B"]
+    loss: Float[Tensor, " B"]
+    chunk: Int[Tensor, " B"]
+    position: Int[Tensor, " B"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """Counts and means of one side of a merge, over the classes of the other side: 0 for classes not seen.
+
+    Counts are float64, so that a ratio of two counts is float64 too.
+    """
+
+    classes: Int[Tensor, " K"]
+    counts: Float[Tensor, " K"]
+    means: Float[Tensor, "K d"]

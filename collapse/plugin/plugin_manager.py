@@ -1,0 +1,121 @@
+"""Load plugins, so that a broken one costs only its own measurements.
+
+Each entry point is loaded in its own ``try``, because with pluggy's loader one broken import would end
+``collapse --help``, and ``pm.hook.x()`` fails completely when one implementation raises. An error of an installed
+plugin is one line on stderr. A plugin that the user named with ``-p`` or ``COLLAPSE_PLUGINS`` must load without errors.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, partial
+from importlib.metadata import entry_points
+from typing import Any
+
+from collapse.errors import UsageError, near_names
+from collapse.plugin.guarding import Guest, described
+from collapse.plugin.registering import (
+    distribution_of,
+    implementations,
+    load_given,
+    new_manager,
+    origin_of,
+    own_first,
+    register,
+)
+from collapse.plugin.registry import GIVEN, Plugin, Plugins, take
+
+_NOT = "no:"
+
+
+_extra: list[str] = []
+
+
+def add_plugins(names: Iterable[str]) -> None:
+    """Add plugin files or modules to the installed plugins (the option ``-p``), before or after first use.
+
+    They are loaded at the next call of :func:`plugins`, which raises UsageError if one is unusable. ``no:NAME``
+    disables an installed plugin.
+    """
+    _extra.extend(names)
+    plugins.cache_clear()
+
+
+@cache
+def plugins() -> Plugins:
+    """Load every plugin that computes: entry points, ``COLLAPSE_PLUGINS``, and those given with ``-p``.
+
+    Raises:
+        UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` is unusable.
+    """
+    loaded = Plugins()
+    manager = new_manager()
+    for name, origin, load in _candidates():
+        try:
+            with Guest():
+                hooks = register(manager, name, load(), commands=False)
+            loaded.found.append(Plugin(name, origin, hooks))
+            loaded.makers[name] = _maker(name, origin)
+        except Exception as error:  # importing a plugin can raise anything
+            problem = f"plugin {name} ({origin}) is not used: {described(error)}"
+            loaded.found.append(Plugin(name, origin, problem=problem))
+            loaded.problems.append(problem)
+            _refuse_named(origin, problem)
+    # Statistics first: the metrics' needs are checked against them.
+    for hook in ("collapse_statistics", "collapse_metrics", "collapse_analyses"):
+        for name, implementation in implementations(manager, hook):
+            for problem in _take_all(loaded, hook, name, implementation):
+                loaded.problems.append(problem)
+                _refuse_named(next(each.origin for each in loaded.found if each.name == name), problem)
+    loaded.preparers = implementations(manager, "collapse_prepare_model")
+    return loaded
+
+
+def _refuse_named(origin: str, problem: str) -> None:
+    if origin == GIVEN:
+        raise UsageError(f"{problem}; mend it, or leave it out of -p and COLLAPSE_PLUGINS")
+
+
+def _take_all(loaded: Plugins, hook: str, name: str, implementation: Callable[[], Any]) -> Iterator[str]:
+    """Register what a hook returns; yield one line for each unusable item."""
+    try:
+        with Guest():
+            offered = list(implementation())
+    except Exception as error:
+        yield f"plugin {name}: {hook}() raised {described(error)}"
+        return
+    for each in offered:
+        try:
+            with Guest():
+                take(loaded, hook, name, each)
+        except Exception as error:  # even inspecting the items may run the plugin's code
+            yield f"plugin {name}: {described(error)}"
+
+
+def _maker(name: str, origin: str) -> str:
+    if origin != GIVEN:
+        return origin.rpartition(" ")[0] or origin
+    return name.replace("\\", "/").rpartition("/")[2] if name.endswith(".py") else name
+
+
+def _candidates() -> Iterator[tuple[str, str, Any]]:
+    named = [each.strip() for each in [*os.environ.get("COLLAPSE_PLUGINS", "").split(","), *_extra] if each.strip()]
+    without = {each.removeprefix(_NOT) for each in named if each.startswith(_NOT)}
+    entries = sorted(entry_points(group="collapse"), key=own_first)
+    names = {name for entry in entries for name in _names(entry)}
+    for name in sorted(without - names):
+        raise UsageError(f"no plugin is called {name!r}; {near_names(name, names)} (see all with: collapse plugins)")
+    taken: set[str] = set()
+    for entry in entries:
+        plain, whole = _names(entry)
+        if {plain, whole} & without:
+            continue
+        name = whole if plain in taken else plain  # two packages may use the same name
+        taken.add(name)
+        yield name, origin_of(entry), entry.load
+    for name in dict.fromkeys(each for each in named if not each.startswith(_NOT)):
+        yield name, GIVEN, partial(load_given, name)
+
+
+def _names(entry: Any) -> tuple[str, str]:
+    """Return the name of an entry point, without and with its distribution."""
+    return entry.name, f"{distribution_of(entry)}:{entry.name}"

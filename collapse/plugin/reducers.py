@@ -1,0 +1,229 @@
+"""Reducers, which turn many values into one number; for class metrics, pair metrics and plugins.
+
+A reducer holds the state of G groups: every tensor of its state has a leading dimension G. G is 1 for the number in a
+row, and C for one value per class. States can be merged in any order. ``__init__`` makes the empty state, with G = 1.
+
+Shapes: G groups, n values per group.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from copy import copy
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse.errors import PluginError
+
+R = TypeVar("R", bound="Reducer")
+
+
+class Reducer(ABC):
+    """Accumulates weighted values, merges with reducers of the same kind, and gives one number per group.
+
+    Its tensors are its state. Other attributes are parameters; measures with equal parameters share one reducer.
+
+    Attributes:
+        by_class: Whether it supports one group per class; one that holds many numbers per group does not.
+    """
+
+    by_class = True
+
+    @abstractmethod
+    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
+        """Add n values per group; None means weight 1, and values of weight 0 are ignored."""
+
+    @abstractmethod
+    def merge(self, other: Any) -> None:
+        """Merge another reducer of the same groups into this one, in place."""
+
+    @abstractmethod
+    def result(self) -> Float[Tensor, " G"]:
+        """Return the number of each group; nan for a group without values."""
+
+    def left_out(self) -> Float[Tensor, " G"] | None:
+        """Return the weight of the values that the number excludes, such as zeros of a mean logarithm, or None."""
+        return None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for empty reducers that hold the same of the same values."""
+        held = {name: v.tolist() if isinstance(v, Tensor) else v for name, v in vars(self).items()}
+        return type(self), repr(sorted(held.items()))
+
+    def of(self: R, groups: int, device: torch.device | str) -> R:
+        """Return an empty reducer of this kind for the given number of groups; this one must be empty."""
+        return self._with(lambda state: state.to(device).repeat(groups, *(1,) * (state.dim() - 1)))
+
+    def rows(self: R, run: slice) -> R:
+        """Return a reducer of some of the groups, which shares the memory of this one."""
+        return self._with(lambda state: state[run])
+
+    def put(self: R, run: slice, part: R) -> None:
+        """Take back some of the groups, where adding replaced their tensors.
+
+        Raises:
+            PluginError: It keeps numbers of its groups outside of tensors.
+        """
+        for name, value in vars(part).items():
+            mine = getattr(self, name, None)
+            if isinstance(value, Tensor) and isinstance(mine, Tensor):
+                if value.data_ptr() != mine[run].data_ptr():
+                    mine[run] = value
+            elif value is not mine and value != mine:
+                raise PluginError(f"{type(self).__name__}.add() changes {name}: keep what it takes in in tensors")
+
+    def _with(self: R, change: Any) -> R:
+        made = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                setattr(made, name, change(value))
+        return made
+
+
+class Moments(Reducer):
+    """Weight, mean and summed squared deviations, merged by Chan, Golub & LeVeque (1983)."""
+
+    def __init__(self) -> None:
+        self.n, self.mean, self.squares = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
+
+    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
+        """Add values; see :class:`Reducer`."""
+        if weights is None:
+            n = torch.full_like(self.n, values.shape[1])
+            mean = values.sum(dim=1, dtype=torch.float64) / n
+            centred = values - mean.to(values).unsqueeze(1)
+            squares = torch.linalg.vecdot(centred, centred)
+        else:
+            n = weights.sum(dim=1, dtype=torch.float64)
+            values = values.masked_fill(weights == 0, 0)
+            mean = torch.linalg.vecdot(values, weights).double() / n.where(n > 0, torch.ones_like(n))
+            centred = values - mean.to(values).unsqueeze(1)
+            squares = torch.linalg.vecdot(centred * weights, centred)
+        self._merge(n, mean, squares.double())
+
+    def merge(self, other: Any) -> None:
+        """Merge another reducer; see :class:`Reducer`."""
+        self._merge(other.n, other.mean, other.squares)
+
+    def _merge(self, n: Tensor, mean: Tensor, squares: Tensor) -> None:
+        total = self.n + n
+        share = n / total.where(total > 0, torch.ones_like(total))
+        delta = mean - self.mean
+        delta = delta.where(n > 0, torch.zeros_like(delta))
+        self.squares += squares + delta.square() * self.n * share
+        self.mean += delta * share
+        self.n += n
+
+    def result(self) -> Float[Tensor, " G"]:
+        """The mean."""
+        return self.mean.where(self.n > 0, torch.full_like(self.mean, math.nan))
+
+    def std(self) -> Float[Tensor, " G"]:
+        """The population standard deviation."""
+        return (self.squares / self.n).sqrt()
+
+
+class Logs(Reducer):
+    """The mean natural logarithm; values of exactly 0 are skipped and counted."""
+
+    def __init__(self) -> None:
+        self.n, self.total, self.zeros = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
+
+    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
+        """Add values; see :class:`Reducer`."""
+        logs = values.log()
+        n = torch.full_like(self.n, values.shape[1])
+        total = logs.sum(dim=1, dtype=torch.float64)
+        zeros = torch.zeros_like(n)
+        if weights is not None or not bool((total > -math.inf).all()):  # a zero, or nan
+            weights = torch.ones_like(values) if weights is None else weights
+            nothing = values == 0
+            counted = weights.masked_fill(nothing, 0)
+            zeros = (weights - counted).sum(dim=1, dtype=torch.float64)
+            n = counted.sum(dim=1, dtype=torch.float64) + zeros
+            total = torch.linalg.vecdot(logs.masked_fill(counted == 0, 0), counted).double()
+        self.n += n - zeros
+        self.total += total
+        self.zeros += zeros
+
+    def merge(self, other: Any) -> None:
+        """Merge another reducer; see :class:`Reducer`."""
+        self.n += other.n
+        self.total += other.total
+        self.zeros += other.zeros
+
+    def result(self) -> Float[Tensor, " G"]:
+        """Return the mean logarithm."""
+        return self.total / self.n
+
+    def left_out(self) -> Float[Tensor, " G"]:
+        """Return the weight of the zeros."""
+        return self.zeros
+
+
+class PowerMean(Reducer):
+    """(1/s)·log mean exp(s·x), computed as a running log-sum-exp; nan if s is not positive.
+
+    Args:
+        s: The exponent.
+    """
+
+    def __init__(self, s: float) -> None:
+        self.s = s
+        self.n = torch.zeros(1, dtype=torch.float64)
+        self.log_sum = torch.full((1,), -math.inf, dtype=torch.float64)
+
+    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
+        """Add values; see :class:`Reducer`."""
+        powers = values * self.s
+        if weights is not None:
+            powers = powers.masked_fill(weights == 0, 0) + weights.log()
+        top = powers.amax(dim=1, keepdim=True)
+        top = top.where(top != -math.inf, torch.zeros_like(top))
+        log_sum = powers.sub_(top).exp_().sum(dim=1).log_() + top.squeeze(1)
+        self.n += values.shape[1] if weights is None else weights.sum(dim=1)
+        self.log_sum.copy_(torch.logaddexp(self.log_sum, log_sum.double()))
+
+    def merge(self, other: Any) -> None:
+        """Merge another reducer; see :class:`Reducer`."""
+        self.n += other.n
+        self.log_sum.copy_(torch.logaddexp(self.log_sum, other.log_sum))
+
+    def result(self) -> Float[Tensor, " G"]:
+        """The power mean."""
+        if self.s <= 0:
+            return torch.full_like(self.n, math.nan)
+        return (self.log_sum - self.n.log()) / self.s
+
+
+class Extreme(Reducer):
+    """The smallest value, or the largest one.
+
+    Args:
+        sign: −1 for the smallest value, 1 for the largest one.
+    """
+
+    def __init__(self, sign: int) -> None:
+        self.sign = sign
+        self.n = torch.zeros(1, dtype=torch.float64)
+        self.top = torch.full((1,), -math.inf, dtype=torch.float64)
+
+    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
+        """Add values; see :class:`Reducer`."""
+        signed = values * self.sign
+        if weights is not None:
+            signed = signed.masked_fill(weights == 0, -math.inf)
+        self.n += values.shape[1] if weights is None else weights.sum(dim=1)
+        self.top.copy_(torch.maximum(self.top, signed.amax(dim=1).double()))
+
+    def merge(self, other: Any) -> None:
+        """Merge another reducer; see :class:`Reducer`."""
+        self.n += other.n
+        self.top.copy_(torch.maximum(self.top, other.top))
+
+    def result(self) -> Float[Tensor, " G"]:
+        """The extreme value."""
+        return (self.top * self.sign).where(self.n > 0, torch.full_like(self.top, math.nan))

@@ -1,0 +1,219 @@
+"""The registry of metrics, statistics and analyses by name, and checks of what a plugin adds."""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import PluginError, UsageError, near_names
+from collapse.plugin.guarding import Guest, described
+from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
+
+if TYPE_CHECKING:
+    from collapse.plugin.statistic import Statistic
+
+
+GIVEN = "given with -p or COLLAPSE_PLUGINS"
+COLLECTED = ("counts", "means", "variances", "classifier", "validation", "n_params")
+"""Needs that a store provides without plugin statistics."""
+
+COLUMNS = frozenset(
+    "model revision corpus store min_count classes dim samples origin validation chunk_length max_chunks dtype weights "
+    "tokenizer corpus_id validation_id layer step schema made_by versions excluded notes measurements".split()
+)
+"""Columns of a table and keys of a row, which no measurement may be called."""
+
+_ANALYSIS_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin: a module with a name, from a distribution or a file.
+
+    Attributes:
+        name: Name of its entry point (after ``distribution:`` if two share it), or the name that the user gave.
+        origin: Distribution and version, or how the user gave it.
+        hooks: Hooks that it implements.
+        problem: Why it is not used, or only partly; None if it is used completely.
+        remark: What its author should fix although it works.
+    """
+
+    name: str
+    origin: str
+    hooks: tuple[str, ...] = ()
+    problem: str | None = None
+    remark: str | None = None
+
+
+@dataclass
+class Plugins:
+    """The installed metrics, statistics, analyses and preparers by name; and the unusable ones, with the reason."""
+
+    found: list[Plugin] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    metrics: list[Metric] = field(default_factory=list)
+    statistics: dict[str, type["Statistic"]] = field(default_factory=dict)
+    analyses: dict[str, Analysis] = field(default_factory=dict)
+    preparers: list[tuple[str, Callable[[Any], str | None]]] = field(default_factory=list)
+    origins: dict[tuple[str, str], str] = field(default_factory=dict)  # by hook and name
+    makers: dict[str, str] = field(default_factory=dict)
+
+    def maker(self, kind: type["Statistic"]) -> str:
+        """Return the maker of a statistic, as stores record it: the plugin's distribution, or its file or module."""
+        registered = self.statistics.get(kind.name) is kind
+        return self.makers.get(self.origins["collapse_statistics", kind.name], "") if registered else kind.__module__
+
+    def made_by(self, hook: str, name: str) -> str:
+        """Return the distribution and version of the plugin behind a name, or the file or module that the user gave.
+
+        Args:
+            hook: The hook that registered it, such as "collapse_metrics".
+            name: Name of a measurement, statistic or analysis.
+        """
+        plugin = self.origins.get((hook, name), "")
+        origin = next((each.origin for each in self.found if each.name == plugin), "")
+        return self.makers.get(plugin, "") if origin == GIVEN else origin
+
+    def blamed(self, hook: str, name: str) -> tuple[str, str]:
+        """Return what an error message begins with, which plugin failed, and ends with, how to do without it.
+
+        Both are empty for a name that no plugin registered; a plugin that the user gave needs no advice.
+        """
+        plugin = self.origins.get((hook, name))
+        if plugin is None:
+            return "", ""
+        given = next((each.origin for each in self.found if each.name == plugin), GIVEN) == GIVEN
+        return f"plugin {plugin}: ", "" if given else f" (-p no:{plugin} leaves it out)"
+
+    def measurements(self) -> dict[str, tuple[Metric, Measure]]:
+        """Return every measurement by name, sorted."""
+        pairs = {measure.name: (metric, measure) for metric in self.metrics for measure in metric.measures}
+        return dict(sorted(pairs.items()))
+
+    def select(self, names: Iterable[str] | None) -> list[str]:
+        """Expand names and prefixes to measurement names: ``gnc2`` means every ``gnc2.…``; None means all.
+
+        Raises:
+            UsageError: A name is unknown; the message suggests similar names.
+        """
+        known = list(self.measurements())
+        if names is None:
+            return known
+        chosen: set[str] = set()
+        for name in names:
+            matching = [each for each in known if each == name or each.startswith(f"{name}.")]
+            if not matching:
+                prefixes = {each.split(".")[0] for each in known}
+                raise UsageError(
+                    f"no metric is called {name!r}; {near_names(name, {*known, *prefixes})} "
+                    "(see all with: collapse metrics)"
+                )
+            chosen.update(matching)
+        return [name for name in known if name in chosen]
+
+    def analysis(self, name: str) -> Analysis:
+        """Return an analysis by name.
+
+        Raises:
+            UsageError: No plugin has it.
+        """
+        if name not in self.analyses:
+            raise UsageError(f"no analysis is called {name!r}; {near_names(name, self.analyses)}")
+        return self.analyses[name]
+
+    def prepare(self, model: Any, check: Callable[[str], None] | None = None) -> str | None:
+        """Let the first plugin that supports a model make it faster; return the plugin's name for the result, or None.
+
+        Args:
+            model: The transformers model.
+            check: Called with a plugin's name after the plugin has received the model.
+
+        Raises:
+            PluginError: A plugin failed, and may have changed the model only partly.
+        """
+        for plugin, preparer in self.preparers:
+            try:
+                with Guest():
+                    name = preparer(model)
+            except Exception as error:
+                raise PluginError(
+                    f"plugin {plugin}: collapse_prepare_model() raised {described(error)}; "
+                    "continue without it: --no-fast-attention"
+                ) from error
+            if check is not None:
+                check(plugin)
+            if name is not None:
+                return name
+        return None
+
+
+def check_declared(offered: Any) -> str:
+    """Return the name of a statistic's class; raises PluginError if its name, phase or version is invalid."""
+    name = getattr(offered, "name", "")
+    named = isinstance(name, str) and name.isascii() and name.isidentifier()
+    if not named or name.lower() in (*COLLECTED, "train"):  # its file would replace one of the store's own files
+        raise PluginError(f"{name!r} cannot name a statistic: use a new identifier of ASCII letters, digits and _")
+    from collapse.plugin.statistic import Statistic, ValidationStatistic
+
+    if not isinstance(offered, type) or not issubclass(offered, Statistic):
+        raise PluginError(f"statistic {name} must be a subclass of collapse.Statistic or collapse.ValidationStatistic")
+    if offered.phase != ("validation" if issubclass(offered, ValidationStatistic) else "train"):
+        raise PluginError(
+            f"statistic {name} says phase = {offered.phase!r}: leave it out; what is filled on the validation text is "
+            "a subclass of collapse.ValidationStatistic"
+        )
+    if offered.phase == "validation" and any(each.reduction == "chan" for each in offered.state.values()):
+        raise PluginError(f"statistic {name}: reduction='chan' is for training samples, whose means are known by class")
+    version = getattr(offered, "version", None)
+    if type(version) is not int or not 0 <= version < 1 << 63:
+        raise PluginError(f"statistic {name} must have a whole number of 64 bits, 0 or more, as its version")
+    return str(name)
+
+
+def take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
+    """Register an item that a plugin's hook returned; raises PluginError if it is unusable."""
+    if hook == "collapse_statistics":
+        name = check_declared(offered)
+        taken = loaded.statistics.get(name)
+        if taken is not None:
+            raise PluginError(f"statistic {name} is already defined in {taken.__module__}")
+        loaded.statistics[name] = offered
+        loaded.origins[hook, name] = plugin
+    elif hook == "collapse_analyses":
+        analysis = declaration(offered)
+        if not isinstance(analysis, Analysis):
+            raise PluginError(f"{analysis.called} is a metric: return it from collapse_metrics()")
+        if not isinstance(analysis.name, str) or not _ANALYSIS_NAME.fullmatch(analysis.name):
+            raise PluginError(f"{analysis.name!r:.40} is not an analysis name: use lower-case letters, digits, _ and -")
+        if analysis.name in loaded.analyses:
+            other = loaded.analyses[analysis.name].function.__module__
+            raise PluginError(f"analysis {analysis.name} is already defined in {other}")
+        loaded.analyses[analysis.name] = analysis
+        loaded.origins[hook, analysis.name] = plugin
+    else:
+        metric = declaration(offered)
+        if not isinstance(metric, Metric):
+            raise PluginError(f"{metric.name} is an analysis: return it from collapse_analyses()")
+        _check_metric(loaded, metric)
+        loaded.metrics.append(metric)
+        loaded.origins.update({(hook, measure.name): plugin for measure in metric.measures})
+
+
+def _check_metric(loaded: Plugins, metric: Metric) -> None:
+    taken = loaded.measurements()
+    for measure in metric.measures:
+        if measure.name in COLUMNS:
+            raise PluginError(
+                f"metric {measure.name} of {metric.module} has the name of another column of every table: "
+                f"call it mine.{measure.name} or the like"
+            )
+        if measure.name in taken:
+            other = taken[measure.name][0].module
+            raise PluginError(
+                f"metric {measure.name} of {metric.module} is already defined in {other}: give it another name"
+            )
+    known = {*COLLECTED, *loaded.statistics}
+    for need in metric.needs:
+        if need not in known:
+            names = ", ".join(measure.name for measure in metric.measures)
+            raise PluginError(f"metric {names} needs {need!r}, which no store holds; {near_names(need, known)}")

@@ -1,0 +1,155 @@
+"""The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 1."""
+
+import json
+from collections.abc import Mapping, Set
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import StoreError
+from collapse.reading import parse_json, read_bounded, read_json
+from collapse.stores.files import canonical, sha256_of
+from collapse.stores.manifest_checks import check_bounds, check_names, check_schema, check_sizes
+
+MANIFEST = "collapse.json"
+LAYER = "top"
+"""The layer that is collected: a folder of a store, and the first word of the names of a state's tensors."""
+
+KNOWN_LATER = frozenset({"attention", "head", "statistics"})
+"""Fields of a store's identity that are known only after the model is loaded, so no plan has them."""
+
+INCOMING = ".collapse-new"
+"""Subfolder of a store's folder for its new content, which is complete once it has a manifest and is then moved up."""
+RESULTS, ORIGIN = "results.json", "origin.json"
+"""Files next to a store's tensors that are not of its content: the last measurements, and where it was pulled from."""
+VERSION = 1
+MANIFEST_LIMIT = 1 << 24
+"""Bytes. The manifest of a store with 100 files has 40,000."""
+
+
+def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a manifest with its digest and checksum."""
+    manifest: dict[str, Any] = {**content, "digest": sha256_of(content), "provenance": dict(provenance)}
+    manifest["checksum"] = sha256_of(manifest)
+    return manifest
+
+
+def render(manifest: Mapping[str, Any]) -> bytes:
+    """Return the manifest's bytes. A manifest on disk must have exactly these bytes, so that any change is detected."""
+    return (json.dumps(manifest, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def is_store(path: str | Path) -> bool:
+    """Whether a folder holds a store."""
+    return manifest_file(Path(path)).is_file()
+
+
+def is_ours(file: Path) -> bool:
+    """Whether a file next to a store's tensors, RESULTS or ORIGIN, is absent or was written by collapse."""
+    if not (file.is_symlink() or file.exists()):
+        return True
+    try:
+        content = read_json(file)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
+    return isinstance(content, dict) and "store" in content and ("row" in content or "origin" in content)
+
+
+def manifest_file(path: Path) -> Path:
+    """Return the path of a store's manifest: that of its new content if a killed command left it complete."""
+    incoming = path / INCOMING / MANIFEST
+    return incoming if incoming.is_file() else path / MANIFEST
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """Read and check the manifest of the store in a folder; raises the errors of :meth:`Store.load`."""
+    file = manifest_file(path)
+    try:
+        return read_manifest_file(file)
+    except StoreError:
+        if file.is_file() or file.parent == path:
+            raise
+    return read_manifest_file(path / MANIFEST)  # another process has just moved it up
+
+
+def read_manifest_file(file: Path) -> dict[str, Any]:
+    """Read and check one manifest.
+
+    Raises:
+        StoreError: There is no manifest at this path, or as for :meth:`Store.load`.
+    """
+    path = file.parent
+    if not file.is_file():
+        if (path / "partial" / "state.json").is_file():
+            raise StoreError(f"{path} is being collected, or was interrupted: run the same collapse collect again")
+        raise StoreError(f"there is no store in {path} (no {MANIFEST})")
+    try:
+        data = read_bounded(file, MANIFEST_LIMIT)
+    except (ValueError, OSError) as error:
+        raise StoreError(f"{file} is not a manifest of a collapse store: {error}") from error
+    altered = f"{file} was altered or is damaged: delete {path}, then fetch or collect the store again"
+    try:
+        manifest = parse_json(data)
+        version = manifest["version"]
+        if manifest["format"] != "collapse" or not isinstance(version, int) or version < 1:
+            raise StoreError(f"{file} is not a manifest of a collapse store")
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise StoreError(altered) from error
+    if version > VERSION:
+        raise StoreError(
+            f"{file} is of store format {version}, and this collapse reads up to {VERSION}: "
+            "pip install -U linguistic-collapse"
+        )
+    try:
+        check_bounds(manifest)
+    except StoreError as error:
+        raise StoreError(f"{file} cannot be used: {error}") from error
+    try:
+        sealed_part = {key: value for key, value in manifest.items() if key != "checksum"}
+        content = {key: value for key, value in sealed_part.items() if key not in ("digest", "provenance")}
+        whole = manifest["checksum"] == sha256_of(sealed_part) and manifest["digest"] == sha256_of(content)
+        if not whole or data != render(manifest):
+            raise StoreError(altered)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreError(altered) from error
+    try:
+        check_schema(manifest)
+        check_names(manifest)
+        check_sizes(manifest)
+    except StoreError as error:
+        raise StoreError(f"{file} cannot be used: {error}") from error
+    return dict(manifest)
+
+
+def differences(
+    mine: Mapping[str, Any], theirs: Mapping[str, Any], *, apart: Set[str] = frozenset(), prefix: str = ""
+) -> list[str]:
+    """List the fields in which two identities differ, each with both values; fields in ``apart`` are not compared.
+
+    >>> differences({"dtype": "float32", "corpus": {"split": "a"}}, {"dtype": "float32", "corpus": {"split": "b"}})
+    ['corpus.split: a and b']
+    """
+    found = []
+    for key in sorted({*mine, *theirs} - apart):
+        a, b = mine.get(key), theirs.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += differences(a, b, prefix=f"{prefix}{key}.")
+        elif canonical(a) != canonical(b):
+            found.append(f"{prefix}{key}: {_short(a)} and {_short(b)}")
+    return found
+
+
+def spans(done: list[list[int]]) -> str:
+    """Describe slices, counted from 1: the half-open ranges [[0, 4], [6, 7]] give ``1–4, 7``."""
+    words = [f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in done]
+    return ", ".join(words) if words else "none"
+
+
+def now() -> str:
+    """Return the current time in UTC, to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return f"{text[:12]}…" if len(text) > 60 and " " not in text else text

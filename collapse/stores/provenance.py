@@ -1,0 +1,141 @@
+"""Provenance of a store: versions of the code and its libraries, the machine, and what is shown of a command.
+
+Manifests are published, so they contain no absolute path and no user name.
+"""
+
+import os
+import platform
+import re
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collapse.escaping import without_signatures
+from collapse.stores.files import sha256_of
+from collapse.stores.manifest import now
+from collapse.version import VERSION
+
+if TYPE_CHECKING:
+    import torch
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "datasets", "safetensors", "huggingface-hub", "numpy")
+_PART = r"[^\s\\/'\"=,;|<>]+"
+# the folders of an absolute path anywhere in a text, but not those of an address such as https://host/a
+_FOLDERS = re.compile(rf"(?<![\w/\\.~-])(?:file:/+)?(?:~[\w.-]*|[A-Za-z]:)?(?:/|\\+)(?:{_PART}[\\/]+)*(?={_PART})")
+# arguments whose texts are recorded unchanged; all other texts may be secret
+_PLAIN = (
+    "activation_function",
+    "attn_implementation",
+    "cache_dir",
+    "code_revision",
+    "device_map",
+    "experts_implementation",
+    "gguf_file",
+    "lr_scheduler_type",
+    "optim",
+    "subfolder",
+    "tokenizer_type",
+    "variant",
+)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The start time of an operation."""
+
+    started: str = field(default_factory=now)
+    _at: float = field(default_factory=time.perf_counter)
+
+    def times(self) -> dict[str, Any]:
+        """Return the start time, the end time (now) and the seconds between them."""
+        return {"started": self.started, "finished": now(), "seconds": round(time.perf_counter() - self._at, 3)}
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of collapse, Python and the installed libraries that affect the numbers."""
+    found = {"collapse": VERSION, "python": platform.python_version()}
+    for name in _LIBRARIES:
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def device_name(device: "torch.device | str") -> str:
+    """Return the product name of a device, such as ``NVIDIA H200``; for a CPU, its type and its product name."""
+    import torch
+
+    device = torch.device(device)
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"cpu ({_processor()})" if device.type == "cpu" else device.type
+
+
+def shown_argument(name: str, value: Any) -> Any:
+    """Return what a manifest records of a value that a user passes to a library. Manifests are published.
+
+    Numbers, booleans, and the texts of arguments that hold no secrets are recorded unchanged; an absolute path as its
+    last part and a hash; anything else (a token, a proxy with its password, a header) only as a hash.
+
+    >>> shown_argument("gguf_file", "x.Q4_1.gguf"), shown_argument("low_cpu_mem_usage", True)
+    ('x.Q4_1.gguf', True)
+    >>> shown_argument("proxies", {"https": "http://ann:secret@host"})
+    '#4b52d4915ffc'
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    digest = f"#{sha256_of(value)[:12]}"
+    if name not in _PLAIN or not isinstance(value, str):
+        return digest
+    path = Path(value)
+    return f"{path.name}{digest}" if path.is_absolute() or value.startswith("~") else value
+
+
+def without_folders(value: Any) -> Any:
+    """Shorten absolute paths to their last part, in a text or in all texts of a dictionary or list.
+
+    >>> without_folders("no /home/ann/store/a, ~ann/b or ann/model at https://host/ann/c")
+    'no a, b or ann/model at https://host/ann/c'
+    """
+    if isinstance(value, dict):
+        return {key: without_folders(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_folders(each) for each in value]
+    return _FOLDERS.sub("", value) if isinstance(value, str) else value
+
+
+def shown_word(word: str) -> str:
+    """Return what a manifest records of a word of a command; a path that may reveal its owner as its last part.
+
+    >>> shown_word("/home/ann/texts/a.jsonl"), shown_word("owner/model")
+    ('a.jsonl', 'owner/model')
+    """
+    path = Path(word)
+    private = path.is_absolute() or word.startswith(("~", "..")) or (_is_here(path) and _users() & set(path.parts))
+    if private:
+        word = "~" if path.name in _users() else path.name or "/"
+    return without_folders(without_signatures(word))
+
+
+def _is_here(path: Path) -> bool:
+    with suppress(OSError):  # a word may be too long for a path
+        return path.exists() or any(sign in path.name for sign in "*?[")
+    return False
+
+
+def _users() -> set[str]:
+    """Return the user's names on this machine."""
+    named = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
+    with suppress(RuntimeError):
+        named.add(Path.home().name)
+    return named - {""}
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,137 @@
+"""Write files atomically, and report a full disk in one line that says what to do."""
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+
+from collapse.errors import CollapseError, first_line
+
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_HOME, ANOTHER_CACHE = (
+    "choose another --store",
+    "choose another --output",
+    "set COLLAPSE_HOME to a folder on another disk",
+    "set HF_HOME to a folder on another disk",
+)
+
+
+@contextmanager
+def replacing(path: Path, *, name: str | None = None) -> Iterator[Path]:
+    """Yield the path of a temporary file in the same folder, which replaces the file when the block ends.
+
+    Args:
+        path: The file. After an error it is unchanged, and the temporary file is removed.
+        name: Name of the temporary file; by default it is made of the file's name.
+    """
+    partial = path.with_name(name or f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        partial.replace(path)
+    except BaseException:
+        with suppress(OSError):  # the folder may not exist
+            partial.unlink(missing_ok=True)
+        raise
+
+
+def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE) -> None:
+    """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename.
+
+    Args:
+        path: The file.
+        data: Its content.
+        other: How to write elsewhere, for the error message.
+
+    Raises:
+        CollapseError: No space, no permission, or another failure of the file system.
+    """
+    try:
+        with replacing(path) as partial, partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise write_error(path, error, len(data), other=other) from error
+
+
+def write_output(path: str | Path, data: bytes) -> None:
+    """Write the file of ``--output`` atomically.
+
+    If the path is a link, its target is replaced. Permissions are kept. Several processes may write the same file.
+
+    Raises:
+        CollapseError: The file cannot be written.
+    """
+    target = Path(os.path.realpath(path))
+    try:
+        if target.is_symlink():  # realpath() leaves a link only if links form a cycle
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        with replacing(target, name=f".{token_hex(8)}.partial") as partial:
+            partial.write_bytes(data)
+            if target.exists():
+                shutil.copymode(target, partial)
+    except OSError as error:
+        raise write_error(path, error, len(data), other=ANOTHER_OUTPUT) from error
+
+
+def move(source: Path, target: Path) -> None:
+    """Move a file within a file system, durably, replacing an existing one; raises as :func:`write_atomic`."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        source.replace(target)
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise write_error(target, error) from error
+
+
+def write_error(path: str | Path, error: BaseException, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
+    """Return the error for a failed write; ``other`` says how to write elsewhere."""
+    need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
+    number = _number(error) or (errno.ENOSPC if is_full(error) else 0)
+    reason = os.strerror(number) if number else first_line(error)
+    return CollapseError(
+        f"cannot write {path}{need}: {reason}. Free space or {other}, "
+        "then run the same command again: what was finished is kept"
+    )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed for lack of space: a full disk, an exhausted quota, a limit on the file size."""
+    # Neither has an errno: datasets checks the free space itself, torch's writer reports an unexpected file position.
+    said = str(error)
+    in_words = said.startswith("Not enough disk space") or ("inline_container" in said and "Reader" not in said)
+    return _number(error) in _FULL or in_words
+
+
+def _number(error: BaseException) -> int:
+    """Return the errno of an error, which libraries written in Rust give only in the text; 0 if there is none."""
+    if isinstance(error, OSError) and error.errno:
+        return error.errno
+    in_words = _OS_ERROR.search(str(error))
+    return int(in_words[1]) if in_words else 0
+
+
+def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
+    """Raise the error for a full disk if that is a direct or indirect cause of a library's error."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if is_full(cause):
+            raise write_error(getattr(cause, "filename", None) or folder, cause, other=other) from error
+        cause = cause.__cause__ or cause.__context__
+
+
+def _sync_folder(folder: Path) -> None:
+    # Makes the rename itself durable, if the system allows opening a folder.
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

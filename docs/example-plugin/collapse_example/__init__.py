@@ -1,0 +1,1 @@
+"""An example of a plugin package for collapse: one of each kind."""

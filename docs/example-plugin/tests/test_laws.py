@@ -1,0 +1,70 @@
+"""Every law that the built-in plugins are held to, and each number once by hand."""
+
+import math
+
+import pytest
+import torch
+from click.testing import CliRunner
+from collapse_example.calibration import Calibration, calibration_error
+from collapse_example.command import rarest
+from collapse_example.longest import Longest, longest
+from collapse_example.ranking import ranking
+from collapse_example.spread import dimensions, distance, within
+
+import collapse
+from collapse.testing import check_analysis, check_metric, check_statistic, random_results, statistics_of
+
+
+@pytest.mark.parametrize("function", [dimensions, within, distance])
+def test_metrics_keep_every_law(function):
+    check_metric(function)
+
+
+@pytest.mark.parametrize(("function", "kind"), [(longest, Longest), (calibration_error, Calibration)])
+def test_metrics_of_statistics_keep_every_law(function, kind):
+    check_metric(function, statistics=[kind])
+
+
+@pytest.mark.parametrize("kind", [Longest, Calibration])
+def test_statistics_keep_every_law(kind):
+    check_statistic(kind)
+
+
+def test_the_analysis_keeps_every_law():
+    check_analysis(ranking)
+    table = ranking(random_results(5, ["nc1.cdnv"]), top=2)
+    assert len(table.rows) == 2
+
+
+def test_a_cross_has_two_dimensions():
+    assert float(dimensions(statistics_of([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]]))) == pytest.approx(2)
+
+
+def test_distances_of_a_square():
+    s = statistics_of([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    row = collapse.measure(s, metrics=["spread"])
+    assert row.measurements["spread.near"] == pytest.approx(1)
+    assert row.measurements["spread.median"] == pytest.approx(1)
+
+
+def collected():
+    h = torch.tensor([[3.0, 0.0], [1.0, 0.0], [0.0, 2.0], [0.0, 2.0]])
+    y = torch.tensor([0, 0, 1, 1])
+    kinds = [Longest, Calibration]
+    return collapse.collect_arrays(h, y, torch.eye(2), validation_features=h, validation_labels=y, statistics=kinds)
+
+
+def test_the_longest_of_each_class():
+    assert longest(collected().statistics()).tolist() == pytest.approx([1.5, 1.0])
+
+
+def test_calibration_by_hand():
+    sure = [math.exp(x) / (math.exp(x) + 1) for x in (3, 1, 2, 2)]  # all decided rightly
+    assert float(calibration_error(collected().statistics())) == pytest.approx(1 - sum(sure) / 4)
+
+
+def test_the_command(tmp_path):
+    collected().save(tmp_path / "store")
+    done = CliRunner().invoke(rarest, [str(tmp_path / "store"), "--top", "1"])
+    assert done.exit_code == 0
+    assert "samples" in done.output

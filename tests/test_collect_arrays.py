@@ -1,0 +1,79 @@
+"""A store of arrays: the numbers of a features file with the same tensors; what cannot be read is said by name."""
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import collapse
+from collapse.collection.features import collect_features
+from collapse.errors import CollapseError
+from collapse.testing import random_features
+
+NAMES = {
+    "train_features": "features",
+    "train_labels": "labels",
+    "classifier": "classifier",
+    "classifier_bias": "bias",
+    "validation_features": "validation_features",
+    "validation_labels": "validation_labels",
+}
+
+
+def given(tensors):
+    return {NAMES[name]: tensor for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_arrays_and_a_features_file_give_the_same_tensors_and_numbers(tmp_path, dtype):
+    tensors = {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in random_features(12, 5, 300).items()
+    }
+    save_file(tensors, tmp_path / "f.safetensors")
+    of_file, of_arrays = collect_features(tmp_path / "f.safetensors"), collapse.collect_arrays(**given(tensors))
+    for name in ("train", "classifier", "validation", "covariance"):
+        a, b = of_file.tensors(name), of_arrays.tensors(name)
+        assert a.keys() == b.keys()
+        assert all(torch.equal(a[key], b[key]) for key in a)
+    assert collapse.measure(of_file).measurements == collapse.measure(of_arrays).measurements
+    assert of_file.manifest["coverage"] == of_arrays.manifest["coverage"]
+    assert of_arrays.save(tmp_path / "s").check().digest == of_arrays.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda x: x.tolist(),
+        lambda x: torch.from_numpy(x),
+        lambda x: torch.from_numpy(x).to_sparse(),
+        lambda x: x.astype(x.dtype.newbyteorder(">")),
+        lambda x: x[::-1][::-1],
+        lambda x: np.asfortranarray(x),
+        lambda x: torch.from_numpy(x).requires_grad_() if x.dtype == np.float64 else x,
+    ],
+)
+def test_any_array_of_the_same_numbers_gives_the_same_store(change):
+    arrays = {name: tensor.numpy() for name, tensor in random_features(6, 4, 90).items()}
+    arrays = {name: x.astype(np.float64) if x.dtype == np.float32 else x for name, x in arrays.items()}
+    expected = collapse.collect_arrays(**given(arrays))
+    assert collapse.collect_arrays(**given({name: change(x) for name, x in arrays.items()})).digest == expected.digest
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("labels", ["a", "b"], "train_labels cannot be read as an array of numbers"),
+        ("features", [[1.0, 2.0], [3.0]], "train_features cannot be read as an array of numbers"),
+        ("features", np.ones((90, 4), np.complex128), "train_features is complex128"),
+        ("labels", np.ones(90), "labels must be integers"),
+        ("labels", np.full(90, 6), "classifier has rows 0 to 5"),
+        ("features", np.ones((89, 4)), "89 rows for 90 labels"),
+        ("validation_labels", None, "come together"),
+        ("features", np.full((90, 4), np.nan), "row 0 is NaN"),
+    ],
+)
+def test_what_is_wrong_is_said_by_name(name, value, said):
+    arrays = given(random_features(6, 4, 90)) | {name: value}
+    with pytest.raises(CollapseError, match=said):
+        collapse.collect_arrays(**arrays, name="mine")

@@ -1,0 +1,92 @@
+"""A plugin that makes a model faster may not change what it computes."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import GPTNeoConfig, GPTNeoForCausalLM, MistralConfig, MistralForCausalLM
+
+from collapse.errors import PluginError
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.model_loading import load_model
+from collapse.inputs.references import find_model
+from collapse.plugin.plugin_manager import add_plugins, plugins
+
+CHANGES = {
+    "final norm": ("model.model.norm = torch.nn.Identity()", "embeddings move by up to"),
+    "half": ("model.half()", "its dtype was float32, and is float16"),
+    "head": ("model.lm_head.weight.data.mul_(2)", "its output embedding is another"),
+    "other head": ("model.lm_head = torch.nn.Linear(32, 90, bias=False)", "its output embedding is another"),
+    "layer": ("model.model.layers[1].mlp.up_proj.weight.data[3] += 1", "embeddings move by up to"),
+    "window": ("model.model.config.sliding_window = 2000", "embeddings move by up to"),
+    "broken": ("model.model.norm = None", "it no longer runs (TypeError"),
+}
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory) -> Path:
+    """A model that no installed plugin knows, with a window of 70."""
+    folder = tmp_path_factory.mktemp("windowed")
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=90,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        sliding_window=70,
+    )
+    MistralForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """Use a plugin that changes a model, and nothing else's."""
+
+    def use(change: str, returns: str = "'swift'") -> None:
+        file = tmp_path / "changing.py"
+        file.write_text(
+            "import torch\nfrom collapse import hookimpl\n@hookimpl\n"
+            f"def collapse_prepare_model(model):\n    {change}\n    return {returns}\n"
+        )
+        monkeypatch.setattr("collapse.plugin.plugin_manager._extra", [])
+        add_plugins([str(file)])
+
+    yield use
+    plugins.cache_clear()
+
+
+@pytest.mark.parametrize("returns", ["'swift'", "None"])
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_plugin_that_changes_a_model_is_refused(windowed, plugin, kind, returns):
+    change, said = CHANGES[kind]
+    plugin(change, returns)
+    with pytest.raises(PluginError, match=r"plugin .*changing\.py.*: collapse_prepare_model\(\) changed") as error:
+        load_model(find_model(str(windowed)))
+    assert said in str(error.value)
+    assert str(error.value).endswith("continue without it: --no-fast-attention")
+    assert load_model(find_model(str(windowed)), CollectionSpec(fast_attention=False)).attention == "sdpa"
+
+
+def test_a_plugin_that_rounds_otherwise_is_used(windowed, plugin):
+    plugin("model.model.norm.weight.data.mul_(1 + 1e-6)")
+    assert load_model(find_model(str(windowed))).attention == "swift"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float64"])
+@pytest.mark.parametrize("shape", ["deep", "sharp", "tiny vocabulary", "wide window"])
+def test_the_zoos_attention_is_equal_enough(tiny, tmp_path, dtype, shape):
+    more = {
+        "deep": {"num_layers": 12, "attention_types": [[["global", "local"], 6]]},
+        "sharp": {"initializer_range": 0.3},
+        "tiny vocabulary": {"vocab_size": 2},
+        "wide window": {"window_size": 256, "max_position_embeddings": 20},
+    }[shape]
+    torch.manual_seed(0)
+    known = json.loads((tiny.model / "config.json").read_text())
+    known.pop("attention_layers", None)
+    GPTNeoForCausalLM(GPTNeoConfig(**known | more)).save_pretrained(tmp_path / "m")
+    assert load_model(find_model(str(tmp_path / "m")), CollectionSpec(dtype=dtype)).attention == "fast_gpt_neo"

@@ -1,0 +1,133 @@
+"""The structure that the tree shows: rooms in order, imports that point down, and public modules for all others."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = (
+    "",
+    "plugin",
+    "numerics",
+    "stores",
+    "measurement",
+    "hub",
+    "inputs",
+    "collection",
+    "testing",
+    "cli",
+)
+"""From low to high: a module imports from its own room and from those before it. "" is collapse/ itself."""
+
+ABOVE_ALL = ("collapse", "collapse.__main__")
+"""What nothing below imports: the public names, each of which is imported on first use, and ``python -m collapse``."""
+
+LONGEST_FILE, LONGEST_FUNCTION = 300, 60
+"""Lines; a docstring is none of its function's."""
+
+
+def files(*folders: str) -> list[Path]:
+    return sorted(file for folder in folders for file in (ROOT / folder).rglob("*.py"))
+
+
+def module_of(file: Path) -> str:
+    """The name of a module of ours; plugins/ and zoo/ are source roots."""
+    parts = list(file.relative_to(ROOT).with_suffix("").parts)
+    if parts[0] in ("plugins", "zoo"):
+        parts = parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(file): file for file in files("collapse", "plugins", "zoo")}
+
+
+def imports(file: Path) -> Iterator[str]:
+    """Modules of ours that a file imports, at its top, inside functions, or for a type checker."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{file}: a relative import"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            while name and name not in MODULES:
+                name = name.rpartition(".")[0]
+            if name:
+                yield name
+
+
+def room_of(module: str) -> int:
+    parts = module.split(".")
+    return ROOMS.index(parts[1] if len(parts) > 2 or parts[1] in ROOMS else "")
+
+
+CORE = [name for name in MODULES if name.split(".")[0] == "collapse"]
+
+
+@pytest.mark.parametrize("module", [name for name in CORE if name not in ABOVE_ALL])
+def test_imports_point_down(module):
+    upward = [
+        other
+        for other in imports(MODULES[module])
+        if other in ABOVE_ALL or other.split(".")[0] != "collapse" or room_of(other) > room_of(module)
+    ]
+    assert not upward
+
+
+def test_there_is_no_cycle():
+    graph = {name: {each for each in imports(file) if each != name} for name, file in MODULES.items()}
+    graph["collapse"] = set()  # loads nothing until a name is asked for
+    for room in ROOMS[1:]:
+        graph[f"collapse.{room}"] = graph[f"collapse.{room}"] if room in ("testing", "cli") else set()
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " → ".join((*path[path.index(name) :], name))
+        if name not in done:
+            for other in sorted(graph[name]):
+                visit(other, (*path, name))
+            done.add(name)
+
+    for name in graph:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("file", files("collapse", "plugins", "zoo"), ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_file_is_one_idea(file):
+    text = file.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= LONGEST_FILE
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            documented = ast.get_docstring(node, clean=False) or ""
+            lines = (node.end_lineno or 0) - node.lineno + 1 - len(documented.splitlines())
+            assert lines <= LONGEST_FUNCTION, node.name
+
+
+def public_modules() -> set[str]:
+    """The modules that docs/plugins.md lists for everybody."""
+    page = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
+    section = page.partition("## Public modules")[2].partition("\n## ")[0]
+    return set(re.findall(r"^\| `(collapse[\w.]*)`", section, flags=re.M))
+
+
+def test_public_modules_are_there():
+    assert public_modules() <= set(MODULES)
+    assert public_modules()
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.split(".")[0] != "collapse"])
+def test_plugins_and_the_zoo_import_what_everybody_may(module):
+    own = module.split(".")[0]
+    others = {each for each in imports(MODULES[module]) if each.split(".")[0] != own}
+    assert others <= public_modules()
+
+
+def test_no_module_hides_a_public_function():
+    import collapse
+
+    assert not {f"collapse.{name}" for name in collapse.__all__} & set(MODULES)

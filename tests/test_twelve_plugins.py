@@ -1,0 +1,137 @@
+"""Twelve broken plugins, installed at once: each is told of in one line, and costs only itself."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import save_file
+
+from collapse.testing import random_features
+
+HEAD = """
+import torch
+from collapse import Mean, hookimpl, metric, pair_metric
+"""
+OFFER = """
+@hookimpl
+def collapse_metrics():
+    return [value]
+"""
+
+
+def metric(body, name):
+    return f"{HEAD}\n@metric('{name}', needs=['means'])\ndef value(s):\n    {body}\n{OFFER}"
+
+
+def pair(body, name):
+    measure = f"measures=[Mean('{name}')]"
+    return f"{HEAD}\n@pair_metric(needs=['means'], over='all', {measure})\ndef value(pair):\n    {body}\n{OFFER}"
+
+
+# Each plugin's text, the group of its entry point, and what the line about it says: plugin, function, remedy.
+BROKEN = {
+    "keyword": (
+        f"{HEAD}\n@metric('bad.keyword', needs=['means'], verson=2)\ndef value(s):\n    return 1.0\n{OFFER}",
+        "collapse",
+        r"plugin keyword .*module_\d+\.value is wrong: it has no keyword verson=; did you mean version",
+    ),
+    "shape": (
+        pair("return pair.cosine.sum(dim=0)", "bad.shape"),
+        "collapse",
+        r"plugin shape: module_\d+\.value failed: .*must return a tile of shape.*-p no:shape",
+    ),
+    "dtype": (
+        pair("return pair.cosine.to(torch.complex64)", "bad.dtype"),
+        "collapse",
+        r"plugin dtype: module_\d+\.value failed: .*must return real, dense numbers.*-p no:dtype",
+    ),
+    "writes": (
+        pair("return pair.cosine.abs_()", "bad.writes"),
+        "collapse",
+        r"plugin writes: module_\d+\.value failed: .*wrote to cosine.*write to a copy",
+    ),
+    "asymmetric": (
+        pair("return pair.cosine * pair.norms[0]", "bad.asymmetric"),
+        "collapse",
+        r"plugin asymmetric: module_\d+\.value failed: .*not symmetric.*-p no:asymmetric",
+    ),
+    "random": (
+        pair("return torch.rand_like(pair.cosine)", "bad.random"),
+        "collapse",
+        r"plugin random: module_\d+\.value failed: .*called twice, it gives.*-p no:random",
+    ),
+    "raises": (
+        metric("raise KeyError('no such thing')", "bad.raises"),
+        "collapse",
+        r"plugin raises: module_\d+\.value failed: .*KeyError: 'no such thing' \(-p no:raises leaves it out\)",
+    ),
+    "nan": (
+        metric("return float('nan')", "bad.nan"),
+        "collapse",
+        r"plugin nan: came out as nan in module_\d+\.value, which can say why: collapse\.Noted",
+    ),
+    "slow": (
+        "import pandas\nfrom collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli): pass\n",
+        "collapse.commands",
+        r"plugin slow .* imports pandas at every start of collapse: import it within",
+    ),
+    "clash": (
+        metric("return 1.0", "nc1.cdnv"),
+        "collapse",
+        r"plugin clash.*nc1\.cdnv of module_\d+ is already defined in collapse_metrics\.nc1: give it another name",
+    ),
+    "place": (
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli): pass\n",
+        "collapse",
+        r"plugin place .*collapse_commands\(\) is never called from here: name the module in the entry-point group",
+    ),
+    "newer": (
+        "COLLAPSE_API = 2\n" + metric("return 1.0", "bad.newer"),
+        "collapse",
+        r"plugin newer .*written for API 2 of collapse, and this is API 1: upgrade",
+    ),
+}
+
+
+def measured(file, *paths):
+    path = os.pathsep.join(str(each) for each in (*paths, os.environ.get("PYTHONPATH")) if each)
+    words = [sys.executable, "-m", "collapse", "measure", file, "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path}, timeout=120)
+    assert "Traceback" not in done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """What is measured without them and with all of them."""
+    folder = tmp_path_factory.mktemp("twelve")
+    save_file(random_features(12, 6, 200), folder / "features.safetensors")
+    for number, (name, (text, group, _)) in enumerate(BROKEN.items()):
+        info = folder / "site" / f"bad_{name}-1.0.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: bad-{name}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[{group}]\n{name} = module_{number}\n")
+        (folder / "site" / f"module_{number}.py").write_text(text)
+    file = folder / "features.safetensors"
+    return measured(file), measured(file, folder / "site")
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_one_line_names_plugin_function_and_remedy(installed, name):
+    done = installed[1]
+    (row,) = json.loads(done.stdout)  # what is no error stands in the notes alone
+    told = [*done.stderr.splitlines(), *(each["text"] for each in row["notes"] if each["measurement"] == "bad.nan")]
+    assert sum(bool(re.search(BROKEN[name][2], line)) for line in told) == 1, told
+    assert len(told) == len(BROKEN)
+
+
+def test_they_cost_only_themselves(installed):
+    alone, done = installed
+    assert alone.returncode == 0
+    (before,), (after,) = json.loads(alone.stdout), json.loads(done.stdout)
+    numbers = {name: value for name, value in after["measurements"].items() if not name.startswith("bad.")}
+    assert numbers == before["measurements"]
+    assert all(value is None for name, value in after["measurements"].items() if name.startswith("bad."))
