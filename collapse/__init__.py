@@ -31,11 +31,15 @@ from collapse.version import VERSION
 if TYPE_CHECKING:
     from collapse.collection.collecting import collect
     from collapse.collection.features import collect_arrays
+    from collapse.collection.loaded import collect_loaded
+    from collapse.collection.measuring import measure
     from collapse.collection.merging import merge
     from collapse.hub.opening import load
-    from collapse.hub.sharing import pull, push
-    from collapse.measurement.measuring import measure, vectors
-    from collapse.measurement.results import Note, Results, Row, Table
+    from collapse.hub.sharing import pull, push, push_to_hub
+    from collapse.measurement.analyzing import analyze, permutation
+    from collapse.measurement.measuring import vectors
+    from collapse.measurement.results import Note, Results, Row
+    from collapse.measurement.table import Table
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
     from collapse.numerics.tiles import Pair
     from collapse.plugin.batch import Batch, Side, ValidationBatch
@@ -56,19 +60,23 @@ _LAZY = {
     "State": "plugin.state",
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
-    "Table": "measurement.results",
+    "Table": "measurement.table",
+    "analyze": "measurement.analyzing",
+    "permutation": "measurement.analyzing",
     "ValidationBatch": "plugin.batch",
     "ValidationStatistic": "plugin.statistic",
     "ValidationStatistics": "numerics.statistics",
     "collect": "collection.collecting",
     "collect_arrays": "collection.features",
+    "collect_loaded": "collection.loaded",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
     "load": "hub.opening",
-    "measure": "measurement.measuring",
+    "measure": "collection.measuring",
     "merge": "collection.merging",
     "pull": "hub.sharing",
     "push": "hub.sharing",
+    "push_to_hub": "hub.sharing",
     "vectors": "measurement.measuring",
 }
 
@@ -101,9 +109,11 @@ __all__ = [
     "ValidationStatistic",
     "ValidationStatistics",
     "analysis",
+    "analyze",
     "class_metric",
     "collect",
     "collect_arrays",
+    "collect_loaded",
     "cosine",
     "cov",
     "hookimpl",
@@ -112,8 +122,10 @@ __all__ = [
     "merge",
     "metric",
     "pair_metric",
+    "permutation",
     "pull",
     "push",
+    "push_to_hub",
     "vectors",
 ]
 

@@ -1,20 +1,28 @@
-"""Generate parts of the docs: command help in cli.md, measurements in metrics.md, options in options.md.
+"""Generate parts of the docs: command help in cli.md, measurements in metrics.md, options in options.md,
+public names in python.md.
 
 Run ``python docs/generate.py`` after changing a command or a metric. ``--check`` only compares, and exits with 1 and
 the names of outdated pages. The generated part of a page is between two comment lines; the rest is written by hand.
 Only this project's own commands and metrics are included, whatever other plugins are installed.
 """
 
+import inspect
 import math
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
+from types import FunctionType
+from typing import Any
 
 import click
 
+import collapse
 from collapse.cli import _add_commands, cli
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.option import Option
@@ -160,7 +168,60 @@ def options() -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *rows))
 
 
-PAGES: dict[str, Callable[[], str]] = {"cli.md": commands, "metrics.md": measurements, "options.md": options}
+_SAID = {"API": "version of the plugin contract, a number"}  # a number has no docstring of its own
+
+
+def names() -> str:
+    """Return the signature and docstring of every public name, functions before classes and others."""
+    public = {name: getattr(collapse, name) for name in collapse.__all__}
+    functions = {name: each for name, each in public.items() if inspect.isfunction(each)}
+    classes = {name: each for name, each in public.items() if inspect.isclass(each)}
+    others = {name: each for name, each in public.items() if name not in functions | classes}
+    parts = [_described(name, each) for name, each in [*functions.items(), *classes.items()]]
+    listed = "\n".join(f"- `collapse.{name}`: {_SAID.get(name) or _first_line(each)}" for name, each in others.items())
+    return "\n\n".join([*parts, f"## Others\n\n{listed}"])
+
+
+def _described(name: str, each: Any) -> str:
+    lines = [f"## collapse.{name}", "", "```text", f"{name}{_signature(each)}", "", inspect.getdoc(each) or ""]
+    if inspect.isclass(each):
+        for method, function in vars(each).items():
+            if not isinstance(function, FunctionType | classmethod | staticmethod | property | cached_property):
+                continue
+            computed = isinstance(function, property | cached_property)
+            doc = _first_line(function.fget if isinstance(function, property) else function)
+            if not method.startswith("_") and doc:
+                called = method if computed else f"{method}{_signature(function)}"
+                lines += ["", f"  {called}", f"      {doc}"]
+    lines = [line for long in lines for line in (_wrapped(long) if "(" in long.split(" ")[0] else [long])]
+    return re.sub(r":\w+:`~?([^`]+)`", r"\1", "\n".join([*lines, "```"]))
+
+
+def _wrapped(line: str) -> list[str]:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.wrap(line, WIDTH, subsequent_indent=f"{indent}    ", break_on_hyphens=False) or [line]
+
+
+def _signature(each: Any) -> str:
+    try:
+        plain = inspect.signature(getattr(each, "__func__", each))
+    except (TypeError, ValueError):
+        return ""
+    unannotated = [one.replace(annotation=inspect.Parameter.empty) for one in plain.parameters.values()]
+    given = [one for one in unannotated if one.name not in ("self", "cls")]
+    return re.sub(r"<function \S+ at 0x[0-9a-f]+>|<factory>", "…", str(inspect.Signature(given)))
+
+
+def _first_line(each: Any) -> str:
+    return (inspect.getdoc(each) or "").split("\n")[0]
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": commands,
+    "metrics.md": measurements,
+    "options.md": options,
+    "python.md": names,
+}
 
 
 if __name__ == "__main__":

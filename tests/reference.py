@@ -58,8 +58,9 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
     gram, dual = centred @ centred.T, weight @ centred.T
     unit_rows = weight / np.linalg.norm(weight, axis=1, keepdims=True)
     duality = (unit_rows * units).sum(axis=1)
-    shifted = weight - weight.mean(axis=0)
-    shifted /= np.linalg.norm(shifted, axis=1, keepdims=True)
+    centred_rows = weight - weight.mean(axis=0)
+    shifted = centred_rows / np.linalg.norm(centred_rows, axis=1, keepdims=True)
+    centred_duality, centred_dual = (shifted * units).sum(axis=1), centred_rows @ centred.T
     dots = (weight * centred).sum(axis=1)
     rows_apart = np.linalg.norm(unit_rows - units, axis=1)
     return {
@@ -85,6 +86,8 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         "gnc2.log_kernel": float(log_kernel.mean()),
         "gnc2.log_kernel_std": float(log_kernel.std()),
         "gnc2.uncentred_uniformity": cov(uncentred_kernel),
+        "gnc2.uncentred_log_kernel": float(uncentred_kernel.mean()),
+        "gnc2.uncentred_log_kernel_std": float(uncentred_kernel.std()),
         "gnc2.distance": float(apart.mean()),
         "gnc2.distance_std": float(apart.std()),
         "gnc2.log_riesz": float((powers.max() + np.log(np.exp(powers - powers.max()).mean())) / s_riesz),
@@ -93,13 +96,16 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         ),
         "nc3.self_duality": float(duality.mean()),
         "nc3.self_duality_std": float(duality.std()),
-        "nc3.self_duality_centred": float((shifted * units).sum(axis=1).mean()),
+        "nc3.self_duality_centred": float(centred_duality.mean()),
+        "nc3.self_duality_centred_std": float(centred_duality.std()),
         "nc3.dot": float(dots.mean()),
         "nc3.dot_std": float(dots.std()),
         "nc3.duality_distance": float(rows_apart.mean()),
         "nc3.duality_distance_std": float(rows_apart.std()),
         "nc3.duality_error": float(np.linalg.norm(dual / np.linalg.norm(dual) - etf)),
+        "nc3.duality_error_centred": float(np.linalg.norm(centred_dual / np.linalg.norm(centred_dual) - etf)),
         "unc3.uniform_duality": cov(duality),
+        "unc3.uniform_duality_centred": cov(centred_duality),
     }
 
 

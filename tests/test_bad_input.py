@@ -233,6 +233,18 @@ def test_nan_weights_stop_with_chunk_and_sample(told, tiny, tmp_path):
     assert "embedding of sample 0 of train chunk 0 is NaN or infinite" in said  # attention spreads it
 
 
+@pytest.mark.parametrize("subfolder", [False, True])
+def test_a_model_without_a_tokenizer(told, tiny, tmp_path, subfolder):
+    folder = tmp_path / "m" / "sub" if subfolder else tmp_path / "m"
+    folder.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(tiny.model / name, folder)
+    more = ["--model-arg", "subfolder=sub"] if subfolder else []
+    said = told(1, "measure", tmp_path / "m", *tiny.words()[1:], *more)
+    assert f"{folder} holds no tokenizer" in said
+    assert "--tokenizer" in said
+
+
 def test_a_tokenizer_larger_than_the_embedding(told, tiny, tmp_path):
     from transformers import GPTNeoConfig, GPTNeoForCausalLM
 

@@ -7,7 +7,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse.collection.features import collect_features
-from collapse.errors import CollapseError
+from collapse.errors import CollapseError, UsageError
 from collapse.testing import random_features
 
 NAMES = {
@@ -77,3 +77,30 @@ def test_what_is_wrong_is_said_by_name(name, value, said):
     arrays = given(random_features(6, 4, 90)) | {name: value}
     with pytest.raises(CollapseError, match=said):
         collapse.collect_arrays(**arrays, name="mine")
+
+
+def test_arrays_are_measured_without_a_store():
+    arrays = given(random_features(12, 5, 300))
+    expected = collapse.measure(collapse.collect_arrays(**arrays), metrics="nc3", min_count=2)
+    measured = collapse.measure(**arrays, metrics="nc3", min_count=2)
+    assert (measured.measurements, measured.store) == (expected.measurements, expected.store)
+    assert collapse.measure(**arrays, metrics="nc3", name="mine").model == "mine"
+    for wrong in ({}, {"features": arrays["features"]}, {"store": "s", **arrays}):
+        with pytest.raises(UsageError, match="takes a store, or features with labels"):
+            collapse.measure(**wrong)
+
+
+def test_embeddings_alone_are_measured_without_a_classifier():
+    arrays = given(random_features(12, 5, 300))
+    alone = {"features": arrays["features"], "labels": arrays["labels"].numpy() * 1_000_003}
+    row, whole = collapse.measure(**alone, name="mine"), collapse.measure(**arrays)
+    assert (row.model, row.classes, row.dim, row.samples) == ("mine", 12, 5, 300)
+    known = {name: value for name, value in row.measurements.items() if value is not None}
+    assert {"nc1.cdnv", "nc1.covariance_ratio", "nc2.norm", "gnc2.log_kernel"} <= known.keys()
+    assert known == pytest.approx({name: whole.measurements[name] for name in known})
+    assert {name.split(".")[0] for name in row.measurements.keys() - known.keys()} >= {"nc3", "unc3", "nc4"}
+    assert any("no classifier" in note.text for note in row.notes)
+    with pytest.raises(UsageError, match="with a classifier only"):
+        collapse.measure(**alone, validation_features=arrays["validation_features"])
+    with pytest.raises(CollapseError, match="train_labels"):
+        collapse.measure(features=arrays["features"], labels=["a"] * 300)

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse import Results, Row
-from collapse.cli import _add_commands, _run, rendering, terminal
+from collapse.cli import _add_commands, _run, progress_bar, rendering, sheets, terminal
 from collapse.escaping import guarded, markdown, unguarded, visible
 from collapse.hub.card import card
 from collapse.stores.building import build
@@ -66,15 +66,16 @@ def test_json_is_visible_and_reads_back(text):
 
 
 def test_whatever_prints_is_harmless(capsys, monkeypatch):
-    monkeypatch.setattr(rendering, "console", lambda stderr=False: Console(stderr=stderr, width=400, highlight=False))
+    for module in (rendering, sheets):
+        monkeypatch.setattr(module, "console", lambda stderr=False: Console(stderr=stderr, width=400, highlight=False))
     table = collapse.Table(NASTY, [NASTY], [[NASTY]], [NASTY])
     rendering.print_records([NASTY], [[NASTY]], title=NASTY)
-    rendering.print_table([row(NASTY, NASTY, val_loss=1.0), row("[bold]b[/bold]", val_loss=1.0)])
+    rendering.print_rows([row(NASTY, NASTY, val_loss=1.0), row("[bold]b[/bold]", val_loss=1.0)])
     rendering.print_analysis(table)
     terminal.say(NASTY)
     terminal.say_error(NASTY)
-    lines = rendering._Lines()
-    lines._next, lines._what = 0, NASTY
+    lines = progress_bar._Lines()
+    lines._next = 0
     lines(NASTY, 1, 2, NASTY)
     _add_commands()
     _run(["metrics", "nc3"])  # sets logging up
@@ -90,6 +91,38 @@ def test_whatever_prints_is_harmless(capsys, monkeypatch):
     assert "\ncollapse: forged" not in said.err
 
 
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_bar_fits_the_terminal(monkeypatch, width):
+    stream = io.StringIO()
+    monkeypatch.setattr(
+        progress_bar,
+        "console",
+        lambda stderr=False: Console(file=stream, force_terminal=True, width=width, color_system=None),
+    )
+    what = "12 of 150: training TinyStories-12x1024_10L"
+    with progress_bar._bar() as report:
+        for done in (1, 10_000):
+            report(what, done, 1_250_000, "12,345 tokens/s, loss 2.345")
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", stream.getvalue())]
+    assert max(map(len, lines)) <= width
+    last = [line.rstrip() for line in lines if line.startswith(what) and "-:--" not in line][-1]
+    assert re.search(r" 1% .*\d\d:\d\d left$", last)
+    assert ("12,345 tokens/s, loss 2.345" in last) == (width == 120)  # what does not fit is left out, not cut
+
+
+def test_the_time_left_is_of_this_phase(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(progress_bar.time, "monotonic", lambda: clock[0])
+    lines = progress_bar._Lines()
+    for second, done in ((0, 0), (600, 50), (1200, 100), (10_000, 0), (10_060, 10), (10_120, 5), (10_180, 10)):
+        clock[0] = second
+        lines("collecting train", done, 100)
+    said = capsys.readouterr().err
+    assert [line.partition("%)")[2] for line in said.splitlines()] == [
+        *(", 10 min left", "", "", ", 9 min left", "", ", 18 min left")
+    ]
+
+
 def test_tables_show_markup_as_it_is(capsys):
     rendering.print_records(["[red]h[/red]"], [["[link=x]y[/link]"]], title="[bold]t[/bold]")
     rendering.print_analysis(collapse.Table("[i]t", ["[b]c"], [["[u]v"]], ["[s]n :smile:"]))
@@ -101,11 +134,11 @@ def test_tables_show_markup_as_it_is(capsys):
 def test_a_bar_shows_names_as_they_are(capsys, monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(
-        rendering,
+        progress_bar,
         "console",
         lambda stderr=False: Console(file=stream, force_terminal=True, width=200, color_system=None),
     )
-    with rendering._bar() as report:
+    with progress_bar._bar() as report:
         report("pull [red]a[/red]\x1b[31m\u202e", 1, 2, "[b]n[/b]\x9b2J")
         report("pull [red]a[/red]\x1b[31m\u202e", 1, 2, "[b]n[/b]\x9b2J")
     said = stream.getvalue()
@@ -192,7 +225,7 @@ def test_a_card_with_a_hostile_name(tmp_path, name):
     made = card(build(None, about, files, provenance={"command": name, "versions": {name: name}}), "a/b", "collapse/c")
     begin, front, body = re.split(r"^---\n", made, maxsplit=2, flags=re.MULTILINE)
     assert begin == ""
-    assert yaml.safe_load(front)["library_name"] == "collapse"
+    assert yaml.safe_load(front)["library_name"] == "linguistic-collapse"
     assert yaml.safe_load(front)["tags"][2] == visible(name.split("/")[-1])
     assert made.replace("\n", "").isprintable()
     page = rendered(body)

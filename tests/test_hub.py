@@ -38,7 +38,8 @@ def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
     assert manifest.startswith("collapse/text.jsonl-T32-60/")
     card = files["README.md"].decode()
     samples = f"| training samples | {60 * 31:,} |"
-    for said in ("library_name: collapse", "- neural-collapse", "collapse measure owner/stats/", "nc3.self", samples):
+    library = "library_name: linguistic-collapse"
+    for said in (library, "- neural-collapse", "collapse measure owner/stats/", "nc3.self", samples):
         assert said in card
     text = b"".join(files.values())
     assert str(tmp_path).encode() not in text

@@ -50,7 +50,7 @@ def await_moment(store: Path, moment: float | None) -> None:
 )
 def test_killed_at_will_gives_the_same_bytes(runner, tiny, tmp_path, kills, least_twice, least_in_a_write):
     def command(store: Path) -> list[str]:
-        return ["collect", *tiny.words("--store", store, "--batch-size", 4)]
+        return ["collect", *tiny.words("--store", store, "--batch-size", 4), "-v"]
 
     code, said = runner.run(command(tmp_path / "warm"), tmp_path / "warm.log")
     assert code == 0, said

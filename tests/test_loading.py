@@ -83,39 +83,51 @@ def test_weights_that_the_model_does_not_need_are_no_error(copy):
     assert torch.equal(load_model(find_model(str(copy))).weight, expected.weight)
 
 
-def test_gguf_without_a_layer_is_refused(tmp_path):
+def write_gguf(path: Path, layers: int, blocks: int, vocabulary: int = 40) -> None:
+    """Write a Llama of random weights as a GGUF file whose header says that it has so many blocks."""
     gguf = pytest.importorskip("gguf")
+    path.parent.mkdir()
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(blocks)
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_rope_dimension_count(16)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(vocabulary)
+    draw = torch.Generator().manual_seed(0)
+    sizes = {"token_embd": (vocabulary, 32), "output": (vocabulary, 32), "output_norm": (32,)}
+    for layer in range(layers):
+        square = dict.fromkeys((f"blk.{layer}.attn_{each}" for each in ("q", "k", "v", "output")), (32, 32))
+        sizes |= square | {f"blk.{layer}.ffn_gate": (64, 32), f"blk.{layer}.ffn_up": (64, 32)}
+        sizes |= {f"blk.{layer}.ffn_down": (32, 64)}
+        sizes |= {f"blk.{layer}.attn_norm": (32,), f"blk.{layer}.ffn_norm": (32,)}
+    for each, size in sizes.items():
+        writer.add_tensor(f"{each}.weight", torch.randn(size, generator=draw).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def test_gguf_without_a_layer_is_refused(tmp_path):
     for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2), ("absurd", 1, 10_000_000)):
-        (tmp_path / name).mkdir()
-        writer = gguf.GGUFWriter(tmp_path / name / "x.gguf", "llama")
-        writer.add_block_count(blocks)
-        writer.add_context_length(64)
-        writer.add_embedding_length(32)
-        writer.add_feed_forward_length(64)
-        writer.add_head_count(2)
-        writer.add_head_count_kv(2)
-        writer.add_rope_dimension_count(16)
-        writer.add_layer_norm_rms_eps(1e-5)
-        writer.add_vocab_size(40)
-        draw = torch.Generator().manual_seed(0)
-        sizes = {"token_embd": (40, 32), "output": (40, 32), "output_norm": (32,)}
-        for layer in range(layers):
-            square = dict.fromkeys((f"blk.{layer}.attn_{each}" for each in ("q", "k", "v", "output")), (32, 32))
-            sizes |= square | {f"blk.{layer}.ffn_gate": (64, 32), f"blk.{layer}.ffn_up": (64, 32)}
-            sizes |= {f"blk.{layer}.ffn_down": (32, 64)}
-            sizes |= {f"blk.{layer}.attn_norm": (32,), f"blk.{layer}.ffn_norm": (32,)}
-        for each, size in sizes.items():
-            writer.add_tensor(f"{each}.weight", torch.randn(size, generator=draw).numpy())
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        write_gguf(tmp_path / name / "x.gguf", layers, blocks)
     named = {"gguf_file": "x.gguf"}
     assert load_model(find_model(str(tmp_path / "whole"), model_args=named), CollectionSpec(model_args=named)).dim == 32
     refused(tmp_path / "lacking", r"9 weights .* missing from its checkpoint \(model\.layers\.1\.", model_args=named)
     refused(
         tmp_path / "absurd", r"header of x\.gguf has block_count = 10,000,000, and the file holds 12", model_args=named
     )
+
+
+def test_a_gguf_file_is_given_by_its_path(tiny, tmp_path):
+    write_gguf(tmp_path / "m" / "x.gguf", 2, 2, vocabulary=512)
+    how = {"text": str(tiny.text), "tokenizer": str(tiny.model), "chunk_length": 32, "max_chunks": 4}
+    named = collapse.collect(tmp_path / "m", model_args={"gguf_file": "x.gguf"}, **how)
+    assert collapse.collect(tmp_path / "m" / "x.gguf", **how).digest == named.digest
 
 
 @pytest.mark.parametrize("which", ["weights", "tokenizer"])

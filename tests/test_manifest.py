@@ -85,6 +85,10 @@ def test_a_manifest_that_moves_up_while_it_is_read_is_read_where_it_is(store, go
 def test_where_there_is_none_it_is_said_why(tmp_path):
     with pytest.raises(StoreError, match=r"there is no store in .* \(no collapse\.json\)"):
         read_manifest(tmp_path)
+    (tmp_path / "stores" / "epoch-1").mkdir(parents=True)
+    (tmp_path / "stores" / "epoch-1" / MANIFEST).touch()
+    with pytest.raises(StoreError, match=r"there is no store in .*; there is .*stores/epoch-1$"):
+        read_manifest(tmp_path)
     (tmp_path / "partial").mkdir()
     with pytest.raises(StoreError, match="there is no store in"):
         read_manifest(tmp_path)

@@ -127,7 +127,7 @@ def test_every_chunk_goes_through_once_and_no_batch_crosses_a_slice(tmp_path, ba
 def test_the_state_is_written_after_each_slice_and_gone_on_with(tmp_path, caplog):
     model, written = recorder(), []
     slices = Slices(of("train", 11, model), 3, 0, 4, 2)
-    caplog.set_level("INFO", logger="collapse")
+    caplog.set_level("DEBUG", logger="collapse")
 
     def add(h_nd, y_n, first, chunks):
         state = Partial(tmp_path).read()
@@ -145,7 +145,7 @@ def test_the_state_is_written_after_each_slice_and_gone_on_with(tmp_path, caplog
     model.model["seen"].clear()
     run(slices, tmp_path, Partial(tmp_path).read())
     assert model.model["seen"] == [[6, 7], [8], [9, 10]]
-    said = [each.rpartition(", ")[0] for each in caplog.messages if " tokens/s" in each]
+    said = [each.rpartition(", ")[0] for each in caplog.messages if " slice " in each]
     assert said == [f"train: slice {n} of 4 done, chunks {low}–{high}" for n, low, high in SPANS]
     assert {file.name for file in (tmp_path / "partial").iterdir()} == {"state.json", "train-1-4.safetensors"}
 

@@ -6,6 +6,8 @@ Only this package prints, and converts a :class:`CollapseError` to a line and an
 import io
 import logging
 import os
+import re
+import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ import click
 
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.errors import CollapseError, UsageError, near_names, shortened
+from collapse.extras import missing_package
 
 if TYPE_CHECKING:
     from collapse.plugin.registry import Plugin
@@ -75,18 +78,21 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str] | None) -> int:
     verbose = any(word in ("-v", "--verbose") for word in (arguments if arguments is not None else sys.argv))
     try:
-        _refuse_empty(sys.argv[1:] if arguments is None else arguments)
-        outcome: Any = cli.main(args=arguments, prog_name="collapse", standalone_mode=False)
+        words = sys.argv[1:] if arguments is None else arguments
+        _refuse_empty(words)
+        outcome: Any = cli.main(args=_ahead(words), prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
         shown = io.StringIO()
         error.show(file=shown)  # with the usage line; say() escapes what it quotes
-        say(shortened(shown.getvalue().rstrip("\n"), MESSAGE), err=True)
+        told = re.sub(r"(?m)^Error: ", "collapse: ", shown.getvalue().rstrip("\n"), count=1)
+        say(shortened(told, MESSAGE), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         say_error("interrupted. Finished work is kept: the same command resumes it")
+        return 128 + signal.SIGINT
     except BrokenPipeError:
         # the reader (head, less) has exited: redirect stdout, or Python reports an error at shutdown
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -95,12 +101,40 @@ def _run(arguments: list[str] | None) -> int:
             logging.getLogger("collapse").exception("the error in full:")
         say_error(str(error))
         return 2 if isinstance(error, UsageError) else 1
+    except ImportError as error:
+        missing = missing_package(error)
+        if missing is None or verbose:
+            raise
+        say_error(missing)
     except OSError as error:
         if verbose:
             raise
         where = f"{error.filename}: " if error.filename else ""
         say_error(f"{where}{error.strerror or error}")
     return 1
+
+
+def _ahead(words: list[str]) -> list[str]:
+    """Put ``-p`` and ``-v``, which belong to every command, before the command's name.
+
+    >>> _ahead(["measure", "a", "-p", "mine.py", "-v", "--", "-v"])
+    ['-p', 'mine.py', '-v', 'measure', 'a', '--', '-v']
+    >>> _ahead(["metrics", "-pmine.py"])
+    ['-pmine.py', 'metrics']
+    """
+    ours: list[str] = []
+    others: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            others += [word, *rest]
+        elif word in ("-p", "--plugin"):
+            ours += [word, *([after] if (after := next(rest, None)) is not None else [])]
+        elif word in ("-v", "--verbose") or word.startswith(("--plugin=", "-p")):
+            ours.append(word)
+        else:
+            others.append(word)
+    return [*ours, *others]
 
 
 def _refuse_empty(words: list[str]) -> None:
@@ -138,5 +172,5 @@ def _start_logging(verbose: bool) -> None:
     if not any(isinstance(handler, _Plain) for handler in log.handlers):
         log.addHandler(_Plain())
         log.propagate = False
-    # On a terminal a bar shows the progress; elsewhere there is one line per slice.
-    log.setLevel(logging.INFO if verbose or not sys.stderr.isatty() else logging.WARNING)
+    # On a terminal bars show the progress; elsewhere there is a line per phase, and one every ten seconds.
+    log.setLevel(logging.DEBUG if verbose else logging.WARNING if sys.stderr.isatty() else logging.INFO)

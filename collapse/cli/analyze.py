@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import click
 
-from collapse.cli.terminal import say_error, say_json
+from collapse.cli.formats import check_suffix, deliver, table_options
+from collapse.cli.terminal import say_error
 
 if TYPE_CHECKING:
-    from collapse.measurement.results import Results, Table
     from collapse.plugin.metrics import Analysis
     from collapse.plugin.registry import Plugins
 
@@ -84,7 +84,7 @@ def analysis_command(analysis: "Analysis") -> click.Command:
     about, helps = read_docstring(inspect.getdoc(function) or "")
     options: list[click.Parameter] = [
         click.Argument(["results"], type=click.Path(path_type=Path)),
-        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON: title, rows and notes."),
+        *table_options(),
     ]
     for name, parameter in wanted.items():
         kind = _option_type(hints[name])
@@ -145,7 +145,7 @@ def _option(parameter: inspect.Parameter, kind: tuple[Any, bool], said: str) -> 
     if type_ is bool:
         names[0] = f"{flag}/--no-{flag[2:]}"
         about.pop("type")
-    elif len(parameter.name) == 1:
+    elif len(parameter.name) == 1 and parameter.name not in "pv":  # those belong to every command
         names.insert(0, f"-{parameter.name}")
     if parameter.default is parameter.empty:
         about["required"] = True
@@ -167,40 +167,13 @@ def _unusable(name: str, error: Exception) -> click.Command:
 
 
 def _runner(analysis: "Analysis") -> Callable[..., None]:
-    def run(results: Path, as_json: bool, **options: Any) -> None:
-        from collapse.measurement.results import Results
+    def run(results: Path, format_: str | None, output: str | None, **options: Any) -> None:
+        from collapse.measurement.analyzing import analyze
 
+        check_suffix(output)
         # click passes an empty tuple for a repeatable option that was not given: then use the function's default
-        given = {name: value for name, value in options.items() if value != ()}
-        table = _run(analysis, Results.read(results), given)
-        if as_json:
-            made = {"title": table.title, "rows": table.records(), "notes": table.notes}
-            say_json(made)
-        else:
-            from collapse.cli.rendering import print_analysis
-
-            print_analysis(table)
+        table = analyze(analysis.name, results, **{name: value for name, value in options.items() if value != ()})
+        made = {"title": table.title, "rows": table.records(), "notes": table.notes}
+        deliver(format_, output, table.sheet(), data=made, frame=table.frame)
 
     return run
-
-
-def _run(analysis: "Analysis", results: "Results", options: dict[str, Any]) -> "Table":
-    from collapse.errors import CollapseError, PluginError
-    from collapse.measurement.results import Table
-    from collapse.plugin.guarding import Guest, described
-
-    called = f"analysis {analysis.name} of {analysis.function.__module__}"
-    try:
-        with Guest():
-            table = analysis(results, **options)
-    except PluginError as error:
-        raise PluginError(f"{called} failed: {error}") from error
-    except CollapseError:  # the analysis's own message about the table or an option
-        raise
-    except Exception as error:
-        raise PluginError(f"{called} failed: {described(error)}") from error
-    if not isinstance(table, Table):
-        raise PluginError(f"{called} returned {type(table).__name__}, not a collapse.Table")
-    if any(len(row) != len(table.columns) for row in table.rows):
-        raise PluginError(f"{called} returned rows that do not have one value for each of its columns")
-    return table

@@ -22,7 +22,7 @@ def command(model: str, store: str, **options: Any) -> None:
     collapse collect runs/a --text train.jsonl --validation-text validation.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
     """
-    from collapse.cli.rendering import progress
+    from collapse.cli.progress_bar import progress
     from collapse.collection.collecting import collect
     from collapse.collection.store_options import check_features_options
     from collapse.inputs.features import is_features_file

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli.formats import prints_a_table
 from collapse.cli.options import collecting_options, given_options
-from collapse.cli.terminal import say_aside, say_error, say_json
+from collapse.cli.terminal import say_aside, say_error
 from collapse.errors import CollapseError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
     "--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: all]"
 )
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
-@click.option("--json", "as_json", is_flag=True, help="Print rows as JSON.")
-@click.option("--output", metavar="FILE", help="Write rows to a .csv, .json or .parquet file too.")
+@click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
+@prints_a_table(output="Write all measurements to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
 @click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
 @collecting_options(besides=("part",))
 def command(
@@ -35,7 +36,8 @@ def command(
     store: str | None,
     metrics: str | None,
     min_count: int,
-    as_json: bool,
+    all_: bool,
+    format_: str | None,
     output: str | None,
     no_download: bool,
     **options: Any,
@@ -55,19 +57,22 @@ def command(
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
-    from collapse.cli.rendering import progress
+    from collapse.cli.formats import check_suffix, write_in
+    from collapse.cli.progress_bar import progress
     from collapse.measurement.last_results import keep_row
-    from collapse.measurement.measuring import measure
+    from collapse.measurement.measuring import measure_store
     from collapse.measurement.results import Results, check_output, holds_rows
+    from collapse.measurement.row_sheets import sheet_of
     from collapse.numerics.devices import pick_device
     from collapse.plugin.plugin_manager import plugins
 
-    if output:
+    check_suffix(output, (".csv", ".json", ".parquet"))
+    results = output is not None and not output.endswith((".md", ".tex"))
+    if output and results:
         check_output(output)
     for problem in plugins().problems:
         say_error(problem)
-    names = [each.strip() for each in metrics.split(",") if each.strip()] if metrics else None
-    plugins().select(names)  # report an unknown name now, not after hours of collecting
+    names = plugins().select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
     device = given.get("device", "auto")
     pick_device(device)
@@ -79,7 +84,7 @@ def command(
         for model in models:
             try:
                 opened = _open(model, store, len(models), given, report)
-                rows.append(measure(opened, progress=report, **how))
+                rows.append(measure_store(opened, progress=report, **how))
             except Exception as error:  # a failing model must not stop the others
                 if len(models) == 1:
                     raise
@@ -87,28 +92,36 @@ def command(
                 failed.append(error)
                 continue
             keep_row(opened, rows[-1])
-    _show(rows, as_json=as_json)
+    shown = None if all_ or names else plugins().headlines()
+    _show(rows, format_, shown)
     if output and failed and rows and holds_rows(output):  # it may hold rows of the models that failed now
         say_error(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
-    elif output and rows:  # last, so that the numbers are printed even if the file cannot be written
+    elif output and rows and results:  # last, so that the numbers are printed even if the file cannot be written
         Results(rows).write(output)
+    elif output and rows:
+        write_in(output, sheet_of(rows, shown), data=None, frame=Results(rows).frame)
     if not failed:
         return 0
     say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
     return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
 
 
-def _show(rows: list["Row"], *, as_json: bool) -> None:
+def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> None:
     """Print the rows, and the errors that occurred in measuring them."""
-    from collapse.cli.rendering import print_table
+    from collapse.cli.formats import print_in
+    from collapse.cli.rendering import print_rows
     from collapse.measurement.comparing import mixed
+    from collapse.measurement.results import Results
+    from collapse.measurement.row_sheets import sheet_of
+    from collapse.measurement.sheets import Sheet
 
-    if as_json:
-        say_json([row.to_dict() for row in rows])
+    if rows and format_ in (None, "table"):
+        print_rows(rows, shown)
+    elif rows or format_ == "json":
+        sheet = sheet_of(rows, shown) if rows else Sheet([], [])
+        print_in(format_, sheet, data=[row.to_dict() for row in rows], frame=Results(rows).frame)
         for remark in mixed(rows):
             say_aside(remark)
-    elif rows:
-        print_table(rows)
     for row in rows:
         for note in row.notes:
             if note.kind == "error":

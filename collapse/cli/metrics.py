@@ -1,8 +1,11 @@
 """collapse metrics: list every measurement, its equation and its limits."""
 
+from typing import Any
+
 import click
 
-from collapse.cli.terminal import say_error, say_json
+from collapse.cli.formats import prints_a_table
+from collapse.cli.terminal import say_error
 
 
 @click.command()
@@ -11,17 +14,19 @@ from collapse.cli.terminal import say_error, say_json
     "--classes", type=click.IntRange(min=2), default=29_233, show_default=True, help="C, for limits that depend on it."
 )
 @click.option("--dim", type=click.IntRange(min=2), default=1024, show_default=True, help="d, likewise.")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> None:
+@prints_a_table()
+def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None, output: str | None) -> None:
     """List what can be measured.
 
     NAME is a measurement or a prefix (gnc2). Limits and reachable values are those of C classes in d dimensions;
     the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
-    from collapse.cli.rendering import print_records
+    from collapse.cli.formats import check_suffix, deliver
+    from collapse.measurement.sheets import Sheet
     from collapse.plugin.metrics import limits_of
     from collapse.plugin.plugin_manager import plugins
 
+    check_suffix(output)
     installed = plugins()
     for problem in installed.problems:
         say_error(problem)
@@ -45,13 +50,17 @@ def command(names: tuple[str, ...], classes: int, dim: int, as_json: bool) -> No
                 "plugin": installed.origins["collapse_metrics", name],
             }
         )
-    if as_json:
-        for record in records:
-            for key in ("at full collapse", "reachable"):
-                if record[key] in (float("inf"), float("-inf")):  # JSON has no infinity
-                    record[key] = str(record[key])
-        say_json(records)
-        return
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
     rows = [[record[column] for column in columns] for record in records]
-    print_records(columns, rows, title=f"with C = {classes:,} classes in d = {dim:,} dimensions")
+    sheet = Sheet(columns, rows, title=f"with C = {classes:,} classes in d = {dim:,} dimensions")
+    for record in records:
+        for key in ("at full collapse", "reachable"):
+            if record[key] in (float("inf"), float("-inf")):  # JSON has no infinity
+                record[key] = str(record[key])
+    deliver(format_, output, sheet, data=records, frame=lambda: _frame(records))
+
+
+def _frame(records: list[dict[str, Any]]) -> Any:
+    import pandas as pd
+
+    return pd.DataFrame(records)

@@ -16,7 +16,7 @@ def command(repo: str, store: str) -> None:
     \b
     collapse pull user/a-statistics --store stores/a
     """
-    from collapse.cli.rendering import progress
+    from collapse.cli.progress_bar import progress
     from collapse.hub.sharing import pull
 
     with progress() as report:

@@ -22,7 +22,7 @@ def command(path: str, repo: str, private: bool, create_pr: bool, into_model_rep
     collapse push stores/a user/a-statistics
     collapse push stores/a user/model --into-model-repo --create-pr
     """
-    from collapse.cli.rendering import progress
+    from collapse.cli.progress_bar import progress
     from collapse.hub.sharing import push
     from collapse.stores.store import Store
 

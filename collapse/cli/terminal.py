@@ -35,9 +35,14 @@ def say_error(text: str) -> None:
 
 
 def say_json(value: Any) -> None:
-    """Print a value as JSON, with JSON's escapes for characters that are not printable."""
+    """Print a value as JSON."""
+    click.echo(json_of(value))  # noqa: TID251  # as above
+
+
+def json_of(value: Any) -> str:
+    """Return a value as JSON, with JSON's escapes for characters that are not printable."""
     text = json.dumps(value, indent=1, ensure_ascii=False)
-    click.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))  # noqa: TID251  # as above
+    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
 
 
 def cell(text: str, style: str = "") -> "Text":

@@ -22,4 +22,5 @@ def command(stores: tuple[str, ...]) -> None:
             say(f"{store}: {len(store.manifest['files'])} files, {store.size / 1e6:,.1f} MB, all as the manifest says")
         problems += found
     if problems:
-        raise StoreError(f"{len(problems)} of the files are not what the manifest says")
+        files = "1 file is" if len(problems) == 1 else f"{len(problems)} files are"
+        raise StoreError(f"{files} not what the manifest says")

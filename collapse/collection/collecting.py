@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
 from collapse.numerics.devices import pick_device
+from collapse.paths import expanded
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.precision import exact_arithmetic
 from collapse.progress import Report
+from collapse.progress_bar import shows_progress
 from collapse.scoped import deterministic_algorithms
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store
 from collapse.stores.partial import Partial
@@ -32,6 +34,7 @@ log = logging.getLogger("collapse")
 
 
 @accepts(CollectionSpec)
+@shows_progress
 @outside_inference_mode
 @exact_arithmetic()
 def collect(
@@ -56,7 +59,8 @@ def collect(
         StoreError: The folder holds a store of something else; the message names the fields and both values.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
-    spec = CollectionSpec(**options)
+    model, options = _in_its_folder(model, options)
+    spec = CollectionSpec(**_as_trained(model, options, store))
     if spec.part is not None and store is None:
         raise UsageError("a part needs a folder of its own, to be merged from: give --store")
     known = plugins().statistics
@@ -84,6 +88,10 @@ def collect(
     if there and spec.recollect:  # the texts are read again, so they must be named
         there = {**there, "corpus": None, "validation": None}
     plan = plan_collection(str(model), spec, there=there)
+    if store is None and spec.part is None and not spec.recollect and not is_store(plan.cached):
+        beside = _beside(plan)
+        if beside is not None:
+            return beside.called(plan.names)
     folder = Path(store) if store else plan.cached
     if spec.recollect:
         _refuse_to_replace(folder, plan, cached=store is None)
@@ -106,6 +114,43 @@ def collect(
             replace(folder)
             made = Store.load(folder)
         return made.called(plan.names)
+
+
+def _in_its_folder(model: str | Path, options: dict[str, Any]) -> tuple[str | Path, dict[str, Any]]:
+    """Return the folder of a GGUF file, and the options with the file's name; anything else unchanged."""
+    if not isinstance(model, str | Path):
+        raise UsageError(
+            f"collect() takes a folder or a Hub id, not a {type(model).__name__}; for a loaded model: "
+            "collapse.collect_loaded(model, tokenizer, texts)"
+        )
+    path = expanded(str(model))
+    if path.suffix != ".gguf" or not path.is_file():
+        return model, options
+    return path.parent, {**options, "model_args": {**(options.get("model_args") or {}), "gguf_file": path.name}}
+
+
+def _as_trained(model: str | Path, options: dict[str, Any], store: str | Path | None) -> dict[str, Any]:
+    """Return the options with the texts of a local model that a plugin knows, if neither user nor store names any."""
+    folder = expanded(str(model))
+    if store is not None and is_store(store) and not options.get("recollect"):
+        return options
+    if not folder.is_dir() or any(options.get(name) for name in ("text", "validation_text", "split")):
+        return options
+    return {**plugins().trained_on(folder), **{name: value for name, value in options.items() if value is not None}}
+
+
+def _beside(plan: Plan) -> Store | None:
+    """Return a complete store of a plan that lies in the folder ``stores`` of its local model, such as a run's."""
+    if not plan.model.is_local:
+        return None
+    for folder in sorted(Path(plan.model.location).glob("stores/*")):
+        if is_store(folder):
+            with suppress(StoreError):
+                store = Store.load(folder)
+                if store.state == "complete" and not _differences(store, plan):
+                    log.warning("using the store %s, which holds exactly this collection", folder)
+                    return store.check()
+    return None
 
 
 # Options that are not compared with an existing store, unless one of these texts is given.

@@ -84,7 +84,7 @@ def collect_arrays(
     }
     required = ("train_features", "train_labels", "classifier")
     clock = Clock()
-    tensors = {key: _tensor(name, key, each) for key, each in given.items() if each is not None or key in required}
+    tensors = {key: array_tensor(name, key, each) for key, each in given.items() if each is not None or key in required}
     checked = check_features(tensors, name)
     source = source_of(checked, called=name, digest=_hash(checked), model=name, corpus=name, clock=clock)
     kinds = list(plugins().statistics.values()) if statistics is None else statistics
@@ -94,7 +94,7 @@ def collect_arrays(
     return Collection(source, None, kinds).run()
 
 
-def _tensor(called: str, name: str, values: Any) -> Tensor:
+def array_tensor(called: str, name: str, values: Any) -> Tensor:
     """Return values as a tensor, of their own dtype; Python's numbers are float64 or int64."""
     try:
         if isinstance(values, Tensor):

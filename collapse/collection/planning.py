@@ -81,6 +81,9 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
     there = there or {}
     trained_on = there.get("corpus") if spec.text is None else None
     texts = _validation_alone(spec, there) if trained_on else find_texts(spec, lambda: _text_of_card(reference))
+    corpus = texts.training.identity() if texts.training else trained_on
+    if texts.validation and texts.validation.identity() == corpus:
+        log.warning("the training and the validation text are the same: losses and NC4 are of text that was trained on")
     tokenizing = find_tokenizer(spec.tokenizer, reference, spec.model_args) if spec.tokenizer else reference
     chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference, spec.model_args)
     check_chunk_length(reference, chunk_length, spec.model_args)

@@ -102,13 +102,13 @@ def run_slices(
         CollapseError: An embedding is not finite, or memory ran out with a single unit.
     """
     phase, batch = slices.phase, _batch_size(slices, place)
-    unit, content = phase.words
+    unit, began, begun = phase.words[0], time.perf_counter(), place.done if place else slices.start
     written = {"phase": phase.name, "start": slices.start, "stop": slices.stop, "chunks": phase.units}
     written |= {"slice_chunks": slices.length, "first_batch": slices.first_batch}
     if partial is not None and place is None:
         partial.begin(**written, batch_size=batch, **about())
     end = slices.units(slices.stop - 1)[1]
-    for index in range(place.done if place else slices.start, slices.stop):
+    for index in range(begun, slices.stop):
         clock = time.perf_counter()
         low, high = slices.units(index)
         position = low
@@ -136,10 +136,16 @@ def run_slices(
             continue
         tensors = state()  # before about(), which records the plugin statistics that fail here
         partial.write(tensors, **written, done=index + 1, batch_size=batch, **about())
-        rate = (high - low) * phase.size / (time.perf_counter() - clock)
-        span = f"{unit}s {low}–{high - 1}, {rate:,.0f} {content}/s"
-        log.info("%s: slice %d of %d done, %s", phase.name, index + 1, slices.stop, span)
+        span = f"{unit}s {low}–{high - 1}, {_speed(phase, high - low, clock)}"
+        log.debug("%s: slice %d of %d done, %s", phase.name, index + 1, slices.stop, span)
+    if partial is not None and begun < slices.stop:
+        units = end - slices.units(begun)[0]
+        log.info("%s: %s %ss collected, %s", phase.name, f"{units:,}", unit, _speed(phase, units, began))
     return batch
+
+
+def _speed(phase: Phase, units: int, since: float) -> str:
+    return f"{units * phase.size / (time.perf_counter() - since):,.0f} {phase.words[1]}/s"
 
 
 def _batch_size(slices: Slices, place: Progress | None) -> int:

@@ -14,6 +14,18 @@ if TYPE_CHECKING:
     from collapse.stores.store import Store
 
 TAGS = ("collapse", "neural-collapse")
+CITE = """## Cite
+
+```bibtex
+@inproceedings{wu2024linguistic,
+  title={Linguistic Collapse: Neural Collapse in (Large) Language Models},
+  author={Wu, Robert and Papyan, Vardan},
+  booktitle={Advances in Neural Information Processing Systems},
+  year={2024}
+}
+```
+"""
+"""The end of a card: what to cite."""
 
 
 def card(store: "Store", repo: str, folder: str, *, others: Sequence[str] = (), licence: str | None = None) -> str:
@@ -32,7 +44,7 @@ def card(store: "Store", repo: str, folder: str, *, others: Sequence[str] = (), 
     row = kept_row(store)
     on_hub = bool((identity.get("corpus") or {}).get("revision"))
     data = ModelCardData(
-        library_name="collapse",
+        library_name="linguistic-collapse",
         tags=[*TAGS, visible(store.corpus.split("/")[-1])],
         datasets=[store.corpus] if on_hub and is_repo_id(store.corpus) else None,
         base_model=store.model if store.revision and is_repo_id(store.model) else None,
@@ -69,6 +81,7 @@ def card(store: "Store", repo: str, folder: str, *, others: Sequence[str] = (), 
         f"## Load it\n\n```console\n$ collapse measure {repo}/{folder}\n```\n\n```python\nimport collapse\n\n"
         f'store = collapse.load("{repo}/{folder}")\nrow = collapse.measure(store)\n```\n'
         f"{_measured(row)}{_listed(repo, others)}\nThe text's own licence applies to what is derived from it.\n"
+        f"\n{CITE}"
     )
 
 

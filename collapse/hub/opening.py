@@ -6,6 +6,7 @@ from pathlib import Path
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.remote import FOLDER, reach, split_name
 from collapse.hub.requests import is_repo_id
+from collapse.paths import mistyped
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -79,9 +80,9 @@ def open_named(name: str) -> Store | None:
 
 
 def names_repo(name: str) -> bool:
-    """Whether a name may refer to a repository, or to a store in one."""
+    """Whether a name may refer to a repository, or to a store in one, rather than to a mistyped folder."""
     repo = split_name(name)[0].partition("@")[0]
-    return is_repo_id(repo) and "/" in repo
+    return is_repo_id(repo) and "/" in repo and mistyped(name) is None
 
 
 def in_folder(stores: list[str], folder: str) -> list[str]:

@@ -22,6 +22,7 @@ from collapse.hub.remote import FOLDER, Remote
 from collapse.hub.requests import steadily
 from collapse.measurement.last_results import kept_row
 from collapse.progress import Report
+from collapse.progress_bar import shows_progress
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
 from collapse.stores.origin import keep_origin
@@ -91,6 +92,7 @@ def _planned(identity: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in identity.items() if key not in KNOWN_LATER}
 
 
+@shows_progress
 def push(
     store: Store,
     repo: str,
@@ -134,6 +136,10 @@ def push(
     return Pushed(repo, folder, made.url, made.sent, sorted(set(content) - set(made.sent)), made.revision)
 
 
+push_to_hub = push
+"""The name that other libraries of the Hub give it."""
+
+
 def _licence(store: Store) -> str | None:
     """Return the licence on the card of the training text, or None if it is not on the Hub or has no licence."""
     from huggingface_hub import HfApi
@@ -158,6 +164,7 @@ def files_of(store: Store, folder: str) -> dict[str, Path | bytes]:
     return content
 
 
+@shows_progress
 def pull(name: str, folder: str | Path, *, progress: Report | None = None) -> Store:
     """Copy a store from the Hub into a folder; every file is checked, and ``collapse.json`` is written last.
 

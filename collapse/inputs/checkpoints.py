@@ -11,6 +11,7 @@ from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.extras import missing_package
 from collapse.inputs.references import config_of
 from collapse.reading import parse_json, read_bounded
 from collapse.stores.files import canonical
@@ -245,6 +246,9 @@ def loading_error(
     reference: "ModelReference", what: str, error: Exception, pickled: list[str] | None = None
 ) -> CollapseError:
     """Return a one-line error for a failure of transformers, torch or another library to load part of a model."""
+    missing = missing_package(error)
+    if missing:
+        return CollapseError(f"{reference.name} cannot be loaded as {what}: {missing}")
     text, files = str(error), ", ".join(pickled or [])
     if "trust_remote_code" in text:
         return _needs_code(reference)

@@ -3,12 +3,14 @@
 import logging
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from collapse.errors import CollapseError
+from collapse.hub.fingerprints import inside, tokenizer_files
 from collapse.hub.requests import hub_cache
 from collapse.inputs.checkpoints import (
     check_adapter,
@@ -153,7 +155,23 @@ def load_tokenizer(
             )
         except Exception as error:  # as above
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+            if _lacks_tokenizer(reference, model_args):
+                raise _no_tokenizer(reference, model_args) from error
             made = loading_error(reference, "a tokenizer", error)
             raise CollapseError(f"{made}. Or name another with --tokenizer") from error
     watch.check()
+    # of some kinds transformers makes a tokenizer without any file, which gives no token
+    if _lacks_tokenizer(reference, model_args) and {*tokenizer.get_vocab()} <= {*tokenizer.all_special_tokens}:
+        raise _no_tokenizer(reference, model_args)
     return tokenizer
+
+
+def _lacks_tokenizer(reference: "ModelReference", model_args: Mapping[str, Any] | None) -> bool:
+    return reference.is_local and not tokenizer_files(Path(reference.location), model_args)
+
+
+def _no_tokenizer(reference: "ModelReference", model_args: Mapping[str, Any] | None) -> CollapseError:
+    return CollapseError(
+        f"{inside(Path(reference.location), model_args)} holds no tokenizer (tokenizer.json, vocab.json or another): "
+        "name the folder or the model of one with --tokenizer"
+    )

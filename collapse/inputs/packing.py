@@ -151,7 +151,8 @@ def _chunks(
         made += len(grouped)
         yield grouped
         if progress:
-            progress(f"tokenizing {corpus.name}", stop, len(rows))
+            done = (stop, len(rows)) if max_chunks is None else (made, max_chunks)
+            progress(f"tokenizing {corpus.name}", *done)
         if max_chunks is not None and made >= max_chunks:
             return
     if not made:

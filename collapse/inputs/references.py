@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError, near_names
+from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
     Watch,
     check_configuration,
@@ -19,7 +19,7 @@ from collapse.hub.fingerprints import (
 )
 from collapse.hub.requests import at_revision, fetch_file, is_repo_id, list_files, resolve_commit, split_revision
 from collapse.inputs.folders import check_folder
-from collapse.paths import expanded
+from collapse.paths import expanded, mistyped, near_folders
 from collapse.reading import read_json
 
 _CARD_LIMIT = 1 << 20
@@ -94,6 +94,9 @@ def find_model(
         weights = weights_fingerprint(folder, model_args)
         tokenizer = tokenizer_fingerprint(folder, model_args)
         return ModelReference(folder_name(folder), str(folder), None, weights, tokenizer, subfolder=subfolder)
+    close = mistyped(name) if revision is None else None
+    if close is not None:
+        raise UsageError(f"there is no folder {name}; {close} A model of this name on the Hub is {name}@main")
     repo, at = split_revision(at_revision(name, revision))
     if not is_repo_id(repo) or folder.suffix in (".safetensors", ".gguf", ".bin", ".json", ".csv"):
         raise UsageError(_not_found(name, folder))
@@ -240,7 +243,5 @@ def _strings(value: Any) -> list[str]:
 
 
 def _not_found(name: str, folder: Path) -> str:
-    near = [each.name for each in folder.parent.glob("*") if each.is_dir()] if folder.parent.is_dir() else []
-    close = near_names(folder.name, near) if near else ""
-    suggestion = f" ({close})" if close.startswith("did you mean") else ""
-    return f"no model, store or features file is called {name}{suggestion}"
+    close = near_folders(str(folder))
+    return f"no model, store or features file is called {name}{f' ({close})' if close else ''}"

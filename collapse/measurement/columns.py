@@ -51,16 +51,29 @@ class Column:
     values: Floats
 
 
-def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> list[str]:
-    """Split lists of columns at commas, except inside the exact name of a column.
+def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> dict[str, bool]:
+    """Split lists of columns at commas, except inside the exact name of a column; a prefix means all of its columns.
+
+    Returns:
+        The columns in order, and whether each was named itself, not by a prefix.
 
     >>> import pandas as pd
-    >>> split_columns("a, b/a", pd.DataFrame(columns=["a", "b"]))
-    ['a', 'b/a']
+    >>> split_columns("a, b/a, nc1", pd.DataFrame(columns=["a", "b", "nc1.cdnv", "nc1.trace_ratio"]))
+    {'a': True, 'b/a': True, 'nc1.cdnv': False, 'nc1.trace_ratio': False}
     """
     given = [columns] if isinstance(columns, str) else columns
     pieces = [piece.strip() for each in given for piece in ([each] if each in frame else each.split(","))]
-    return list(dict.fromkeys(piece for piece in pieces if piece))
+    found: dict[str, bool] = {}
+    for piece in filter(None, pieces):
+        for name in _of_prefix(piece, frame):
+            found[name] = found.get(name, False) or name == piece
+    return found
+
+
+def _of_prefix(piece: str, frame: "pd.DataFrame") -> list[str]:
+    if piece in frame:
+        return [piece]
+    return [str(name) for name in frame.columns if str(name).startswith(f"{piece.lower()}.")] or [piece]
 
 
 def read_column(frame: "pd.DataFrame", text: str) -> Column:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,10 +30,10 @@ _RAW = ("counts", "variances")
 
 @outside_inference_mode
 @exact_arithmetic()
-def measure(
-    store: Store | EmbeddingStatistics,
+def measure_store(
+    store: Store | EmbeddingStatistics | str | Path,
     *,
-    metrics: Iterable[str] | None = None,
+    metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
     device: str | None = None,
     progress: Report | None = None,
@@ -40,8 +41,8 @@ def measure(
     """Measure a store with the registered metrics.
 
     Args:
-        store: A store, or bare statistics.
-        metrics: Measurement names or prefixes (``gnc2``); None means all.
+        store: A store or its folder, or bare statistics.
+        metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``); None means all.
         min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
         device: Device for the computation; None for the device of the statistics.
         progress: Called as progress(what, done, total).
@@ -53,6 +54,7 @@ def measure(
         UsageError: An unknown metric or device.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
     """
+    store = _opened(store)
     names = plugins().select(metrics)
     chosen = _by_metric(names)
     lender = _lender(store, min_count, device, [metric for metric, _ in chosen])
@@ -85,15 +87,15 @@ def measure(
 
 @outside_inference_mode
 @exact_arithmetic()
-def vectors(store: Store | EmbeddingStatistics, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
+def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
     """Return the values behind a measurement, one per class.
 
     Args:
-        store: A store, or bare statistics.
+        store: A store or its folder, or bare statistics.
         name: A measurement of a class metric, a pair metric (its mean, std, ... over each class's pairs) or one
             that declares a vector (nc4.agreement, val_loss: one a label of the validation text); or
             ``counts``, ``variances``. Of a histogram: the numbers of its bins, and how many values lie in each.
-        min_count: As in :func:`measure`.
+        min_count: As in :func:`measure_store`.
 
     Returns:
         Token ids and values, both of the same length; nan for a class that the measurement excludes.
@@ -102,6 +104,7 @@ def vectors(store: Store | EmbeddingStatistics, name: str, *, min_count: int = 1
         UsageError: There is no such measurement, or it is only one number.
         CollapseError: The store lacks what it needs.
     """
+    store = _opened(store)
     known = plugins().measurements()
     if name not in known and name not in _RAW:
         raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *_RAW})}")
@@ -147,9 +150,20 @@ def _bins(metric: Metric, measure: Measure, lender: Lender) -> tuple[Tensor, Ten
     return torch.arange(len(counts)), counts
 
 
+def _opened(store: Any) -> Store | EmbeddingStatistics:
+    if isinstance(store, str | Path):
+        return Store.load(store)
+    if not isinstance(store, Store | EmbeddingStatistics):
+        raise UsageError(f"there is a {type(store).__name__} where a store, its folder or statistics are needed")
+    return store
+
+
 def _lender(
     store: Store | EmbeddingStatistics, min_count: int, device: str | None, metrics: Sequence[Metric]
 ) -> Lender:
+    if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 1:
+        raise UsageError(f"--min-count must be a whole number from 1 on, got {min_count!r:.40}")
+
     def fresh() -> EmbeddingStatistics:
         s = store.statistics(fresh=True) if isinstance(store, Store) else copied(store)
         s = s.keep(min_count)

@@ -2,10 +2,8 @@
 
 import csv
 import json
-import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Set
-from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +37,19 @@ class Results:
     def __len__(self) -> int:
         return len(self.frame())
 
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the rows: each a :class:`Row`, or a dictionary if the table was read from .csv or .parquet."""
+        return iter(self.rows if self._frame is None else self._frame.to_dict("records"))
+
+    def __getitem__(self, index: int) -> Any:
+        return list(self)[index]
+
+    def __repr__(self) -> str:
+        frame = self.frame()
+        return f"Results({len(frame)} rows, {len(frame.columns)} columns)"
+
+    def _repr_html_(self) -> str:
+        return str(self.frame()._repr_html_())
 
     def frame(self) -> "pd.DataFrame":
         """Return a pandas DataFrame: identifying columns, one column per measurement, ``versions`` as JSON text."""
@@ -109,37 +118,6 @@ class Results:
         table = BytesIO()
         self.frame().to_parquet(table, index=False)
         return table.getvalue()
-
-
-@dataclass(frozen=True)
-class Table:
-    """The result of an analysis: a table with a title, and remarks below it.
-
-    Attributes:
-        title: One line.
-        columns: Headings.
-        rows: Values, one list per row; None prints as –.
-        notes: Remarks, one per line.
-    """
-
-    title: str
-    columns: list[str]
-    rows: list[list[Any]]
-    notes: list[str] = field(default_factory=list)
-
-    def records(self) -> list[dict[str, Any]]:
-        """The rows as dictionaries of what JSON holds: NumPy's numbers as numbers, those not finite as None."""
-        return [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "tolist"):  # an array or a tensor, or one number of it
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value if value is None or isinstance(value, str | int) else str(value)
 
 
 def as_csv(frame: "pd.DataFrame") -> bytes:

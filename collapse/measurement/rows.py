@@ -6,6 +6,8 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from types import NoneType
 from typing import Any
 
+from collapse.measurement.sheets import Sheet, html_of
+
 SCHEMA = 1
 """Version of a row's keys. Keys added by later versions are ignored; rows with a higher version are rejected."""
 
@@ -106,6 +108,21 @@ class Row:
     layer: str = "top"
     step: int | None = None
     schema: int = SCHEMA
+
+    def __getitem__(self, name: str) -> float | None:
+        return self.measurements[name]
+
+    def __repr__(self) -> str:
+        shape = f"C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
+        return f"Row({self._name()}: {shape}; {len(self.measurements)} measurements)"
+
+    def _repr_html_(self) -> str:
+        notes = [f"{note.measurement}: {note.text}" for note in self.notes]
+        values = [[name, value] for name, value in self.measurements.items()]
+        return html_of(Sheet(["measurement", "value"], values, title=self._name(), notes=notes))
+
+    def _name(self) -> str:
+        return (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has none."""

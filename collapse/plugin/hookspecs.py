@@ -5,7 +5,8 @@ Those in ``collapse.commands`` name a click command as ``module:object`` (loaded
 or a module that adds commands (loaded at every start, so it imports nothing heavy).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -43,6 +44,15 @@ def collapse_prepare_model(model: Any) -> str | None:
 
     The name is recorded as the store's ``attention``; None means that the model was not changed. The new modules must
     give the same numbers up to rounding: measurements of prepared and unprepared models are treated as comparable.
+    """
+
+
+@hookspec
+def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
+    """Return options of ``collapse.collect`` that name the texts on which the model in a local folder was trained.
+
+    They apply if the user names no text; None means that the plugin does not know the folder. Raise a CollapseError
+    if it is known, but the texts are not what they were.
     """
 
 

@@ -34,6 +34,7 @@ class Measure:
         scale: Exponent of its change under h → s·h: it is multiplied by s**scale; None if it follows no power.
             ``...`` means the metric's own.
         times: Multiplies the measure by a function of the statistics, such as the mean squared norm.
+        headline: Whether ``collapse measure`` prints it by default; of a property without headlines, its first measure.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Measure:
     reachable: Limit = None
     scale: float | EllipsisType | None = ...
     times: Callable[[Any], Any] | None = None
+    headline: bool = False
 
     def reducer(self, classes: int, dim: int) -> "Reducer":
         """Return the reducer of the values; measures whose reducers have equal keys share one."""
@@ -215,6 +217,8 @@ def check_measures(kind: str, measures: Any) -> None:
             if function is not None and not callable(function):
                 raise PluginError(f"{keyword}={function!r:.40} of {measure.name}: give a function")
         _check_parameters(measure)
+        if not isinstance(measure.headline, bool):
+            raise PluginError(f"headline={measure.headline!r:.40} of {measure.name}: give True or False")
         if not (measure.scale is None or measure.scale is ... or is_real(measure.scale)):
             raise PluginError(f"scale={measure.scale!r:.40} of {measure.name}: give a number or None")
     names = [measure.name for measure in measures]

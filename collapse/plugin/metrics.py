@@ -148,6 +148,7 @@ def metric(
     reachable: Limit = None,
     vector: Callable[[Any], Any] | None = None,
     better: Literal["lower", "higher"] | None = None,
+    headline: bool = False,
     **about: Unpack[About],
 ) -> Callable[[Function], Function]:
     """Declare ``f(statistics) -> number``: one measurement.
@@ -159,11 +160,12 @@ def metric(
         reachable: The value that C classes in d dimensions can reach, if it differs.
         vector: ``g(statistics) -> (ids, values)``, its values per class, for :func:`collapse.vectors`.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
-        **about: See :class:`About`.
+        headline: Whether ``collapse measure`` prints it by default.
+        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
     """
 
     def declare(function: Function) -> Function:
-        measures = (Measure(name, towards=towards, reachable=reachable),)
+        measures = (Measure(name, towards=towards, reachable=reachable, headline=headline),)
         return _attach(function, "scalar", needs, measures, {"vector": vector, "better": better, **about})
 
     return declare
@@ -184,7 +186,7 @@ def class_metric(
         over: "all"; "directions" to exclude classes whose centred mean is zero; or "dual_directions" to exclude also
             those whose classifier row is zero. The value of an excluded class is nan. Or a function of the statistics
             that returns the classes to include, bool of shape (C,).
-        **about: See :class:`About`.
+        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "class", needs, measures, {"over": over, **about})
 
@@ -201,7 +203,7 @@ def pair_metric(
             mean is zero); "distinct_directions" (excludes equal unit vectors too); "distinct_uncentred_directions" (the
             same without centring). Or a function of the pair that returns the pairs to include, bool of the tile's
             shape.
-        **about: See :class:`About`.
+        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "pair", needs, measures, {"over": over, **about})
 

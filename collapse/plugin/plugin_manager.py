@@ -67,6 +67,7 @@ def plugins() -> Plugins:
                 loaded.problems.append(problem)
                 _refuse_named(next(each.origin for each in loaded.found if each.name == name), problem)
     loaded.preparers = implementations(manager, "collapse_prepare_model")
+    loaded.trainers = implementations(manager, "collapse_trained_on")
     return loaded
 
 

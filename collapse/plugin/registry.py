@@ -1,11 +1,12 @@
 """The registry of metrics, statistics and analyses by name, and checks of what a plugin adds."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import PluginError, UsageError, near_names
+from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.plugin.guarding import Guest, described
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
 
@@ -55,6 +56,7 @@ class Plugins:
     statistics: dict[str, type["Statistic"]] = field(default_factory=dict)
     analyses: dict[str, Analysis] = field(default_factory=dict)
     preparers: list[tuple[str, Callable[[Any], str | None]]] = field(default_factory=list)
+    trainers: list[tuple[str, Callable[[Path], Mapping[str, Any] | None]]] = field(default_factory=list)
     origins: dict[tuple[str, str], str] = field(default_factory=dict)  # by hook and name
     makers: dict[str, str] = field(default_factory=dict)
 
@@ -90,8 +92,10 @@ class Plugins:
         pairs = {measure.name: (metric, measure) for metric in self.metrics for measure in metric.measures}
         return dict(sorted(pairs.items()))
 
-    def select(self, names: Iterable[str] | None) -> list[str]:
-        """Expand names and prefixes to measurement names: ``gnc2`` means every ``gnc2.…``; None means all.
+    def select(self, names: str | Iterable[str] | None) -> list[str]:
+        """Expand names and prefixes to measurement names: ``gnc2`` or ``GNC2`` means every ``gnc2.…``; None means all.
+
+        One text may hold several, with commas.
 
         Raises:
             UsageError: A name is unknown; the message suggests similar names.
@@ -99,9 +103,12 @@ class Plugins:
         known = list(self.measurements())
         if names is None:
             return known
+        if isinstance(names, str):
+            names = [each.strip() for each in names.split(",") if each.strip()]
         chosen: set[str] = set()
         for name in names:
-            matching = [each for each in known if each == name or each.startswith(f"{name}.")]
+            lower = name.lower()
+            matching = [each for each in known if each == lower or each.startswith(f"{lower}.")]
             if not matching:
                 prefixes = {each.split(".")[0] for each in known}
                 raise UsageError(
@@ -110,6 +117,17 @@ class Plugins:
                 )
             chosen.update(matching)
         return [name for name in known if name in chosen]
+
+    def headlines(self) -> list[str]:
+        """Return the headline measurements of each property, or its first measurement if it has none."""
+        marked: dict[str, list[str]] = {}
+        first: dict[str, str] = {}
+        for name, (metric, measure) in self.measurements().items():
+            property_name = metric.property_of(name)
+            first.setdefault(property_name, name)
+            if measure.headline:
+                marked.setdefault(property_name, []).append(name)
+        return [name for property_name in first for name in marked.get(property_name, [first[property_name]])]
 
     def analysis(self, name: str) -> Analysis:
         """Return an analysis by name.
@@ -145,6 +163,25 @@ class Plugins:
             if name is not None:
                 return name
         return None
+
+    def trained_on(self, folder: Path) -> dict[str, Any]:
+        """Return the options that name the texts of a local model, of the first plugin that knows its folder, or {}.
+
+        Raises:
+            PluginError: A plugin failed.
+            CollapseError: The texts are not what they were.
+        """
+        for plugin, knows in self.trainers:
+            try:
+                with Guest():
+                    found = knows(folder)
+            except CollapseError:
+                raise
+            except Exception as error:
+                raise PluginError(f"plugin {plugin}: collapse_trained_on() raised {described(error)}") from error
+            if found is not None:
+                return dict(found)
+        return {}
 
 
 def check_declared(offered: Any) -> str:

@@ -82,7 +82,9 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
     if not file.is_file():
         if (path / "partial" / "state.json").is_file():
             raise StoreError(f"{path} is being collected, or was interrupted: run the same collapse collect again")
-        raise StoreError(f"there is no store in {path} (no {MANIFEST})")
+        below = sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}"))
+        some = ", ".join(below[:4]) + (", …" if len(below) > 4 else "")
+        raise StoreError(f"there is no store in {path} (no {MANIFEST}){f'; there is {some}' if below else ''}")
     try:
         data = read_bounded(file, MANIFEST_LIMIT)
     except (ValueError, OSError) as error:

@@ -7,10 +7,12 @@ everything.
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import StoreError
+from collapse.escaping import visible
 from collapse.stores.lazily import Tensors, WhenAsked
 from collapse.stores.manifest import (
     INCOMING,
@@ -258,6 +260,17 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self}, {self.state}, digest {self.digest[:12]})"
+
+    def _repr_html_(self) -> str:
+        about = {
+            "store": str(self),
+            "model": self.model,
+            "corpus": self.corpus or "–",
+            "state": self.state,
+            "digest": self.digest[:12],
+        }
+        rows = (f"<tr><th>{name}</th><td>{escape(visible(text))}</td></tr>" for name, text in about.items())
+        return f"<table>{''.join(rows)}</table>"
 
 
 def load_same(folder: str | Path, other: Store) -> Store:

@@ -96,9 +96,9 @@ def write_error(path: str | Path, error: BaseException, size: int = 0, *, other:
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
     number = _number(error) or (errno.ENOSPC if is_full(error) else 0)
     reason = os.strerror(number) if number else first_line(error)
+    advice = f"Free space or {other}" if is_full(error) else other[:1].upper() + other[1:]
     return CollapseError(
-        f"cannot write {path}{need}: {reason}. Free space or {other}, "
-        "then run the same command again: what was finished is kept"
+        f"cannot write {path}{need}: {reason}. {advice}, then run the same command again: what was finished is kept"
     )
 
 

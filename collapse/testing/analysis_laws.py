@@ -11,7 +11,8 @@ from typing import Any
 
 from collapse.errors import CollapseError
 from collapse.measurement.comparing import mixed
-from collapse.measurement.results import Results, Row, Table
+from collapse.measurement.results import Results, Row
+from collapse.measurement.table import Table
 from collapse.plugin.guarding import Guest, described
 from collapse.plugin.metrics import Analysis, declaration
 from collapse.plugin.plugin_manager import plugins

@@ -50,7 +50,7 @@ def uniform_cov(classes: int, dim: int) -> float | None:
     needs=["means"],
     over="distinct_directions",
     measures=[
-        CoV("gnc2.hyperspherical_uniformity", towards=0.0, reachable=uniform_cov),
+        CoV("gnc2.hyperspherical_uniformity", towards=0.0, reachable=uniform_cov, headline=True),
         Mean("gnc2.log_kernel", reachable=uniform_log_kernel),
         Std("gnc2.log_kernel_std", towards=0.0, reachable=uniform_log_kernel_std),
         LogMeanExp("gnc2.log_riesz", exponent=lambda classes, dim: dim - 2.0),
@@ -77,7 +77,11 @@ def log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
 @pair_metric(
     needs=["means"],
     over="distinct_uncentred_directions",
-    measures=[CoV("gnc2.uncentred_uniformity", towards=0.0, reachable=uniform_cov)],
+    measures=[
+        CoV("gnc2.uncentred_uniformity", towards=0.0, reachable=uniform_cov),
+        Mean("gnc2.uncentred_log_kernel", reachable=uniform_log_kernel),
+        Std("gnc2.uncentred_log_kernel_std", towards=0.0, reachable=uniform_log_kernel_std),
+    ],
     translation=False,
     source="Wu & Papyan 2024, Table 1 and Figure 1 as published",
     equation="log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹",

@@ -24,7 +24,7 @@ def mean_sqnorm(s: EmbeddingStatistics) -> Tensor:
     needs=["means", "variances"],
     over="distinct",
     measures=[
-        Mean("nc1.cdnv", towards=0.0),
+        Mean("nc1.cdnv", towards=0.0, headline=True),
         Std("nc1.cdnv_std", towards=0.0),
         MeanLog("nc1.log_cdnv", towards=float("-inf"), scale=None),
         Mean("nc1.cdnv_scaled", towards=0.0, times=mean_sqnorm, scale=0.0),

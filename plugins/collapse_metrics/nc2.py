@@ -51,7 +51,7 @@ def least_etf_error(classes: int, dim: int) -> float:
     needs=["means"],
     over="directions",
     measures=[
-        CoV("nc2.equinormness", towards=0.0),
+        CoV("nc2.equinormness", towards=0.0, headline=True),
         Mean("nc2.log_norm"),
         Std("nc2.log_norm_std", towards=0.0, scale=0.0),
     ],
@@ -113,7 +113,7 @@ def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     measures=[
         CoV("nc2.equiangularity", towards=0.0),
         Mean("nc2.interference", towards=simplex_interference),
-        Std("nc2.interference_std", towards=0.0, reachable=least_interference_std),
+        Std("nc2.interference_std", towards=0.0, reachable=least_interference_std, headline=True),
     ],
     source="Wu & Papyan 2024, Eq. 6",
     equation="⟨u_c, u_c′⟩",
@@ -135,7 +135,7 @@ def interference(pair: Pair) -> Float[Tensor, "R S"]:
     needs=["means"],
     towards=0.0,
     reachable=least_etf_error,
-    source="Zhu et al. 2021; Kothapalli 2023",
+    source="Kothapalli 2023; of the classifier in Zhu et al. 2021",
     equation="‖G/‖G‖_F − E/‖E‖_F‖_F",
 )
 def etf_error(s: EmbeddingStatistics) -> float:

@@ -11,7 +11,7 @@ from collapse_metrics.nc2 import etf_distance, least_etf_error
 @class_metric(
     needs=["means", "classifier"],
     over="dual_directions",
-    measures=[Mean("nc3.self_duality", towards=1.0), Std("nc3.self_duality_std", towards=0.0)],
+    measures=[Mean("nc3.self_duality", towards=1.0, headline=True), Std("nc3.self_duality_std", towards=0.0)],
     source="Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c)",
     equation="cos(w_c, μ_c − μ̄)",
 )
@@ -32,8 +32,11 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
 @class_metric(
     needs=["means", "classifier"],
     over="dual_directions",
-    measures=[Mean("nc3.self_duality_centred", towards=1.0)],
-    source="Papyan, Han & Donoho 2020",
+    measures=[
+        Mean("nc3.self_duality_centred", towards=1.0),
+        Std("nc3.self_duality_centred_std", towards=0.0),
+    ],
+    source="as Eq. 8, with the rows centred",
     equation="cos(w_c − w̄, μ_c − μ̄)",
 )
 def centred_duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
@@ -46,20 +49,24 @@ def centred_duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     >>> centred_duality_cosines(s).tolist()
     [1.0, 1.0]
     """
+    return cosine(centred_rows(s), s.centred_means)
+
+
+def centred_rows(s: EmbeddingStatistics) -> Float[Tensor, "C d"]:
+    """Classifier rows minus their mean over the classes kept; 0 where a row equals it up to rounding."""
     assert s.classifier is not None  # declared in needs
     centre = s.classifier.mean(dim=0)
     rows_Cd = s.classifier - centre
-    # a row that equals w̄ up to rounding has no direction
     rounding_C = ROUNDING * (s.classifier.norm(dim=1) + centre.norm())
     rows_Cd[rows_Cd.norm(dim=1) <= rounding_C] = 0
-    return cosine(rows_Cd, s.centred_means)
+    return rows_Cd
 
 
 @class_metric(
     needs=["means", "classifier"],
     measures=[Mean("nc3.dot"), Std("nc3.dot_std")],
     scale=1.0,
-    source="Wu & Papyan 2024, §3.5",
+    source="Wu & Papyan 2024, §3.6",
     equation="⟨w_c, μ_c − μ̄⟩",
 )
 def duality_dots(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
@@ -102,7 +109,7 @@ def duality_distances(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     needs=["means", "classifier"],
     towards=0.0,
     reachable=least_etf_error,
-    source="Zhu et al. 2021; Kothapalli 2023",
+    source="Kothapalli 2023",
     equation="‖WMᵀ/‖WMᵀ‖_F − E/‖E‖_F‖_F",
 )
 def duality_error(s: EmbeddingStatistics) -> float:
@@ -117,7 +124,27 @@ def duality_error(s: EmbeddingStatistics) -> float:
     return etf_distance(s.classifier, s.centred_means)
 
 
+@metric(
+    "nc3.duality_error_centred",
+    needs=["means", "classifier"],
+    towards=0.0,
+    reachable=least_etf_error,
+    source="as the duality error, with the rows centred",
+    equation="‖(W − w̄)Mᵀ/‖(W − w̄)Mᵀ‖_F − E/‖E‖_F‖_F",
+)
+def centred_duality_error(s: EmbeddingStatistics) -> float:
+    """The same with the classifier's rows centred.
+
+    >>> import torch
+    >>> from collapse.testing import statistics_of
+    >>> round(centred_duality_error(statistics_of(torch.eye(3), torch.eye(3) + 5)), 7)
+    0.0
+    """
+    return etf_distance(centred_rows(s), s.centred_means)
+
+
 @hookimpl
 def collapse_metrics() -> list[object]:
     """The metrics of this file."""
-    return [duality_cosines, centred_duality_cosines, duality_dots, duality_distances, duality_error]
+    cosines = [duality_cosines, centred_duality_cosines]
+    return [*cosines, duality_dots, duality_distances, duality_error, centred_duality_error]

@@ -26,6 +26,7 @@ def agreement_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
 @metric(
     "nc4.agreement",
     needs=["validation"],
+    headline=True,
     towards=1.0,
     vector=agreement_by_label,
     source="Wu & Papyan 2024, Eqs. 9, 10, 12",

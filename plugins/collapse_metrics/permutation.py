@@ -1,6 +1,5 @@
 """The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -8,11 +7,21 @@ import numpy as np
 
 from collapse import CollapseError, Results, Table, analysis, hookimpl
 from collapse.errors import UsageError
-from collapse.measurement.columns import Column, choose_rows, read_column, split_columns
+from collapse.measurement.columns import Column, choose_rows, read_column
 from collapse.measurement.comparing import mixed
 from collapse.plugin.metrics import Limit, limit_at
 from collapse.plugin.plugin_manager import plugins
-from collapse_metrics.shuffling import _MOST, Floats, Shuffled, shuffle
+from collapse_metrics.shuffling import _MOST, Floats, Shuffled, orders, shuffle
+from collapse_metrics.tested_columns import (
+    chosen,
+    complete_rows,
+    groups_of,
+    listed,
+    repeated,
+    sizes_note,
+    varying,
+    varying_within,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +34,7 @@ def permutation(
     against: str = "val_loss",
     columns: Sequence[str] | None = None,
     where: Sequence[str] | None = None,
+    within: str | None = None,
     n: int = 99_999,
     seed: int = 0,
 ) -> Table:
@@ -40,6 +50,8 @@ def permutation(
         columns: Columns to test, separated by commas: names, or arithmetic such as norms_log_std/norms_log_mean; write
             nc2.equinormness=norms_log_std/norms_log_mean to say which measurement it is. All measurements by default.
         where: Keep the rows whose column matches a glob, such as model=02x0768_01d*@0. Rows must match every filter.
+        within: Permute only rows with equal values of this column, such as dim, and correlate what differs from the
+            group's mean: models of different sizes are not exchangeable.
         n: Number of random permutations.
         seed: Seed of the permutations.
 
@@ -69,109 +81,53 @@ def permutation(
         notes.append(f"{len(frame):,} of {len(whole):,} rows, with {filters}")
 
     goal = read_column(frame, against)
-    if columns is None:
-        tested, left_out = _all_measurements(frame, goal)
-    else:
-        tested, left_out = [read_column(frame, text) for text in split_columns(columns, frame)], {}
-        if not tested:
-            raise UsageError("--columns names no column: name some, or leave the option out to test all measurements")
-    frame, goal, tested, dropped = _complete(frame, goal, tested)
-    notes.extend([*dropped, *mixed(frame.to_dict("records")), *_repeated(frame)])
+    tested, left_out, named = chosen(columns, frame, goal)
+    frame, goal, tested, dropped = complete_rows(frame, goal, tested)
+    notes.extend([*dropped, *mixed(frame.to_dict("records")), *repeated(frame)])
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise CollapseError(f"only {len(frame)} of {len(whole)} rows to correlate{why}: at least 3 are needed")
-    tested = _varying(frame, goal, tested, left_out, named=columns is not None)
+    tested = varying(frame, goal, tested, left_out, named)
     if left_out:
         notes.append("not tested: " + ", ".join(f"{name} ({why})" for name, why in left_out.items()))
     if not tested:
         raise CollapseError(
             f"no column to test against {against}: {notes[-1] if left_out else 'the table has no known measurement'}; "
-            "name columns or expressions with --columns"
+            f"name columns or expressions with --columns; it has {listed(frame)}"
         )
-    if min(n, math.factorial(len(frame))) * len(tested) > _MOST:
+    groups = None
+    if within is None:
+        notes += sizes_note(frame)
+    else:
+        groups = groups_of(frame, within)
+        notes += sizes_note(frame, groups)
+        tested = varying_within(goal, tested, groups, within, notes)
+    if min(n, orders(len(frame), groups)) * len(tested) > _MOST:
         raise UsageError(
             f"--n {n:,} needs more memory than there is room for: with {len(tested)} columns give at most "
             f"{_MOST // len(tested):,}"
         )
-    found = shuffle(goal.values, np.stack([column.values for column in tested], axis=1), n=n, seed=seed)
+    found = shuffle(
+        goal.values, np.stack([column.values for column in tested], axis=1), n=n, seed=seed, groups_n=groups
+    )
+    rows = _rows(found, goal, tested, frame)
+    return Table(
+        title=f"Permutation test against {goal.label}, {len(frame)} rows"
+        + (f", within equal {within}" if within else ""),
+        columns=["column", "r", "predicted", "R2", "p", "p_error", "max_t_p"],
+        rows=rows,
+        notes=[*notes, *_explain(found, goal, rows, len(frame), seed, within)],
+    )
+
+
+def _rows(found: Shuffled, goal: Column, tested: Sequence[Column], frame: "pd.DataFrame") -> list[list[object]]:
     better = _direction(goal, frame)
-    rows = []
+    rows: list[list[object]] = []
     for i, column in enumerate(tested):
         expected = _predicted(_direction(column, frame), better)
         tests = [float(each[i]) for each in (found.p, found.p_error, found.max_t_p)]
         rows.append([column.label, float(found.r[i]), expected, float(found.r[i] ** 2), *tests])
-    return Table(
-        title=f"Permutation test against {goal.label}, {len(frame)} rows",
-        columns=["column", "r", "predicted", "R2", "p", "p_error", "max_t_p"],
-        rows=rows,
-        notes=[*notes, *_explain(found, goal, rows, len(frame), seed)],
-    )
-
-
-def _is_constant(column: Column) -> bool:
-    """Equal to rounding: (3·a)/a need not give the same number in each row."""
-    present = column.values[~np.isnan(column.values)]
-    largest = np.abs(present).max()
-    return bool(largest == 0 or np.ptp(present / largest) <= 8 * np.finfo(np.float64).eps)
-
-
-def _varying(
-    frame: "pd.DataFrame", goal: Column, tested: list[Column], left_out: dict[str, str], *, named: bool
-) -> list[Column]:
-    """The columns that are not constant; one that was named, and the goal, must not be."""
-    for column in [goal, *tested]:
-        if not _is_constant(column):
-            continue
-        if named or column is goal:
-            raise CollapseError(
-                f"{column.label} is constant, {column.values[0]:.6g} in all {len(frame)} rows: "
-                "nothing can correlate with it"
-            )
-        left_out[column.label] = "constant"
-    return [column for column in tested if column.label not in left_out]
-
-
-def _all_measurements(frame: "pd.DataFrame", goal: Column) -> tuple[list[Column], dict[str, str]]:
-    """Every measurement that the table has and that is not generalization itself, and why others are left out."""
-    tested, left_out = [], {}
-    for name, (metric, _) in plugins().measurements().items():
-        if name not in frame or name in goal.names or metric.property_of(name) == "generalization":
-            continue
-        try:
-            column = read_column(frame, name)
-        except CollapseError:
-            left_out[name] = "not finite"
-            continue
-        if np.isnan(column.values).all():
-            left_out[name] = "null"
-        elif _is_constant(column):
-            left_out[name] = "constant"
-        else:
-            tested.append(column)
-    return tested, left_out
-
-
-def _complete(
-    frame: "pd.DataFrame", goal: Column, tested: list[Column]
-) -> tuple["pd.DataFrame", Column, list[Column], list[str]]:
-    """The rows with a value in every column, so that all are tested on the same models; a note on the others."""
-    missing = [(column.label, np.isnan(column.values)) for column in [goal, *tested]]
-    kept = ~np.any([rows for _, rows in missing], axis=0)
-    if kept.all():
-        return frame, goal, tested, []
-    lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing if rows.any())
-    note = f"{int((~kept).sum()):,} rows left out for missing values: {lacking}"
-    goal, *tested = [Column(c.label, c.expression, c.names, c.values[kept]) for c in [goal, *tested]]
-    return frame.loc[kept], goal, tested, [note]
-
-
-def _repeated(frame: "pd.DataFrame") -> list[str]:
-    """A note on rows that were measured of one store: they make a p-value too small."""
-    if not {"store", "min_count"} <= set(frame.columns):
-        return []
-    stores = frame.loc[frame["store"].notna() & (frame["store"] != ""), ["store", "min_count"]]
-    again = int(stores.duplicated().sum())
-    return [f"{again:,} rows repeat the store of another row and count as models of their own"] if again else []
+    return rows
 
 
 def _direction(column: Column, frame: "pd.DataFrame") -> int | None:
@@ -207,12 +163,14 @@ def _predicted(column: int | None, goal: int | None) -> str | None:
     return "r > 0" if column == goal else "r < 0"
 
 
-def _explain(found: Shuffled, goal: Column, rows: Sequence[Sequence[object]], n_rows: int, seed: int) -> list[str]:
+def _explain(
+    found: Shuffled, goal: Column, rows: Sequence[Sequence[object]], n_rows: int, seed: int, within: str | None
+) -> list[str]:
     """How to read the numbers."""
     if found.exact:
         how = (
-            f"p is exact, without a standard error: all {n_rows}! = {found.permutations:,} orders of {goal.label} "
-            "were enumerated"
+            f"p is exact, without a standard error: all {found.permutations:,} orders of {goal.label} "
+            f"{f'within equal {within}' if within else f'({n_rows}!)'} were enumerated"
         )
     else:
         how = (

@@ -4,13 +4,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse import CoV, EmbeddingStatistics, class_metric, cosine, hookimpl
+from collapse_metrics.nc3 import centred_rows
 
 
 @class_metric(
     needs=["means", "classifier"],
     over="dual_directions",
-    measures=[CoV("unc3.uniform_duality", towards=0.0)],
-    source="Wu & Papyan 2024, §3.5, over the cosines of Eq. 8",
+    measures=[CoV("unc3.uniform_duality", towards=0.0, headline=True)],
+    source="Wu & Papyan 2024, §3.6, over the cosines of Eq. 8",
     equation="cos(w_c, μ_c − μ̄)",
 )
 def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
@@ -27,7 +28,26 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     return cosine(s.classifier, s.centred_means)
 
 
+@class_metric(
+    needs=["means", "classifier"],
+    over="dual_directions",
+    measures=[CoV("unc3.uniform_duality_centred", towards=0.0)],
+    source="as uniform duality, with the rows centred",
+    equation="cos(w_c − w̄, μ_c − μ̄)",
+)
+def centred_duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+    """The same with w̄, the mean row over the classes kept, taken off.
+
+    >>> import torch
+    >>> from collapse.testing import statistics_of
+    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
+    >>> centred_duality_cosines(statistics_of(means, means + 5)).tolist()
+    [1.0, 1.0]
+    """
+    return cosine(centred_rows(s), s.centred_means)
+
+
 @hookimpl
 def collapse_metrics() -> list[object]:
-    """The metric of this file."""
-    return [duality_cosines]
+    """The metrics of this file."""
+    return [duality_cosines, centred_duality_cosines]

@@ -243,7 +243,7 @@ def test_by_default_all_measurements_that_vary() -> None:
     assert [row["column"] for row in found.records()] == ["nc1.cdnv"]
     assert (found.records()[0]["r"], found.records()[0]["R2"]) == pytest.approx((0.8, 0.64))
     assert "not tested: nc1.covariance_ratio (null), nc1.log_cdnv (not finite), nc2.norm (constant)" in found.notes
-    assert "all 4! = 24 orders of val_loss" in " ".join(found.notes)
+    assert "all 24 orders of val_loss (4!)" in " ".join(found.notes)
     assert found.title == "Permutation test against val_loss, 4 rows"
 
 
@@ -443,3 +443,18 @@ def test_a_guests_analysis_is_a_command(tmp_path: Path, run: Callable[..., subpr
     failed = run("-p", plugin, "analyze", "odd", path, "--what", "x", ok=False)
     assert failed.returncode == 1
     assert "parameter what cannot become an option" in failed.stderr
+
+
+def test_a_prefix_leaves_out_what_cannot_be_tested_and_a_name_does_not() -> None:
+    results = table(
+        val_loss=[*LOSS],
+        nc1__cdnv=[0.1, 0.3, 0.2, 0.4],
+        nc1__covariance_ratio=[None] * 4,
+        nc1__trace_ratio=[3.0] * 4,
+        nc2__norm=[1.0, 2.0, 4.0, 3.0],
+    )
+    made = permutation(results, columns="NC1, nc2.norm")
+    assert [row[0] for row in made.rows] == ["nc1.cdnv", "nc2.norm"]
+    assert "not tested: nc1.covariance_ratio (null), nc1.trace_ratio (constant)" in made.notes
+    with pytest.raises(CollapseError, match=r"nc1\.trace_ratio is constant"):
+        permutation(results, columns="nc1,nc1.trace_ratio")

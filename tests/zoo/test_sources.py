@@ -1,5 +1,7 @@
 """What a run is trained on is what it is collected on: the same texts, and the same split that may be absent."""
 
+import shutil
+
 import pytest
 
 from collapse.inputs.collection_spec import CollectionSpec
@@ -19,6 +21,26 @@ def _offline(tmp_path, monkeypatch):
     file = tmp_path / "hub" / "datasets--owner--data" / "refs" / "main"
     file.parent.mkdir(parents=True)
     file.write_text(COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("names", "label"),
+    [
+        (["my.jsonl"], "my"),
+        (["My stories, 2nd.jsonl"], "My.stories.2nd"),
+        (["trains.jsonl"], "trains"),
+        (["train.jsonl"], "wiki.en"),
+        (["training-2.jsonl"], "wiki.en"),
+        (["a.jsonl", "b.jsonl"], "wiki.en"),
+        (["…….jsonl"], "TinyStories"),
+    ],
+)
+def test_a_run_is_named_after_its_text(tiny, tmp_path, names, label):
+    files = [tmp_path / "wiki_en" / name for name in names]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        shutil.copy(tiny.text, file)
+    assert find_source(tokenizer=str(tiny.model), text=[str(file) for file in files]).label == label
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ def test_a_killed_sweep_goes_on_into_one_table(texts, tmp_path, run):
     assert listed[MEMBERS[-1]]["state"] == "waiting"
     done = run(*command)
     assert "8 measurements of 8 members" in done.stdout
+    assert "left for all)" in done.stderr
     assert stamps(output).items() >= before.items()
     table = collapse.Results.read(output / "results.csv").frame()
     assert list(table["model"]) == [f"{member}@0" for member in MEMBERS]

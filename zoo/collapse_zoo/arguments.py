@@ -7,7 +7,8 @@ from typing import Any
 import torch
 import transformers
 
-from collapse.errors import UsageError, first_line
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.extras import missing_package
 from collapse.scoped import quiet
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
@@ -64,6 +65,8 @@ def arguments_of(
         try:
             arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
         except (TypeError, ValueError, ImportError) as error:
+            if missing := missing_package(error):
+                raise CollapseError(missing) from error
             raise UsageError(f"the Trainer does not take these arguments: {first_line(error)}") from error
         processes = arguments.world_size
         arguments._n_gpu = min(arguments.n_gpu, 1)  # DataParallel would multiply the batch; torchrun uses several GPUs

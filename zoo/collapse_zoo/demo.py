@@ -8,8 +8,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import collapse
+from collapse import Table
 from collapse.errors import UsageError
-from collapse.measurement.results import Results, Row, Table, check_output
+from collapse.measurement.results import Results, Row, check_output
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.stores.lock import locked
@@ -108,7 +109,7 @@ def demo(
                 rows.append(collapse.measure(store, progress=progress))
         results = Results(rows)
         results.write(folder / "results.csv")
-        analysis = plugins().analysis("permutation")(results, columns=list(TESTED))
+        analysis = plugins().analysis("permutation")(results, columns=list(TESTED), within="dim")
         return Demo(folder, rows, folder / "results.csv", analysis)
 
 

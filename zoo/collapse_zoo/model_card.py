@@ -3,22 +3,11 @@
 from typing import Any
 
 from collapse.escaping import markdown, visible
-from collapse.hub.card import TAGS, eval_results
+from collapse.hub.card import CITE, TAGS, eval_results
 from collapse_zoo.checkpoints import Checkpoint
 from collapse_zoo.runs import Run
 
 ZOO_TAG = "collapse-zoo"
-_CITE = """## Cite
-
-```bibtex
-@inproceedings{wu2024linguistic,
-  title={Linguistic Collapse: Neural Collapse in (Large) Language Models},
-  author={Wu, Robert and Papyan, Vardan},
-  booktitle={Advances in Neural Information Processing Systems},
-  year={2024}
-}
-```
-"""
 _LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
 
 
@@ -78,7 +67,7 @@ $ collapse measure {repo}@{checkpoint.k}
 $ {visible(record.get("command") or f"collapse zoo train {run.name}")}
 ```
 
-{_CITE}"""
+{CITE}"""
 
 
 def _metadata(corpus: str, name: str, numbers: dict[str, Any]) -> str:

@@ -1,5 +1,7 @@
-"""The zoo's plugin for every command of ``collapse``: a fast attention for GPT-Neo."""
+"""The zoo's plugin for every command of ``collapse``: a fast attention for GPT-Neo, and the texts of its runs."""
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from collapse import hookimpl
@@ -13,3 +15,13 @@ def collapse_prepare_model(model: Any) -> str | None:
     from collapse_zoo.fast_gpt_neo import prepare
 
     return prepare(model)
+
+
+@hookimpl
+def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
+    """Return the texts of a run directory."""
+    from collapse_zoo.runs import TEXTS, Run
+
+    if not (folder / TEXTS).is_file():
+        return None
+    return Run(folder).texts()

@@ -3,6 +3,7 @@
 config.json model.safetensors tokenizer.json …   the trained model, once training has ended
 training.json                                     recipe, text, versions, arguments, state, each epoch's validation
 curve.jsonl                                       the loss of every step
+texts.json                                        where the texts are on this machine; never published
 checkpoints/checkpoint-<step>/                    a model after each epoch; the newest with its optimizer's state
 stores/epoch-<n>/   results.csv results.json      collected statistics and measurements, if requested
 """
@@ -14,8 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.text_pair import find_texts
 from collapse.measurement.results import Results, Row
+from collapse.reading import read_json
 from collapse.stores.files import canonical
 from collapse.stores.writing import ANOTHER_OUTPUT, replacing, write_atomic, write_error
 from collapse_zoo.checkpoints import (
@@ -33,6 +37,7 @@ from collapse_zoo.records import read_curve, read_record, read_results
 
 RECORD = "training.json"
 CURVE = "curve.jsonl"
+TEXTS = "texts.json"
 CHECKPOINTS, STORES = "checkpoints", "stores"
 
 
@@ -70,6 +75,35 @@ class Run:
         """Write the record with changed values."""
         record = (self.record or {}) | changes
         _write(self.path / RECORD, (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def write_texts(self, options: Mapping[str, Any]) -> None:
+        """Write where the texts are: options of :func:`collapse.collect`."""
+        _write(self.path / TEXTS, (json.dumps(options, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def texts(self) -> dict[str, Any]:
+        """Return where the texts are.
+
+        Raises:
+            CollapseError: The file cannot be read, or a text is not what it was.
+        """
+        try:
+            options = dict(read_json(self.path / TEXTS))
+            spec = CollectionSpec(**options)
+        except (ValueError, TypeError, OSError, RecursionError, UsageError) as error:
+            raise CollapseError(
+                f"{self.path / TEXTS} cannot be read: {first_line(error)}; name the text with --text"
+            ) from error
+        found, recorded = find_texts(spec, lambda: ""), (self.record or {}).get("text", {})
+        if found.training is None or found.training.identity() != recorded.get("corpus"):
+            raise CollapseError(
+                f"the text that {self.path} was trained on changed since: name one with --text to measure on it"
+            )
+        validation = recorded.get("validation")  # None where the data set had no such split
+        if validation and (found.validation is None or found.validation.identity() != validation):
+            raise CollapseError(
+                f"the validation text of {self.path} changed since: name the texts with --text and --validation-text"
+            )
+        return options
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the complete checkpoints, in order."""

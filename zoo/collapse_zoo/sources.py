@@ -158,9 +158,12 @@ def _advice(text: Any, tokenizer: Any) -> str:
 
 
 def _label(corpus: Corpus) -> str:
+    """Return what runs on a text are named after: data set or file; the folder of several files, or of train.jsonl."""
     if corpus.source == "hub":
         return corpus.name.split("/")[-1]
-    name = Path(corpus.files[0]).resolve().parent.name
+    file = Path(corpus.files[0]).resolve()
+    alone = len(corpus.files) == 1 and not re.match(r"train(ing)?\b", file.stem, re.IGNORECASE)
+    name = file.stem if alone else file.parent.name
     return re.sub(r"[^A-Za-z0-9.]+", ".", name).strip(".") or CORPUS
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 
 from collapse.errors import CollapseError, InUseError, first_line
 from collapse.measurement.results import Results, Row, check_output
-from collapse.progress import Report
+from collapse.progress import Report, lasting
 from collapse.stores.lock import is_locked, locked
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.checks import check_model, check_same
@@ -182,9 +183,15 @@ def _work_on(
 ) -> list[Member]:
     """Run members in this process, one after the other; return those on which another process works."""
     busy = []
-    for member in members:
+    operations = [_operations(member, source) for member in members]
+    began, done = time.monotonic(), 0.0
+    for number, member in enumerate(members, 1):
+        which = f"{number} of {len(members)}"
+        left = (time.monotonic() - began) / done * sum(operations[number - 1 :]) if done else None
+        log.info("%s: %s%s", which, member.name, "" if left is None else f" ({lasting(left)} left for all)")
         try:
-            work(member, source, progress)
+            work(member, source, _prefixed(progress, which))
+            done += operations[number - 1]
         except InUseError as error:
             log.warning("%s is skipped: it is in progress elsewhere (%s)", member.name, error)
             busy.append(member)
@@ -194,6 +201,21 @@ def _work_on(
             log.exception("%s failed", member.name)
             problems[member.name] = f"{type(error).__name__}: {first_line(error)}"
     return busy
+
+
+def _operations(member: Member, source: Source) -> float:
+    """Return about how many floating-point operations a member's training takes; measuring takes a part of that."""
+    recipe = member.recipe
+    chunks = recipe.epochs * len(source.chunks(recipe.chunk_length))
+    if recipe.max_steps:
+        chunks = recipe.max_steps * recipe.batch_size
+    return recipe.flops_per_token() * chunks * recipe.chunk_length
+
+
+def _prefixed(progress: Report | None, which: str) -> Report | None:
+    if progress is None:
+        return None
+    return lambda what, *rest: progress(f"{which}: {what}", *rest)
 
 
 def _all_rows(folder: Path, members: Sequence[Member]) -> list[Row]:

@@ -13,6 +13,7 @@ import torch
 import transformers
 
 from collapse.errors import CollapseError, first_line
+from collapse.extras import missing_package
 from collapse.inputs.packing import Chunks, tokens_hash
 from collapse.numerics.devices import is_out_of_memory
 from collapse.progress import Report
@@ -174,7 +175,7 @@ def _trainer(
     except (RuntimeError, ImportError, ValueError) as error:  # a package of --report-to that is not installed
         if is_out_of_memory(error):
             raise
-        raise CollapseError(f"training cannot begin: {first_line(error)}") from error
+        raise CollapseError(missing_package(error) or f"training cannot begin: {first_line(error)}") from error
     trainer.add_callback(EveryEpoch(steps_an_epoch))
     return trainer
 
@@ -228,6 +229,16 @@ def _begin(
             "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
         }
     )
+    run.write_texts(_texts_here(source, recipe))
+
+
+def _texts_here(source: Source, recipe: Recipe) -> dict[str, Any]:
+    """Return the options that collect on the same texts from any folder of this machine."""
+    made = source.collecting() | {"chunk_length": recipe.chunk_length}
+    for name in ("text", "validation_text"):
+        if isinstance(made.get(name), list):  # files
+            made[name] = [str(Path(each).absolute()) for each in made[name]]
+    return made
 
 
 def _name_end_of_text(model: Any, tokenizer: Any) -> None:

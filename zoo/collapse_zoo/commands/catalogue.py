@@ -1,9 +1,11 @@
 """collapse zoo list and info: show the published models and the local runs."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside, say_json
 
 if TYPE_CHECKING:
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 @click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
 @click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas.  [default: eight of them]")
 @click.option("--sort", metavar="NAME", help="By a measurement, smallest first.")
-@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-@click.option("--output", metavar="FILE", help="Write everything to a .csv file too.")
+@prints_a_table(output="Write everything to a file too: .csv, .json; or what is printed: .md, .tex.")
 def list_command(
     only_published: bool,
     only_local: bool,
@@ -31,7 +32,7 @@ def list_command(
     runs: str,
     metrics: str | None,
     sort: str | None,
-    as_json: bool,
+    format_: str | None,
     output: str | None,
     **filters: tuple[Any, ...],
 ) -> None:
@@ -44,11 +45,13 @@ def list_command(
     collapse zoo list --width 768 --decay 0.1
     collapse zoo list --published --metrics val_loss,nc1 --sort val_loss
     """
-    from collapse.cli.rendering import print_records
+    import pandas as pd
+
+    from collapse.cli.formats import check_suffix, deliver
+    from collapse.measurement.sheets import Sheet
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
-    if output:
-        _check(output)
+    check_suffix(output)
     where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
     found = on_the_hub() if hub else catalogue(runs, where=where)
     entries = [entry for entry in found if _kept(entry, filters)]
@@ -57,19 +60,17 @@ def list_command(
     if sort:
         (by,) = _columns(sort, known)[:1]
         entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
-    if output and entries:
-        _write(entries, output)
-    elif output:
+    if output and not entries:
         say_aside(f"no model matches: {output} was not written")
-    if as_json:
-        say_json([entry.record() for entry in entries])
-        return
-    if not entries:
+    if not entries and format_ in (None, "table"):
         say("no model is like that; leave out a filter, or train one: collapse zoo train LxD")
         return
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
-    print_records(["model", "where", *columns], rows)
-    say(f"{len(entries)} models; more about one with: collapse zoo info {entries[0].name}")
+    sheet = Sheet(["model", "where", *columns], rows)
+    records = [entry.record() for entry in entries]
+    deliver(format_, output if entries else None, sheet, data=records, frame=lambda: pd.DataFrame(records))
+    if format_ in (None, "table"):
+        say(f"{len(entries)} models; more about one with: collapse zoo info {entries[0].name}")
 
 
 @click.command()
@@ -86,6 +87,9 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     from collapse_zoo.names import parse
 
     entries = find(model, runs)
+    places = list(dict.fromkeys(f"{entry.name.partition('@')[0]} ({entry.where})" for entry in entries))
+    if len(places) > 1:
+        say_aside(f"{len(places)} models have this name, and all are shown: {', '.join(places)}; name a folder for one")
     recipe = entries[0].recipe if entries else parse(model).recipe()
     title = entries[0].name.partition("@")[0] if entries else str(parse(model).of_run())
     about = recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": recipe.flops_per_token()}
@@ -105,6 +109,8 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     rows = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
     print_records(["measurement", *columns], rows)
+    for place in dict.fromkeys(entry.where for entry in entries if (Path(entry.where) / "stores").is_dir()):
+        say(f"the stores of {place} are in {place}/stores; its latest measurements: collapse measure {place} --all")
 
 
 def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
@@ -124,7 +130,7 @@ def _columns(text: str, known: list[str]) -> list[str]:
 
     chosen = []
     for name in (each.strip() for each in text.split(",") if each.strip()):
-        matching = [each for each in known if each == name or each.startswith(f"{name}.")]
+        matching = [each for each in known if each == name or each.startswith(f"{name.lower()}.")]
         if not matching:
             raise UsageError(f"no model listed has a measurement {name!r}; {near_names(name, known)}")
         chosen += matching
@@ -133,29 +139,6 @@ def _columns(text: str, known: list[str]) -> list[str]:
 
 def _order(value: float | None) -> float:
     return float("inf") if value is None else value
-
-
-def _check(output: str) -> None:
-    from collapse.errors import UsageError
-    from collapse.measurement.results import check_output
-
-    if not output.endswith(".csv"):
-        raise UsageError(f"{output} must end in .csv")
-    check_output(output, what="listing", columns={"model", "where", "checkpoint", "n_params"})
-
-
-def _write(entries: list["Entry"], output: str) -> None:
-    import pandas as pd
-
-    from collapse.errors import CollapseError
-    from collapse.measurement.results import as_csv
-    from collapse.stores.writing import write_output
-
-    try:
-        data = as_csv(pd.DataFrame([entry.record() for entry in entries]))
-    except UnicodeError as error:
-        raise CollapseError(f"cannot write {output}: a name in it is not UTF-8; rename the run's folder") from error
-    write_output(output, data)
 
 
 def _text(value: Any) -> str:

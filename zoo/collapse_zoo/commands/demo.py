@@ -14,26 +14,28 @@ def command(output: str) -> None:
     neural collapse in each, and tests which properties go with the validation loss. Takes two or three minutes;
     finished work is used again.
     """
-    from collapse.cli.rendering import print_analysis, print_table, progress
+    from collapse.cli.progress_bar import progress
+    from collapse.cli.rendering import print_analysis, print_rows
+    from collapse.plugin.plugin_manager import plugins
     from collapse_zoo.demo import demo
 
     say_aside(f"Stories, a tokenizer and eight toy models go to {output}/ (about two minutes on two cores) …")
     with progress() as report:
         made = demo(output, progress=report)
     best = min(made.rows, key=lambda row: row.measurements["val_loss"] or 0)
-    print_table([best])
+    print_rows([best], plugins().headlines(), more=f"in {made.results}")
     print_analysis(made.analysis)
     say(
         f"""
-The first table is the best of eight toy models, the second asks what goes with their validation loss. Two widths
-make two clusters of models, so read it as an example of the output, not as a result.
+The first table is the best of eight toy models, the second asks what goes with their validation loss among
+models of equal width. They are few and tiny: read it as an example of the output, not as a result.
 
   {made.folder}/text       the stories            {made.folder}/models   the models
   {made.folder}/stores     their statistics       {made.results}   a row a model
 
 Next:
   collapse measure {made.folder}/stores/* --metrics nc1,nc4
-  collapse analyze permutation {made.results} --columns nc3.self_duality,nc4.agreement
+  collapse analyze permutation {made.results} --within dim --columns nc3.self_duality,nc4.agreement
   collapse measure YOUR_MODEL --text train.jsonl --validation-text validation.jsonl
   collapse metrics""",
     )

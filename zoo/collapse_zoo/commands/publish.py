@@ -22,7 +22,8 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
     """
     from pathlib import Path
 
-    from collapse.cli.rendering import print_records, progress
+    from collapse.cli.progress_bar import progress
+    from collapse.cli.rendering import print_records
     from collapse_zoo.publishing import publish, revisions
     from collapse_zoo.runs import Run
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import click
 
-from collapse.cli.terminal import say, say_aside, say_json
+from collapse.cli.formats import prints_a_table
+from collapse.cli.terminal import say, say_aside
 from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
 
 
@@ -51,7 +52,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             say(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))
         say_aside(f"{len(members)} runs, {sum(len(member.checkpoints) for member in members)} measurements")
         return
-    from collapse.cli.rendering import progress
+    from collapse.cli.progress_bar import progress
     from collapse.errors import CollapseError
     from collapse_zoo.launching import Resources
     from collapse_zoo.sources import find_source
@@ -100,21 +101,23 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
 
 @click.command()
 @click.argument("folder", default="runs", metavar="[DIR]")
-@click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
-def status_command(folder: str, as_json: bool) -> None:
+@prints_a_table()
+def status_command(folder: str, format_: str | None, output: str | None) -> None:
     """Show how far each member of a sweep is, or why it failed."""
-    from collapse.cli.rendering import print_records
+    import pandas as pd
+
+    from collapse.cli.formats import check_suffix, deliver
     from collapse.errors import UsageError
+    from collapse.measurement.sheets import Sheet
     from collapse_zoo.states import status
 
+    check_suffix(output)
     members = status(folder)
-    if as_json:
-        say_json(members)
-        return
-    if not members:
+    if not members and format_ != "json":
         raise UsageError(f"no run is in {folder}: name the folder of --output, or begin: collapse zoo sweep GRID")
     columns = ["member", "epochs", "chunks collected", "measured", "published", "state"]
-    print_records(columns, [list(member.values()) for member in members])
+    sheet = Sheet(columns, [list(member.values()) for member in members])
+    deliver(format_, output, sheet, data=members, frame=lambda: pd.DataFrame(members))
 
 
 def _numbers(options: dict[str, Any], name: str) -> list[int]:

@@ -37,7 +37,7 @@ def command(
     name.recipe(heads=options["heads"])
     if name.checkpoint is not None:
         raise click.UsageError(f"{model}: a run is trained whole; leave out @{name.checkpoint}")
-    from collapse.cli.rendering import progress
+    from collapse.cli.progress_bar import progress
     from collapse_zoo.names import name_of
     from collapse_zoo.sources import find_source
     from collapse_zoo.training import leave_group, train
@@ -57,21 +57,25 @@ def command(
         run = train(recipe, source, folder, measure=measure, progress=report, **training_arguments(options))
     leave_group()
     if first:
-        _print_run(run, source)
+        _print_run(run)
 
 
-def _print_run(run: Any, source: Any) -> None:
-    from collapse.cli.rendering import print_records
-    from collapse.inputs.collection_spec import CollectionSpec, typed
+def _print_run(run: Any) -> None:
+    from collapse.cli.rendering import print_records, print_rows
+    from collapse.plugin.plugin_manager import plugins
 
     record = run.record
     columns = ["checkpoint", "step", "validation loss", "accuracy", "perplexity"]
     keys = ("validation_loss", "accuracy", "perplexity")
     rows = [[f"@{each['k']}", each["step"], *(each.get(key) for key in keys)] for each in record["epochs"]]
     print_records(columns, rows, title=record["name"])
-    same = typed(CollectionSpec(**source.collecting(), chunk_length=run.recipe.chunk_length))
+    measured = run.results()
+    if measured:
+        print_rows(measured[-1:], plugins().headlines(), more=f"in {run.path}/results.csv")
+        say(f"Every measurement of every epoch: {run.path}/results.csv; the statistics: {run.path}/stores/")
     speed = record.get("tokens_per_second")  # not known if the run was killed after its last step
     say(
-        f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}; measure it with: "
-        f"collapse measure {shlex.quote(str(run.path))} {same}"
+        f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}; "
+        f"{'all measurements' if measured else 'measure it'}: "
+        f"collapse measure {shlex.quote(str(run.path))}{' --all' if measured else ''}"
     )

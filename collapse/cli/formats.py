@@ -1,0 +1,158 @@
+"""Formats in which commands print their tables: for people, for papers, and for programs."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from collapse.cli.terminal import json_of, say, say_json
+from collapse.errors import CollapseError, UsageError
+from collapse.reading import open_regular, read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from collapse.measurement.sheets import Sheet
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
+_MARKS = {"markdown": "<!-- a table of collapse -->\n", "latex": "% a table of collapse\n"}
+"""First line of a file of a format whose tables do not show what they are: a command replaces such files only."""
+
+_LONGEST_LINE = 1 << 20
+FORMATS = ("table", "markdown", "latex", "csv", "json")
+
+
+def table_options(*, output: str | None = None) -> list[click.Option]:
+    """Return the options of a command that prints a table: ``--format``, ``--json`` for its JSON, and ``--output``.
+
+    The command gets the arguments ``format_`` (None means "table") and ``output``.
+
+    Args:
+        output: The help text of ``--output``.
+    """
+    written = output or f"Write it to a file too: {', '.join(_SUFFIXES)}."
+    return [
+        click.Option(["--format", "format_"], type=click.Choice(FORMATS), help="What is printed.  [default: table]"),
+        click.Option(["--json", "format_"], flag_value="json", help="The same as --format json."),
+        click.Option(["--output"], metavar="FILE", help=written),
+    ]
+
+
+def prints_a_table(*, output: str | None = None) -> Callable[[Command], Command]:
+    """Give a command the options of :func:`table_options`."""
+
+    def decorate(command: Command) -> Command:
+        params = command.__dict__.setdefault("__click_params__", [])
+        params += reversed(table_options(output=output))  # click reads them from the last to the first
+        return command
+
+    return decorate
+
+
+def deliver(
+    format_: str | None, output: str | None, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.DataFrame"]
+) -> None:
+    """Print a table in a format, and write it to a file if one is named; raises as :func:`write_in`."""
+    print_in(format_, sheet, data=data, frame=frame)
+    if output:
+        write_in(output, sheet, data=data, frame=frame)
+
+
+def print_in(format_: str | None, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.DataFrame"]) -> None:
+    """Print a table in a format.
+
+    Args:
+        format_: One of :data:`FORMATS`; "table" or None prints the sheet in the terminal's width.
+        sheet: What people read, with about four digits.
+        data: What ``json`` prints.
+        frame: Makes what ``csv`` prints, in full precision.
+    """
+    if format_ == "json":
+        say_json(data)
+    elif format_ == "csv":
+        from collapse.measurement.results import as_csv
+
+        say(as_csv(frame()).decode().rstrip("\n"))
+    elif format_ == "markdown":
+        from collapse.measurement.sheets import markdown_of
+
+        say(markdown_of(sheet))
+    elif format_ == "latex":
+        from collapse.measurement.sheets import latex_of
+
+        say(latex_of(sheet))
+    else:
+        from collapse.cli.sheets import print_sheet
+
+        print_sheet(sheet)
+
+
+def check_suffix(path: str | None, more: Sequence[str] = ()) -> None:
+    """Check an ``--output`` before any work is done.
+
+    Raises:
+        UsageError: Its suffix names no format, or the file exists and is no table of ours, as far as its first line
+            shows.
+    """
+    if path is None:
+        return
+    known = [*more, *(each for each in _SUFFIXES if each not in more)]
+    suffix = Path(path).suffix
+    if suffix not in known:
+        raise UsageError(f"{path} names no format of a table: its name must end in {', '.join(known)}")
+    mark = _MARKS.get(_SUFFIXES.get(suffix, ""), "")
+    if suffix not in more and mark and not _replaces_its_like(Path(path), mark.encode(), _SUFFIXES[suffix]):
+        raise _not_ours(path)
+
+
+def _not_ours(path: str) -> UsageError:
+    return UsageError(f"{path} exists and is not such a table: choose another --output, or remove it")
+
+
+def write_in(path: str, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.DataFrame"]) -> None:
+    """Write a table into the file of ``--output``, in the format of its suffix (see :func:`print_in`).
+
+    Raises:
+        UsageError: The file exists and is another table, or none.
+        CollapseError: It cannot be written.
+    """
+    from collapse.measurement.results import as_csv
+    from collapse.measurement.sheets import latex_of, markdown_of
+    from collapse.stores.writing import write_output
+
+    format_ = _SUFFIXES[Path(path).suffix]
+    try:
+        if format_ == "csv":
+            made = as_csv(frame())
+        else:
+            text = {"json": json_of(data), "markdown": markdown_of(sheet), "latex": latex_of(sheet)}[format_]
+            made = (_MARKS.get(format_, "") + text + "\n").encode()
+    except UnicodeError as error:
+        raise CollapseError(f"cannot write {path}: a name in it is not UTF-8") from error
+    if not _replaces_its_like(Path(path), made, format_):
+        raise _not_ours(path)
+    write_output(path, made)
+
+
+def _replaces_its_like(path: Path, made: bytes, format_: str) -> bool:
+    """Whether a path is free or empty, or holds a table of the same kind, perhaps with other rows and columns."""
+    if not path.exists() or path.is_dir():  # writing reports the error
+        return True
+    try:
+        with open_regular(path) as file:
+            first = file.readline(_LONGEST_LINE)
+        if not first or format_ == "json":
+            return not first or _begins(read_json(path)) == _begins(json.loads(made))
+        ours = made.splitlines(keepends=True)[0]
+        return first == ours if format_ in _MARKS else first.split(b",")[0] == ours.split(b",")[0]
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _begins(data: Any) -> Any:
+    some = data[0] if isinstance(data, list) and data else data
+    return next(iter(some), None) if isinstance(some, dict) else type(some)

@@ -1,0 +1,50 @@
+"""Progress of long commands: bars on a terminal, and a line every ten seconds elsewhere. Always on stderr."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from collapse.cli.sheets import console
+from collapse.cli.terminal import say_aside
+from collapse.progress import Report, lasting
+from collapse.progress_bar import progress_bar
+
+
+@contextmanager
+def progress() -> Iterator[Report]:
+    """Yield a progress callback, which draws a bar on a terminal and prints a line every ten seconds elsewhere."""
+    if sys.stderr.isatty():
+        with _bar() as report:
+            yield report
+    else:
+        yield _Lines()
+
+
+def _bar() -> AbstractContextManager[Report]:
+    return progress_bar(console(stderr=True))
+
+
+class _Lines:
+    """Progress without a terminal: one line every ten seconds, the first after two seconds."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + 2
+        self._began: dict[str, tuple[float, int, int]] = {}  # when, at how much, and how much the last time
+
+    def __call__(self, what: str, done: int, total: int | None, note: str = "") -> None:
+        now = time.monotonic()
+        began, first, last = self._began.get(what, (now, done, done))
+        if done < last:  # the same phase of another model
+            began, first = now, done
+        self._began[what] = began, first, done
+        if now < self._next:
+            return
+        self._next = now + 10
+        share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
+        left = (
+            f", {lasting((now - began) / (done - first) * (total - done))} left"
+            if total and first < done < total
+            else ""
+        )
+        say_aside(f"{what}: {share}{note and f', {note}'}{left}")

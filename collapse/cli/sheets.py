@@ -1,0 +1,156 @@
+"""Tables for people: as wide as the terminal, without cutting a name or a number.
+
+A table that is too wide is printed as several, which repeat its first columns; headings wrap after ``.``, ``_``, ``-``
+and ``/``, texts at spaces.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from collapse.cli.terminal import cell
+from collapse.escaping import visible
+from collapse.measurement.sheets import Sheet, aligned
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+_UNLIMITED = 10_000
+_GAP = 2  # characters between columns
+_NARROW = 24  # the least width of a column of prose
+_NUMBERS = re.compile(r"([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, and ranges of them
+_PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
+
+
+def console(*, stderr: bool = False) -> "Console":
+    """Return a rich console; if the output is not a terminal, lines are as long as they need to be."""
+    from rich.console import Console
+
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        made.width = _UNLIMITED
+    return made
+
+
+def print_sheet(sheet: Sheet) -> None:
+    """Print a table, divided if the terminal is too narrow for it."""
+    out = console()
+    columns = [_Column.of(heading, [row[at] for row in sheet.rows]) for at, heading in enumerate(sheet.columns)]
+    keys, others = columns[: sheet.keys], columns[sheet.keys :]
+    if sheet.title:
+        out.print(cell(sheet.title, "bold"), soft_wrap=True)
+    if _width([*keys, *others]) > out.width:
+        others = _without_equal(out, others)
+    if sum(column.whole for column in columns) + _GAP * (len(columns) - 1) <= out.width:
+        out.print(_table(columns, wrapped=False))
+    elif any(_width([*keys, other]) > out.width for other in others):
+        _print_lists(out, keys, others)
+    else:
+        for some in _balanced(keys, others, out.width):
+            out.print(_table([*keys, *some]))
+    for note in sheet.notes:
+        out.print(cell(f"  {note}", "dim"))
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A formatted column: its cells, the width that cuts no word of them, and whether they are prose."""
+
+    heading: str
+    cells: list[str]
+    least: int
+    prose: bool
+    numeric: bool
+
+    @property
+    def whole(self) -> int:
+        """The width without any line break."""
+        return max(map(cell_len, [visible(self.heading), *self.cells]))
+
+    @classmethod
+    def of(cls, heading: str, values: Sequence[Any]) -> "_Column":
+        cells = [visible(each) for each in aligned(values)]
+        numeric = all(_NUMBERS.fullmatch(each) for each in cells) and any(cells)
+        widest = max(map(cell_len, cells), default=0)
+        prose = not numeric and widest > _NARROW and any(" " in each for each in cells)
+        if prose:
+            words = max(cell_len(word) for each in cells for word in each.split())
+            widest = max(_NARROW, words)
+        return cls(heading, cells, max(widest, *map(cell_len, _pieces(heading))), prose, numeric)
+
+
+def _pieces(heading: str) -> list[str]:
+    return [each.strip() for each in _PIECE.findall(heading)] or [""]
+
+
+def _heading(column: _Column) -> str:
+    """Return a heading in lines that are no wider than its column."""
+    width = max(column.least, *map(cell_len, column.cells)) if column.cells else cell_len(column.heading)
+    lines = [""]
+    for piece in _PIECE.findall(column.heading):
+        if cell_len((lines[-1] + piece).rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(line.strip() for line in lines)
+
+
+def _width(columns: Sequence[_Column]) -> int:
+    return sum(column.least for column in columns) + _GAP * (len(columns) - 1)
+
+
+def _without_equal(out: "Console", columns: list[_Column]) -> list[_Column]:
+    """Print the columns of one text that all rows share on a line above the table, and return the others."""
+    equal = [each for each in columns if not each.numeric and len(each.cells) > 1 and len(set(each.cells)) == 1]
+    for column in equal:
+        out.print(Text(f"{visible(column.heading)}: {column.cells[0]}", "dim"), soft_wrap=True)
+    return [column for column in columns if column not in equal]
+
+
+def _balanced(keys: list[_Column], others: list[_Column], width: int) -> list[list[_Column]]:
+    """Divide columns into as few tables as fit the width, and about equally."""
+    fewest = _divided(keys, others, width)
+    for narrower in range(width - 1, 0, -1):
+        tried = _divided(keys, others, narrower)
+        if len(tried) > len(fewest):
+            break
+        fewest = tried
+    return fewest
+
+
+def _divided(keys: list[_Column], others: list[_Column], width: int) -> list[list[_Column]]:
+    runs: list[list[_Column]] = [[]]
+    for column in others:
+        if runs[-1] and _width([*keys, *runs[-1], column]) > width:
+            runs.append([])
+        runs[-1].append(column)
+    return runs
+
+
+def _table(columns: Sequence[_Column], *, wrapped: bool = True) -> "RichTable":
+    from rich import box
+    from rich.table import Table as RichTable
+
+    made = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    for column in columns:
+        justify: Any = "right" if column.numeric else "left"
+        heading = Text(_heading(column) if wrapped else visible(column.heading))
+        made.add_column(heading, justify=justify, no_wrap=not column.prose, min_width=column.least, overflow="fold")
+    for cells in zip(*(column.cells for column in columns), strict=True):
+        made.add_row(*map(Text, cells))
+    return made
+
+
+def _print_lists(out: "Console", keys: list[_Column], others: list[_Column]) -> None:
+    """Print each row as a list, for names that are nearly as long as the line."""
+    width = max(cell_len(column.heading) for column in others)
+    for at in range(len(keys[0].cells)):
+        out.print(Text("  ".join(key.cells[at] for key in keys), "bold"), soft_wrap=True)
+        for column in others:
+            space = " " * (width - cell_len(column.heading))
+            out.print(Text(f"  {visible(column.heading)}{space}  {column.cells[at]}"), soft_wrap=True)

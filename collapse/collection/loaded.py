@@ -1,0 +1,73 @@
+"""Collect a model that is already loaded, on texts that are already in memory."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from collapse.collection.collecting import collect
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.progress import Report
+from collapse.stores.store import Store
+
+_FOR_FILES = ("text", "validation_text", "split", "validation_split", "text_column", "tokenizer", "revision")
+
+
+def collect_loaded(
+    model: Any,
+    tokenizer: Any,
+    texts: Iterable[str],
+    validation_texts: Iterable[str] | None = None,
+    *,
+    name: str | None = None,
+    store: str | Path | None = None,
+    progress: Report | None = None,
+    **options: Any,
+) -> Store:
+    """Collect a loaded model's embedding statistics on texts in memory, as :func:`collapse.collect` does from files.
+
+    Model, tokenizer and texts are saved to a temporary folder first, so that the store's identity is that of the files
+    that are read: the same weights and texts give the same store, wherever they come from.
+
+    Args:
+        model: A causal language model of transformers.
+        tokenizer: Its tokenizer.
+        texts: Training texts.
+        validation_texts: Texts for NC4 and the loss, or None.
+        name: The model's name in tables; None for the last part of ``model.name_or_path``.
+        store, progress: As of :func:`collapse.collect`.
+        **options: Its other options, such as chunk_length, device and dtype.
+
+    Raises:
+        UsageError: An option is wrong, or names a text or tokenizer in another way.
+        CollapseError: The model or tokenizer cannot be saved; or as :func:`collapse.collect`.
+    """
+    for option in _FOR_FILES:
+        if option in options:
+            raise UsageError(f"collect_loaded() takes no {option}: the texts and the tokenizer are given as they are")
+    name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
+    with TemporaryDirectory(prefix="collapse-") as temporary:
+        # a name such as "model" is shown with the folder above it, which must not be the temporary one
+        folder = Path(temporary) / "loaded" / (re.sub(r"[^\w.-]+", "-", name).strip(".-") or "model")
+        try:
+            model.save_pretrained(folder)
+            tokenizer.save_pretrained(folder)
+        except Exception as error:  # the model's own code
+            raise CollapseError(f"{name} cannot be saved to be read again: {first_line(error)}") from error
+        named = {"text": _written(Path(temporary) / "texts.jsonl", texts)}
+        if validation_texts is not None:
+            named["validation_text"] = _written(Path(temporary) / "validation.jsonl", validation_texts)
+        return collect(folder, store=store, progress=progress, **named, **options)
+
+
+def _written(path: Path, texts: Iterable[str]) -> str:
+    if isinstance(texts, str):
+        raise UsageError("the texts must be several strings; there is one")
+    with path.open("w", encoding="utf-8") as file:
+        for text in texts:
+            if not isinstance(text, str):
+                raise UsageError(f"the texts must be strings; one is a {type(text).__name__}")
+            file.write(json.dumps({"text": text}) + "\n")
+    return str(path)

@@ -1,0 +1,99 @@
+"""Measure a store, or embeddings in memory."""
+
+import dataclasses
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from collapse.collection.features import array_tensor, collect_arrays
+from collapse.errors import UsageError
+from collapse.measurement.measuring import measure_store
+from collapse.measurement.rows import Row
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.progress import Report
+from collapse.progress_bar import shows_progress
+from collapse.stores.store import Store
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
+
+
+@shows_progress
+def measure(
+    store: Store | EmbeddingStatistics | str | Path | None = None,
+    *,
+    metrics: str | Iterable[str] | None = None,
+    min_count: int = 1,
+    device: str | None = None,
+    progress: Report | None = None,
+    features: "Tensor | ArrayLike | None" = None,
+    labels: "Tensor | ArrayLike | None" = None,
+    classifier: "Tensor | ArrayLike | None" = None,
+    bias: "Tensor | ArrayLike | None" = None,
+    validation_features: "Tensor | ArrayLike | None" = None,
+    validation_labels: "Tensor | ArrayLike | None" = None,
+    name: str = "arrays",
+) -> Row:
+    """Measure a store, or embeddings in memory, with the registered metrics.
+
+    Args:
+        store: A store or its folder, or bare statistics; None to measure ``features``.
+        metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``); None means all.
+        min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
+        device: Device for the computation; None for the device of the statistics.
+        progress: Called as progress(what, done, total).
+        features: Training embeddings, shape (N, d), torch or numpy, instead of a store; with it come ``labels``, and if
+            wanted ``classifier``, ``bias``, ``validation_features``, ``validation_labels`` and ``name``, as for
+            :func:`collapse.collect_arrays`. Without a classifier, what needs one is None, with a note.
+
+    Returns:
+        A row; an unavailable measurement is None, with a note that says why.
+
+    Raises:
+        UsageError: An unknown metric or device, or not exactly one of a store and features.
+        CollapseError: Fewer than two classes are left, the store is incomplete or was altered, or an array is wrong.
+
+    >>> import numpy as np
+    >>> labels = np.arange(60) % 3
+    >>> features = np.eye(4)[labels] + np.random.default_rng(0).normal(size=(60, 4)) / 100
+    >>> row = measure(features=features, labels=labels, classifier=np.eye(3, 4), metrics="nc3.self_duality")
+    >>> round(row.measurements["nc3.self_duality"], 1)
+    0.8
+    """
+    arrays = (features, labels, classifier, bias, validation_features, validation_labels)
+    if store is not None:
+        if any(each is not None for each in arrays):
+            raise UsageError("measure() takes a store, or features with labels, not both")
+        return measure_store(store, metrics=metrics, min_count=min_count, device=device, progress=progress)
+    if features is None or labels is None:
+        raise UsageError("measure() takes a store, or features with labels")
+    if classifier is None:
+        if any(each is not None for each in (bias, validation_features, validation_labels)):
+            raise UsageError("measure() takes a bias and validation features with a classifier only")
+        bare = _without_classifier(features, labels, name)
+        row = measure_store(bare, metrics=metrics, min_count=min_count, device=device, progress=progress)
+        return dataclasses.replace(row, model=name)
+    made = collect_arrays(
+        features,
+        labels,
+        classifier,
+        bias=bias,
+        validation_features=validation_features,
+        validation_labels=validation_labels,
+        name=name,
+    )
+    return measure_store(made, metrics=metrics, min_count=min_count, device=device, progress=progress)
+
+
+def _without_classifier(features: "Tensor | ArrayLike", labels: "Tensor | ArrayLike", name: str) -> EmbeddingStatistics:
+    """Return the statistics of embeddings alone: collected with a classifier of zeros, which nothing reads."""
+    h, y = array_tensor(name, "train_features", features), array_tensor(name, "train_labels", labels)
+    classes = 1
+    if not y.is_floating_point() and y.numel():
+        ids, y = torch.unique(y, return_inverse=True)  # a classifier has a row for each
+        classes = len(ids)
+    made = collect_arrays(h, y, torch.zeros(classes, h.shape[-1] if h.dim() else 1), name=name)
+    return dataclasses.replace(made.statistics(), classifier=None, validation=None)

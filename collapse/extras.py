@@ -1,0 +1,22 @@
+"""The extras of this distribution: which one brings a package that is not installed."""
+
+import re
+
+EXTRAS = {"gguf": "gguf", "accelerate": "zoo,gguf", "submitit": "zoo"}
+"""Extras by package."""
+
+
+def missing_package(error: BaseException) -> str | None:
+    """Say what to install where a package of an extra is missing; None for any other error.
+
+    Libraries raise ImportErrors of their own, which name the package only in their text.
+
+    >>> missing_package(ImportError("Please install torch and gguf>=0.10.0 to load a GGUF checkpoint"))
+    "gguf is not installed: pip install 'linguistic-collapse[gguf]'"
+    """
+    if not isinstance(error, ImportError):
+        return None
+    for package, extra in EXTRAS.items():
+        if error.name == package or re.search(rf"\b{package}\b", str(error)):
+            return f"{package} is not installed: pip install 'linguistic-collapse[{extra}]'"
+    return None

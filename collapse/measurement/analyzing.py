@@ -1,0 +1,69 @@
+"""Run an analysis on a results table."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, PluginError
+from collapse.measurement.results import Results
+from collapse.measurement.rows import Row
+from collapse.measurement.table import Table
+from collapse.plugin.guarding import Guest, described
+from collapse.plugin.plugin_manager import plugins
+
+
+def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:
+    """Run an analysis of a plugin, such as ``permutation``.
+
+    Args:
+        name: The analysis.
+        results: A table, its file, or rows.
+        **options: The analysis's own.
+
+    Raises:
+        UsageError: There is no such analysis, or an option is wrong.
+        CollapseError: The table cannot be read, or the analysis does not apply to it.
+        PluginError: The analysis failed.
+
+    >>> rows = [Row(f"m{i}", None, "", "", 1, 9, 4, 99, {"val_loss": i + 0.5, "nc1.cdnv": 2.0 * i}) for i in range(5)]
+    >>> [record["column"] for record in analyze("permutation", rows).records()]
+    ['nc1.cdnv']
+    """
+    found = plugins().analysis(name)
+    if isinstance(results, str | Path):
+        results = Results.read(results)
+    elif not isinstance(results, Results):
+        results = Results(results)
+    called = f"analysis {found.name} of {found.function.__module__}"
+    try:
+        with Guest():
+            table = found(results, **options)
+    except PluginError as error:
+        raise PluginError(f"{called} failed: {error}") from error
+    except CollapseError:  # the analysis's own message about the table or an option
+        raise
+    except Exception as error:
+        raise PluginError(f"{called} failed: {described(error)}") from error
+    if not isinstance(table, Table):
+        raise PluginError(f"{called} returned {type(table).__name__}, not a collapse.Table")
+    if any(len(row) != len(table.columns) for row in table.rows):
+        raise PluginError(f"{called} returned rows that do not have one value for each of its columns")
+    return table
+
+
+def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:
+    """Test by permutation whether columns of a results table go with validation loss.
+
+    Args:
+        results: A table, its file, or rows.
+        **options: ``against`` (the column to permute: "val_loss"), ``columns`` (those to test: names, prefixes or
+            arithmetic; all measurements), ``where`` (globs that choose rows), ``within`` (permute rows of equal
+            values of this column only), ``n`` (permutations: 99,999) and ``seed``.
+
+    Returns:
+        A row per column: r, the sign that collapse predicts, R², p, its standard error, and the max-T p.
+
+    Raises:
+        UsageError, CollapseError: As for :func:`analyze`.
+    """
+    return analyze("permutation", results, **options)

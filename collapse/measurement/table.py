@@ -1,0 +1,60 @@
+"""The result of an analysis."""
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from collapse.measurement.sheets import Sheet, html_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Table:
+    """The result of an analysis: a table with a title, and remarks below it.
+
+    Attributes:
+        title: One line.
+        columns: Headings.
+        rows: Values, one list per row; None prints as –.
+        notes: Remarks, one per line.
+    """
+
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+    notes: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        return f"Table({self.title!r}, {len(self.rows)} rows: {', '.join(self.columns)})"
+
+    def _repr_html_(self) -> str:
+        return html_of(self.sheet())
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries for JSON: NumPy numbers as plain numbers, infinite ones and NaN as None."""
+        return [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
+
+    def frame(self) -> "pd.DataFrame":
+        """Return the table as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.records(), columns=self.columns)
+
+    def sheet(self) -> Sheet:
+        """Return the table to print, with its title and notes."""
+        return Sheet(self.columns, self.rows, title=self.title, notes=self.notes)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):  # an array or a tensor, or one number of it
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)

@@ -1,0 +1,84 @@
+"""A progress bar on a terminal or in a notebook."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from collapse.escaping import visible
+from collapse.progress import Report
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_OTHER_COLUMNS = 25
+"""What a bar's other columns take at least: spaces, three digits and %, hours:minutes:seconds, and "left"."""
+
+
+@contextmanager
+def progress_bar(out: "Console") -> Iterator[Report]:
+    """Yield a progress callback that draws a bar for each phase and removes it when the phase is done."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),  # what the texts leave
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=out, transient=True, expand=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int | None, note: str = "") -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(visible(what), total=total, rate="")
+            task = bar.tasks[bar.task_ids.index(tasks[what])]
+            rate = visible(note) or (f"{task.speed:,.1f}/s" if task.speed else "")
+            rate = _fitting(rate, out.width - len(task.description) - _OTHER_COLUMNS)
+            bar.update(tasks[what], completed=done, total=total, rate=rate)
+            if total is not None and done >= total:
+                bar.remove_task(tasks.pop(what))
+
+        yield report
+
+
+def _fitting(text: str, length: int) -> str:
+    """Return as many parts of a text, from its first, as fit; parts end at ", ".
+
+    >>> _fitting("12,345 tokens/s, loss 2.3", 20)
+    '12,345 tokens/s'
+    """
+    parts = text.split(", ")
+    while parts and len(", ".join(parts)) > length:
+        parts.pop()
+    return ", ".join(parts)
+
+
+def shows_progress(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a public function a progress bar if its caller passes no ``progress`` and somebody is looking."""
+
+    @wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        if options.get("progress") is not None or not _somebody_looks():
+            return function(*arguments, **options)
+        from rich.console import Console
+
+        with progress_bar(Console(stderr=True)) as report:
+            options["progress"] = report
+            return function(*arguments, **options)
+
+    return run
+
+
+def _somebody_looks() -> bool:
+    """Whether the program runs on a terminal, or in a notebook that can show a bar."""
+    if "ipykernel" in sys.modules:
+        return find_spec("ipywidgets") is not None
+    return sys.stderr is not None and sys.stderr.isatty()

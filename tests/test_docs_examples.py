@@ -1,0 +1,166 @@
+"""Every example of README and docs runs as it stands, on a tiny model, or is listed here with the reason why not."""
+
+import re
+import shlex
+import shutil
+from glob import glob
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+import collapse
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCED = re.compile(r"```(python|console|bash)([^\n]*)\n(.*?)```", re.DOTALL)
+INDENTED = re.compile(r"(?:^ {4}.*\n|^\n(?= {4}))+", re.MULTILINE)
+
+NOT_RUN = {
+    "pip install": "needs a package index; .ci/run runs it",
+    "hf auth login": "asks for a password",
+    "pytest": "runs tests; .ci/run does",
+    "torchrun": "tests/zoo/test_training.py trains on two processes",
+    "collapse demo": "minutes; tests/zoo/test_demo.py runs a smaller one",
+    "collapse metrics spread": "the example plugin is not installed here; .ci/run installs it",
+    "collapse analyze permutation lc-": "needs the authors' file; tests/test_published.py has its numbers",
+    "collapse zoo train 12x1024": "hours; smaller models are trained",
+    "collapse zoo sweep": "hours; tests/zoo/test_sweep.py trains small ones",
+    "collapse zoo status": "shows a sweep; the same",
+    "collapse zoo publish": "needs such a run; tests/zoo/test_publish.py publishes small ones",
+    "#SBATCH": "needs SLURM; the same command is run with its numbers",
+    "collapse collect MODEL --text roneneldan/TinyStories --store parts/$": "as above",
+}
+SMALLER = {
+    "1/16": "1/3",
+    "(k, 16)": "(k, 3)",
+    "range(1, 17)": "range(1, 4)",
+    "--generated": "--generated --stories 200 --heads 4 --max-steps 2",
+    "--max-steps 300": "",
+    "2x128_03d": "2x16_03d --heads 2 --max-steps 2 --batch-size 2 --chunk-length 32",
+    "user/": "owner/",  # who is logged in
+}
+ELSEWHERE = (
+    "plugins.md",
+    "cli.md",
+    "python.md",
+)  # tests/test_docs.py runs those of plugins.md; the others are generated
+
+
+def blocks() -> list[tuple[str, str, str]]:
+    """Page, kind and text of each example."""
+    found = []
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        if page.name == "README.md" and page.parent == ROOT:
+            for block in INDENTED.findall(text):
+                code = "\n".join(line[4:] for line in block.splitlines())
+                kind = "python" if code.lstrip().startswith("import ") else "console"
+                if not code.lstrip().startswith("#"):  # the plugin file, which is plugins.md's
+                    found.append((page.name, kind, code))
+        elif page.name not in ELSEWHERE:
+            found += [(page.name, kind, code) for kind, _, code in FENCED.findall(text)]
+    return found
+
+
+def command_lines(code: str) -> list[str]:
+    """The command lines of a block, each in one line and without prompt or output."""
+    lines = code.replace("\\\n", " ").splitlines()
+    prompted = [line[2:] for line in lines if line.startswith("$ ")]
+    return prompted or [line for line in lines if line.strip() and not line.startswith("|")]
+
+
+def smaller(text: str) -> str:
+    for large, small in SMALLER.items():
+        text = text.replace(large, small)
+    return text
+
+
+def kept(line: str) -> bool:
+    return not any(line.strip().startswith(begin) for begin in NOT_RUN)
+
+
+def with_other_parts(words: list[str]) -> list[list[str]]:
+    """A command, and the same for the other parts, which other machines run."""
+    if "--part" not in words:
+        return [words]
+    given = words[words.index("--part") + 1]
+    k, n = given.split("/")
+    other = {given: "{}/" + n, f"parts/{k}": "parts/{}"}
+    return [[other.get(word, word).format(part) for word in words] for part in range(1, int(n) + 1)]
+
+
+@pytest.fixture(scope="module")
+def prepared(tiny, tmp_path_factory) -> Path:
+    """A folder with what the examples name: models, texts, stores, results."""
+    folder = tmp_path_factory.mktemp("prepared")
+    for name, file in (("train", tiny.text), ("validation", tiny.validation)):
+        lines = file.read_text("utf-8").splitlines(keepends=True)[:60]
+        (folder / f"{name}.jsonl").write_text("".join(lines), "utf-8")
+    for name in ("runs/my-model", "runs/a", "MODEL", "DIR"):
+        shutil.copytree(tiny.model, folder / name)
+    texts = {"text": str(folder / "train.jsonl"), "validation_text": str(folder / "validation.jsonl")}
+    for times, name in enumerate("abc", start=1):
+        model = shutil.copytree(tiny.model, folder / "models" / name)
+        if times > 1:
+            weights = load_file(model / "model.safetensors")
+            save_file({key: each * times for key, each in weights.items()}, model / "model.safetensors")
+        collapse.collect(model, store=folder / "stores" / name, **texts)
+    rows = [collapse.measure(folder / "stores" / name) for name in "abc"]
+    collapse.Results(rows).write(folder / "results.csv")
+    return folder
+
+
+@pytest.fixture
+def world(prepared, hub, tmp_path, monkeypatch) -> Path:
+    """A copy of it, and the same model and text on the Hub."""
+    folder = Path(shutil.copytree(prepared, tmp_path / "world"))
+    monkeypatch.chdir(folder)
+    files = {file.name: file.read_bytes() for file in (folder / "MODEL").iterdir()}
+    hub.add("owner/model", files)
+    card = b"---\ndatasets: roneneldan/TinyStories\n---\n"
+    hub.add("rhubarbwu/TinyStories-12x1024_10L", files | {"README.md": card})
+    texts = {f"{name}.jsonl": (folder / f"{name}.jsonl").read_bytes() for name in ("train", "validation")}
+    hub.add("roneneldan/TinyStories", texts, kind="datasets")
+    return folder
+
+
+def named(examples: list[tuple[str, str, str]]) -> list[object]:
+    numbers: dict[str, int] = {}
+    made = []
+    for page, *rest in examples:
+        numbers[page] = numbers.get(page, -1) + 1
+        made.append(pytest.param(*rest, id=f"{page.removesuffix('.md')}-{numbers[page]}"))
+    return made
+
+
+CONSOLE = [each for each in blocks() if each[1] != "python" and any(map(kept, command_lines(each[2])))]
+PYTHON = [each for each in blocks() if each[1] == "python"]
+
+
+def test_there_are_examples():
+    assert len(CONSOLE) >= 12
+    assert len(PYTHON) >= 7
+    every = [line.strip() for _, kind, code in blocks() if kind != "python" for line in command_lines(code)]
+    assert [begin for begin in NOT_RUN if not any(line.startswith(begin) for line in every)] == []
+
+
+@pytest.mark.parametrize(("kind", "code"), named(CONSOLE))
+def test_the_commands_run(world, as_user, kind, code):
+    if " --store stores/" in code and "merge" in code:
+        shutil.rmtree("stores")
+    for line in filter(kept, command_lines(smaller(code))):
+        program, *words = shlex.split(line, comments=True)
+        assert program == "collapse"
+        for each in with_other_parts(words):
+            found = [sorted(glob(word)) if "*" in word else [word] for word in each]
+            as_user(*[word for words in found for word in words], cwd=world)
+
+
+@pytest.mark.parametrize(("kind", "code"), named(PYTHON))
+def test_the_python_runs(world, as_user, kind, code):
+    if "TinyStories" in code:
+        shutil.rmtree("stores")
+        as_user(python=smaller(code), cwd=world)
+    else:
+        exec(compile(smaller(code), "example", "exec"), {})

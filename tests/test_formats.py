@@ -1,0 +1,156 @@
+"""--format and --output of every command that prints a table, and words that belong to every command."""
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from safetensors.torch import save_file
+
+import collapse
+from collapse.testing import random_features
+
+FORMATS = ("table", "markdown", "latex", "csv", "json")
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """A table of four models, and the commands that print tables."""
+    rows = []
+    for seed in range(4):
+        path = tmp_path / f"model_{seed}.safetensors"
+        save_file(random_features(10, 8, 120, seed=seed), path)
+        rows.append(collapse.measure(collapse.collect(path)))
+    collapse.Results(rows).write(tmp_path / "results.csv")
+    return {
+        "measure": ["measure", tmp_path / "model_0.safetensors", tmp_path / "model_1.safetensors"],
+        "metrics": ["metrics", "nc2"],
+        "analyze": ["analyze", "permutation", tmp_path / "results.csv", "--columns", "nc1,nc3.dot"],
+        "zoo list": ["zoo", "list", "--published", "--width", 64, "--metrics", "val_loss"],
+    }
+
+
+def others(words):
+    """The same command for other rows, and where it can be, other columns."""
+    changed = {"nc2": "nc1", "nc1,nc3.dot": "nc3.dot", 64: 128, "val_loss": "val_loss,nc1"}
+    return [changed.get(word, word) for word in words]
+
+
+@pytest.mark.parametrize("name", ["measure", "metrics", "analyze", "zoo list"])
+def test_each_format_holds_the_same(out, measured, tmp_path, name):
+    words = measured[name]
+    shown = {format_: out(*words, "--format", format_) for format_ in FORMATS}
+    assert out(*words) == shown["table"]
+    assert out(*words, "--json") == shown["json"]
+    data = json.loads(shown["json"])
+    records = data["rows"] if isinstance(data, dict) else data
+    assert len(list(csv.DictReader(io.StringIO(shown["csv"])))) == len(records)
+    assert shown["markdown"].count("\n| ") >= 2
+    assert shown["latex"].count(r"\\") >= 2
+    for suffix, format_ in ((".md", "markdown"), (".tex", "latex"), (".csv", "csv"), (".json", "json")):
+        file = tmp_path / f"made{suffix}"
+        for each in (others(words), words):  # what is there is replaced by its like, of other rows too
+            out(*each, "--output", file)
+        if suffix in (".md", ".tex"):
+            mark, _, text = file.read_text().partition("\n")
+            assert "a table of collapse" in mark
+            assert text.rstrip("\n") == shown[format_].rstrip("\n")
+        elif name != "measure":
+            assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
+
+
+def test_only_its_like_is_replaced(run, measured, tmp_path):
+    mine = tmp_path / "mine.md"
+    mine.write_text("# my notes\n")
+    for name in ("metrics", "analyze"):
+        refused = run(*measured[name], "--output", mine, ok=False)
+        assert refused.returncode == 2
+        assert f"{mine} exists and is not such a table" in refused.stderr
+        assert "must end in" in run(*measured[name], "--output", tmp_path / "a.xlsx", ok=False).stderr
+    assert mine.read_text() == "# my notes\n"
+
+
+def test_measure_prints_the_headlines_or_what_is_asked_for(out, measured):
+    def names(*words):
+        return {line.split("|")[2].strip() for line in out(*words, "--format", "markdown").splitlines()[2:]}
+
+    words = measured["measure"]
+    few, every = names(*words), names(*words, "--all")
+    assert {"nc1.cdnv", "nc2.equinormness", "unc3.uniform_duality"} <= few < every
+    assert "more measurements" not in out(*words, "--all")
+    assert names(*words, "--metrics", "NC3") == {name for name in every if name.startswith("nc3.")}
+
+
+def test_words_of_every_command_may_follow_it(run, tmp_path):
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(
+        "from collapse import hookimpl, metric\n\n@metric('mine.one', needs=['means'])\ndef one(s):\n"
+        '    """One."""\n    return 1.0\n\n@hookimpl\ndef collapse_metrics():\n    return [one]\n'
+    )
+    for words in (["-p", plugin, "metrics", "mine"], ["metrics", "mine", "-p", plugin], ["metrics", "-p", plugin]):
+        assert "mine.one" in run(*words).stdout
+
+
+def test_an_interrupted_command_says_so_by_its_exit_code(tiny, tmp_path):
+    words = [sys.executable, "-m", "collapse", *map(str, ["collect", *tiny.words("--store", tmp_path / "s")])]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "s").exists():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    assert "collapse: interrupted" in said
+
+
+def test_errors_begin_alike(run):
+    for words in (["measur"], ["measure", "--metrics"], ["metrics", "nc9"], ["measure", "no/such/model"]):
+        refused = run(*words, ok=False)
+        assert [line for line in refused.stderr.splitlines() if line.startswith("collapse: ")], refused.stderr
+
+
+def test_notebooks_show_rows_results_and_tables(measured, tmp_path):
+    results = collapse.Results.read(tmp_path / "results.csv")
+    assert len(results) == len(list(results)) == 4
+    assert results[0]["model"] == "model_0"
+    row = collapse.measure(collapse.collect(tmp_path / "model_0.safetensors"), metrics="nc1,nc2.norm")
+    assert row["nc2.norm"] == row.measurements["nc2.norm"]
+    table = collapse.permutation(results, columns="nc1")
+    assert list(table.frame()["column"]) == [each["column"] for each in table.records()]
+    for each in (row, results, table, collapse.collect(tmp_path / "model_0.safetensors")):
+        assert len(repr(each)) < 300
+        assert "<table" in each._repr_html_()
+
+
+def test_a_folder_is_measured_and_other_things_are_refused(tmp_path):
+    store = collapse.collect_arrays([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [0, 1, 1], [[1.0, 0.0], [0.0, 1.0]])
+    store.save(tmp_path / "s")
+    assert collapse.measure(tmp_path / "s").measurements == collapse.measure(store).measurements
+    ids, _ = collapse.vectors(str(tmp_path / "s"), "counts")
+    assert ids.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("call", ["None", "3", "'no/store'", "store, min_count='x'", "store, metrics='nc9'"])
+def test_wrong_arguments_are_refused_in_a_line(tmp_path, call):
+    """In a process without the type checks of the tests."""
+    program = f"""
+import collapse
+store = collapse.collect_arrays([[0.0, 1.0], [1.0, 0.0]], [0, 1], [[1.0, 0.0], [0.0, 1.0]])
+try:
+    collapse.measure({call})
+except collapse.CollapseError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
+
+
+def test_a_mistyped_path_is_not_looked_for_on_the_hub(hub, as_user, tmp_path):
+    (tmp_path / "runs" / "mymodel").mkdir(parents=True)
+    hub.requests.clear()
+    refused = as_user("measure", "runs/mymodle", ok=False, cwd=tmp_path)
+    assert (refused.returncode, hub.requests) == (2, [])
+    assert "there is no folder runs/mymodle; did you mean mymodel?" in refused.stderr
+    assert "runs/mymodle@main" in refused.stderr

@@ -1,0 +1,44 @@
+"""A program on a terminal sees a bar without asking for one; other programs see nothing."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys, collapse
+store = collapse.collect(sys.argv[1], text=sys.argv[2], chunk_length=32, store=sys.argv[3])
+print(store.state)
+"""
+
+
+def read_all(terminal: int) -> str:
+    """What was written to a terminal whose other end is closed."""
+    parts = []
+    while True:
+        try:
+            part = os.read(terminal, 1 << 16)
+        except OSError:  # Linux's way of saying that nobody writes any more
+            break
+        if not part:
+            break
+        parts.append(part)
+    return b"".join(parts).decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
+def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path):
+    words = [sys.executable, "-c", PROGRAM, str(tiny.model), str(tiny.text)]
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(
+        [*words, str(tmp_path / "a")], stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment
+    )
+    os.close(theirs)
+    shown = read_all(ours)
+    assert process.communicate(timeout=120)[0] == "trained\n"
+    assert "collecting train" in shown
+    silent = subprocess.run([*words, str(tmp_path / "b")], capture_output=True, text=True, timeout=120)
+    assert (silent.returncode, silent.stdout) == (0, "trained\n")
+    assert "collecting train" not in silent.stderr

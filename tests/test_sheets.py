@@ -1,0 +1,77 @@
+"""Tables in terminals of any width: every name and every number is whole, and no line is longer than the terminal."""
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from collapse.cli.sheets import print_sheet
+from collapse.measurement.sheets import Sheet
+from collapse_zoo.catalogue import SHOWN, catalogue
+
+WIDTHS = (80, 100, 120)
+NAMES = st.text("abxyz019", min_size=1, max_size=6).flatmap(
+    lambda part: st.lists(st.just(part), min_size=1, max_size=12).map("_".join)
+)
+
+
+def printed(sheet, width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    print_sheet(sheet)
+    return capsys.readouterr().out
+
+
+def words(text):
+    return re.split(r"\s+", text)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_published_models_are_shown_whole(width, monkeypatch, capsys):
+    entries = catalogue("no runs")
+    rows = [[each.name, each.where, *(each.measurements.get(name) for name in SHOWN)] for each in entries]
+    shown = printed(Sheet(["model", "where", *SHOWN], rows), width, monkeypatch, capsys)
+    assert max(map(len, shown.splitlines())) <= width
+    assert "…" not in shown
+    tables = shown.count("model ")
+    for entry in entries:
+        lines = [line for line in shown.splitlines() if line.split()[:1] == [entry.name]]
+        assert len(lines) == tables
+        values = [float(value) for line in lines for value in line.split()[1:] if value != "published"]
+        expected = [entry.measurements[name] for name in SHOWN]
+        assert values == pytest.approx(expected, rel=5e-3)
+    for piece in ("hyperspherical_", "uniformity", "interference_", "self_", "duality", "agreement"):
+        assert piece in shown
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    names=st.lists(NAMES, min_size=1, max_size=5),
+    headings=st.lists(NAMES, min_size=1, max_size=8),
+    numbers=st.floats(-1e12, 1e12),
+    width=st.sampled_from(WIDTHS),
+)
+def test_any_table_keeps_its_names_and_numbers(names, headings, numbers, width, monkeypatch, capsys):
+    rows = [[name, *(numbers * (i + 1) for i in range(len(headings)))] for name in names]
+    shown = printed(Sheet(["model", *headings], rows), width, monkeypatch, capsys)
+    assert set(names) <= set(words(shown))
+    assert "…" not in shown
+    if max(map(len, names)) < width - 30:
+        assert max(map(len, shown.splitlines())) <= width
+    joined = shown.replace("\n", "")
+    for heading in headings:
+        for piece in heading.split("_"):
+            assert piece in joined
+
+
+def test_a_long_message_wraps_between_words(monkeypatch, capsys):
+    message = "failed: " + " ".join(f"word{i}" for i in range(40))
+    shown = printed(Sheet(["member", "state"], [["a" * 30, message], ["b", "ok"]]), 80, monkeypatch, capsys)
+    assert [word for word in words(shown) if word.startswith("word")] == message.split()[1:]
+
+
+def test_a_column_of_one_text_is_said_once_where_space_is_short(monkeypatch, capsys):
+    rows = [[f"model{i}", "published", *(1.5 for _ in range(9))] for i in range(3)]
+    columns = ["model", "where", *(f"measurement_{i}" for i in range(9))]
+    assert printed(Sheet(columns, rows), 80, monkeypatch, capsys).count("published") == 1
+    assert printed(Sheet(columns[:3], [row[:3] for row in rows]), 80, monkeypatch, capsys).count("published") == 3

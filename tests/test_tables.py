@@ -1,0 +1,76 @@
+"""Every table that a command prints fits terminals of 80, 100 and 120 columns, with every name whole."""
+
+import pytest
+from safetensors.torch import save_file
+
+import collapse
+from collapse.measurement.row_sheets import sheet_of
+from collapse.plugin.plugin_manager import plugins
+from collapse.testing import random_features
+from collapse_zoo.catalogue import catalogue
+
+NAMES = [f"a_long_name_of_a_model_of_width_768_with_seed_{seed}" for seed in range(4)]
+PUBLISHED = "TinyStories-12x1024_10L"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Four models with long and similar names, their stores, and a table of them."""
+    folder = tmp_path_factory.mktemp("tables")
+    rows = []
+    for seed, name in enumerate(NAMES):
+        save_file(random_features(10, 8, 120, seed=seed), folder / f"{name}.safetensors")
+        store = collapse.collect(folder / f"{name}.safetensors", store=folder / "stores" / name)
+        rows.append(collapse.measure(store))
+    collapse.Results(rows).write(folder / "results.csv")
+    return folder
+
+
+def commands(folder):
+    """Each command, the names that it prints, and the measurements."""
+    models = [str(folder / f"{name}.safetensors") for name in NAMES]
+    known = list(plugins().measurements())
+    published = [entry for entry in catalogue("no runs") if entry.name.startswith(f"{PUBLISHED}@")]
+    wide = [entry.name for entry in catalogue("no runs") if entry.recipe.width == 768]
+    return {
+        "measure": (["measure", *models], NAMES, plugins().headlines()),
+        "measure --all": (["measure", models[0], "--all"], NAMES[:1], known),
+        "metrics": (["metrics"], [], known),
+        "metrics --classes": (["metrics", "gnc2", "--classes", "5000", "--dim", "768"], [], []),
+        "analyze": (["analyze", "permutation", str(folder / "results.csv")], [], ["nc1.cdnv", "nc4.agreement"]),
+        "plugins": (["plugins"], ["covariance", "permutation"], []),
+        "info": (["info", str(folder / "stores" / NAMES[0])], [], []),
+        "zoo list": (["zoo", "list", "--published", "--width", "768"], wide, []),
+        "zoo info": (["zoo", "info", PUBLISHED], [PUBLISHED], list(published[0].measurements)),
+    }
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+@pytest.mark.parametrize(
+    "name",
+    ["measure", "measure --all", "metrics", "metrics --classes", "analyze", "plugins", "info", "zoo list", "zoo info"],
+)
+def test_names_are_whole_and_lines_fit(folder, run, monkeypatch, tmp_path, name, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    words, names, measurements = commands(folder)[name]
+    shown = run(*words, cwd=tmp_path).stdout
+    assert "…" not in shown
+    table = [line for line in shown.splitlines() if not line.startswith("  ") and not line.startswith(str(folder))]
+    assert [line for line in table if len(line.rstrip()) > width and not line.startswith(tuple(NAMES))] == []
+    assert [each for each in names if each not in shown] == []
+    joined = "".join(shown.split())
+    missing = [each for each in measurements if not all(piece in joined for piece in each.split("_"))]
+    assert missing == []
+
+
+def test_models_of_other_shapes_have_ranges_of_limits():
+    rows = []
+    for classes, dim in ((6, 8), (11, 8)):
+        arrays = random_features(classes, dim, 20 * classes)
+        named = {name.removeprefix("train_"): arrays[name] for name in ("train_features", "train_labels", "classifier")}
+        rows.append(collapse.measure(**named, metrics=["nc1.cdnv", "nc2.interference", "nc2.interference_std"]))
+    limits = {cells[1]: cells[-2:] for cells in sheet_of(rows).rows}
+    assert limits["nc1.cdnv"] == ["0", ""]
+    assert limits["nc2.interference"] == ["-0.2 to -0.1", ""]
+    assert limits["nc2.interference_std"][0] == "0"
+    assert limits["nc2.interference_std"][1] != ""
