@@ -147,7 +147,8 @@ def _beside(plan: Plan) -> Store | None:
         if is_store(folder):
             with suppress(StoreError):
                 store = Store.load(folder)
-                if store.state == "complete" and not _differences(store, plan):
+                unwanted = {*plan.spec.without} & {*store.manifest["statistics"]}
+                if store.state == "complete" and not unwanted and not _differences(store, plan):
                     log.warning("using the store %s, which holds exactly this collection", folder)
                     return store.check()
     return None

@@ -1,5 +1,6 @@
 """collapse zoo list: where it writes."""
 
+import json
 import os
 
 import collapse
@@ -29,3 +30,15 @@ def test_no_entries_are_not_written(run, tmp_path):
     said = run(*LIST, tmp_path / "none.csv", "--depth", 77)
     assert "none.csv was not written" in said.stderr
     assert not (tmp_path / "none.csv").exists()
+
+
+def test_runs_of_one_name_are_shown_beside_each_other(run, tmp_path):
+    small = ["--generated", "--stories", 200, "--chunk-length", 64, "--max-steps", 2]
+    for name, rate in (("a", "5e-05"), ("b", "0.001")):
+        run("zoo", "train", "1x16", *small, "--learning-rate", rate, "--output", tmp_path / "runs" / name)
+    said = run("zoo", "info", "1x16", "--runs", tmp_path / "runs")
+    assert "2 models" in said.stderr
+    rates = next(line for line in said.stdout.splitlines() if line.startswith("learning rate"))
+    assert rates.split()[2:] == ["5e-05", "0.001"]
+    one = json.loads(run("zoo", "info", tmp_path / "runs" / "b", "--json").stdout)
+    assert one["recipe"]["learning_rate"] == 0.001

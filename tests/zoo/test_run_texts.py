@@ -54,6 +54,13 @@ def test_other_options_collect_on_the_same_texts(copied, tmp_path):
     assert store.identity == whole.identity | {"max_chunks": 3}
 
 
+def test_a_store_with_a_statistic_that_is_not_wanted_is_not_used(copied):
+    held = collapse.Store.load(copied.store(0)).manifest["statistics"]
+    store = collapse.collect(copied.path, device="cpu", without=sorted(held))
+    assert store.path != copied.store(0)
+    assert not store.manifest["statistics"]
+
+
 def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_path, texts):
     where = json.loads((copied.path / TEXTS).read_text())
     mine = tmp_path / "train.jsonl"

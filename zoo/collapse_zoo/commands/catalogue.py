@@ -10,6 +10,7 @@ from collapse.cli.terminal import say, say_aside, say_json
 
 if TYPE_CHECKING:
     from collapse_zoo.catalogue import Entry
+    from collapse_zoo.recipes import Recipe
 
 
 @click.command()
@@ -87,21 +88,19 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     from collapse_zoo.names import parse
 
     entries = find(model, runs)
-    places = list(dict.fromkeys(f"{entry.name.partition('@')[0]} ({entry.where})" for entry in entries))
-    if len(places) > 1:
-        say_aside(f"{len(places)} models have this name, and all are shown: {', '.join(places)}; name a folder for one")
-    recipe = entries[0].recipe if entries else parse(model).recipe()
+    found = {(entry.name.partition("@")[0], entry.where): _about(entry.recipe) for entry in entries}
+    if len(found) > 1:
+        places = ", ".join(f"{name} ({where})" for name, where in found)
+        say_aside(f"{len(found)} models have this name, and all are shown: {places}; name a folder for one")
     title = entries[0].name.partition("@")[0] if entries else str(parse(model).of_run())
-    about = recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": recipe.flops_per_token()}
+    recipes = list(found.values()) or [_about(parse(model).recipe())]
     if as_json:
-        record = {"model": title, "recipe": about, "checkpoints": [entry.record() for entry in entries]}
+        record = {"model": title, "recipe": recipes[0], "checkpoints": [entry.record() for entry in entries]}
         say_json(record)
         return
-    print_records(
-        ["recipe", ""],
-        [[name.replace("_", " "), _text(value)] for name, value in about.items() if value not in (None, {})],
-        title=title,
-    )
+    alike = all(each == recipes[0] for each in recipes)
+    columns = [""] if alike else [where for _, where in found]
+    print_records(["recipe", *columns], _rows(recipes[: len(columns)]), title=title)
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
     if not known:
         say(f"Nothing was measured of it, here or in the paper; train it with: collapse zoo train {model}")
@@ -111,6 +110,16 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     print_records(["measurement", *columns], rows)
     for place in dict.fromkeys(entry.where for entry in entries if (Path(entry.where) / "stores").is_dir()):
         say(f"the stores of {place} are in {place}/stores; its latest measurements: collapse measure {place} --all")
+
+
+def _about(recipe: "Recipe") -> dict[str, Any]:
+    return recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": recipe.flops_per_token()}
+
+
+def _rows(recipes: list[dict[str, Any]]) -> list[list[str]]:
+    """Return a row per value of the recipes that at least one has set, with a column per recipe."""
+    names = [name for name in recipes[0] if any(each[name] not in (None, {}) for each in recipes)]
+    return [[name.replace("_", " "), *(_text(each[name]) for each in recipes)] for name in names]
 
 
 def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
@@ -142,6 +151,8 @@ def _order(value: float | None) -> float:
 
 
 def _text(value: Any) -> str:
+    if value in (None, {}):
+        return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
     return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
