@@ -13,7 +13,7 @@ class Report(Protocol):
 def lasting(seconds: float) -> str:
     """Return a duration in words, to two digits at most.
 
-    >>> [lasting(seconds) for seconds in (20, 80, 3000, 20_000, 300_000)]
+    >>> [lasting(seconds) for seconds in (20.0, 80.0, 3000.0, 2e4, 3e5)]
     ['under a minute', '1 min', '50 min', '5.6 h', '3.5 days']
     """
     if seconds < 60:

@@ -19,7 +19,8 @@ def two(tmp_path) -> list[Path]:
     return paths
 
 
-def test_the_table_has_a_column_a_model_limits_and_notes(out, two):
+def test_the_table_has_a_column_a_model_limits_and_notes(out, two, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     text = out("measure", *two, "--all")
     heading = next(line for line in text.splitlines() if "measurement" in line)
     assert heading.split() == ["property", "measurement", "first", "second", "at", "full", "collapse", "reachable"]

@@ -155,7 +155,7 @@ def test_means_whose_squares_are_lost_are_not_taken_for_equal():
 
 @pytest.mark.parametrize("given", [0, -1, True, 1 << 63])
 def test_a_min_count_that_counts_nothing_is_refused(given):
-    with pytest.raises(UsageError, match="give a whole number of samples, 1 or more"):
+    with pytest.raises(UsageError, match=r"min_count is .* 1 or more"):
         collapse.measure(statistics(torch.eye(3)), min_count=given)
     with pytest.raises(CollapseError, match=f"0 of 3 classes have at least {(1 << 63) - 1} samples"):
         collapse.measure(statistics(torch.eye(3)), min_count=(1 << 63) - 1)

@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-import signal
 import subprocess
 import sys
 
@@ -92,17 +91,6 @@ def test_words_of_every_command_may_follow_it(run, tmp_path):
     )
     for words in (["-p", plugin, "metrics", "mine"], ["metrics", "mine", "-p", plugin], ["metrics", "-p", plugin]):
         assert "mine.one" in run(*words).stdout
-
-
-def test_an_interrupted_command_says_so_by_its_exit_code(tiny, tmp_path):
-    words = [sys.executable, "-m", "collapse", *map(str, ["collect", *tiny.words("--store", tmp_path / "s")])]
-    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-    while not (tmp_path / "s").exists():
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGINT
-    assert "collapse: interrupted" in said
 
 
 def test_errors_begin_alike(run):

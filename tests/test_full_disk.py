@@ -36,7 +36,7 @@ def told(ended, at):
     """What a message about a file in a folder says to do, which must be its one line beside those of progress."""
     code, said = ended
     assert code == 1, said
-    lines = [line for line in said.splitlines() if not re.match(r"(train|validation): (slice|going on)", line)]
+    lines = [line for line in said.splitlines() if not re.match(r"collecting (train|validation): ", line)]
     found = TOLD.fullmatch(lines[0])
     assert found, said
     assert found[1].startswith(str(at)), said

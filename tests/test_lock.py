@@ -241,7 +241,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     last = refused.stderr.splitlines()[-1]
     assert "CollapseError: cannot write" in last, refused.stderr
     assert "Permission denied" in last
-    assert "choose another --store" in last
+    assert "hoose another --store" in last
 
 
 def test_a_store_can_be_measured_while_its_validation_is_collected(runner, commands, tiny, stopped, tmp_path):

@@ -96,7 +96,8 @@ def find_model(
         return ModelReference(folder_name(folder), str(folder), None, weights, tokenizer, subfolder=subfolder)
     close = mistyped(name) if revision is None else None
     if close is not None:
-        raise UsageError(f"there is no folder {name}; {close} A model of this name on the Hub is {name}@main")
+        there = f" A model of this name on the Hub is {name}@main" if is_repo_id(name) else ""
+        raise UsageError(f"there is no folder {name}; {close}{there}")
     repo, at = split_revision(at_revision(name, revision))
     if not is_repo_id(repo) or folder.suffix in (".safetensors", ".gguf", ".bin", ".json", ".csv"):
         raise UsageError(_not_found(name, folder))

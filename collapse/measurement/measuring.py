@@ -161,9 +161,6 @@ def _opened(store: Any) -> Store | EmbeddingStatistics:
 def _lender(
     store: Store | EmbeddingStatistics, min_count: int, device: str | None, metrics: Sequence[Metric]
 ) -> Lender:
-    if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 1:
-        raise UsageError(f"--min-count must be a whole number from 1 on, got {min_count!r:.40}")
-
     def fresh() -> EmbeddingStatistics:
         s = store.statistics(fresh=True) if isinstance(store, Store) else copied(store)
         s = s.keep(min_count)

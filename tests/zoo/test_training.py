@@ -373,7 +373,7 @@ def test_what_cannot_be_trained(given, said, texts, run, tmp_path):
 def test_the_command_that_it_recommends_measures_what_it_trained_on(texts, run, tmp_path):
     cut = ("--max-chunks", 9, "--shards", 3, "--eos-between", "--max-steps", 2)
     done = run("zoo", "train", "1x16", *words(texts, *cut, "--output", tmp_path / "a run", "--measure"))
-    recommended = shlex.split(done.stdout.rpartition("measure it with: collapse ")[2])
+    recommended = shlex.split(done.stdout.rpartition(": collapse ")[2])
     (row,) = json.loads(run(*recommended, "--metrics", "nc3,val_loss", "--json").stdout)
     (own,) = Run(tmp_path / "a run").results()
     same = ("samples", "corpus_id", "validation_id", "max_chunks", "chunk_length", "weights")
