@@ -74,3 +74,16 @@ def test_models_of_other_shapes_have_ranges_of_limits():
     assert limits["nc2.interference"] == ["-0.2 to -0.1", ""]
     assert limits["nc2.interference_std"][0] == "0"
     assert limits["nc2.interference_std"][1] != ""
+
+
+def test_a_further_table_has_the_rows_with_values(folder, run, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "80")
+    for at, name in enumerate("ab"):
+        (tmp_path / f"model-of-seed-{name}.safetensors").symlink_to(folder / f"{NAMES[at]}.safetensors")
+    metrics = "nc2,gnc2.hyperspherical_uniformity"
+    shown = run("measure", *sorted(tmp_path.glob("*")), "--metrics", metrics, cwd=tmp_path).stdout
+    first, _, last = shown.rpartition("reachable")
+    assert "nc2.norm " in first
+    found = [line.split()[:2] for line in last.splitlines() if "nc2." in line]
+    ranges = ["NC2", "nc2.etf_error"], ["nc2.interference_std"], ["GNC2", "gnc2.hyperspherical_uniformity"]
+    assert [row[: len(names)] for row, names in zip(found, ranges, strict=True)] == list(ranges)

@@ -7,7 +7,7 @@ and ``/``, texts at spaces.
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.cells import cell_len
@@ -52,8 +52,10 @@ def print_sheet(sheet: Sheet) -> None:
     elif any(_width([*keys, other]) > out.width for other in others):
         _print_lists(out, keys, others)
     else:
-        for some in _balanced(keys, others, out.width):
-            out.print(_table([*keys, *some]))
+        first, *more = _balanced(keys, others, out.width)
+        out.print(_table([*keys, *first]))
+        for some in more:
+            out.print(_table(_with_values(keys, some)))
     for note in sheet.notes:
         out.print(cell(f"  {note}", "dim"))
 
@@ -130,6 +132,19 @@ def _divided(keys: list[_Column], others: list[_Column], width: int) -> list[lis
             runs.append([])
         runs[-1].append(column)
     return runs
+
+
+def _with_values(keys: list[_Column], others: list[_Column]) -> list[_Column]:
+    """Return columns without the rows in which the others are blank; a group's name, written once, stays with it."""
+    kept, names, group, written = list[int](), list[str](), "", None
+    for at, name in enumerate(keys[0].cells):
+        group = name or group
+        if any(column.cells[at].strip() for column in others):
+            kept.append(at)
+            names.append(name or ("" if group == written else group))
+            written = group
+    cells = [names, *([column.cells[at] for at in kept] for column in (*keys[1:], *others))]
+    return [replace(column, cells=those) for column, those in zip([*keys, *others], cells, strict=True)]
 
 
 def _table(columns: Sequence[_Column], *, wrapped: bool = True) -> "RichTable":
