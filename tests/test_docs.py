@@ -32,7 +32,7 @@ def test_generated_pages_are_current():
     assert done.returncode == 0, done.stderr
 
 
-def test_generating_mends_what_the_check_names_and_keeps_what_is_written_by_hand(tmp_path):
+def test_generating_corrects_what_the_check_names_and_keeps_what_is_written_by_hand(tmp_path):
     docs = tmp_path / "docs"
     shutil.copytree(DOCS, docs)
     (docs / "metrics.md").write_text(

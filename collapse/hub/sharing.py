@@ -121,8 +121,8 @@ def push(
     """
     check_repo(repo)
     if store.path is None or store.state == "part":
-        mend = "save it first" if store.path is None else "merge its parts first"
-        raise StoreError(f"{store} cannot be pushed: {mend}")
+        remedy = "save it first" if store.path is None else "merge its parts first"
+        raise StoreError(f"{store} cannot be pushed: {remedy}")
     if not into_model_repo and revision is None:  # a new repository has only the branch main
         create_repo(repo, private=private)
     there = read_branch(repo, revision)

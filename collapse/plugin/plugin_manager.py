@@ -73,7 +73,7 @@ def plugins() -> Plugins:
 
 def _refuse_named(origin: str, problem: str) -> None:
     if origin == GIVEN:
-        raise UsageError(f"{problem}; mend it, or leave it out of -p and COLLAPSE_PLUGINS")
+        raise UsageError(f"{problem}; correct it, or leave it out of -p and COLLAPSE_PLUGINS")
 
 
 def _take_all(loaded: Plugins, hook: str, name: str, implementation: Callable[[], Any]) -> Iterator[str]:

@@ -224,7 +224,7 @@ def _named(lock: Path) -> tuple[str, str] | None:
     return (lines[0], lines[1]) if len(lines) > 2 and lines[0].isdigit() else None
 
 
-def _refuse_irregular(lock: Path, mend: str) -> None:
+def _refuse_irregular(lock: Path, remedy: str) -> None:
     with suppress(OSError):
         if not stat.S_ISREG(lock.lstat().st_mode):
-            raise CollapseError(f"{lock} is not a regular file, so the folder cannot be locked: {mend}")
+            raise CollapseError(f"{lock} is not a regular file, so the folder cannot be locked: {remedy}")

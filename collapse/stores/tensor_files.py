@@ -71,12 +71,12 @@ def read_tensor(path: Path, name: str) -> "Tensor":
 
 def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:
     """Check a tensor file against its manifest entry without loading it; raises as :func:`read_tensors`."""
-    mend = "fetch or collect it again"
+    remedy = "fetch or collect it again"
     if not path.is_file():
-        raise StoreError(f"{path} is missing: the store is not whole; {mend}")
+        raise StoreError(f"{path} is missing: the store is not whole; {remedy}")
     size = path.stat().st_size
     if size != entry["size"]:
-        raise StoreError(f"{path} has {size:,} bytes where the manifest says {entry['size']:,}: truncated; {mend}")
+        raise StoreError(f"{path} has {size:,} bytes where the manifest says {entry['size']:,}: truncated; {remedy}")
     with open_regular(path) as file:
         length = bounded(int.from_bytes(file.read(8), "little"), size)
         header = file.read(length)
@@ -85,11 +85,11 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         tensors = None
     if tensors != entry["tensors"]:
-        raise StoreError(f"{path} holds other tensors than the manifest says: it was altered; {mend}")
+        raise StoreError(f"{path} holds other tensors than the manifest says: it was altered; {remedy}")
     digest = sha256_file(path, remember=remember)
     if digest != entry["sha256"]:
         raise StoreError(
-            f"{path} was altered: its sha256 is {digest[:12]}… where the manifest says {entry['sha256'][:12]}…; {mend}"
+            f"{path} was altered: its sha256 is {digest[:12]}…, and the manifest says {entry['sha256'][:12]}…; {remedy}"
         )
 
 

@@ -107,8 +107,8 @@ def _check_mixed(
             continue
         others = [run("mixed rows", Results(_ten_times(rows, part)), "") for part in (slice(half), slice(half, None))]
         if not any(each is not None and repr(each.rows) == repr(found.rows) for each in others):
-            mend = "add collapse.measurement.comparing.mixed(…) of the rows that it uses"
-            said = f"its notes do not say that {remark}: {mend}"
+            remedy = "add collapse.measurement.comparing.mixed(…) of the rows that it uses"
+            said = f"its notes do not say that {remark}: {remedy}"
             checked.breach("mixed rows", name, said)
 
 

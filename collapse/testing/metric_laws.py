@@ -147,12 +147,12 @@ def _compare_scaled(
             said = "it does not change" if power == 0 else f"it is multiplied by s**{power:g}"
             checked.breach("scale", name, f"{said} when h is multiplied by s: declare scale={power + 0.0}, not None")
         return
-    mend = f"scale={power:g}" if power is not None else "scale=None, if it follows no power of s"
+    remedy = f"scale={power:g}" if power is not None else "scale=None, if it follows no power of s"
     for a, b in pairs:
         expected = None if a is None else a * FACTOR**exponent
         if not close(expected, b):
             said = f"{shown(a)} becomes {shown(b)} with {FACTOR:g}·h, and scale={exponent:g} says {shown(expected)}"
-            checked.breach("scale", name, f"{said}: declare {mend}")
+            checked.breach("scale", name, f"{said}: declare {remedy}")
             return
 
 

@@ -44,44 +44,44 @@ class Checkpoint:
             name: entry for name, entry in self.files.items() if name not in _NOT_THE_MODEL and not is_state(Path(name))
         }
 
-    def check(self, mend: str = "restore it, or train again", *, remember: bool = True) -> None:
+    def check(self, remedy: str = "restore it, or train again", *, remember: bool = True) -> None:
         """Compare every file with what was written.
 
         Args:
-            mend: How to fix a difference, for the message.
+            remedy: How to fix a difference, for the message.
             remember: Use cached hashes for large files that have not changed.
 
         Raises:
             CollapseError: A file is missing, altered, or was added (transformers might load it).
         """
-        check_files(self.path, self.files, mend, remember=remember)
+        check_files(self.path, self.files, remedy, remember=remember)
         for file in self.path.iterdir():
             if file.name not in (*self.files, COMPLETE) and not is_state(file) and not file.name.startswith("."):
                 raise CollapseError(f"{file} was added to a checkpoint, and may change what is loaded: delete it")
 
 
-def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]], mend: str, *, remember: bool = True) -> None:
+def check_files(folder: Path, files: Mapping[str, Mapping[str, Any]], remedy: str, *, remember: bool = True) -> None:
     """Compare files with their recorded sizes and hashes; raises CollapseError, which names the file."""
-    check_sizes(folder, files, mend)
+    check_sizes(folder, files, remedy)
     for name, entry in files.items():
         try:
             same = sha256_file(folder / name, remember=remember) == entry["sha256"]
         except OSError as error:
-            raise CollapseError(f"{folder / name} cannot be read: {error.strerror}; {mend}") from error
+            raise CollapseError(f"{folder / name} cannot be read: {error.strerror}; {remedy}") from error
         if not same:
-            raise CollapseError(f"{folder / name} is not as it was written; {mend}")
+            raise CollapseError(f"{folder / name} is not as it was written; {remedy}")
 
 
-def check_sizes(folder: Path, files: Mapping[str, Mapping[str, Any]], mend: str) -> None:
+def check_sizes(folder: Path, files: Mapping[str, Mapping[str, Any]], remedy: str) -> None:
     """Compare files with their recorded sizes, which is quick; raises CollapseError, which names the file."""
     for name, entry in files.items():
         file = folder / name
         if not file.is_file():
-            raise CollapseError(f"{file} is missing; {mend}")
+            raise CollapseError(f"{file} is missing; {remedy}")
         size = file.stat().st_size
         if size != entry["size"]:
             raise CollapseError(
-                f"{file} is not as it was written: it has {size:,} bytes, and had {entry['size']:,}; {mend}"
+                f"{file} is not as it was written: it has {size:,} bytes, and had {entry['size']:,}; {remedy}"
             )
 
 

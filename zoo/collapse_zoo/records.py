@@ -141,14 +141,14 @@ def read_curve(file: Path) -> list[dict[str, Any]]:
     """Read the lines of ``curve.jsonl``; a kill may have truncated the last one. Raises as :func:`read_record`."""
     if not _exists(file):
         return []
-    mend = "restore it, or delete it: the run resumes without its curve so far"
+    remedy = "restore it, or delete it: the run resumes without its curve so far"
     try:
         _check_regular(file)
         if file.stat().st_size > _CURVE_LIMIT:
             raise ValueError("it is too large")
         *lines, last = file.read_text(encoding="utf-8").split("\n")
     except (OSError, ValueError) as error:
-        raise CollapseError(f"{file} cannot be read: {first_line(error)}; {mend}") from error
+        raise CollapseError(f"{file} cannot be read: {first_line(error)}; {remedy}") from error
     made = []
     for number, line in enumerate(lines if not last else [*lines, last], start=1):
         try:
@@ -157,7 +157,7 @@ def read_curve(file: Path) -> list[dict[str, Any]]:
         except (ValueError, RecursionError) as error:
             if number > len(lines):
                 return made[: len(lines)]
-            raise CollapseError(f"{file} is damaged in line {number:,}: {first_line(error)}; {mend}") from error
+            raise CollapseError(f"{file} is damaged in line {number:,}: {first_line(error)}; {remedy}") from error
     return made
 
 
@@ -194,14 +194,14 @@ def _exists(file: Path) -> bool:
     return file.is_symlink() or file.exists()
 
 
-def _read(file: Path, schema: str, mend: str) -> dict[str, Any]:
+def _read(file: Path, schema: str, remedy: str) -> dict[str, Any]:
     try:
         _check_regular(file)
         content = read_json(file)
         _check(content, schema)
     except (OSError, ValueError, RecursionError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
-        raise CollapseError(f"{file} is damaged: {reason[:200]}; {mend}") from error
+        raise CollapseError(f"{file} is damaged: {reason[:200]}; {remedy}") from error
     return dict(content)
 
 

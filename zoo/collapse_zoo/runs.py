@@ -147,13 +147,13 @@ class Run:
             raise error
         if not whole:
             return
-        last, mend = whole[-1], f"restore it, or delete {self.path / CHECKPOINTS} to train from the beginning"
+        last, remedy = whole[-1], f"restore it, or delete {self.path / CHECKPOINTS} to train from the beginning"
         if not any(is_state(last.path / name) for name in last.files):
             raise CollapseError(
                 f"{self.path} cannot be resumed: a later checkpoint than {last.path.name} is gone, and earlier ones do "
-                f"not keep the optimizer's state; {mend}"
+                f"not keep the optimizer's state; {remedy}"
             )
-        last.check(mend, remember=False)
+        last.check(remedy, remember=False)
 
     def complete(
         self, folder: Path, step: int, k: int | None, validation: dict[str, float | None], ends_epoch: bool = True
@@ -213,15 +213,15 @@ class Run:
         if not files:  # the run is of a version that did not record them
             last = self.checkpoints()[-1:]
             files = last[0].model_files if last else {}
-        mend = f"restore it, for example from {self.path / CHECKPOINTS}, or train again into another folder"
+        remedy = f"restore it, for example from {self.path / CHECKPOINTS}, or train again into another folder"
         if not (self.path / "config.json").is_file():
-            raise CollapseError(f"{self.path / 'config.json'} is missing; {mend}")
+            raise CollapseError(f"{self.path / 'config.json'} is missing; {remedy}")
         if not any((self.path / name).is_file() for name in ("model.safetensors", "model.safetensors.index.json")):
-            raise CollapseError(f"{self.path / 'model.safetensors'} is missing; {mend}")
+            raise CollapseError(f"{self.path / 'model.safetensors'} is missing; {remedy}")
         if quick:
-            check_sizes(self.path, files, mend)
+            check_sizes(self.path, files, remedy)
         else:
-            check_files(self.path, files, mend)
+            check_files(self.path, files, remedy)
 
     @property
     def name(self) -> str:

@@ -94,7 +94,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     if made.problems:
         lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
         raise CollapseError(
-            f"{len(made.problems)} of {len(planned)} members failed; mend this, and run the same command again:\n"
+            f"{len(made.problems)} of {len(planned)} members failed; correct this, and run the same command again:\n"
             f"{lines}"
         )
 
