@@ -139,20 +139,33 @@ def test_a_version_that_no_store_can_hold_is_refused(install, version):
 def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, install, tmp_path):
     install("one.py")
     store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
-    assert store.manifest["statistics_by"] == {"covariance": "linguistic-collapse", "mine": "one.py"}
+    by = store.manifest["statistics_by"]
+    assert by.keys() == {"covariance", "mine"}
+    assert by["covariance"] == "linguistic-collapse"
+    assert by["mine"].startswith("one.py ")
     assert collapse.measure(store).measurements["mine.total"] == 40 * 31
-    for file, version, said in (
-        ("two.py", 1, "one.py, and the one installed is of two.py"),
-        ("one.py", 2, "version 1"),
+    for file, changed, said in (
+        ("two.py", {}, "two.py"),
+        ("one.py", {"version": 2}, "version 1"),
+        ("one.py", {"update": "self.total = 2 * self.total"}, by["mine"]),
     ):
-        install(file, version=version)
+        install(file, **changed)
         for opened in (collapse.load(store.path), collapse.load(store.path).statistics()):
             row = collapse.measure(opened, metrics=["mine"])
             assert row.measurements["mine.total"] is None
             assert said in row.notes[0].text
 
 
-@pytest.mark.parametrize("change", [{"version": 2}, {"file": "two.py"}, None])
+def test_a_statistic_is_read_after_its_files_metrics_and_comments_changed(tiny, options, install, tmp_path):
+    install()
+    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    file = tmp_path / "mine.py"
+    file.write_text(file.read_text().replace('["total"].sum()', '["total"].sum() / 2  # half'))
+    plugin_manager.plugins.cache_clear()
+    assert collapse.measure(collapse.load(store.path)).measurements["mine.total"] == 20 * 31
+
+
+@pytest.mark.parametrize("change", [{"version": 2}, {"file": "two.py"}, {"update": "self.total *= 2"}, None])
 def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
     tiny, options, install, tmp_path, caplog, change
 ):

@@ -14,6 +14,7 @@ from typing import Any
 from collapse.errors import UsageError, near_names
 from collapse.plugin.guarding import Guest, described
 from collapse.plugin.registering import (
+    code_hash,
     distribution_of,
     implementations,
     load_given,
@@ -52,9 +53,11 @@ def plugins() -> Plugins:
     for name, origin, load in _candidates():
         try:
             with Guest():
-                hooks = register(manager, name, load(), commands=False)
+                module = load()
+                hooks = register(manager, name, module, commands=False)
             loaded.found.append(Plugin(name, origin, hooks))
             loaded.makers[name] = _maker(name, origin)
+            loaded.codes[name] = code_hash(module)
         except Exception as error:  # importing a plugin can raise anything
             problem = f"plugin {name} ({origin}) is not used: {described(error)}"
             loaded.found.append(Plugin(name, origin, problem=problem))

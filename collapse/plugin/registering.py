@@ -1,5 +1,7 @@
 """Register plugin modules: of entry points, files and module names."""
 
+import ast
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -43,10 +45,33 @@ def distribution_of(entry: Any) -> str:
 
 
 class _FromSource(SourceFileLoader):
-    """Runs what a file holds now; bytecode goes by its size and time, which another file's can equal."""
+    """Runs what a file holds now; bytecode goes by its size and time, which another file's can equal.
+
+    Attributes:
+        code_hash: See :func:`code_hash`.
+    """
+
+    code_hash = ""
 
     def get_code(self, fullname: str) -> CodeType:
-        return self.source_to_code(self.get_data(self.path), self.path)
+        source = self.get_data(self.path)
+        self.code_hash = _code_hash(source)
+        return self.source_to_code(source, self.path)
+
+
+def code_hash(plugin: Any) -> str:
+    """Return a hash of the code that a plugin's statistics may run, or "" for one that is not a file given with ``-p``.
+
+    A file may change without a new version of its statistics. Its metrics, analyses and hooks may: functions with
+    decorators are left out, as are comments.
+    """
+    return str(getattr(getattr(plugin, "__loader__", None), "code_hash", ""))
+
+
+def _code_hash(source: bytes) -> str:
+    tree = ast.parse(source)
+    tree.body = [each for each in tree.body if not (isinstance(each, ast.FunctionDef) and each.decorator_list)]
+    return hashlib.sha256(ast.unparse(tree).encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
 def load_given(name: str) -> ModuleType:
