@@ -70,9 +70,9 @@ def test_models_of_other_shapes_have_ranges_of_limits():
         named = {name.removeprefix("train_"): arrays[name] for name in ("train_features", "train_labels", "classifier")}
         rows.append(collapse.measure(**named, metrics=["nc1.cdnv", "nc2.interference", "nc2.interference_std"]))
     limits = {cells[1]: cells[-2:] for cells in sheet_of(rows).rows}
-    assert limits["nc1.cdnv"] == ["0", ""]
-    assert limits["nc2.interference"] == ["-0.2 to -0.1", ""]
-    assert limits["nc2.interference_std"][0] == "0"
+    assert limits["nc1.cdnv"] == [0, ""]
+    assert limits["nc2.interference"] == ["-0.2000 to -0.1000", ""]
+    assert limits["nc2.interference_std"][0] == 0
     assert limits["nc2.interference_std"][1] != ""
 
 

@@ -63,4 +63,5 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
 def _frame(records: list[dict[str, Any]]) -> Any:
     import pandas as pd
 
-    return pd.DataFrame(records)
+    limits = {"at full collapse": float, "reachable": float}  # infinite ones are texts in JSON
+    return pd.DataFrame(records).astype(limits)

@@ -73,12 +73,12 @@ class _Column:
     @property
     def whole(self) -> int:
         """The width without any line break."""
-        return max(map(cell_len, [visible(self.heading), *self.cells]))
+        return max(map(cell_len, [self.heading, *self.cells]))
 
     @classmethod
     def of(cls, heading: str, values: Sequence[Any]) -> "_Column":
         cells = [visible(each) for each in aligned(values)]
-        numeric = all(_NUMBERS.fullmatch(each) for each in cells) and any(cells)
+        heading, numeric = visible(heading), all(_NUMBERS.fullmatch(each.strip()) for each in cells) and any(cells)
         widest = max(map(cell_len, cells), default=0)
         prose = not numeric and widest > _NARROW and any(" " in each for each in cells)
         if prose:
@@ -110,7 +110,8 @@ def _without_equal(out: "Console", columns: list[_Column]) -> list[_Column]:
     """Print the columns of one text that all rows share on a line above the table, and return the others."""
     equal = [each for each in columns if not each.numeric and len(each.cells) > 1 and len(set(each.cells)) == 1]
     for column in equal:
-        out.print(Text(f"{visible(column.heading)}: {column.cells[0]}", "dim"), soft_wrap=True)
+        if column.cells[0].strip():
+            out.print(Text(f"{column.heading}: {column.cells[0]}", "dim"), soft_wrap=True)
     return [column for column in columns if column not in equal]
 
 
@@ -152,12 +153,16 @@ def _table(columns: Sequence[_Column], *, wrapped: bool = True) -> "RichTable":
     from rich.table import Table as RichTable
 
     made = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    shown = []
     for column in columns:
         justify: Any = "right" if column.numeric else "left"
-        heading = Text(_heading(column) if wrapped else visible(column.heading))
-        made.add_column(heading, justify=justify, no_wrap=not column.prose, min_width=column.least, overflow="fold")
-    for cells in zip(*(column.cells for column in columns), strict=True):
-        made.add_row(*map(Text, cells))
+        heading = _heading(column) if wrapped else column.heading
+        made.add_column(Text(heading), justify=justify, no_wrap=not column.prose, overflow="fold")
+        width = max([column.least if wrapped else 0, *map(cell_len, [*heading.split("\n"), *column.cells])])
+        # rich drops the blanks that align decimal points, unless a cell fills its column
+        shown.append([each.rjust(width) if column.numeric else each for each in column.cells])
+    for cells in zip(*shown, strict=True):
+        made.add_row(*(Text(each, justify="left") for each in cells))
     return made
 
 
@@ -168,4 +173,4 @@ def _print_lists(out: "Console", keys: list[_Column], others: list[_Column]) -> 
         out.print(Text("  ".join(key.cells[at] for key in keys), "bold"), soft_wrap=True)
         for column in others:
             space = " " * (width - cell_len(column.heading))
-            out.print(Text(f"  {visible(column.heading)}{space}  {column.cells[at]}"), soft_wrap=True)
+            out.print(Text(f"  {column.heading}{space}  {column.cells[at].strip()}"), soft_wrap=True)

@@ -1,6 +1,7 @@
 """Everything that a command prints goes through this module, so that no name can contain terminal commands."""
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,7 +20,9 @@ _OWN = "\n\t"  # layout characters of our own messages
 
 def say(text: str, *, err: bool = False) -> None:
     """Print a message with its layout, to stdout by default."""
-    click.echo(visible(text, keep=_OWN), err=err)  # noqa: TID251  # the one place
+    # named, because click may write past the stream that keeps lines above a progress bar
+    stream = sys.stderr if err else None
+    click.echo(visible(text, keep=_OWN), file=stream, err=err)  # noqa: TID251  # the one place
 
 
 def say_aside(text: str) -> None:

@@ -38,10 +38,12 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
     return Sheet(["property", "measurement", *models, "at full collapse", "reachable"], made, keys=2)
 
 
-def _ends(limits: Sequence[float | None]) -> str:
-    """Return a limit as text, the least and the largest if models of other shapes have others, or "" without any."""
+def _ends(limits: Sequence[float | None]) -> float | str:
+    """Return a limit, or the least and the largest as text if models of other shapes have others; "" without any."""
     found = [limit for limit in limits if limit is not None]
-    return " to ".join(dict.fromkeys(number(limit) for limit in (min(found), max(found)))) if found else ""
+    if len(set(found)) == 1:
+        return found[0]
+    return f"{number(min(found))} to {number(max(found))}" if found else ""
 
 
 def _rank(property_name: str) -> tuple[float, int, str]:

@@ -2,20 +2,24 @@
 
 import html
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from collapse.escaping import markdown, visible
 
+_SIGNS = (r"-", r"\infty", r"\|", r"'", r"\surd", r"\mu", r"\sigma", r"\Sigma", r"\langle", r"\rangle")
 _LATEX = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#_{}"},
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
-        "−": "$-$",
-        "∞": r"$\infty$",
+        **{character: f"${character}$" for character in "<>"},
+        **{character: f"${sign}$" for character, sign in zip("−∞‖′√μσΣ⟨⟩", _SIGNS, strict=True)},
+        **{character: f"$^{{{plain}}}$" for character, plain in zip("²¹⁴⁺⁻ᵀ", "214+-T", strict=True)},
+        "\u0304": r"$^-$",
         "–": "--",
     }
 )
@@ -43,8 +47,8 @@ class Sheet:
 def number(value: float | int | None) -> str:
     """Format a number with four digits, – for none.
 
-    >>> [number(value) for value in (0.00010683900472940877, 29233, 36599.66, None, float("-inf"))]
-    ['0.0001068', '29,233', '36,599.7', '–', '−∞']
+    >>> [number(value) for value in (0.000106839, 1.1, 29233, 36599.66, None, float("-inf"))]
+    ['0.0001068', '1.100', '29,233', '36,599.7', '–', '−∞']
     """
     if value is None:
         return "–"
@@ -54,22 +58,21 @@ def number(value: float | int | None) -> str:
         return "∞" if value > 0 else "−∞"
     if float(value).is_integer() and abs(value) < 1e12:
         return f"{int(value):,}"
-    return f"{value:,.1f}" if 1e3 <= abs(value) < 1e9 else f"{value:.4g}"
+    # "#" keeps zeros at the end, and a point that nothing follows
+    return f"{value:,.1f}" if 1e3 <= abs(value) < 1e9 else f"{value:#.4g}".removesuffix(".")
 
 
 def aligned(values: Sequence[Any]) -> list[str]:
-    """Format a column: numbers of similar size with the same decimals.
+    """Format a column; if it has numbers only, blanks at their ends put their decimal points below each other.
 
-    >>> aligned([1.52345, 2.1, None]), aligned([0.0345, 20.5]), aligned([3e-6, 2.5]), aligned([12, 5])
-    (['1.523', '2.100', '–'], ['0.0345', '20.5000'], ['3e-06', '2.5'], ['12', '5'])
+    >>> aligned([1.52345, 20.5, 12, None]), aligned([0.5, "text"])
+    (['1.523', '20.50 ', '12    ', '–    '], ['0.5000', 'text'])
     """
-    sizes = [abs(value) for value in values if is_number(value) and math.isfinite(value) and value]
-    whole = all(float(size).is_integer() for size in sizes)
-    if not sizes or whole or max(sizes) >= 1e4 or max(sizes) / min(sizes) > 1e3 or min(sizes) < 1e-4:
-        return [text(value) for value in values]
-    decimals = max(3 - math.floor(math.log10(max(sizes))), 2 - math.floor(math.log10(min(sizes))), 0)
-    fixed = [is_number(value) and math.isfinite(value) for value in values]
-    return [f"{value:,.{decimals}f}" if plain else text(value) for value, plain in zip(values, fixed, strict=True)]
+    made = [text(value) for value in values]
+    if not all(value is None or value == "" or is_number(value) for value in values):
+        return made
+    behind = [len(each.partition(".")[2]) + ("." in each) for each in made]
+    return [each + " " * (max(behind) - own) if each else each for each, own in zip(made, behind, strict=True)]
 
 
 def text(value: Any) -> str:
@@ -79,8 +82,7 @@ def text(value: Any) -> str:
 
 def cells_of(sheet: Sheet) -> list[tuple[str, ...]]:
     """Return the formatted rows of a table."""
-    columns = [aligned([row[index] for row in sheet.rows]) for index in range(len(sheet.columns))]
-    return list(zip(*columns, strict=True))
+    return [tuple(text(value) for value in row) for row in sheet.rows]
 
 
 def markdown_of(sheet: Sheet) -> str:
@@ -139,8 +141,8 @@ def html_of(sheet: Sheet) -> str:
 
 
 def _latex(text: str) -> str:
-    shown = visible(text).translate(_LATEX)
-    return f"$-${shown[1:]}" if shown[:1] == "-" and shown[1:2].isdigit() else shown
+    made = re.sub(r"(?<![\w.^{$-])-(?=\d)", "$-$", visible(text).translate(_LATEX))
+    return made.replace("$$", "").replace("}^{", "")  # one formula of neighbours
 
 
 def is_number(value: Any) -> bool:
