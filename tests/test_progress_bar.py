@@ -42,3 +42,29 @@ def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path):
     silent = subprocess.run([*words, str(tmp_path / "b")], capture_output=True, text=True, timeout=120)
     assert (silent.returncode, silent.stdout) == (0, "trained\n")
     assert "collecting train" not in silent.stderr
+
+
+SCRIPT = """
+import time
+from collapse.cli.progress_bar import progress
+from collapse.cli.terminal import say_aside
+with progress() as report:
+    report("collecting", 1, 3)
+    time.sleep(0.5)
+    say_aside("a message")
+    time.sleep(0.5)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
+def test_a_message_is_written_above_the_bar():
+    ours, theirs = os.openpty()
+    environment = os.environ | {"TERM": "xterm", "COLUMNS": "80", "LC_ALL": "C"}  # the locale of many a container
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stderr=theirs, env=environment)
+    os.close(theirs)
+    before, message, after = read_all(ours).partition("a message")
+    assert process.wait(timeout=60) == 0
+    assert "collecting" in before
+    assert message
+    assert before.endswith("\x1b[2K")  # the bar's line was erased first
+    assert "collecting" in after

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collapse.measurement.rows import Row
 
 
+_FOR_PEOPLE = (".md", ".tex")
+
+
 @click.command()
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option(
@@ -57,18 +60,16 @@ def command(
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
-    from collapse.cli.formats import check_suffix, write_in
+    from collapse.cli.formats import check_suffix
     from collapse.cli.progress_bar import progress
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
-    from collapse.measurement.results import Results, check_output, holds_rows
-    from collapse.measurement.row_sheets import sheet_of
+    from collapse.measurement.results import check_output, holds_rows
     from collapse.numerics.devices import pick_device
     from collapse.plugin.plugin_manager import plugins
 
     check_suffix(output, (".csv", ".json", ".parquet"))
-    results = output is not None and not output.endswith((".md", ".tex"))
-    if output and results:
+    if output and not output.endswith(_FOR_PEOPLE):
         check_output(output)
     for problem in plugins().problems:
         say_error(problem)
@@ -96,14 +97,26 @@ def command(
     _show(rows, format_, shown)
     if output and failed and rows and holds_rows(output):  # it may hold rows of the models that failed now
         say_error(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
-    elif output and rows and results:  # last, so that the numbers are printed even if the file cannot be written
-        Results(rows).write(output)
-    elif output and rows:
-        write_in(output, sheet_of(rows, shown), data=None, frame=Results(rows).frame)
+    elif output and rows:  # last, so that the numbers are printed even if the file cannot be written
+        _write(rows, output, shown)
     if not failed:
         return 0
     say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
     return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
+
+
+def _write(rows: list["Row"], output: str, shown: list[str] | None) -> None:
+    """Write the rows to a results file, or what is shown of them to a file for people."""
+    from collapse.cli.formats import write_in
+    from collapse.measurement.results import Results, holds_rows
+    from collapse.measurement.row_sheets import sheet_of
+
+    replaced = holds_rows(output)
+    if output.endswith(_FOR_PEOPLE):
+        write_in(output, sheet_of(rows, shown), data=None, frame=Results(rows).frame)
+    else:
+        Results(rows).write(output)
+    say_aside(f"rows written to {output}: {len(rows)}{', in place of those that it held' if replaced else ''}")
 
 
 def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> None:

@@ -28,7 +28,7 @@ def print_rows(
     names = distinct(rows)
     out = console()
     for row, model in zip(rows, names, strict=True):
-        out.print(_heading(row, model), soft_wrap=True)
+        out.print(_heading(row, model))
     print_sheet(sheet_of(rows, shown))
     hidden = 0 if shown is None else len(rows[0].measurements.keys() - set(shown))
     if hidden:

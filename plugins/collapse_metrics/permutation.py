@@ -125,8 +125,8 @@ def _rows(found: Shuffled, goal: Column, tested: Sequence[Column], frame: "pd.Da
     rows: list[list[object]] = []
     for i, column in enumerate(tested):
         expected = _predicted(_direction(column, frame), better)
-        tests = [float(each[i]) for each in (found.p, found.p_error, found.max_t_p)]
-        rows.append([column.label, float(found.r[i]), expected, float(found.r[i] ** 2), *tests])
+        r, p, max_t_p = (float(each[i]) for each in (found.r, found.p, found.max_t_p))
+        rows.append([column.label, r, expected, r**2, p, None if found.exact else float(found.p_error[i]), max_t_p])
     return rows
 
 
@@ -184,8 +184,8 @@ def _explain(
     ]
     if any(row[2] is None for row in rows):
         notes.append(
-            "no sign is predicted for an expression that is not a known measurement with a limit: "
-            "name one with label=expression"
+            "no sign is predicted for a measurement without a value at full collapse, or with values on both sides of "
+            "it, nor for an expression: give one the name of a measurement, as name=expression"
         )
     return notes
 

@@ -218,7 +218,7 @@ LOSS = [1.0, 2.0, 3.0, 4.0]
 def test_the_predicted_sign(columns: dict[str, list[float | None]], against: str, predicted: str | None) -> None:
     found = permutation(table(val_loss=[*LOSS], **columns), columns=list(columns), against=against)
     assert found.records()[0]["predicted"] == predicted
-    assert any("label=expression" in note for note in found.notes) == (predicted is None)
+    assert any("name=expression" in note for note in found.notes) == (predicted is None)
 
 
 def test_a_limit_of_c_and_d_needs_them_in_the_table(tmp_path: Path) -> None:
