@@ -1,14 +1,30 @@
 """Paths that users type."""
 
+import errno
 import os
 from pathlib import Path
 
-from collapse.errors import near_names
+from collapse.errors import UsageError, near_names, shortened
 
 
 def expanded(path: str | Path) -> Path:
-    """Replace ``~`` in a path by the home folder; unchanged if there is no such user."""
-    return Path(os.path.expanduser(path))
+    """Replace ``~`` in a path by the home folder; unchanged if there is no such user.
+
+    Raises:
+        UsageError: It is longer than the name of a file may be.
+    """
+    found = Path(os.path.expanduser(path))
+    try:
+        found.exists()
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            name = shortened(str(path), 60)
+            raise UsageError(
+                f"{name!r} is too long for the name of a file: give the file's name, not its text"
+            ) from error
+    except ValueError:  # a null byte, which is refused where the path is used
+        pass
+    return found
 
 
 def near_folders(name: str) -> str | None:

@@ -11,6 +11,7 @@ import pytest
 from safetensors.torch import save_file
 
 import collapse
+from collapse.errors import UsageError
 from collapse.testing import random_features
 
 LATIN = os.fsdecode(b"caf\xe9")
@@ -57,6 +58,13 @@ def test_a_name_that_is_not_there_and_cannot_be_of_the_hub(told, tiny, name):
         assert told(2 if words[0] != "push" else 1, *words), words
     for command in ("info", "verify"):
         assert told(2, command, f"runs/{name}")
+
+
+def test_a_text_that_is_given_in_place_of_its_file_is_refused(tiny):
+    sentence = "the name of a file is shorter " * 20
+    for text in (sentence, [sentence], [str(tiny.text), sentence]):
+        with pytest.raises(UsageError, match=r"too long.*file"):
+            collapse.collect(tiny.model, text=text)
 
 
 def test_a_table_of_a_name_that_is_not_utf8(told, tmp_path):

@@ -1,5 +1,6 @@
 """Plugins that cannot be used: installed, one costs a line; named with -p, it ends the command."""
 
+import inspect
 import json
 import os
 import re
@@ -12,11 +13,14 @@ import click
 import pytest
 
 import collapse
-from collapse import hookimpl
+from collapse import analysis, hookimpl
 from collapse.cli import _add_commands, _run, cli
+from collapse.cli.analyze import analysis_command
 from collapse.errors import PluginError
 from collapse.plugin import plugin_manager
+from collapse.plugin.analysis_options import TAKEN
 from collapse.plugin.commands import command_plugins
+from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registering import new_manager, register
 from collapse.testing import tiny_statistics
@@ -49,6 +53,15 @@ BROKEN = {
         "from collapse import analysis, hookimpl\n@analysis('--json')\ndef a(results): return None\n"
         "@hookimpl\ndef collapse_analyses(): return [a]",
         "'--json' is not an analysis name: use lower-case letters",
+    ),
+    "name_of_a_vector": (
+        "from collapse import hookimpl, metric\n@metric('variances', needs=['means'])\ndef a(s): return 1.0\n"
+        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "name of a vector of every store",
+    ),
+    "parameters_of_a_hook": (
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_metrics(first, second): return []",
+        "collapse_metrics() has the parameters first, second, which the hook does not have",
     ),
     "file_of_the_store": (
         "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'Train'\n"
@@ -160,6 +173,12 @@ WRONG = {
     "better": ("@metric('a.x', needs=[], better='smaller')", "better='smaller'.*known: higher, lower"),
     "version": ("@metric('a.x', needs=[], version='2')", "version='2': give int"),
     "scale": ("@class_metric(needs=[], measures=[Mean('a.x', scale='2')])", "scale='2' of a.x"),
+    "keyword_near": ("@metric('a.x', needs=[], toward=1.0)", "toward=; did you mean towards"),
+    "keyword_of_one_number": ("@metric('a.x', needs=[], zzz=1)", "zzz=; known: .*headline.*reachable.*towards"),
+    "keyword_of_many": (
+        "@class_metric(needs=[], measures=[Mean('a.x')], zzz=1)",
+        "zzz=; known: .*measures, needs, over",
+    ),
     "times": ("@class_metric(needs=[], measures=[Mean('a.x', times=2)])", "times=2 of a.x: give a function"),
 }
 
@@ -395,6 +414,20 @@ def test_an_analysis_that_fails_ends_in_a_line(tmp_path, monkeypatch, capsys, ki
     assert shown.err.startswith(f"hello\ncollapse: analysis odd of collapse_plugin_mine {told}")
     assert shown.err.count("\n") == 2
     plugins.cache_clear()
+
+
+@pytest.mark.parametrize("name", sorted(TAKEN))
+def test_an_analysis_cannot_take_a_parameter_of_the_command(name):
+    with pytest.raises(PluginError, match=rf"parameter {name}\b.*my_"):
+        exec(f"@analysis('odd')\ndef odd(rows, *, {name}: str = 'x'): return None", {"analysis": analysis})
+
+
+def test_the_names_that_an_analysis_cannot_take_are_those_of_the_command():
+    command = analysis_command(declaration(analysis("plain")(lambda rows: None)))
+    found = command.get_params(click.Context(command))
+    names = {name.lstrip("-") for each in [*found, *cli.params] for name in each.opts if not name[1:].isalpha()}
+    names |= {each.name for each in command.params} | set(inspect.signature(collapse.analyze).parameters)
+    assert names - {"version", "options"} == TAKEN
 
 
 def test_a_preparer_that_exits_is_named_with_the_remedy():

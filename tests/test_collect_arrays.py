@@ -79,6 +79,24 @@ def test_what_is_wrong_is_said_by_name(name, value, said):
         collapse.collect_arrays(**arrays, name="mine")
 
 
+@pytest.mark.parametrize("name", ["features", "labels", "validation_features"])
+def test_masked_values_are_refused(name):
+    arrays = given(random_features(6, 4, 90))
+    mask = np.zeros(np.shape(arrays[name]), bool)
+    mask[0] = True
+    arrays[name] = np.ma.masked_array(np.asarray(arrays[name]), mask=mask)
+    for measured in (collapse.collect_arrays, collapse.measure):
+        with pytest.raises(UsageError, match=rf"{name}.*masked"):
+            measured(**arrays, name="mine")
+
+
+def test_a_tensor_without_values_is_refused():
+    arrays = given(random_features(6, 4, 90))
+    arrays["features"] = torch.empty(90, 4, device="meta")
+    with pytest.raises(UsageError, match=r"features.*meta"):
+        collapse.measure(**arrays)
+
+
 def test_arrays_are_measured_without_a_store():
     arrays = given(random_features(12, 5, 300))
     expected = collapse.measure(collapse.collect_arrays(**arrays), metrics="nc3", min_count=2)

@@ -26,6 +26,7 @@ def test_the_numbers_are_those_of_files(tiny, loaded, tmp_path):
         tiny.model, text=str(tiny.text), validation_text=str(tiny.validation), store=tmp_path / "f", **options
     )
     assert store.model == "mine"
+    assert {**store.identity, "tokenizer": None} == {**files.identity, "tokenizer": None}
     mine, theirs = (collapse.measure(each).measurements for each in (store, files))
     assert mine == pytest.approx(theirs, rel=1e-9, nan_ok=True)
     assert collapse.load(tmp_path / "s").check().digest == store.digest

@@ -13,6 +13,7 @@ from collapse import (
     CoV,
     LogMeanExp,
     Mean,
+    Measure,
     Statistic,
     Std,
     Table,
@@ -25,6 +26,7 @@ from collapse import (
 )
 from collapse.measurement.comparing import mixed
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.reducers import Reducer
 from collapse.testing import LawBroken, check_analysis, check_metric, check_statistic, random_results
 
 
@@ -353,6 +355,41 @@ def test_a_metric_of_a_statistic_of_its_own():
     check_metric(total, statistics=[Sums])
     with pytest.raises(LawBroken, match=r"nothing gives sums \(.*\): pass a statistic as statistics="):
         check_metric(total)
+
+
+def test_a_statistic_that_breaks_a_law_is_named_with_its_tensor():
+    with pytest.raises(LawBroken) as raised:
+        check_statistic(MeanOfMeans)
+    assert {breach.of for breach in raised.value.breaches} == {"sums.total"}
+
+
+class Average(Reducer):
+    """The mean, with the documented parameters of ``add``."""
+
+    def __init__(self):
+        self.count = self.total = torch.zeros(1, dtype=torch.float64)
+
+    def add(self, values, weights):
+        weights = torch.ones_like(values) if weights is None else weights
+        self.count = self.count + weights.sum(1)
+        self.total = self.total + (values * weights).sum(1)
+
+    def merge(self, other):
+        self.count, self.total = self.count + other.count, self.total + other.total
+
+    def result(self):
+        return self.total / self.count
+
+
+class AverageOf(Measure):
+    """The mean of the values, by a reducer of its own."""
+
+    def reducer(self, classes, dim):
+        return Average()
+
+
+def test_a_reducer_whose_add_needs_both_arguments_keeps_every_law():
+    check_metric(class_metric(needs=["means"], measures=[AverageOf("mine.x")], scale=1.0)(lambda s: s.norms))
 
 
 class Counts(Sums):

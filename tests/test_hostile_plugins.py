@@ -308,6 +308,39 @@ def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, caps
     assert "towards= of bad.limit_raises.x" in shown.err
 
 
+GUILTY = {
+    "exponent": "LogMeanExp('bad.guilty', exponent=lambda classes, dim: 1 / 0)",
+    "reducer": "Raising('bad.guilty')",
+    "of": "Unread('bad.guilty')",
+}
+MEASURES = """
+class Raising(Mean):
+    def reducer(self, classes, dim):
+        raise KeyError("lost")
+
+class Unread(Mean):
+    def of(self, reducer):
+        raise KeyError("lost")
+
+"""
+
+
+@pytest.mark.parametrize("over", ["class", "pair"])
+@pytest.mark.parametrize("kind", GUILTY)
+def test_a_measure_that_costs_its_whole_metric_is_named(load, undisturbed, kind, over):
+    body = f"measures=[Mean('bad.innocent'), {GUILTY[kind]}])\ndef x(s):\n    return "
+    declared = {
+        "class": "@class_metric(needs=['means'], " + body + "s.norms\n",
+        "pair": "@pair_metric(needs=['means'], over='all', " + body + "s.gram\n",
+    }
+    load(mine=MEASURES + declared[over])
+    row = collapse.measure(undisturbed.memory)
+    same_numbers(row, undisturbed)
+    lost = [note.text for note in row.notes if note.measurement.startswith("bad.")]
+    assert lost
+    assert all("bad.guilty" in text for text in lost)
+
+
 @pytest.mark.parametrize("kind", ["Mean", "LogMeanExp"])
 def test_what_a_measure_says_beside_its_name_is_given_by_keyword(kind):
     with pytest.raises(TypeError):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.collection.passes import Collection
-from collapse.errors import CollapseError, PluginError, first_line
+from collapse.errors import CollapseError, PluginError, UsageError, first_line
 from collapse.inputs.features import check_features, open_features, source_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
@@ -95,7 +95,16 @@ def collect_arrays(
 
 
 def array_tensor(called: str, name: str, values: Any) -> Tensor:
-    """Return values as a tensor, of their own dtype; Python's numbers are float64 or int64."""
+    """Return values as a tensor, of their own dtype; Python's numbers are float64 or int64.
+
+    Raises:
+        UsageError: Some values are masked, or on the meta device.
+        CollapseError: They are no array of numbers.
+    """
+    if np.ma.is_masked(values):  # NumPy would give the values under the mask
+        raise UsageError(f"{called}: {name} has masked values: leave the masked samples out, here and of the labels")
+    if isinstance(values, Tensor) and values.is_meta:
+        raise UsageError(f"{called}: {name} is on the meta device, where tensors have no values: give one with values")
     try:
         if isinstance(values, Tensor):
             return values.detach() if values.layout == torch.strided else values.detach().to_dense()

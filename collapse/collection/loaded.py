@@ -28,8 +28,9 @@ def collect_loaded(
 ) -> Store:
     """Collect a loaded model's embedding statistics on texts in memory, as :func:`collapse.collect` does from files.
 
-    Model, tokenizer and texts are saved to a temporary folder first, so that the store's identity is that of the files
-    that are read: the same weights and texts give the same store, wherever they come from.
+    Model, tokenizer and texts are saved to a temporary folder first, and the store's identity is that of these files.
+    The same model, tokenizer and texts give the same store each time. A model's own folder gives the same tensors, but
+    its identity may hold another ``tokenizer``, because the library can write a tokenizer in other words than it reads.
 
     Args:
         model: A causal language model of transformers.

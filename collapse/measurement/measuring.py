@@ -21,11 +21,10 @@ from collapse.plugin.filling import conflict
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Histogram, Measure, Metric
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import VECTORS
 from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.stores.store import Store
-
-_RAW = ("counts", "variances")
 
 
 @outside_inference_mode
@@ -106,11 +105,13 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
     """
     store = _opened(store)
     known = plugins().measurements()
-    if name not in known and name not in _RAW:
-        raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *_RAW})}")
-    lender = _lender(store, min_count, None, [] if name in _RAW else [known[name][0]])
+    if not isinstance(name, str):
+        raise UsageError(f"the name of a metric must be a text; there is a {type(name).__name__}: {name!r:.40}")
+    if name not in known and name not in VECTORS:
+        raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *VECTORS})}")
+    lender = _lender(store, min_count, None, [] if name in VECTORS else [known[name][0]])
     s = lender.s
-    if name in _RAW:
+    if name in VECTORS:
         return s.classes, getattr(s, name)
     metric, measure = known[name]
     lacking = _lacking(store, s, metric)
@@ -130,7 +131,7 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
         return s.classes, swept.by_class.numbers[name] * factor
     if metric.vector is None:
         having = [each for each, (m, _) in known.items() if m.kind != "scalar" or m.vector]
-        raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *_RAW})}")
+        raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
     ids, values = lender.call(metric.vector)
     return ids, values
 

@@ -31,7 +31,7 @@ class Results:
     """A results table: rows measured here, or the records of a file."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.rows = list(rows)
+        self.rows = _checked(rows)
         self._frame: pd.DataFrame | None = None
 
     def __len__(self) -> int:
@@ -131,6 +131,20 @@ def as_csv(frame: "pd.DataFrame") -> bytes:
     # csv does not quote a lone carriage return, which readers treat as the end of a line
     quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
     return str(made.to_csv(index=False, quoting=quoting, lineterminator="\n")).encode()
+
+
+def _checked(rows: Any) -> list[Row]:
+    """Return rows as a list; raises UsageError for anything else."""
+    wanted = "a table is made of a list of rows (what collapse.measure returns), or read from a file"
+    if isinstance(rows, Row) or not isinstance(rows, Iterable) or hasattr(rows, "columns"):  # a DataFrame has columns
+        raise UsageError(
+            f"{wanted}; there is a {type(rows).__name__}" + (": give [row]" if isinstance(rows, Row) else "")
+        )
+    listed = list(rows)
+    for each in listed:
+        if not isinstance(each, Row):
+            raise UsageError(f"{wanted}; among the rows there is a {type(each).__name__}")
+    return listed
 
 
 def _read_rows(path: Path) -> list[Row]:

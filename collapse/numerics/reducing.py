@@ -3,7 +3,8 @@
 Shapes: G groups, n values per group.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from collapse.errors import PluginError, UsageError
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.guarding import Guest
+from collapse.plugin.guarding import Guest, described
 from collapse.plugin.measures import Measure, name_of
 from collapse.plugin.reducers import Reducer
 
@@ -84,8 +85,10 @@ class Taking:
     def taken(self, values: int) -> Taken:
         """Return the measures of the values added so far; ``values`` is the total number of values."""
         reducers = {measure.name: self._shared[self._keys[measure.name]] for measure in self.measures}
-        with Guest():
-            numbers = {measure.name: measure.of(reducers[measure.name]).double() for measure in self.measures}
+        numbers = {}
+        for measure in self.measures:
+            with _named(measure):
+                numbers[measure.name] = measure.of(reducers[measure.name]).double()
         for name, number in numbers.items():
             if number.shape != (self._groups,):
                 raise PluginError(
@@ -95,8 +98,18 @@ class Taking:
         return Taken(numbers, reducers, self.weight, values)
 
 
+@contextmanager
+def _named(measure: Measure) -> Iterator[None]:
+    """Run a measure's own code; an error names the measure, because it costs all measures of the metric."""
+    try:
+        with Guest():
+            yield
+    except Exception as error:
+        raise PluginError(f"the measure {measure.name} failed: {described(error)}") from error
+
+
 def _empty(measure: Measure, s: EmbeddingStatistics) -> Reducer:
-    with Guest():
+    with _named(measure):
         empty = measure.reducer(s.n_classes, s.dim)
     if not isinstance(empty, Reducer):
         raise PluginError(

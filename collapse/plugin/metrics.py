@@ -9,10 +9,12 @@ be called, tested and doctested like any other function. Does not import torch.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from types import EllipsisType, NoneType
 from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args
 
 from collapse.errors import PluginError, near_names
+from collapse.plugin.analysis_options import check_parameters
 from collapse.plugin.measures import CoV as CoV
 from collapse.plugin.measures import Histogram as Histogram
 from collapse.plugin.measures import Limit, Measure, check_measures, limit_at, name_of
@@ -212,6 +214,7 @@ def analysis(name: str) -> Callable[[Function], Function]:
     """Declare ``f(results, *, options...)``: its annotated keyword parameters become command-line options."""
 
     def declare(function: Function) -> Function:
+        check_parameters(function)
         setattr(function, _DECLARATION, Analysis(name, function))
         return function
 
@@ -265,9 +268,13 @@ def _attach(function: Function, kind: Any, needs: Any, measures: Any, about: dic
 def _check_about(kind: str, needs: Any, about: dict[str, Any]) -> None:
     own = {"scalar": {"vector", "better"}}.get(kind, {"over"})
     for keyword in sorted(about.keys() - _KINDS.keys() - own):
-        if keyword in ("towards", "reachable", "times"):
+        if keyword in ("towards", "reachable", "times", "headline"):
             raise PluginError(f"{keyword}= belongs to a measure, such as Mean(name, {keyword}=…)")
-        raise PluginError(f"it has no keyword {keyword}=; {near_names(keyword, {*_KINDS, *own})}")
+        decorators: dict[str, Callable[..., Any]] = {"scalar": metric, "class": class_metric, "pair": pair_metric}
+        named = [
+            each.name for each in signature(decorators[kind]).parameters.values() if each.kind is each.KEYWORD_ONLY
+        ]
+        raise PluginError(f"it has no keyword {keyword}=; {near_names(keyword, {*_KINDS, *named})}")
     if isinstance(needs, str) or not isinstance(needs, Iterable) or not all(isinstance(need, str) for need in needs):
         raise PluginError(f"needs={needs!r:.60}: give a list of names, such as ['means']")
     choices = {"over": _OVER[kind], "better": ("lower", "higher", None)}

@@ -7,6 +7,7 @@ import importlib.util
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
+from inspect import signature
 from types import CodeType, ModuleType
 from typing import Any
 
@@ -117,6 +118,7 @@ def register(manager: pluggy.PluginManager, name: str, module: Any, *, commands:
         unknown = [each for each in _marked(module) if each not in _HOOKS]
         if unknown:
             raise PluginError(f"there is no hook {unknown[0]}; {near_names(unknown[0], _HOOKS)}") from error
+        _check_parameters(module)
         raise PluginError(str(error)) from error
     hooks = tuple(sorted(caller.name for caller in manager.get_hookcallers(module) or []))
     try:
@@ -148,6 +150,20 @@ def _check_marks(module: Any) -> None:
         raise PluginError(f"{forgotten[0]}() is not marked: write @collapse.hookimpl above it")
     if not _marked(module):
         raise PluginError(f"it has no hook: write one of {', '.join(_HOOKS)}, marked @collapse.hookimpl")
+
+
+def _check_parameters(module: Any) -> None:
+    """Refuse hooks with a required parameter that the hook's specification lacks: pluggy could not give it a value."""
+    for hook in _marked(module):
+        known = list(signature(getattr(hookspecs, hook)).parameters)
+        given = signature(getattr(module, hook)).parameters.values()
+        more = [each.name for each in given if each.default is each.empty and each.name not in known]
+        if more:
+            names = "parameters" if len(more) > 1 else "parameter"
+            raise PluginError(
+                f"{hook}() has the {names} {', '.join(more)}, which the hook does not have: write "
+                f"def {hook}({', '.join(known)})"
+            )
 
 
 def _check_place(module: Any, hooks: tuple[str, ...], *, commands: bool) -> None:

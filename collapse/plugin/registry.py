@@ -24,6 +24,9 @@ COLUMNS = frozenset(
 )
 """Columns of a table and keys of a row, which no measurement may be called."""
 
+VECTORS = ("counts", "variances")
+"""Vectors of every store, which :func:`collapse.vectors` gives by these names: no measurement may be called so."""
+
 _ANALYSIS_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -111,6 +114,10 @@ class Plugins:
             return known
         if isinstance(names, str):
             names = [each.strip() for each in names.split(",") if each.strip()]
+        names = list(names) if isinstance(names, Iterable) else [names]
+        for name in names:
+            if not isinstance(name, str):
+                raise UsageError(f"metrics= must be names of metrics; there is a {type(name).__name__}: {name!r:.40}")
         chosen: set[str] = set()
         for name in names:
             lower = name.lower()
@@ -248,6 +255,11 @@ def _check_metric(loaded: Plugins, metric: Metric) -> None:
         if measure.name in COLUMNS:
             raise PluginError(
                 f"metric {measure.name} of {metric.module} has the name of another column of every table: "
+                f"call it mine.{measure.name} or the like"
+            )
+        if measure.name in VECTORS:
+            raise PluginError(
+                f"metric {measure.name} of {metric.module} has the name of a vector of every store: "
                 f"call it mine.{measure.name} or the like"
             )
         if measure.name in taken:

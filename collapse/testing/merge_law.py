@@ -56,7 +56,7 @@ def _numbers(measure: Measure, values_n: Tensor, s: EmbeddingStatistics) -> tupl
 
     def filled(values: Tensor) -> Reducer:
         made = empty()
-        made.add(values.unsqueeze(0))
+        made.add(values.unsqueeze(0), None)
         return made
 
     expected = float(measure.of(filled(values_n)))

@@ -34,8 +34,8 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
         without: Names of laws that are not checked.
 
     Raises:
-        LawBroken: Which laws are broken, by which tensor, and with which numbers. If the statistic fails or holds
-            nothing, only this is reported.
+        LawBroken: Which laws are broken, by which statistic and tensor, and with which numbers. If the statistic
+            fails or holds nothing, only this is reported.
         CollapseError: It is not such a class, or its name, phase or version is invalid.
     """
     check_declared(kind)
@@ -54,18 +54,20 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
             return  # the other laws would report the same
         for size in (5, 64):
             batches = _batches(units, size)
-            _compare(checked, "batch size", f"batches of {size}", once, _filled(checked, kind, "batch size", batches))
+            _compare(
+                checked, kind, "batch size", f"batches of {size}", once, _filled(checked, kind, "batch size", batches)
+            )
         few = units[: 3 * _CLASSES]
         alone = _filled(checked, kind, "batch size", _batches(few, 1))
-        _compare(checked, "batch size", "batches of 1", _filled(checked, kind, "batch size", [few]), alone)
+        _compare(checked, kind, "batch size", "batches of 1", _filled(checked, kind, "batch size", [few]), alone)
         shuffled = [units[index] for index in order]
         after = _filled(checked, kind, "sample order", _batches(shuffled, 64))
-        _compare(checked, "sample order", "samples in another order", once, after)
+        _compare(checked, kind, "sample order", "samples in another order", once, after)
         for what, merged in _merged(kind, _batches(units, quarter)):
-            _compare(checked, "merge", what, once, _state(checked, kind, "merge", merged))
+            _compare(checked, kind, "merge", what, once, _state(checked, kind, "merge", merged))
         resumed = _filled(checked, kind, "resume", _batches(units, quarter), stop_after=2)
         straight = _filled(checked, kind, "resume", _batches(units, quarter))
-        _compare(checked, "resume", "a resumed run", straight, resumed, exactly=True)
+        _compare(checked, kind, "resume", "a resumed run", straight, resumed, exactly=True)
 
 
 class _Stop(Exception):
@@ -201,10 +203,12 @@ def _state(checked: Checked, kind: type[Statistic], law: str, made: _Pass) -> St
     return {name: value.clone() for name, value in state.items()}
 
 
-def _compare(checked: Checked, law: str, what: str, once: State, other: State, *, exactly: bool = False) -> None:
+def _compare(
+    checked: Checked, kind: type[Statistic], law: str, what: str, once: State, other: State, *, exactly: bool = False
+) -> None:
     for name in sorted({*once, *other}):
         a, b = once.get(name), other.get(name)
-        of = name
+        of = f"{kind.name}.{name}"
         if a is None or b is None:
             checked.breach(law, of, f"it is there in {'one batch' if b is None else what} only")
         elif (a.shape, a.dtype) != (b.shape, b.dtype):

@@ -1,0 +1,45 @@
+"""Arguments of a wrong type: each is refused in one line that names what it got."""
+
+import json
+import subprocess
+import sys
+
+CALLS = {
+    "collapse.permutation(row)": "Row",
+    "collapse.permutation([row, 3.5])": "float",
+    "collapse.permutation(3)": "int",
+    "collapse.Results(row)": "Row",
+    "collapse.Results(collapse.Results([row]).frame())": "DataFrame",
+    "collapse.measure(statistics, metrics=3)": "int",
+    "collapse.measure(statistics, metrics=[None])": "NoneType",
+    "collapse.vectors(statistics, None)": "NoneType",
+    "collapse.vectors(statistics, ['counts'])": "list",
+}
+SCRIPT = """
+import json, sys
+import collapse
+from collapse.errors import UsageError
+from collapse.testing import tiny_statistics
+
+statistics = tiny_statistics()
+row = collapse.measure(statistics, metrics="nc2.norm")
+refused = {}
+for call in json.load(sys.stdin):
+    try:
+        eval(call)
+    except UsageError as error:
+        refused[call] = str(error)
+    except Exception as error:
+        refused[call] = f"{type(error).__name__}\\n"
+print(json.dumps(refused))
+"""
+
+
+def test_an_argument_of_a_wrong_type_is_refused_in_a_line():
+    # in a process of its own: here, arguments are checked by the tests' own type checker first
+    words = [sys.executable, "-c", SCRIPT]
+    done = subprocess.run(words, input=json.dumps(list(CALLS)), capture_output=True, text=True, check=True)
+    refused = json.loads(done.stdout)
+    for call, named in CALLS.items():
+        assert named in refused[call], call
+        assert "\n" not in refused[call], call
