@@ -1,10 +1,11 @@
-"""Paths that users type."""
+"""Paths that users type, and the folder of the cache."""
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from collapse.errors import UsageError, near_names, shortened
+from collapse.errors import CollapseError, UsageError, near_names, shortened
 
 
 def expanded(path: str | Path) -> Path:
@@ -42,3 +43,20 @@ def mistyped(name: str) -> str | None:
     That is so if its parent folder exists, and holds folders of similar names. ``@`` is of the Hub alone.
     """
     return near_folders(name) if "/" in name and "@" not in name else None
+
+
+def home() -> Path:
+    """Return the folder of cached stores, packed texts and hashes: ``$COLLAPSE_HOME`` or the user's cache."""
+    from platformdirs import user_cache_path
+
+    given = os.environ.get("COLLAPSE_HOME")
+    if given:
+        return expanded(given)
+    with suppress(RuntimeError):
+        folder = user_cache_path("collapse")
+        if folder.is_absolute():
+            return folder
+    raise CollapseError(
+        "no home folder is known (HOME is not set): set COLLAPSE_HOME to a folder for the cache, "
+        "and HF_HOME to one for what comes from the Hub"
+    )

@@ -2,9 +2,12 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from typing import Any
+
+from collapse.progress import Report
 
 
 @contextmanager
@@ -72,6 +75,27 @@ def no_bars(name: str) -> Iterator[None]:
         yield
     finally:
         getattr(switches, hide if hidden else show)()
+
+
+@contextmanager
+def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
+    """Report how many tensors of a GGUF file are read, instead of transformers' own bar, which has no switch."""
+    module: Any = import_module("transformers.modeling_gguf_pytorch_utils")
+    bar = getattr(module, "tqdm", None)
+
+    def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
+        for done, tensor in enumerate(tensors, 1):
+            yield tensor
+            if report is not None:
+                report(what, done, len(tensors))
+
+    if bar is not None:  # later versions may have none
+        module.tqdm = counted
+    try:
+        yield
+    finally:
+        if bar is not None:
+            module.tqdm = bar
 
 
 @contextmanager

@@ -103,6 +103,15 @@ def test_unknown_names_are_answered_with_near_ones(told, tiny, tmp_path):
     assert "did you mean permutation" in told(2, "analyze", "permutatoin", tmp_path / "r.csv")
 
 
+def test_a_text_file_in_place_of_a_model_is_told_with_the_option_for_it(told, tiny):
+    assert f"--text {tiny.text}" in told(2, "measure", tiny.text)
+
+
+def test_a_tokenizer_that_is_not_found_is_told_with_its_option(told, tiny, tmp_path):
+    absent = tmp_path / "absent.json"
+    assert f"--tokenizer {absent}" in told(2, "measure", *tiny.words("--tokenizer", absent))
+
+
 def test_no_corpus_is_exit_2_with_an_example(told, tiny):
     said = told(2, "measure", tiny.model)
     assert "model names no data set" in said

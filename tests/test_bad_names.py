@@ -104,3 +104,13 @@ def test_a_user_without_a_home(tiny, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=home, cwd=tmp_path, timeout=100)
     assert done.returncode == 0, done.stderr
     assert [each.name for each in tmp_path.iterdir()] == ["home"]
+
+
+@pytest.mark.parametrize("options", [[], ["--store", "s"]])
+def test_a_cache_that_cannot_be_written_is_told_by_its_variable(told, tiny, tmp_path, monkeypatch, options):
+    (tmp_path / "file").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "file" / "home"))
+    said = told(1, "measure", *tiny.words("--max-chunks", 4, *options))
+    assert "set COLLAPSE_HOME to another folder" in said.replace("Set", "set")
+    assert "--store" not in said

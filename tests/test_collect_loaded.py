@@ -5,7 +5,7 @@ import json
 import pytest
 
 import collapse
-from collapse.errors import UsageError
+from collapse.errors import CollapseError, UsageError
 
 
 @pytest.fixture
@@ -53,3 +53,13 @@ def test_texts_that_are_none(loaded, texts, said):
 def test_options_of_files_do_not_apply(loaded):
     with pytest.raises(UsageError, match="takes no text"):
         collapse.collect_loaded(*loaded, text="x")
+
+
+@pytest.mark.parametrize("short", ["texts", "validation_texts"])
+def test_texts_that_are_too_short_are_told_by_their_argument(loaded, short):
+    model, tokenizer, texts, _ = loaded
+    given = {"texts": texts, "validation_texts": texts, short: ["short"]}
+    with pytest.raises(CollapseError, match=rf"^{short} .* chunk_length") as told:
+        collapse.collect_loaded(model, tokenizer, **given, chunk_length=32, max_chunks=2)
+    assert ".jsonl" not in str(told.value)
+    assert "--" not in str(told.value)

@@ -61,6 +61,13 @@ def test_each_format_holds_the_same(out, measured, tmp_path, name):
             assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
 
 
+def test_options_that_name_two_formats_are_refused(told, out, measured):
+    words = measured["metrics"]
+    assert "--format csv" in told(2, *words, "--json", "--format", "csv")
+    assert "--format table" in told(2, *words, "--format", "table", "--json")
+    assert out(*words, "--json", "--format", "json") == out(*words, "--json")
+
+
 def test_only_its_like_is_replaced(run, measured, tmp_path):
     mine = tmp_path / "mine.md"
     mine.write_text("# my notes\n")

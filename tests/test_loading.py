@@ -130,6 +130,20 @@ def test_a_gguf_file_is_given_by_its_path(tiny, tmp_path):
     assert collapse.collect(tmp_path / "m" / "x.gguf", **how).digest == named.digest
 
 
+def test_loading_a_gguf_file_reports_its_tensors_and_shows_no_bar_of_transformers(tmp_path, capsys):
+    from transformers import modeling_gguf_pytorch_utils as reading
+
+    write_gguf(tmp_path / "m" / "x.gguf", 2, 2)
+    named, reported, bar = {"gguf_file": "x.gguf"}, [], reading.tqdm
+    reference = find_model(str(tmp_path / "m"), model_args=named)
+    load_model(reference, CollectionSpec(model_args=named), lambda *words: reported.append(words))
+    what, done, total = reported[-1]
+    assert reference.name in what
+    assert done == total == len(reported)
+    assert "GGUF" not in capsys.readouterr().err
+    assert reading.tqdm is bar
+
+
 @pytest.mark.parametrize("which", ["weights", "tokenizer"])
 def test_files_replaced_after_they_were_hashed_are_refused(copy, which):
     reference = find_model(str(copy))

@@ -1,5 +1,6 @@
 """What measuring says beside its numbers: notes and exclusions, of classes and of pairs, each where it belongs."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import torch
 
 import collapse
 from collapse import EmbeddingStatistics
+from collapse.hub.card import card
 from collapse.plugin import plugin_manager
 from collapse.testing import tiny_statistics
 
@@ -227,3 +229,20 @@ def test_plugin_statistics_are_read_where_they_can_be_used(measured):
         measured(altered, "r.pooled")
     _, notes = measured(replace(altered, versions={"pooled": 7}), "r.pooled")
     assert list(notes.values()) == [f"{stale} (--recollect)"]  # it is not even read
+
+
+def test_a_row_says_that_its_texts_are_the_same(out, tiny, tmp_path):
+    def noted(validation):
+        store = tmp_path / validation.name
+        texts = {"text": str(tiny.text), "validation_text": str(validation)}
+        collapse.collect(tiny.model, store=store, **texts, chunk_length=32, max_chunks=2, device="cpu")
+        (row,) = json.loads(out("measure", store, "--metrics", "nc1.cdnv", "--json"))
+        return store, [note["text"] for note in row["notes"] if note["measurement"] == "*"]
+
+    store, (text,) = noted(tiny.text)
+    assert "text" in text
+    table = " ".join(out("measure", store, "--metrics", "nc1.cdnv").split())
+    assert text in table
+    assert "*" not in table
+    assert f"- {text}" in card(collapse.Store.load(store), "user/repo", "folder")
+    assert noted(tiny.validation)[1] == []

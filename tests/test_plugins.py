@@ -178,3 +178,11 @@ def test_every_metric_says_what_it_is(name):
     assert metric.summary.endswith(".")
     assert ">>>" in (metric.function.__doc__ or "")
     assert metric.equation or name == "n_params"
+
+
+@pytest.mark.parametrize("name", ["mine", "./mine"])
+def test_a_file_that_is_named_without_its_suffix_is_told(run, tmp_path, name):
+    (tmp_path / "mine.py").write_text(" ")
+    done = run("-p", name, "metrics", ok=False, cwd=tmp_path, env=os.environ | {"PYTHONSAFEPATH": "1"})
+    assert done.returncode == 2
+    assert f"file {name}.py" in done.stderr

@@ -22,6 +22,7 @@ _SUFFIXES = {".csv": "csv", ".json": "json", ".md": "markdown", ".tex": "latex"}
 _MARKS = {"markdown": "<!-- a table of collapse -->\n", "latex": "% a table of collapse\n"}
 """First line of a file of a format whose tables do not show what they are: a command replaces such files only."""
 
+_JSON = f"{__name__}.json"
 _LONGEST_LINE = 1 << 20
 FORMATS = ("table", "markdown", "latex", "csv", "json")
 
@@ -36,10 +37,35 @@ def table_options(*, output: str | None = None) -> list[click.Option]:
     """
     written = output or f"Write it to a file too: {', '.join(_SUFFIXES)}."
     return [
-        click.Option(["--format", "format_"], type=click.Choice(FORMATS), help="What is printed.  [default: table]"),
-        click.Option(["--json", "format_"], flag_value="json", help="The same as --format json."),
+        click.Option(
+            ["--format", "format_"],
+            type=click.Choice(FORMATS),
+            callback=_chosen,
+            help="What is printed.  [default: table]",
+        ),
+        click.Option(  # eager, so that the other option's callback comes after this one's
+            ["--json"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_note_json,
+            help="The same as --format json.",
+        ),
         click.Option(["--output"], metavar="FILE", help=written),
     ]
+
+
+def _note_json(context: click.Context, _: click.Parameter, given: bool) -> None:
+    context.meta[_JSON] = given
+
+
+def _chosen(context: click.Context, _: click.Parameter, format_: str | None) -> str | None:
+    """Return the format of ``--format`` and ``--json``, which must agree."""
+    if not context.meta.get(_JSON):
+        return format_
+    if format_ not in (None, "json"):
+        raise UsageError(f"--json contradicts --format {format_}: leave one of them out")
+    return "json"
 
 
 def prints_a_table(*, output: str | None = None) -> Callable[[Command], Command]:

@@ -79,7 +79,8 @@ def _print_notes(rows: Sequence["Row"], names: Sequence[str], shown: Collection[
             grouped.setdefault(text, []).extend(left_out)
         who = f"{model}: " if len(rows) > 1 else ""
         for text, measurements in grouped.items():
-            out.print(cell(f"  {who}{_several(measurements)}: {text}", "dim"))
+            about = "" if "*" in measurements else f"{_several(measurements)}: "  # * is the whole row
+            out.print(cell(f"  {who}{about}{text}", "dim"))
 
 
 def _several(names: list[str]) -> str:

@@ -134,9 +134,13 @@ def _as_trained(model: str | Path, options: dict[str, Any], store: str | Path | 
     folder = expanded(str(model))
     if store is not None and is_store(store) and not options.get("recollect"):
         return options
-    if not folder.is_dir() or any(options.get(name) for name in ("text", "validation_text", "split")):
+    given = {name: value for name, value in options.items() if value is not None}
+    if not folder.is_dir() or given.get("text") or given.get("split"):
         return options
-    return {**plugins().trained_on(folder), **{name: value for name, value in options.items() if value is not None}}
+    known = plugins().trained_on(folder)
+    if given.get("validation_text"):  # the known split is one of the known text
+        known = {name: value for name, value in known.items() if name not in ("validation_text", "validation_split")}
+    return {**known, **given}
 
 
 def _beside(plan: Plan) -> Store | None:

@@ -13,6 +13,8 @@ from collapse.progress import Report
 from collapse.stores.store import Store
 
 _FOR_FILES = ("text", "validation_text", "split", "validation_split", "text_column", "tokenizer", "revision")
+_ARGUMENTS = {"texts.jsonl": "texts", "validation.jsonl": "validation_texts", "--chunk-length": "chunk_length"}
+"""What a message about the temporary files calls something, and what the caller calls it."""
 
 
 def collect_loaded(
@@ -60,7 +62,17 @@ def collect_loaded(
         named = {"text": _written(Path(temporary) / "texts.jsonl", texts)}
         if validation_texts is not None:
             named["validation_text"] = _written(Path(temporary) / "validation.jsonl", validation_texts)
-        return collect(folder, store=store, progress=progress, **named, **options)
+        try:
+            return collect(folder, store=store, progress=progress, **named, **options)
+        except CollapseError as error:
+            raise type(error)(_of_arguments(str(error))) from error
+
+
+def _of_arguments(message: str) -> str:
+    """Return a message about the written files as one about the arguments that they hold."""
+    for written, argument in _ARGUMENTS.items():
+        message = message.replace(written, argument)
+    return message
 
 
 def _written(path: Path, texts: Iterable[str]) -> str:

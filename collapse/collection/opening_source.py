@@ -45,7 +45,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
 
     training = pack_now(texts.training) if store is None and texts.training else None
     validation = texts.pack_validation(pack_now) if store is not None or spec.part is None else None
-    model = load_model(plan.model, spec)
+    model = load_model(plan.model, spec, report)
     plan.check_code()
     for chunks in (training, validation):
         if chunks is not None:

@@ -121,5 +121,6 @@ def _remarks(row: "Row") -> str:
         grouped.setdefault(note.text, []).append(note.measurement)
     for name, pairs in row.excluded.items():
         grouped.setdefault(f"{pairs:,} pairs of classes or classes left out", []).append(name)
-    lines = [f"- {markdown(', '.join(names))}: {markdown(text)}" for text, names in grouped.items()]
+    about = {text: "" if "*" in names else f"{markdown(', '.join(names))}: " for text, names in grouped.items()}
+    lines = [f"- {names}{markdown(text)}" for text, names in about.items()]  # without names: the whole row
     return "\nNotes:\n\n" + "\n".join(lines) + "\n" if lines else ""

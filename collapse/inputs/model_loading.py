@@ -3,6 +3,7 @@
 import logging
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,8 @@ from collapse.inputs.references import config_of, watch_tokenizer, watch_weights
 from collapse.inputs.sizes import check_blocks, check_size
 from collapse.numerics.devices import pick_device
 from collapse.precision import set_exact
-from collapse.scoped import environment, quiet
+from collapse.progress import Report
+from collapse.scoped import environment, gguf_reported, quiet
 from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 
 if TYPE_CHECKING:
@@ -38,12 +40,15 @@ log = logging.getLogger("collapse")
 _loading = Lock()  # transformers cannot load models in parallel: it would report weights as missing
 
 
-def load_model(reference: "ModelReference", spec: CollectionSpec | None = None) -> LanguageModel:
+def load_model(
+    reference: "ModelReference", spec: CollectionSpec | None = None, report: Report | None = None
+) -> LanguageModel:
     """Load a causal language model for measuring.
 
     Args:
         reference: Which one (see :func:`collapse.inputs.references.find_model`).
         spec: How: its dtype, device, model_args, trust_remote_code and fast_attention.
+        report: Called as report(what, done, total) while a GGUF file is read, which takes long.
 
     Raises:
         CollapseError: It cannot be loaded, lacks weights, changes while it is loaded, or has no output embedding.
@@ -59,7 +64,7 @@ def load_model(reference: "ModelReference", spec: CollectionSpec | None = None) 
     check_adapter(reference)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
     with _loading, environment(override=True, DISABLE_SAFETENSORS_CONVERSION="1"):
-        model, info = _from_pretrained(reference, spec, arguments)
+        model, info = _from_pretrained(reference, spec, arguments, report)
     set_exact()  # the model's code may have changed settings when it was imported
     check_loaded(reference, model, info)
     # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
@@ -82,7 +87,9 @@ def load_model(reference: "ModelReference", spec: CollectionSpec | None = None) 
     return loaded
 
 
-def _from_pretrained(reference: "ModelReference", spec: CollectionSpec, arguments: dict[str, Any]) -> tuple[Any, Any]:
+def _from_pretrained(
+    reference: "ModelReference", spec: CollectionSpec, arguments: dict[str, Any], report: Report | None
+) -> tuple[Any, Any]:
     """Return the transformers model, and its report of found and missing keys."""
     import transformers
 
@@ -101,7 +108,8 @@ def _from_pretrained(reference: "ModelReference", spec: CollectionSpec, argument
             with quiet("transformers"):
                 check_size(reference, names, arguments)
         arguments["use_safetensors"] = not pickled  # otherwise it tries the other format after a lost connection
-    with quiet("transformers"), warnings.catch_warnings():
+    gguf = gguf_reported(f"loading {reference.name}", report) if arguments.get("gguf_file") else nullcontext()
+    with quiet("transformers"), gguf, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the unpickler warns about what it then rejects
         try:
             model, info = transformers.AutoModelForCausalLM.from_pretrained(

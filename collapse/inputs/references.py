@@ -19,6 +19,7 @@ from collapse.hub.fingerprints import (
 )
 from collapse.hub.requests import at_revision, fetch_file, is_repo_id, list_files, resolve_commit, split_revision
 from collapse.inputs.folders import check_folder
+from collapse.inputs.textfiles import BUILDERS, suffix
 from collapse.paths import expanded, mistyped, near_folders
 from collapse.reading import read_json
 
@@ -94,6 +95,8 @@ def find_model(
         weights = weights_fingerprint(folder, model_args)
         tokenizer = tokenizer_fingerprint(folder, model_args)
         return ModelReference(folder_name(folder), str(folder), None, weights, tokenizer, subfolder=subfolder)
+    if folder.is_file() and suffix(folder.name) in BUILDERS:
+        raise UsageError(f"{name} is a text file, not a model: name the model, and give the file with --text {name}")
     close = mistyped(name) if revision is None else None
     if close is not None:
         there = f" A model of this name on the Hub is {name}@main" if is_repo_id(name) else ""
@@ -139,7 +142,10 @@ def find_tokenizer(
         weights = model.weights if model is not None and own else ""
         fingerprint = tokenizer_fingerprint(folder, None, alone=not own)
         return ModelReference(folder.resolve().name, str(folder), None, weights, fingerprint)
-    return find_model(name)
+    try:
+        return find_model(name)
+    except CollapseError as error:
+        raise type(error)(f"--tokenizer {name}: {error}") from error
 
 
 def covers(model: Path, model_args: Mapping[str, Any] | None, tokenizer: Path) -> bool:

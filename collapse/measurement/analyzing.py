@@ -1,14 +1,16 @@
 """Run an analysis on a results table."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, PluginError
+from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import Guest, described
+from collapse.plugin.metrics import Analysis
 from collapse.plugin.plugin_manager import plugins
 
 
@@ -37,6 +39,7 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
     called = f"analysis {found.name} of {found.function.__module__}"
     try:
         with Guest():
+            _check_options(found, options)
             table = found(results, **options)
     except PluginError as error:
         raise PluginError(f"{called} failed: {error}") from error
@@ -49,6 +52,17 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
     if any(len(row) != len(table.columns) for row in table.rows):
         raise PluginError(f"{called} returned rows that do not have one value for each of its columns")
     return table
+
+
+def _check_options(found: Analysis, options: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option that an analysis does not take."""
+    _, *parameters = signature(found.function).parameters.values()  # the first is the table
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
+        return
+    known = {each.name for each in parameters}
+    for name in options:
+        if name not in known:
+            raise UsageError(f"analysis {found.name} takes no option {name!r}; {near_names(name, known)}")
 
 
 def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:

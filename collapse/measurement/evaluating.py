@@ -19,6 +19,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.reducers import Moments, Reducer
 from collapse.progress import Report
 from collapse.stores.provenance import without_folders
+from collapse.stores.store import Store
 
 
 class Found:
@@ -224,6 +225,15 @@ class Found:
                 self.notes.append(Note(measure.name, "not_finite", text))
             value = None
         self.values[measure.name] = value
+
+
+def same_texts(store: Store) -> list[Note]:
+    """Return the note of a row whose validation text is its training text, or no note."""
+    corpus = store.identity.get("corpus")
+    if not corpus or corpus != store.identity.get("validation"):  # a features file has no texts
+        return []
+    text = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
+    return [Note("*", "same_texts", text)]
 
 
 def included(metric: Metric, values_C: Tensor, lender: Lender) -> Tensor:

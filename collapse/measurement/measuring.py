@@ -10,7 +10,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.measurement.comparing import about
-from collapse.measurement.evaluating import Found, included
+from collapse.measurement.evaluating import Found, included, same_texts
 from collapse.measurement.results import Row
 from collapse.numerics.devices import pick_device
 from collapse.numerics.lending import Lender, copied
@@ -67,9 +67,11 @@ def measure_store(
         found = Found(lender, closely=True)
         found.measure(chosen, lacking, progress)
     s = lender.s
+    notes = found.notes
     of: dict[str, Any] = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
     if isinstance(store, Store):
         of = about(store)
+        notes = [*notes, *same_texts(store)]
     return Row(
         **of,
         min_count=s.min_count,
@@ -80,7 +82,7 @@ def measure_store(
         versions={measure.name: metric.version for metric, measures in chosen for measure in measures},
         made_by={name: made_by for name in names if (made_by := plugins().made_by("collapse_metrics", name))},
         excluded=found.excluded,
-        notes=tuple(found.notes),
+        notes=tuple(notes),
     )
 
 

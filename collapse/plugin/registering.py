@@ -79,7 +79,13 @@ def load_given(name: str) -> ModuleType:
     """Import a plugin that the user named: a file or a module."""
     path = expanded(name)
     if path.suffix != ".py":
-        return importlib.import_module(name)
+        try:
+            return importlib.import_module(name)
+        except (ModuleNotFoundError, TypeError) as error:  # TypeError: a name that begins with a dot
+            absent = name.startswith(".") or getattr(error, "name", None) == name
+            if absent and path.with_name(f"{path.name}.py").is_file():
+                raise CollapseError(f"no module is called {name}, but there is a file {name}.py: name that") from error
+            raise
     if not path.is_file():
         raise CollapseError(f"there is no file {name}")
     module_name = f"collapse_plugin_{path.stem}"

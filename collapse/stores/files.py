@@ -11,7 +11,7 @@ from secrets import token_hex
 from typing import Any
 
 from collapse.errors import CollapseError
-from collapse.paths import expanded
+from collapse.paths import home as home
 from collapse.reading import open_regular, read_json
 from collapse.stores.writing import replacing
 
@@ -22,23 +22,6 @@ _SETTLED_SECONDS = 2.0
 _REMEMBER_BYTES = 1 << 20
 _MEMORY_LIMIT = 1 << 12
 _BLOCK = 1 << 20
-
-
-def home() -> Path:
-    """Return the folder of cached stores, packed texts and hashes: ``$COLLAPSE_HOME`` or the user's cache."""
-    from platformdirs import user_cache_path
-
-    given = os.environ.get("COLLAPSE_HOME")
-    if given:
-        return expanded(given)
-    with suppress(RuntimeError):
-        folder = user_cache_path("collapse")
-        if folder.is_absolute():
-            return folder
-    raise CollapseError(
-        "no home folder is known (HOME is not set): set COLLAPSE_HOME to a folder for the cache, "
-        "and HF_HOME to one for what comes from the Hub"
-    )
 
 
 def canonical(value: Any) -> bytes:

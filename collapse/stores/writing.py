@@ -10,6 +10,7 @@ from pathlib import Path
 from secrets import token_hex
 
 from collapse.errors import CollapseError, first_line
+from collapse.paths import home
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -96,10 +97,19 @@ def write_error(path: str | Path, error: BaseException, size: int = 0, *, other:
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
     number = _number(error) or (errno.ENOSPC if is_full(error) else 0)
     reason = os.strerror(number) if number else first_line(error)
+    if other not in (ANOTHER_OUTPUT, ANOTHER_CACHE) and _is_cached(path):  # another --store would leave packed texts
+        other = ANOTHER_HOME if is_full(error) else "set COLLAPSE_HOME to another folder"
     advice = f"Free space or {other}" if is_full(error) else other[:1].upper() + other[1:]
     return CollapseError(
         f"cannot write {path}{need}: {reason}. {advice}, then run the same command again: what was finished is kept"
     )
+
+
+def _is_cached(path: str | Path) -> bool:
+    """Whether a path lies in the user's cache."""
+    with suppress(CollapseError):  # no cache is known
+        return Path(os.path.abspath(path)).is_relative_to(os.path.abspath(home()))
+    return False
 
 
 def is_full(error: BaseException) -> bool:

@@ -15,6 +15,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import permutation_test
 
+import collapse
 from collapse import CollapseError, Results, Row
 from collapse.errors import UsageError
 from collapse_metrics.permutation import Floats, permutation, shuffle
@@ -424,6 +425,11 @@ def odd(results: Results, *, what: dict):
 def collapse_analyses():
     return [guest, odd]
 '''
+
+
+def test_an_option_that_an_analysis_does_not_take_is_told_with_near_names() -> None:
+    with pytest.raises(UsageError, match=r"permutation takes no option 'column'; did you mean columns\?"):
+        collapse.permutation(table(val_loss=[*LOSS]), column=["val_loss"])
 
 
 def test_a_guests_analysis_is_a_command(tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:

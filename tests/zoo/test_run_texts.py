@@ -54,6 +54,14 @@ def test_other_options_collect_on_the_same_texts(copied, tmp_path):
     assert store.identity == whole.identity | {"max_chunks": 3}
 
 
+def test_a_given_validation_text_replaces_the_known_one_only(copied, texts):
+    whole = collapse.Store.load(copied.store(0)).identity
+    other = str(texts / "train.jsonl")
+    store = collapse.collect(copied.path, device="cpu", validation_text=other)
+    assert store.identity["corpus"] == whole["corpus"]
+    assert store.identity["validation"]["sha256"] == whole["corpus"]["sha256"]
+
+
 def test_a_store_with_a_statistic_that_is_not_wanted_is_not_used(copied):
     held = collapse.Store.load(copied.store(0)).manifest["statistics"]
     store = collapse.collect(copied.path, device="cpu", without=sorted(held))
