@@ -46,6 +46,16 @@ def shortened(text: str, most: int) -> str:
     return f"{text[: most - 3 - end]} … {text[len(text) - end :]}"
 
 
+def counted(number: int, noun: str) -> str:
+    """Format a number and its noun.
+
+    >>> counted(1, "pair"), counted(2000, "class")
+    ('1 pair', '2,000 classes')
+    """
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{'' if number == 1 else plural}"
+
+
 def near_names(name: str, known: Iterable[str]) -> str:
     """Return the ending of an "unknown name" message: similar names, or else all known ones.
 

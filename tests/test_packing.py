@@ -146,7 +146,7 @@ def test_one_chunk_is_enough_and_less_is_told(tmp_path):
     (tmp_path / "a.txt").write_text("abcde\nx\n")
     corpus = find_corpus(str(tmp_path / "a.txt"))
     assert packed(corpus, tmp_path, chunk_length=8, shards=1).tokens.tolist() == [[*map(ord, "abcde\nx\n")]]
-    with pytest.raises(CollapseError, match=r"too short for one chunk of T = 9: it has 8 tokens in 1 shards"):
+    with pytest.raises(CollapseError, match=r"too short for one chunk of T = 9: it has 8 tokens in 1 shard\b"):
         packed(corpus, tmp_path, chunk_length=9, shards=1)
     with pytest.raises(CollapseError, match=r"too short for one chunk of T = 8: it has 8 tokens in 2 shards"):
         packed(corpus, tmp_path, chunk_length=8)

@@ -172,13 +172,28 @@ def _replaces_its_like(path: Path, made: bytes, format_: str) -> bool:
         with open_regular(path) as file:
             first = file.readline(_LONGEST_LINE)
         if not first or format_ == "json":
-            return not first or _begins(read_json(path)) == _begins(json.loads(made))
+            return not first or _kind(_columns(read_json(path))) == _kind(_columns(json.loads(made)))
         ours = made.splitlines(keepends=True)[0]
-        return first == ours if format_ in _MARKS else first.split(b",")[0] == ours.split(b",")[0]
+        return first == ours if format_ in _MARKS else _kind(_heading(first)) == _kind(_heading(ours))
     except (OSError, ValueError, RecursionError):
         return False
 
 
-def _begins(data: Any) -> Any:
+def _kind(columns: Sequence[str]) -> tuple[str | None, bool]:
+    """Return what tells the kinds of tables apart: the first column, and whether it is a table of measurements.
+
+    A listing of models also begins with their names, but must not replace what took long to measure.
+    """
+    from collapse.measurement.results import OURS
+
+    return next(iter(columns), None), set(columns) >= OURS
+
+
+def _heading(line: bytes) -> list[str]:
+    return [each.strip('"') for each in line.decode().rstrip("\r\n").split(",")]
+
+
+def _columns(data: Any) -> list[str]:
+    """Return the keys of an object or of the first one of a list; the type of anything else."""
     some = data[0] if isinstance(data, list) and data else data
-    return next(iter(some), None) if isinstance(some, dict) else type(some)
+    return list(some) if isinstance(some, dict) else [type(some).__name__]

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from collapse.cli.terminal import say_json
+from collapse.errors import counted
 
 
 @click.command()
@@ -40,7 +41,7 @@ def command(path: str, as_json: bool) -> None:
         rows.append(["pulled from", pulled_from(store)])
     last = kept_row(store)
     if last is not None:
-        rows.append(["last measured", f"{len(last.measurements)} measurements, min_count {last.min_count}"])
+        rows.append(["last measured", f"{counted(len(last.measurements), 'measurement')}, min_count {last.min_count}"])
     phases = [phase for phase in ("train", "validation") if "chunks" in (coverage[phase] or {})]
     rows += [[f"{phase} chunks", _chunks(coverage[phase])] for phase in phases]
     rows += [[_words(key), _flat(value)] for key, value in identity.items() if key not in ("corpus", "validation")]

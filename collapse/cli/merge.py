@@ -3,6 +3,7 @@
 import click
 
 from collapse.cli.terminal import say
+from collapse.errors import counted
 
 
 @click.command()
@@ -25,4 +26,4 @@ def command(stores: tuple[str, ...], target: str) -> None:
         if made.state == "complete"
         else f"; validate it with: collapse collect MODEL --store {made} --validation-text …"
     )
-    say(f"{made} is {made.state}: {len(stores)} parts merged, digest {made.digest[:12]}{more}")
+    say(f"{made} is {made.state}: {counted(len(stores), 'part')} merged, digest {made.digest[:12]}{more}")

@@ -3,6 +3,7 @@
 import click
 
 from collapse.cli.terminal import say
+from collapse.errors import counted
 
 
 @click.command()
@@ -41,4 +42,4 @@ def command(path: str, repo: str, private: bool, create_pr: bool, into_model_rep
         say(f"{repo} holds this store already, in {made.folder}{at}; nothing was sent")
         return
     there = f", {len(made.unchanged)} were there" if made.unchanged else ""
-    say(f"{made.url}\n{len(made.sent)} files sent{there}; measure it with: collapse measure {made.name}")
+    say(f"{made.url}\n{counted(len(made.sent), 'file')} sent{there}; measure it with: collapse measure {made.name}")

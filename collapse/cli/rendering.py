@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.cli.sheets import console, print_sheet
 from collapse.cli.terminal import cell
+from collapse.errors import counted
 from collapse.measurement.sheets import Sheet
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def print_rows(
     print_sheet(sheet_of(rows, shown))
     hidden = 0 if shown is None else len(rows[0].measurements.keys() - set(shown))
     if hidden:
-        out.print(cell(f"  {hidden} more measurements: {more}", "dim"), soft_wrap=True)
+        out.print(cell(f"  {counted(hidden, 'more measurement')}: {more}", "dim"), soft_wrap=True)
     _print_notes(rows, names, shown)
     for remark in mixed(rows):
         out.print(cell(f"  {remark}", "dim"), soft_wrap=True)
@@ -52,10 +53,10 @@ def _heading(row: "Row", model: str) -> Any:
     from rich.text import Text
 
     corpus = f" on {row.corpus}" if row.corpus else ""
-    kept = f", classes of at least {row.min_count} samples" if row.min_count > 1 else ""
-    shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {row.samples:,} samples{kept}"
+    kept = f", classes of at least {row.min_count:,} samples" if row.min_count > 1 else ""
+    shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {counted(row.samples, 'sample')}{kept}"
     chunks = f"; T = {row.chunk_length:,}" if row.chunk_length else ""
-    chunks += f", at most {row.max_chunks:,} chunks" if row.max_chunks else ""
+    chunks += f", at most {counted(row.max_chunks, 'chunk')}" if row.max_chunks else ""
     dtype = f"; {row.dtype}" if row.dtype not in (None, "float32") else ""
     store = f"; store {row.store[:12]}" if row.store else ""
     origin = f" from {row.origin}" if row.origin else ""
@@ -75,7 +76,7 @@ def _print_notes(rows: Sequence["Row"], names: Sequence[str], shown: Collection[
             if shown is None or name in shown:
                 excluded.setdefault(pairs, []).append(name)
         for pairs, left_out in excluded.items():
-            text = f"{pairs:,} {'pair' if pairs == 1 else 'pairs'} of classes left out (equal, zero, or of value 0)"
+            text = f"{counted(pairs, 'pair')} of classes left out (equal, zero, or of value 0)"
             grouped.setdefault(text, []).extend(left_out)
         who = f"{model}: " if len(rows) > 1 else ""
         for text, measurements in grouped.items():

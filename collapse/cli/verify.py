@@ -3,6 +3,7 @@
 import click
 
 from collapse.cli.terminal import say, say_error
+from collapse.errors import counted
 
 
 @click.command()
@@ -19,8 +20,10 @@ def command(stores: tuple[str, ...]) -> None:
         for problem in found:
             say_error(problem)
         if not found:
-            say(f"{store}: {len(store.manifest['files'])} files, {store.size / 1e6:,.1f} MB, all as the manifest says")
+            files = counted(len(store.manifest["files"]), "file")
+            say(f"{store}: {files}, {store.size / 1e6:,.1f} MB, all as the manifest says")
         problems += found
     if problems:
-        files = "1 file is" if len(problems) == 1 else f"{len(problems)} files are"
-        raise StoreError(f"{files} not what the manifest says")
+        raise StoreError(
+            f"{counted(len(problems), 'file')} {'is' if len(problems) == 1 else 'are'} not what the manifest says"
+        )

@@ -7,7 +7,7 @@ the user already trusts: the model's own repository, or one that the user names.
 import logging
 
 from collapse.collection.planning import plan_collection
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.hub.client import client_errors
 from collapse.hub.opening import in_folder, names_repo
 from collapse.hub.remote import Remote, reach, split_name
@@ -182,7 +182,9 @@ def _chosen(stores: list[Store], wanted: Wanted) -> Store:
 
     store = min(stores, key=order)
     share = store.identity.get("max_chunks")
-    what = f"{store.identity.get('chunk_length')} tokens a chunk, {f'{share} chunks' if share else 'the whole text'}"
+    what = (
+        f"{store.identity.get('chunk_length')} tokens a chunk, {counted(share, 'chunk') if share else 'the whole text'}"
+    )
     log.warning(
         "%s: measuring the published store %s, on %s, %s (--recollect collects)",
         wanted.name,

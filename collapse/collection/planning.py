@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
@@ -142,5 +142,7 @@ def part_of(slices: int, part: tuple[int, int] | None) -> tuple[int, int]:
     if not 1 <= k <= n:
         raise UsageError(f"--part must be 1/{n} to {n}/{n}, got {k}/{n}")
     if n > slices:
-        raise UsageError(f"--part {k}/{n}: the text has only {slices} slices, so at most {slices} parts")
+        raise UsageError(
+            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}, so at most {counted(slices, 'part')}"
+        )
     return (k - 1) * slices // n, k * slices // n

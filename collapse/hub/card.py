@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from collapse.errors import counted
 from collapse.escaping import markdown, visible
 from collapse.hub.requests import is_repo_id
 from collapse.measurement.last_results import kept_row
@@ -120,7 +121,7 @@ def _remarks(row: "Row") -> str:
     for note in row.notes:
         grouped.setdefault(note.text, []).append(note.measurement)
     for name, pairs in row.excluded.items():
-        grouped.setdefault(f"{pairs:,} pairs of classes or classes left out", []).append(name)
+        grouped.setdefault(f"{counted(pairs, 'pair')} of classes or classes left out", []).append(name)
     about = {text: "" if "*" in names else f"{markdown(', '.join(names))}: " for text, names in grouped.items()}
     lines = [f"- {names}{markdown(text)}" for text, names in about.items()]  # without names: the whole row
     return "\nNotes:\n\n" + "\n".join(lines) + "\n" if lines else ""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.escaping import without_signatures
 from collapse.hub.client import LONGEST_WAIT, RefusedAnswer, clear_errors, client_errors, guard_client
-from collapse.scoped import no_bars
+from collapse.scoped import no_bars, quiet
 from collapse.stores.writing import ANOTHER_CACHE, is_full, raise_if_full, write_atomic
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -182,11 +182,15 @@ def models_tagged(tag: str) -> list[Any]:
     Raises:
         CollapseError: The Hub cannot be reached.
     """
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, get_session
 
+    api = HfApi()
     with clear_errors("the Hub cannot be searched"):
-        # the client itself retries pages, so a second try of ours would not find a network either
-        return steadily(lambda: list(HfApi().list_models(filter=tag, cardData=True, full=True)), unconnected=1)
+        # The client itself repeats the request of a page for half a minute: first see whether there is a network.
+        address = f"{api.endpoint}/api/models"
+        steadily(lambda: get_session().head(address, timeout=_TIMEOUT), unanswered=_FEW_TRIES, unconnected=1)
+        with quiet("huggingface_hub"):  # it prints a line for each repeated request
+            return steadily(lambda: list(api.list_models(filter=tag, cardData=True, full=True)), unconnected=1)
 
 
 def remember_commit(repo: str, revision: str | None, commit: str) -> None:

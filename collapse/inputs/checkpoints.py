@@ -10,7 +10,7 @@ from pathlib import PurePath
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.extras import missing_package
 from collapse.inputs.references import config_of
 from collapse.reading import parse_json, read_bounded
@@ -204,20 +204,21 @@ def check_loaded(reference: "ModelReference", model: Any, info: Mapping[str, Any
     if mismatched:
         shapes = [f"{name} {_shape(there)}, not {_shape(wanted)}" for name, there, wanted in mismatched]
         raise CollapseError(
-            f"{reference.name}: {len(mismatched):,} weights of its checkpoint have another shape than its config.json "
-            f"says for {kind} ({_some(shapes)}): use the checkpoint that belongs to this config.json"
+            f"{reference.name}: its checkpoint holds {counted(len(mismatched), 'weight')} of another shape than its "
+            f"config.json says for {kind} ({_some(shapes)}): use the checkpoint that belongs to this config.json"
         )
     if missing:
         others = f"; it holds {len(unexpected):,} that {kind} does not know ({_some(unexpected)})" if unexpected else ""
         raise CollapseError(
-            f"{reference.name}: {len(missing):,} weights of {kind} are missing from its checkpoint ({_some(missing)})"
+            f"{reference.name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({_some(missing)})"
             f"{others}. They would be random: use a complete checkpoint of a causal language model"
         )
     layers = {_of_any_layer(name, model) for name in model.state_dict()}
     if left := [name for name in unexpected if _of_any_layer(name, model) in layers]:
         raise CollapseError(
-            f"{reference.name}: its checkpoint holds {len(left):,} weights of layers that its config.json leaves out "
-            f"({_some(left)}): use the config.json that belongs to it, or save the shorter model with save_pretrained"
+            f"{reference.name}: its checkpoint holds {counted(len(left), 'weight')} of layers that its config.json "
+            f"leaves out ({_some(left)}): use the config.json that belongs to it, or save the shorter model with "
+            "save_pretrained"
         )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from collapse.errors import CollapseError
+from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase, Source
 from collapse.stores.files import sha256_file, stamp
 from collapse.stores.provenance import Clock
@@ -159,7 +159,9 @@ def check_features(features: Mapping[str, Tensor], called: str) -> dict[str, Ten
     if dim < 1:
         raise CollapseError(f"{called}: classifier has shape {(classes, dim)}: embeddings need at least one dimension")
     if "classifier_bias" in found and len(found["classifier_bias"]) != classes:
-        raise CollapseError(f"{called}: classifier_bias has {len(found['classifier_bias'])} entries for {classes} rows")
+        raise CollapseError(
+            f"{called}: classifier_bias has length {len(found['classifier_bias'])} for {counted(classes, 'row')}"
+        )
     for split in ("train", "validation"):
         _check_split(found.get(f"{split}_features"), found.get(f"{split}_labels"), f"{called}: {split}", classes, dim)
     return found
@@ -171,7 +173,7 @@ def _check_split(h: Tensor | None, y: Tensor | None, split: str, classes: int, d
     if h is None or y is None:
         return
     if len(h) != len(y) or not len(y):
-        raise CollapseError(f"{split}_features has {len(h)} rows for {len(y)} labels")
+        raise CollapseError(f"{split}_features has {counted(len(h), 'row')} for {counted(len(y), 'label')}")
     if h.shape[1] != dim:
         raise CollapseError(f"{split}_features has d = {h.shape[1]}, the classifier {dim}")
     if int(y.min()) < 0 or int(y.max()) >= classes:

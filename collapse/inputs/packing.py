@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, load_rows, texts
 from collapse.progress import Report
@@ -157,8 +157,8 @@ def _chunks(
             return
     if not made:
         raise CollapseError(
-            f"{corpus.name} is too short for one chunk of T = {chunk_length:,}: it has {seen:,} tokens in {shards} "
-            f"shards, and what is left of each run of {_MAP:,} texts is dropped; "
+            f"{corpus.name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
+            f"{counted(shards, 'shard')}, and what is left of each run of {_MAP:,} texts is dropped; "
             "give more text, or a shorter --chunk-length"
         )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from collapse.errors import PluginError
+from collapse.errors import PluginError, counted
 from collapse.measurement.results import Note
 from collapse.numerics.lending import Lender
 from collapse.numerics.pairs import SweepStopped, sweep
@@ -154,7 +154,7 @@ class Found:
         alone = int((self.s.counts == 1).sum())
         if not alone:
             return
-        share = f"{alone:,} of {self.s.n_classes:,} classes ({alone / self.s.n_classes:.1%})"
+        share = f"{alone:,} of {counted(self.s.n_classes, 'class')} ({alone / self.s.n_classes:.1%})"
         text = f"{share} have one sample, hence variance 0: rare classes look collapsed (see --min-count)"
         for metric, measures in chosen:
             if "variances" in metric.needs:
@@ -243,13 +243,3 @@ def included(metric: Metric, values_C: Tensor, lender: Lender) -> Tensor:
     if metric.over == "all":
         return torch.ones_like(values_C, dtype=torch.bool)
     return lender.s.has_direction & ~(values_C.isnan() & (metric.over == "dual_directions"))
-
-
-def counted(number: int, noun: str) -> str:
-    """Format a number and its noun.
-
-    >>> counted(1, "pair"), counted(2000, "class")
-    ('1 pair', '2,000 classes')
-    """
-    plural = "es" if noun.endswith("s") else "s"
-    return f"{number:,} {noun}{'' if number == 1 else plural}"

@@ -8,7 +8,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.escaping import guarded, unguarded
 from collapse.measurement.rows import ABOUT, IDENTITY
 from collapse.measurement.rows import Note as Note
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 _NAMES = ("model", "corpus")  # always text: a model may be called 007 or NA
 _TEXT = (*_NAMES, "revision", "store", "versions")
-_OURS = frozenset({"model", "store", "versions"})  # columns of every table that collapse writes
+OURS = frozenset({"model", "store", "versions"})
+"""Columns of every table of measurements that collapse writes."""
 _COUNTS = ("chunk_length", "max_chunks")  # integers, which may be missing
 _IDENTITY_TEXT = tuple(name for name in IDENTITY if name not in _COUNTS)
 
@@ -46,7 +47,7 @@ class Results:
 
     def __repr__(self) -> str:
         frame = self.frame()
-        return f"Results({len(frame)} rows, {len(frame.columns)} columns)"
+        return f"Results({counted(len(frame), 'row')}, {counted(len(frame.columns), 'column')})"
 
     def _repr_html_(self) -> str:
         return str(self.frame()._repr_html_())
@@ -193,7 +194,7 @@ def _read_parquet(path: Path) -> "pd.DataFrame":
 
 
 def _is_ours(frame: "pd.DataFrame") -> bool:
-    return set(frame.columns) >= _OURS
+    return set(frame.columns) >= OURS
 
 
 def _whole(frame: "pd.DataFrame") -> "pd.DataFrame":
@@ -221,7 +222,7 @@ def _texts(frame: "pd.DataFrame", change: Callable[[str], str]) -> "pd.DataFrame
     return made
 
 
-def check_output(path: str | Path, *, what: str = "results table", columns: Set[str] = _OURS) -> None:
+def check_output(path: str | Path, *, what: str = "results table", columns: Set[str] = OURS) -> None:
     """Check an output file before any work is done for it.
 
     Args:

@@ -6,6 +6,7 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from types import NoneType
 from typing import Any
 
+from collapse.errors import counted
 from collapse.measurement.sheets import Sheet, html_of
 
 SCHEMA = 1
@@ -114,7 +115,7 @@ class Row:
 
     def __repr__(self) -> str:
         shape = f"C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
-        return f"Row({self._name()}: {shape}; {len(self.measurements)} measurements)"
+        return f"Row({self._name()}: {shape}; {counted(len(self.measurements), 'measurement')})"
 
     def _repr_html_(self) -> str:
         notes = [f"{note.measurement}: {note.text}" for note in self.notes]

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from collapse.errors import counted
 from collapse.measurement.sheets import Sheet, html_of
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Table:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        return f"Table({self.title!r}, {len(self.rows)} rows: {', '.join(self.columns)})"
+        return f"Table({self.title!r}, {counted(len(self.rows), 'row')}: {', '.join(self.columns)})"
 
     def _repr_html_(self) -> str:
         return html_of(self.sheet())

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collapse import CollapseError, Results, Table, analysis, hookimpl
-from collapse.errors import UsageError
+from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column, choose_rows, read_column
 from collapse.measurement.comparing import mixed
 from collapse.plugin.metrics import Limit, limit_at
@@ -49,7 +49,8 @@ def permutation(
         against: The column to permute: a name, expression, or label=expression.
         columns: Columns to test, separated by commas: names, or arithmetic such as norms_log_std/norms_log_mean; write
             nc2.equinormness=norms_log_std/norms_log_mean to say which measurement it is. All measurements by default.
-        where: Keep the rows whose column matches a glob, such as model=02x0768_01d*@0. Rows must match every filter.
+        where: Keep the rows whose column matches a glob, such as 'model=TinyStories-02x0768_01d*@0'. Rows must match
+            every filter.
         within: Permute only rows with equal values of this column, such as dim, and correlate what differs from the
             group's mean: models of different sizes are not exchangeable.
         n: Number of random permutations.
@@ -78,7 +79,7 @@ def permutation(
     notes: list[str] = []
     if where:
         filters = where if isinstance(where, str) else " and ".join(where)
-        notes.append(f"{len(frame):,} of {len(whole):,} rows, with {filters}")
+        notes.append(f"{len(frame):,} of {counted(len(whole), 'row')}, with {filters}")
 
     goal = read_column(frame, against)
     tested, left_out, named = chosen(columns, frame, goal)
@@ -86,7 +87,9 @@ def permutation(
     notes.extend([*dropped, *mixed(frame.to_dict("records")), *repeated(frame)])
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
-        raise CollapseError(f"only {len(frame)} of {len(whole)} rows to correlate{why}: at least 3 are needed")
+        raise CollapseError(
+            f"only {len(frame)} of {counted(len(whole), 'row')} to correlate{why}: at least 3 are needed"
+        )
     tested = varying(frame, goal, tested, left_out, named)
     if left_out:
         notes.append("not tested: " + ", ".join(f"{name} ({why})" for name, why in left_out.items()))
@@ -104,7 +107,7 @@ def permutation(
         tested = varying_within(goal, tested, groups, within, notes)
     if min(n, orders(len(frame), groups)) * len(tested) > _MOST:
         raise UsageError(
-            f"--n {n:,} needs more memory than there is room for: with {len(tested)} columns give at most "
+            f"--n {n:,} needs more memory than there is room for: with {counted(len(tested), 'column')} give at most "
             f"{_MOST // len(tested):,}"
         )
     found = shuffle(
@@ -179,7 +182,7 @@ def _explain(
         )
     notes = [
         how,
-        f"max_t_p: p-value corrected for testing {len(rows)} columns (Westfall–Young max-T, single step)",
+        f"max_t_p: p-value corrected for testing {counted(len(rows), 'column')} (Westfall–Young max-T, single step)",
         f"predicted: the sign of r if better {goal.label} goes with more collapse",
     ]
     if any(row[2] is None for row in rows):

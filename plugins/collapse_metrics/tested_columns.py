@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collapse import CollapseError
-from collapse.errors import UsageError, near_names
+from collapse.errors import UsageError, counted, near_names
 from collapse.measurement.columns import Column, read_column, split_columns
 from collapse.plugin.plugin_manager import plugins
 from collapse_metrics.shuffling import Groups, centred
@@ -89,7 +89,7 @@ def complete_rows(
     if kept.all():
         return frame, goal, tested, []
     lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing if rows.any())
-    note = f"{int((~kept).sum()):,} rows left out for missing values: {lacking}"
+    note = f"{counted(int((~kept).sum()), 'row')} left out for missing values: {lacking}"
     goal, *tested = [Column(c.label, c.expression, c.names, c.values[kept]) for c in [goal, *tested]]
     return frame.loc[kept], goal, tested, [note]
 
@@ -100,7 +100,9 @@ def repeated(frame: "pd.DataFrame") -> list[str]:
         return []
     stores = frame.loc[frame["store"].notna() & (frame["store"] != ""), ["store", "min_count"]]
     again = int(stores.duplicated().sum())
-    return [f"{again:,} rows repeat the store of another row and count as models of their own"] if again else []
+    one = "row repeats the store of another row and counts as a model of its own"
+    several = "rows repeat the store of another row and count as models of their own"
+    return [f"{again:,} {one if again == 1 else several}"] if again else []
 
 
 def groups_of(frame: "pd.DataFrame", within: str) -> Groups:

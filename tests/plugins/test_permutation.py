@@ -324,7 +324,7 @@ def test_a_column_is_constant_to_rounding(values: list[float], constant: bool) -
 
 def test_more_permutations_than_memory_holds_are_refused() -> None:
     losses = [float(i) for i in range(20)]
-    with pytest.raises(UsageError, match="memory than there is room for: with 1 columns give at most 268,435,456"):
+    with pytest.raises(UsageError, match="memory than there is room for: with 1 column give at most 268,435,456"):
         permutation(table(val_loss=losses, **{"nc1.cdnv": losses}), n=10**11)
     few = permutation(table(val_loss=losses[:4], **{"nc1.cdnv": losses[:4]}), n=10**11)  # all 24 orders
     assert few.records()[0]["p"] == pytest.approx(2 / 24)
@@ -354,7 +354,7 @@ def test_rows_of_one_store_are_noted_in_a_table_of_nothing_else(tmp_path: Path) 
     path = tmp_path / "theirs.csv"
     path.write_text("store,min_count\na,1\na,1\nb,2\nc,4\n", encoding="utf-8")
     found = permutation(Results.read(path), against="min_count", columns=["min_count**2"])
-    assert "1 rows repeat the store of another row and count as models of their own" in found.notes
+    assert any(note.startswith("1 row repeats the store") for note in found.notes)
 
 
 def test_the_command(tmp_path: Path, run: Callable[..., subprocess.CompletedProcess[str]]) -> None:

@@ -27,8 +27,16 @@ def test_the_demo_trains_collects_measures_and_tests(small):
         assert {name for name, value in row.measurements.items() if value is None} == set()
     assert len(collapse.Results.read(folder / "results.csv")) == 4
     assert [row[0] for row in made.analysis.rows] == list(TESTED)
-    losses = [line["loss"] for line in Run(folder / "models" / "2x32-s0").curve()]
+    losses = [line["loss"] for line in Run(folder / "models" / "2x32-s0").curve() if "loss" in line]
     assert losses[-1] < losses[0]
+
+
+def test_a_model_is_measured_on_its_texts_by_its_folder_alone(small, tmp_path, monkeypatch):
+    made, folder = small
+    monkeypatch.chdir(tmp_path)  # the texts are found from any folder
+    row = collapse.measure(collapse.collect(folder / "models" / "2x32-s0", device="cpu"))
+    (there,) = (each for each in made.rows if each.model == "2x32-s0")
+    assert row.measurements == pytest.approx(there.measurements, rel=1e-6)
 
 
 def test_models_load_with_plain_transformers(small):

@@ -3,6 +3,8 @@
 import json
 import os
 
+import pytest
+
 import collapse
 
 LIST = ["zoo", "list", "--published", "--width", 768, "--output"]
@@ -26,10 +28,52 @@ def test_a_listing_is_written_again_but_never_over_another_file(run, tmp_path):
     assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {"models.csv", "mine.csv"}
 
 
+def test_a_hub_that_cannot_be_reached_is_told_in_a_line(run, tmp_path):
+    nowhere = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path)}
+    refused = run("zoo", "list", "--hub", ok=False, env=nowhere)
+    assert refused.returncode == 1
+    (line,) = refused.stderr.splitlines()
+    assert "the Hub cannot be searched" in line
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_a_table_of_measurements_is_not_replaced(run, tmp_path, suffix):
+    store = collapse.collect_arrays([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], [0, 1, 1], [[1.0, 0.0], [0.0, 1.0]])
+    measured = tmp_path / f"measured{suffix}"
+    collapse.Results([collapse.measure(store)]).write(measured)
+    before = measured.read_bytes()
+    refused = run(*LIST, measured, ok=False)
+    assert refused.returncode == 2
+    assert f"{measured} exists and is not such a table" in refused.stderr
+    assert measured.read_bytes() == before
+
+
 def test_no_entries_are_not_written(run, tmp_path):
     said = run(*LIST, tmp_path / "none.csv", "--depth", 77)
     assert "none.csv was not written" in said.stderr
     assert not (tmp_path / "none.csv").exists()
+
+
+def test_a_finished_run_is_measured_by_the_same_command_with_measure(run, tmp_path):
+    words = ["zoo", "train", "1x16", "--generated", "--stories", 200, "--chunk-length", 64, "--max-steps", 2]
+    words += ["--output", tmp_path / "runs" / "a"]
+
+    def measured():
+        (entry,) = json.loads(run("zoo", "list", "--local", "--runs", tmp_path / "runs", "--json").stdout)
+        return "nc1.cdnv" in entry
+
+    last = run(*words).stdout.splitlines()[-1]
+    assert f"collapse measure {tmp_path / 'runs' / 'a'}" in last
+    assert "--measure" in last
+    assert not measured()
+    (before,) = json.loads(run("zoo", "status", tmp_path / "runs", "--json").stdout)
+    assert (before["epochs"], before["chunks"], before["measured"], before["measured_planned"]) == (1, 0, 0, 1)
+    assert "--measure" not in run(*words, "--measure").stdout.splitlines()[-1]
+    assert measured()
+    (after,) = json.loads(run("zoo", "status", tmp_path / "runs", "--json").stdout)
+    assert after["chunks"] > 0
+    assert after["measured"] == after["measured_planned"] == 1
+    assert "1 of 1" in run("zoo", "status", tmp_path / "runs").stdout
 
 
 def test_runs_of_one_name_are_shown_beside_each_other(run, tmp_path):
@@ -40,5 +84,7 @@ def test_runs_of_one_name_are_shown_beside_each_other(run, tmp_path):
     assert "2 models" in said.stderr
     rates = next(line for line in said.stdout.splitlines() if line.startswith("learning rate"))
     assert rates.split()[2:] == ["5e-05", "0.001"]
+    whole = [line.split()[-1] for line in said.stdout.splitlines() if line.startswith(("parameters", "flops"))]
+    assert [value[-4] for value in whole] == [",", ","]
     one = json.loads(run("zoo", "info", tmp_path / "runs" / "b", "--json").stdout)
     assert one["recipe"]["learning_rate"] == 0.001

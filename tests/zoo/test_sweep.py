@@ -79,7 +79,7 @@ def test_one_failure_does_not_stop_the_others(texts, tmp_path, run):
     failed = run("zoo", "sweep", "1x16,32", *words(texts), "--output", output, ok=False)
     assert failed.returncode == 1
     assert "1 of 2 members failed" in failed.stderr
-    assert "1 measurements of 2 members" in failed.stdout
+    assert "1 measurement of 2 members" in failed.stdout
     states = {each["member"]: each["state"] for each in status(output)}
     assert "holds other things than a run" in states["texts-01x0016_01d"]
     assert states["texts-01x0032_01d"] == "done"
@@ -109,7 +109,7 @@ def test_a_local_job_that_was_killed_is_sent_again(texts, tmp_path, run):
     out, said = process.communicate(timeout=200)
     assert process.returncode == 0, said
     assert "it is submitted again and resumes from its last checkpoint" in said
-    assert "1 measurements of 1 members" in out
+    assert "1 measurement of 1 member" in out
     assert [line["step"] for line in member.curve() if "loss" in line] == list(range(1, 41))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import transformers
 
-from collapse.errors import CollapseError, UsageError, first_line
+from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.extras import missing_package
 from collapse.scoped import quiet
 from collapse_zoo.recipes import Recipe
@@ -73,7 +73,7 @@ def arguments_of(
     if recipe.batch_size % processes:
         fitting = ", ".join(str(n) for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0)
         raise UsageError(
-            f"a batch of {recipe.batch_size} chunks cannot be divided among {processes} processes: "
+            f"a batch of {counted(recipe.batch_size, 'chunk')} cannot be divided among {processes} processes: "
             f"use {fitting} of them, or another --batch-size (it is global)"
         )
     arguments.per_device_train_batch_size = arguments.per_device_eval_batch_size = recipe.batch_size // processes

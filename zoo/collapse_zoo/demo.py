@@ -80,7 +80,7 @@ def demo(
         check_output(folder / "results.csv")
         _write_texts(folder, n_stories)
         text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
-        source = find_source(text=str(text), tokenizer=str(folder / "tokenizer"))
+        source = find_source(text=str(text), validation_text=str(validation), tokenizer=str(folder / "tokenizer"))
         rows = []
         for width in widths:
             for seed in seeds:

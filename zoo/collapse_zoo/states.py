@@ -20,8 +20,9 @@ def status(folder: str | Path) -> list[dict[str, Any]]:
     """Return the progress of each member of the sweeps in a folder, and of every other run in it.
 
     Returns:
-        For each: ``member``, ``epochs`` trained and in total, ``chunks`` collected, ``measured`` checkpoints,
-        ``published``, ``state``.
+        For each: ``member``, ``epochs`` trained, ``epochs_planned``, ``chunks`` collected, ``slices`` and
+        ``slices_planned`` of a running collection, ``measured`` checkpoints, ``measured_planned``, ``published``,
+        ``state``. All but the first and the last two are whole numbers, or None where there is no such number.
     """
     folder = Path(folder)
     swept = read_swept(folder / SWEEP)
@@ -31,7 +32,8 @@ def status(folder: str | Path) -> list[dict[str, Any]]:
 
 
 def _status(name: str, run: Run | None, swept: dict[str, Any], folder: Path) -> dict[str, Any]:
-    none = {"member": name, "epochs": "0", "chunks": "0", "measured": "0", "published": "no"}
+    none: dict[str, Any] = {"member": name, "epochs": 0, "epochs_planned": None, "chunks": 0, "slices": None}
+    none |= {"slices_planned": None, "measured": 0, "measured_planned": None, "published": "no"}
     try:
         return _of_run(name, run, swept) if run else none | {"state": _waiting(swept)}
     except CollapseError as error:
@@ -47,9 +49,11 @@ def _of_run(name: str, run: Run, swept: dict[str, Any]) -> dict[str, Any]:
     total = swept.get("epochs") or record["recipe"].get("epochs") or len(epochs)
     return {
         "member": name,
-        "epochs": f"{len(epochs)}" if record["recipe"].get("max_steps") else f"{len(epochs)} of {total}",
-        "chunks": _collected(run, ks),
-        "measured": f"{len(measured)} of {len(ks) or 1}",
+        "epochs": len(epochs),
+        "epochs_planned": None if record["recipe"].get("max_steps") else total,
+        **_collected(run, ks),
+        "measured": len(measured),
+        "measured_planned": len(ks) or 1,
         "published": str(record.get("published") or "no"),
         "state": _state(record, run, swept, bool(ks) and len(measured) == len(ks)),
     }
@@ -72,14 +76,14 @@ def _waiting(swept: dict[str, Any]) -> str:
     return f"failed: {swept['problem']}" if swept.get("problem") else "waiting"
 
 
-def _collected(run: Run, ks: Sequence[int]) -> str:
-    """Describe the chunks in the checkpoints' stores, and the progress of a running collection."""
-    chunks, unfinished = 0, ""
+def _collected(run: Run, ks: Sequence[int]) -> dict[str, int | None]:
+    """Return the number of chunks in the checkpoints' stores, and the slices of a running collection."""
+    chunks, slices, planned = 0, None, None
     for k in ks:
         folder = run.store(k)
         if is_store(folder):
             chunks += Store.load(folder).manifest["coverage"]["train"]["chunks"]
         progress = Partial(folder).read()
         if progress is not None:
-            unfinished = f" and {progress.done - progress.start} of {progress.stop - progress.start} slices"
-    return f"{chunks:,}{unfinished}"
+            slices, planned = progress.done - progress.start, progress.stop - progress.start
+    return {"chunks": chunks, "slices": slices, "slices_planned": planned}

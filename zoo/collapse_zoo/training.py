@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import transformers
 
-from collapse.errors import CollapseError, first_line
+from collapse.errors import CollapseError, counted, first_line
 from collapse.extras import missing_package
 from collapse.inputs.packing import Chunks, tokens_hash
 from collapse.numerics.devices import is_out_of_memory
@@ -118,8 +118,8 @@ def _train(
         validation = source.validation_chunks(recipe.chunk_length, report)
     if len(chunks) < recipe.batch_size:
         raise CollapseError(
-            f"too little text for one batch: {len(chunks)} chunks of {recipe.chunk_length:,} tokens, and a batch takes "
-            f"{recipe.batch_size}. Give more text, or lower --batch-size or --chunk-length"
+            f"too little text for one batch: {counted(len(chunks), 'chunk')} of {recipe.chunk_length:,} tokens, and a "
+            f"batch takes {recipe.batch_size}. Give more text, or lower --batch-size or --chunk-length"
         )
     if validation is None:
         arguments.eval_strategy = transformers.IntervalStrategy.NO

@@ -7,6 +7,7 @@ import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside, say_json
+from collapse.errors import counted
 
 if TYPE_CHECKING:
     from collapse_zoo.catalogue import Entry
@@ -71,7 +72,7 @@ def list_command(
     records = [entry.record() for entry in entries]
     deliver(format_, output if entries else None, sheet, data=records, frame=lambda: pd.DataFrame(records))
     if format_ in (None, "table"):
-        say(f"{len(entries)} models; more about one with: collapse zoo info {entries[0].name}")
+        say(f"{counted(len(entries), 'model')}; more about one with: collapse zoo info {entries[0].name}")
 
 
 @click.command()
@@ -113,7 +114,7 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
 
 
 def _about(recipe: "Recipe") -> dict[str, Any]:
-    return recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": recipe.flops_per_token()}
+    return recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
 
 
 def _rows(recipes: list[dict[str, Any]]) -> list[list[str]]:
@@ -155,4 +156,4 @@ def _text(value: Any) -> str:
         return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) and value >= 10_000 else str(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -3,6 +3,7 @@
 import click
 
 from collapse.cli.terminal import say
+from collapse.errors import counted
 
 
 @click.command()
@@ -37,7 +38,7 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
             ]
             print_records(["file", "bytes"], sizes, title=f"{repo or f'YOU/{run.name}'}@{revision.k}")
         total = sum(revision.size for revision in planned)
-        say(f"{len(planned)} revisions, {total / 1e6:,.1f} MB; nothing was sent")
+        say(f"{counted(len(planned), 'revision')}, {total / 1e6:,.1f} MB; nothing was sent")
         return
     with progress() as report:
         where, sent = publish(run, repo, private=private, progress=report)

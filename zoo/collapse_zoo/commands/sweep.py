@@ -6,6 +6,7 @@ import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside
+from collapse.errors import counted
 from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
 
 
@@ -50,7 +51,8 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     if dry_run:
         for member in members:
             say(" ".join(f"{member.name.short}@{k}" for k in member.checkpoints))
-        say_aside(f"{len(members)} runs, {sum(len(member.checkpoints) for member in members)} measurements")
+        measurements = counted(sum(len(member.checkpoints) for member in members), "measurement")
+        say_aside(f"{counted(len(members), 'run')}, {measurements}")
         return
     from collapse.cli.progress_bar import progress
     from collapse.errors import CollapseError
@@ -70,7 +72,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         memory_gb=options["memory"],
         parallel=options["parallel"] or (16 if slurm else 1),
     )
-    say_aside(f"{len(planned)} members into {output}/")
+    say_aside(f"{counted(len(planned), 'member')} into {output}/")
     with progress() as report:
         made = sweep(
             planned,
@@ -83,19 +85,19 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             progress=report,
         )
     say(
-        f"{len(made.rows)} measurements of {len(planned)} members in {made.results}; next: "
+        f"{counted(len(made.rows), 'measurement')} of {counted(len(planned), 'member')} in {made.results}; next: "
         f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
     )
     if made.elsewhere:
         say_aside(
-            f"{len(made.elsewhere)} of {len(planned)} members are in progress elsewhere, and not in the table: "
+            f"{len(made.elsewhere)} of {counted(len(planned), 'member')} in progress elsewhere, and not in the table: "
             f"{', '.join(made.elsewhere)}; run the same command again for their rows"
         )
     if made.problems:
         lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
         raise CollapseError(
-            f"{len(made.problems)} of {len(planned)} members failed; correct this, and run the same command again:\n"
-            f"{lines}"
+            f"{len(made.problems)} of {counted(len(planned), 'member')} failed; correct this, and run the same command "
+            f"again:\n{lines}"
         )
 
 
@@ -116,8 +118,21 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
     if not members and format_ != "json":
         raise UsageError(f"no run is in {folder}: name the folder of --output, or begin: collapse zoo sweep GRID")
     columns = ["member", "epochs", "chunks collected", "measured", "published", "state"]
-    sheet = Sheet(columns, [list(member.values()) for member in members])
-    deliver(format_, output, sheet, data=members, frame=lambda: pd.DataFrame(members))
+    sheet = Sheet(columns, [_shown(member) for member in members])
+    # convert_dtypes() keeps whole numbers where some are missing
+    deliver(format_, output, sheet, data=members, frame=lambda: pd.DataFrame(members).convert_dtypes())
+
+
+def _shown(member: dict[str, Any]) -> list[str]:
+    """Return a member's row in the table for people, which has done and planned in one column."""
+
+    def of(name: str) -> str:
+        planned = member[f"{name}_planned"]
+        return f"{member[name]:,}" if planned is None else f"{member[name]:,} of {planned:,}"
+
+    unfinished = "" if member["slices"] is None else f" and {of('slices')} slices"
+    chunks = f"{member['chunks']:,}{unfinished}"
+    return [member["member"], of("epochs"), chunks, of("measured"), member["published"], member["state"]]
 
 
 def _numbers(options: dict[str, Any], name: str) -> list[int]:

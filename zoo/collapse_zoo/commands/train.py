@@ -74,8 +74,12 @@ def _print_run(run: Any) -> None:
         print_rows(measured[-1:], plugins().headlines(), more=f"in {run.path}/results.csv")
         say(f"Every measurement of every epoch: {run.path}/results.csv; the statistics: {run.path}/stores/")
     speed = record.get("tokens_per_second")  # not known if the run was killed after its last step
-    say(
-        f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}; "
-        f"{'all measurements' if measured else 'measure it'}: "
-        f"collapse measure {shlex.quote(str(run.path))}{' --all' if measured else ''}"
-    )
+    trained = f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}"
+    measure = f"collapse measure {shlex.quote(str(run.path))}"
+    if measured:
+        say(f"{trained}; all measurements: {measure} --all")
+    else:
+        say(
+            f"{trained}; measure it: {measure}; for measurements that zoo list and zoo status show, "
+            "run the same command again with --measure"
+        )
