@@ -38,6 +38,12 @@ PAIRS = (
     "tests/test_tiles.py tests/test_pairs.py "
     "--deselect tests/test_pairs.py::test_any_tiling_equals_all_pairs_at_once " + METRICS
 )
+PERMUTATION = (
+    "tests/plugins/test_permutation.py "
+    "--deselect tests/plugins/test_permutation.py::test_the_command "
+    "--deselect tests/plugins/test_permutation.py::test_bad_input_to_the_command "
+    "--deselect tests/plugins/test_permutation.py::test_a_guests_analysis_is_a_command"
+)
 TESTS = {
     "plugins/collapse_metrics/nc1.py": METRICS,
     "plugins/collapse_metrics/nc2.py": METRICS,
@@ -48,15 +54,16 @@ TESTS = {
     "plugins/collapse_metrics/generalization.py": METRICS,
     "plugins/collapse_metrics/covariance.py": METRICS
     + " tests/test_accumulate.py tests/test_hostile_stores.py::test_a_forged_covariance_costs_its_own_measurement",
-    "plugins/collapse_metrics/permutation.py": "tests/plugins/test_permutation.py "
-    "--deselect tests/plugins/test_permutation.py::test_the_command "
-    "--deselect tests/plugins/test_permutation.py::test_bad_input_to_the_command "
-    "--deselect tests/plugins/test_permutation.py::test_a_guests_analysis_is_a_command",
+    "plugins/collapse_metrics/permutation.py": PERMUTATION,
+    "plugins/collapse_metrics/tested_columns.py": PERMUTATION,
+    "plugins/collapse_metrics/shuffling.py": PERMUTATION,
     "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_decisions.py tests/test_hostile_statistics.py "
     "tests/plugins/test_numbers.py",
     "collapse/numerics/tiles.py": PAIRS,
     "collapse/numerics/pairs.py": "tests/test_notes.py " + PAIRS,
     "collapse/plugin/reducers.py": "tests/test_reducers.py " + PAIRS,
+    "collapse/plugin/distribution.py": "tests/test_reducers.py " + PAIRS,
+    "collapse/plugin/state.py": "tests/test_declared_state.py",
     "collapse/numerics/reducing.py": "tests/test_reducers.py " + PAIRS,
     "collapse/numerics/fields.py": "tests/test_fields.py " + PAIRS,
     "collapse/numerics/near_pairs.py": PAIRS,
@@ -82,6 +89,7 @@ TESTS = {
     "collapse/collection/resuming.py": "tests/test_resuming.py",
     "collapse/collection/merging.py": "tests/test_merging.py",
     "collapse/collection/pieces.py": "tests/test_merging.py",
+    "collapse/collection/trained.py": "tests/test_merging.py",
     "collapse/collection/planning.py": "tests/test_planning.py",
     "collapse/inputs/collection_spec.py": "tests/test_collection_spec.py tests/test_planning.py",
     "collapse/inputs/text_pair.py": "tests/test_text_pair.py tests/test_planning.py tests/zoo/test_sources.py",
