@@ -141,9 +141,10 @@ def sizes_note(frame: "pd.DataFrame", groups: Groups | None = None) -> list[str]
         mixed = int((frame[name].groupby(groups).nunique() > 1).sum())
         within = f"models of different {name} are permuted within {mixed} groups: size may drive both sides there"
         return [within] if mixed else []
+    advice = f"; --within {name} permutes models of equal {name} only" if frame[name].duplicated().any() else ""
     return [
         f"the models have {frame[name].nunique()} values of {name}: size may drive both sides of a correlation, and p "
-        f"assumes that rows are exchangeable; --within {name} permutes models of equal {name} only"
+        f"assumes that rows are exchangeable{advice}"
     ]
 
 

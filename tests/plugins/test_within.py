@@ -62,6 +62,12 @@ def test_sizes_alone_make_no_correlation_within_sizes():
     assert within.title.endswith("within equal dim")
 
 
+def test_within_is_advised_only_where_it_leaves_something_to_permute():
+    found = collapse.permutation(table([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 4.0, 3.0], [16, 32, 48, 64]))
+    assert any("exchangeable" in note for note in found.notes)
+    assert not any("--within" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("dims", "within", "said"),
     [
