@@ -372,7 +372,7 @@ class Average(Reducer):
     def add(self, values, weights):
         weights = torch.ones_like(values) if weights is None else weights
         self.count = self.count + weights.sum(1)
-        self.total = self.total + (values * weights).sum(1)
+        self.total = self.total + (values.masked_fill(weights == 0, 0) * weights).sum(1)
 
     def merge(self, other):
         self.count, self.total = self.count + other.count, self.total + other.total
@@ -390,6 +390,24 @@ class AverageOf(Measure):
 
 def test_a_reducer_whose_add_needs_both_arguments_keeps_every_law():
     check_metric(class_metric(needs=["means"], measures=[AverageOf("mine.x")], scale=1.0)(lambda s: s.norms))
+
+
+class Unweighted(Average):
+    """Takes values of weight 0 in too, and so classes that are left out."""
+
+    def add(self, values, weights):
+        super().add(values.nan_to_num(), None)
+
+
+class UnweightedOf(AverageOf):
+    def reducer(self, classes, dim):
+        return Unweighted()
+
+
+def test_a_reducer_that_takes_values_of_weight_0_is_told():
+    wrong = class_metric(needs=["means"], measures=[UnweightedOf("mine.x")], scale=1.0)(lambda s: s.norms)
+    with pytest.raises(LawBroken, match="weight 0"):
+        check_metric(wrong)
 
 
 class Counts(Sums):

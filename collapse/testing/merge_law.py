@@ -54,13 +54,16 @@ def _numbers(measure: Measure, values_n: Tensor, s: EmbeddingStatistics) -> tupl
     def empty() -> Reducer:
         return measure.reducer(s.n_classes, s.dim).of(1, values_n.device)
 
-    def filled(values: Tensor) -> Reducer:
+    def filled(values: Tensor, weights: Tensor | None = None) -> Reducer:
         made = empty()
-        made.add(values.unsqueeze(0), None)
+        made.add(values.unsqueeze(0), None if weights is None else weights.unsqueeze(0))
         return made
 
     expected = float(measure.of(filled(values_n)))
     found = {what: float(measure.of(made)) for what, made in _merged(empty, filled, values_n.tensor_split(3))}
+    weights = torch.cat([torch.ones_like(values_n), torch.zeros_like(values_n)])
+    more = filled(torch.cat([values_n, torch.full_like(values_n, torch.nan)]), weights)
+    found["with as many nan of weight 0"] = float(measure.of(more))
     return expected, found
 
 
