@@ -95,7 +95,8 @@ class Moments(Reducer):
             n = torch.full_like(self.n, values.shape[1])
             mean = values.sum(dim=1, dtype=torch.float64) / n
             centred = values - mean.to(values).unsqueeze(1)
-            squares = torch.linalg.vecdot(centred, centred)
+            # for one group a dot product takes a fifth of the time
+            squares = torch.linalg.vecdot(centred, centred) if len(centred) > 1 else (centred[0] @ centred[0]).view(1)
         else:
             n = weights.sum(dim=1, dtype=torch.float64)
             values = values.masked_fill(weights == 0, 0)
