@@ -149,3 +149,11 @@ def test_a_mistyped_path_is_not_looked_for_on_the_hub(hub, as_user, tmp_path):
     assert (refused.returncode, hub.requests) == (2, [])
     assert "there is no folder runs/mymodle; did you mean mymodel?" in refused.stderr
     assert "runs/mymodle@main" in refused.stderr
+
+
+def test_latex_keeps_a_dollar_that_is_written():
+    from collapse.measurement.sheets import Sheet, latex_of
+
+    made = latex_of(Sheet(["a", "b"], [["$μ", "x$<y"], ["-1.5 to -0.5", "‖u‖⁻¹"]]))
+    assert r"\$$\mu$ & x\$$<$y" in made
+    assert r"$-$1.5 to $-$0.5 & $\|$u$\|^{-1}$" in made

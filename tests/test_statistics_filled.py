@@ -165,6 +165,26 @@ def test_a_statistic_is_read_after_its_files_metrics_and_comments_changed(tiny, 
     assert collapse.measure(collapse.load(store.path)).measurements["mine.total"] == 20 * 31
 
 
+def test_a_statistic_is_not_read_after_a_function_that_it_calls_changed(tiny, options, install, tmp_path):
+    install(update="self.total = times(self.total)")
+    file = tmp_path / "mine.py"
+    for factor in (2, 3):
+        file.write_text(f"{file.read_text()}\n@torch.no_grad()\ndef times(x):\n    return {factor} * x\n")
+        plugin_manager.plugins.cache_clear()
+        if factor == 2:
+            store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+            assert collapse.measure(store).measurements["mine.total"] == 2 * 40 * 31
+    assert collapse.measure(collapse.load(store.path)).measurements["mine.total"] is None
+
+
+def test_a_plugin_with_a_very_long_expression_is_used(tiny, options, install, tmp_path):
+    install()
+    file = tmp_path / "mine.py"
+    file.write_text(f"{file.read_text()}\nLONG = {' + '.join(['1'] * 1500)}\n")
+    plugin_manager.plugins.cache_clear()
+    assert "mine" in plugin_manager.plugins().statistics
+
+
 @pytest.mark.parametrize("change", [{"version": 2}, {"file": "two.py"}, {"update": "self.total *= 2"}, None])
 def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
     tiny, options, install, tmp_path, caplog, change

@@ -87,3 +87,15 @@ def test_a_further_table_has_the_rows_with_values(folder, run, monkeypatch, tmp_
     found = [line.split()[:2] for line in last.splitlines() if "nc2." in line]
     ranges = ["NC2", "nc2.etf_error"], ["nc2.interference_std"], ["GNC2", "gnc2.hyperspherical_uniformity"]
     assert [row[: len(names)] for row, names in zip(found, ranges, strict=True)] == list(ranges)
+
+
+def test_no_word_of_a_text_is_broken(capsys, monkeypatch):
+    from collapse.cli.sheets import print_sheet
+    from collapse.measurement.sheets import Sheet
+
+    monkeypatch.setenv("COLUMNS", "70")
+    words = ["w" * 36 + " and more", "x" * 27 + " and a longer text than that"]
+    print_sheet(Sheet(["name", "one", "other"], [["a", *words]]))
+    shown = capsys.readouterr().out
+    assert all(word in shown for text in words for word in text.split())
+    assert max(len(line.rstrip()) for line in shown.splitlines()) <= 70

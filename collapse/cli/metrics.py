@@ -64,4 +64,4 @@ def _frame(records: list[dict[str, Any]]) -> Any:
     import pandas as pd
 
     limits = {"at full collapse": float, "reachable": float}  # infinite ones are texts in JSON
-    return pd.DataFrame(records).astype(limits)
+    return pd.DataFrame(records).astype(limits) if records else pd.DataFrame()

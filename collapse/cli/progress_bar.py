@@ -12,13 +12,13 @@ from collapse.progress_bar import progress_bar
 
 
 @contextmanager
-def progress() -> Iterator[Report]:
-    """Yield a progress callback, which draws a bar on a terminal and prints a line every ten seconds elsewhere."""
+def progress(*, every: int = 10) -> Iterator[Report]:
+    """Yield a progress callback, which draws a bar on a terminal and prints a line every so many seconds elsewhere."""
     if sys.stderr.isatty():
         with _bar() as report:
             yield report
     else:
-        yield _Lines()
+        yield _Lines(every)
 
 
 def _bar() -> AbstractContextManager[Report]:
@@ -26,9 +26,10 @@ def _bar() -> AbstractContextManager[Report]:
 
 
 class _Lines:
-    """Progress without a terminal: one line every ten seconds, the first after two seconds."""
+    """Progress without a terminal: one line every so many seconds, the first after two seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, every: int) -> None:
+        self._every = every
         self._next = time.monotonic() + 2
         self._began: dict[str, tuple[float, int, int]] = {}  # when, at how much, and how much the last time
 
@@ -40,7 +41,7 @@ class _Lines:
         self._began[what] = began, first, done
         if now < self._next:
             return
-        self._next = now + 10
+        self._next = now + self._every
         share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
         left = (
             f", {lasting((now - began) / (done - first) * (total - done))} left"

@@ -48,14 +48,14 @@ def print_sheet(sheet: Sheet) -> None:
     if _width([*keys, *others]) > out.width:
         others = _without_equal(out, others)
     if sum(column.whole for column in columns) + _GAP * (len(columns) - 1) <= out.width:
-        out.print(_table(columns, wrapped=False))
+        out.print(_table(columns))
     elif any(_width([*keys, other]) > out.width for other in others):
         _print_lists(out, keys, others)
     else:
         first, *more = _balanced(keys, others, out.width)
-        out.print(_table([*keys, *first]))
+        out.print(_table([*keys, *first], out.width))
         for some in more:
-            out.print(_table(_with_values(keys, some)))
+            out.print(_table(_with_values(keys, some), out.width))
     for note in sheet.notes:
         out.print(cell(f"  {note}", "dim"))
 
@@ -148,17 +148,22 @@ def _with_values(keys: list[_Column], others: list[_Column]) -> list[_Column]:
     return [replace(column, cells=those) for column, those in zip([*keys, *others], cells, strict=True)]
 
 
-def _table(columns: Sequence[_Column], *, wrapped: bool = True) -> "RichTable":
+def _table(columns: Sequence[_Column], limit: int | None = None) -> "RichTable":
+    """Return a table, with texts and headings wrapped if it must not be wider than ``limit``."""
     from rich import box
     from rich.table import Table as RichTable
 
     made = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
+    spare = 0 if limit is None else limit - _width(columns)
     shown = []
     for column in columns:
+        heading = column.heading if limit is None else _heading(column)
+        width = column.whole if limit is None else column.least
+        if column.prose and limit is not None:  # texts take what the other columns leave, the first ones first
+            more = min(spare, max(column.whole - column.least, 0))
+            width, spare = width + more, spare - more
         justify: Any = "right" if column.numeric else "left"
-        heading = _heading(column) if wrapped else column.heading
-        made.add_column(Text(heading), justify=justify, no_wrap=not column.prose, overflow="fold")
-        width = max([column.least if wrapped else 0, *map(cell_len, [*heading.split("\n"), *column.cells])])
+        made.add_column(Text(heading), justify=justify, no_wrap=not column.prose, overflow="fold", width=width)
         # rich drops the blanks that align decimal points, unless a cell fills its column
         shown.append([each.rjust(width) if column.numeric else each for each in column.cells])
     for cells in zip(*shown, strict=True):

@@ -71,7 +71,7 @@ def collect_loaded(
 def _of_arguments(message: str) -> str:
     """Return a message about the written files as one about the arguments that they hold."""
     for written, argument in _ARGUMENTS.items():
-        message = message.replace(written, argument)
+        message = re.sub(rf"(?<![\w/.-]){re.escape(written)}", argument, message)
     return message
 
 

@@ -19,7 +19,6 @@ from collapse.hub.fingerprints import (
 )
 from collapse.hub.requests import at_revision, fetch_file, is_repo_id, list_files, resolve_commit, split_revision
 from collapse.inputs.folders import check_folder
-from collapse.inputs.textfiles import BUILDERS, suffix
 from collapse.paths import expanded, mistyped, near_folders
 from collapse.reading import read_json
 
@@ -95,7 +94,7 @@ def find_model(
         weights = weights_fingerprint(folder, model_args)
         tokenizer = tokenizer_fingerprint(folder, model_args)
         return ModelReference(folder_name(folder), str(folder), None, weights, tokenizer, subfolder=subfolder)
-    if folder.is_file() and suffix(folder.name) in BUILDERS:
+    if folder.is_file() and folder.suffix in (".txt", ".jsonl"):
         raise UsageError(f"{name} is a text file, not a model: name the model, and give the file with --text {name}")
     close = mistyped(name) if revision is None else None
     if close is not None:

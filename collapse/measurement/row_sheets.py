@@ -41,9 +41,10 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
 def _ends(limits: Sequence[float | None]) -> float | str:
     """Return a limit, or the least and the largest as text if models of other shapes have others; "" without any."""
     found = [limit for limit in limits if limit is not None]
-    if len(set(found)) == 1:
-        return found[0]
-    return f"{number(min(found))} to {number(max(found))}" if found else ""
+    if not found:
+        return ""
+    least, largest = number(min(found)), number(max(found))
+    return found[0] if least == largest else f"{least} to {largest}"
 
 
 def _rank(property_name: str) -> tuple[float, int, str]:

@@ -118,7 +118,7 @@ class Row:
         return f"Row({self._name()}: {shape}; {counted(len(self.measurements), 'measurement')})"
 
     def _repr_html_(self) -> str:
-        notes = [f"{note.measurement}: {note.text}" for note in self.notes]
+        notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
         values = [[name, value] for name, value in self.measurements.items()]
         return html_of(Sheet(["measurement", "value"], values, title=self._name(), notes=notes))
 

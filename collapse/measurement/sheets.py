@@ -142,7 +142,7 @@ def html_of(sheet: Sheet) -> str:
 
 def _latex(text: str) -> str:
     made = re.sub(r"(?<![\w.^{$-])-(?=\d)", "$-$", visible(text).translate(_LATEX))
-    return made.replace("$$", "").replace("}^{", "")  # one formula of neighbours
+    return re.sub(r"(?<!\\)\$\$", "", made).replace("}^{", "")  # one formula of neighbours
 
 
 def is_number(value: Any) -> bool:

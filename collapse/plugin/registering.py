@@ -56,23 +56,37 @@ class _FromSource(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         source = self.get_data(self.path)
+        code = self.source_to_code(source, self.path)
         self.code_hash = _code_hash(source)
-        return self.source_to_code(source, self.path)
+        return code
 
 
 def code_hash(plugin: Any) -> str:
     """Return a hash of the code that a plugin's statistics may run, or "" for one that is not a file given with ``-p``.
 
-    A file may change without a new version of its statistics. Its metrics, analyses and hooks may: functions with
-    decorators are left out, as are comments.
+    A file may change without a new version of its statistics. Its metrics, analyses, hooks and comments may: they are
+    left out.
     """
     return str(getattr(getattr(plugin, "__loader__", None), "code_hash", ""))
 
 
 def _code_hash(source: bytes) -> str:
-    tree = ast.parse(source)
-    tree.body = [each for each in tree.body if not (isinstance(each, ast.FunctionDef) and each.decorator_list)]
-    return hashlib.sha256(ast.unparse(tree).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+    try:
+        tree = ast.parse(source)
+        tree.body = [each for each in tree.body if not _is_declared(each)]
+        source = ast.unparse(tree).encode("utf-8", "surrogatepass")
+    except RecursionError:  # an expression of a thousand terms: the file as it is
+        pass
+    return hashlib.sha256(source).hexdigest()[:12]
+
+
+def _is_declared(statement: ast.stmt) -> bool:
+    """Whether a statement defines a metric, an analysis or a hook."""
+    if not isinstance(statement, ast.FunctionDef):
+        return False
+    called = (each.func if isinstance(each, ast.Call) else each for each in statement.decorator_list)
+    names = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}
+    return bool(names & {"metric", "class_metric", "pair_metric", "analysis", "hookimpl"})
 
 
 def load_given(name: str) -> ModuleType:

@@ -1,5 +1,7 @@
 """collapse demo: train and measure eight toy models, offline."""
 
+import logging
+
 import click
 
 from collapse.cli.terminal import say, say_aside
@@ -20,7 +22,10 @@ def command(output: str) -> None:
     from collapse_zoo.demo import demo
 
     say_aside(f"Stories, a tokenizer and eight toy models go to {output}/ (about two minutes on two cores) …")
-    with progress() as report:
+    log = logging.getLogger("collapse")
+    if log.level == logging.INFO:  # off a terminal: eight models have several phases each
+        log.setLevel(logging.WARNING)
+    with progress(every=30) as report:
         made = demo(output, progress=report)
     best = min(made.rows, key=lambda row: row.measurements["val_loss"] or 0)
     print_rows([best], plugins().headlines(), more=f"in {made.results}")
