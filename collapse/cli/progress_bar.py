@@ -28,7 +28,7 @@ def _bar() -> AbstractContextManager[Report]:
 class _Lines:
     """Progress without a terminal: one line every so many seconds, the first after two seconds."""
 
-    def __init__(self, every: int) -> None:
+    def __init__(self, every: int = 10) -> None:
         self._every = every
         self._next = time.monotonic() + 2
         self._began: dict[str, tuple[float, int, int]] = {}  # when, at how much, and how much the last time
