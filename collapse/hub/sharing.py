@@ -190,7 +190,6 @@ def _download(name: str, remote: Store, folder: Path, progress: Report | None) -
         done += entry["size"]
     if progress:
         progress(f"pulling {name}", done, remote.size)
-    made = remote.save(folder)
-    if remote.origin is not None:
-        keep_origin(made, remote.origin)
-    return made
+    if remote.origin is not None:  # first: where a killed pull left a store, the next one would have nothing to do
+        keep_origin(folder, remote.digest, remote.origin)
+    return remote.save(folder)

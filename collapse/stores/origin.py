@@ -2,6 +2,7 @@
 
 import re
 from contextlib import suppress
+from pathlib import Path
 
 from collapse.errors import CollapseError
 from collapse.reading import read_json
@@ -25,8 +26,7 @@ def pulled_from(store: Store) -> str | None:
         return None
 
 
-def keep_origin(store: Store, origin: str) -> None:
-    """Record next to the tensors the Hub address from which a store was pulled; a failed write is ignored."""
-    assert store.path is not None  # pull() writes into a folder
+def keep_origin(folder: Path, digest: str, origin: str) -> None:
+    """Record in a store's folder the Hub address from which the store is pulled; a failed write is ignored."""
     with suppress(CollapseError):
-        write_atomic(store.path / ORIGIN, canonical({"store": store.digest, "origin": origin}))
+        write_atomic(folder / ORIGIN, canonical({"store": digest, "origin": origin}))
