@@ -14,6 +14,7 @@ from collapse.measurement.measuring import vectors
 from collapse.numerics.pairs import SweepStopped, sweep
 from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.reducers import Moments
 from collapse_metrics import gnc2
 
 
@@ -284,3 +285,27 @@ def test_zeros_among_negative_values_are_counted_too():
         (found,) = sweep(s, [(declaration(sums), declaration(sums).measures)], tile=tile).metrics
         assert math.isnan(found.taken.number("mine.log"))
         assert found.taken.left_out("mine.log") == 1
+
+
+def test_every_pair_reaches_a_reducer_once():
+    class Counting(Mean):
+        def reducer(self, classes, dim):
+            return Count()
+
+    class Count(Moments):
+        def add(self, values, weights=None):  # weights left out on purpose
+            super().add(values)
+
+        def result(self):
+            return self.n
+
+    @pair_metric(needs=["means"], over="all", measures=[Counting("t.n")])
+    def everywhere(pair):
+        return pair.sqdist
+
+    draw = torch.Generator().manual_seed(0)
+    s = statistics(torch.randn(9, 3, generator=draw, dtype=torch.float64))
+    metric = declaration(everywhere)
+    for tile in (1, 4, 9, 20):
+        (taken,) = sweep(s, [(metric, metric.measures)], tile=tile).metrics
+        assert taken.taken.number("t.n") == 9 * 8 / 2

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from jaxtyping import Int
 from torch import Tensor
 
 from collapse.errors import PluginError
@@ -100,6 +101,7 @@ def sweep(
         a_Rd, b_Sd = points.means[rows], points.means[columns]
         out = gram[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
         pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
+        above = _above(len(a_Rd), a_Rd.device) if pair.diagonal else None
         close, equal = 0, dict.fromkeys(LEAVES_OUT_ZEROS.values(), 0)
         for index, tally in enumerate(tallies):
             if isinstance(tally, Exception):
@@ -107,7 +109,7 @@ def sweep(
             try:
                 with calling:
                     returned = tally.metric.function(pair)
-                tally.add(returned, pair, rows, columns)
+                tally.add(returned, pair, rows, columns, above)
                 del returned  # frees its memory for the next metric
             except Exception as error:  # a plugin's function costs only its own measurements
                 tallies[index] = error
@@ -150,20 +152,22 @@ class _Tally:
         self.by_class = Taking(measures, s, groups=s.n_classes) if by_class else None
         self.cast: str | None = None
 
-    def add(self, returned: object, pair: Pair, rows: slice, columns: slice) -> None:
+    def add(self, returned: object, pair: Pair, rows: slice, columns: slice, above: Int[Tensor, " n"] | None) -> None:
         values = as_tile(returned, pair.gram)
         if isinstance(returned, Tensor) and returned.dtype != values.dtype and returned.is_floating_point():
             self.cast = str(returned.dtype).removeprefix("torch.")
         skip = pair.left_out(self.metric.over)
         weights = None if skip is None else (~skip).to(values.dtype)
-        if pair.diagonal:  # a diagonal tile contains every pair twice
-            weights = torch.ones_like(values) if weights is None else weights
-            self._add_rows(values, weights.fill_diagonal_(0), rows)
-            weights = weights.triu_(1)
+        if above is not None:  # a diagonal tile contains every pair twice, and each class with itself
+            if self.by_class is not None:
+                apart = torch.ones_like(values) if weights is None else weights
+                self._add_rows(values, apart.clone().fill_diagonal_(0), rows)
+            values, weights = values.take(above), None if weights is None else weights.take(above)
         else:
             self._add_rows(values, weights, rows)
             self._add_rows(values.T, None if weights is None else weights.T, columns)
-        self.all.add(values.view(1, -1), None if weights is None else weights.reshape(1, -1))
+        if values.numel():  # none in a diagonal tile of one class
+            self.all.add(values.view(1, -1), None if weights is None else weights.reshape(1, -1))
 
     def _add_rows(self, values: Tensor, weights: Tensor | None, run: slice) -> None:
         if self.by_class is not None:
@@ -180,6 +184,12 @@ def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
     for index, rows in enumerate(runs):
         for columns in runs[index:]:
             yield rows, columns
+
+
+def _above(classes: int, device: torch.device) -> Int[Tensor, " n"]:
+    """Return the positions above the diagonal in a flattened diagonal tile, where each of its pairs stands once."""
+    row_n, column_n = torch.triu_indices(classes, classes, 1, device=device)
+    return row_n * classes + column_n
 
 
 def _let_malloc_keep_tiles() -> None:
