@@ -292,7 +292,16 @@ def test_a_folder_that_is_no_store(told, tiny, tmp_path):
 def test_no_place_to_write(told, tiny, tmp_path):
     (tmp_path / "file").write_text("")
     assert "Not a directory" in told(1, "collect", *tiny.words("--store", tmp_path / "file" / "store"))
-    assert "cannot write" in told(1, "measure", features(tmp_path), "--output", tmp_path / "file" / "r.csv")
+    (tmp_path / "a.csv").mkdir()
+    (tmp_path / "a.md").mkdir()
+    for output in ("file/r.csv", "file/below/r.md", "a.csv", "a.md", f"{'long' * 80}.csv"):  # before it is measured
+        message = told(2, "measure", features(tmp_path), "--output", tmp_path / output)
+        assert message.startswith("collapse: cannot write"), output
+        assert "Choose another --output" in message
+
+
+def test_a_device_of_another_name(told, tmp_path):
+    assert "use auto, cpu, cuda, cuda:1 or mps" in told(2, "measure", features(tmp_path), "--device", "gpu")
 
 
 def await_second_slice(process, store):

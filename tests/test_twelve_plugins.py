@@ -5,11 +5,15 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from safetensors.torch import save_file
 
-from collapse.testing import random_features
+import collapse
+from collapse.cli.rendering import print_rows
+from collapse.measurement.rows import Note
+from collapse.testing import random_features, tiny_statistics
 
 HEAD = """
 import torch
@@ -117,6 +121,17 @@ def installed(tmp_path_factory):
         (folder / "site" / f"module_{number}.py").write_text(text)
     file = folder / "features.safetensors"
     return measured(file), measured(file, folder / "site")
+
+
+def test_a_table_leaves_errors_to_stderr(capsys):
+    row = collapse.measure(tiny_statistics(), metrics="nc2")
+    noted = (Note("nc2.norm", "error", "broken"), Note("nc2.norm", "rank", "small"))
+    rows = [replace(row, model=name, notes=noted) for name in ("a", "b")]
+    print_rows([*rows, replace(row, model="c", notes=())])
+    said = capsys.readouterr()
+    assert said.err == "collapse: a, b: nc2.norm: broken\n"
+    assert "broken" not in said.out
+    assert said.out.count("small") == 2
 
 
 @pytest.mark.parametrize("name", BROKEN)

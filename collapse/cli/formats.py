@@ -121,11 +121,14 @@ def check_suffix(path: str | None, more: Sequence[str] = ()) -> None:
     """Check an ``--output`` before any work is done.
 
     Raises:
-        UsageError: Its suffix names no format, or the file exists and is no table of ours, as far as its first line
-            shows.
+        UsageError: Its suffix names no format, it cannot be written, or the file exists and is no table of ours, as far
+            as its first line shows.
     """
+    from collapse.stores.writing import check_output_place
+
     if path is None:
         return
+    check_output_place(path)
     known = [*more, *(each for each in _SUFFIXES if each not in more)]
     suffix = Path(path).suffix
     if suffix not in known:
@@ -166,7 +169,7 @@ def write_in(path: str, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.Da
 
 def _replaces_its_like(path: Path, made: bytes, format_: str) -> bool:
     """Whether a path is free or empty, or holds a table of the same kind, perhaps with other rows and columns."""
-    if not path.exists() or path.is_dir():  # writing reports the error
+    if not path.exists():
         return True
     try:
         with open_regular(path) as file:

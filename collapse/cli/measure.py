@@ -122,7 +122,7 @@ def _write(rows: list["Row"], output: str, shown: list[str] | None) -> None:
 def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> None:
     """Print the rows, and the errors that occurred in measuring them."""
     from collapse.cli.formats import print_in
-    from collapse.cli.rendering import print_rows
+    from collapse.cli.rendering import print_rows, say_failures
     from collapse.measurement.comparing import mixed
     from collapse.measurement.results import Results
     from collapse.measurement.row_sheets import sheet_of
@@ -135,10 +135,7 @@ def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> No
         print_in(format_, sheet, data=[row.to_dict() for row in rows], frame=Results(rows).frame)
         for remark in mixed(rows):
             say_aside(remark)
-    for row in rows:
-        for note in row.notes:
-            if note.kind == "error":
-                say_error(f"{note.measurement}: {note.text}")
+        say_failures(rows)
 
 
 def _report_failure(model: str, error: Exception) -> None:

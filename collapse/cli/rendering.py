@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.cli.sheets import console, print_sheet
-from collapse.cli.terminal import cell
+from collapse.cli.terminal import cell, say_error
 from collapse.errors import counted
 from collapse.measurement.sheets import Sheet
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def print_rows(
     rows: Sequence["Row"], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
 ) -> None:
-    """Print what was measured of some models, and the notes.
+    """Print what was measured of some models, and the notes; errors in measuring go to stderr.
 
     Args:
         rows: A row per model, with the same measurements.
@@ -37,6 +37,21 @@ def print_rows(
     _print_notes(rows, names, shown)
     for remark in mixed(rows):
         out.print(cell(f"  {remark}", "dim"), soft_wrap=True)
+    say_failures(rows)
+
+
+def say_failures(rows: Sequence["Row"]) -> None:
+    """Print the errors that occurred in measuring some models, in a line each; the same of several models once."""
+    from collapse.measurement.comparing import distinct
+
+    failed: dict[tuple[str, str], list[str]] = {}
+    for row, model in zip(rows, distinct(rows), strict=True):
+        for note in row.notes:
+            if note.kind == "error":
+                failed.setdefault((note.measurement, note.text), []).append(model)
+    for (measurement, text), models in failed.items():
+        who = f"{_several(models)}: " if len(models) < len(rows) else ""
+        say_error(f"{who}{measurement}: {text}")
 
 
 def print_analysis(table: "Table") -> None:
@@ -64,12 +79,12 @@ def _heading(row: "Row", model: str) -> Any:
 
 
 def _print_notes(rows: Sequence["Row"], names: Sequence[str], shown: Collection[str] | None) -> None:
-    """Print the notes on what is shown, and all errors, which come first; notes of equal text are one line."""
+    """Print the notes on what is shown, but for errors; notes of equal text are one line."""
     out = console()
     for row, model in zip(rows, names, strict=True):
         grouped: dict[str, list[str]] = {}
-        for note in sorted(row.notes, key=lambda note: note.kind != "error"):
-            if shown is None or note.kind == "error" or note.measurement in ("*", *shown):
+        for note in row.notes:
+            if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
                 grouped.setdefault(note.text, []).append(note.measurement)
         excluded: dict[int, list[str]] = {}
         for name, pairs in row.excluded.items():

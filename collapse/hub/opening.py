@@ -1,6 +1,5 @@
 """Open a store by name: a folder, a repository on the Hub with one store, or a store's folder in a repository."""
 
-import logging
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
@@ -8,8 +7,6 @@ from collapse.hub.remote import FOLDER, reach, split_name
 from collapse.hub.requests import is_repo_id
 from collapse.paths import mistyped
 from collapse.stores.store import Store
-
-log = logging.getLogger("collapse")
 
 
 def load(path: str | Path) -> Store:
@@ -71,11 +68,8 @@ def open_named(name: str) -> Store | None:
         return open_store(name)
     try:
         remote = reach(repo)
-    except UsageError:
+    except CollapseError:
         return None  # looking for a model of this name reports the error
-    except CollapseError as error:
-        log.warning("%s", error)
-        return None
     return open_store(name) if remote.stores() and not remote.is_model() else None
 
 

@@ -67,7 +67,8 @@ def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: in
                 raise
             asked = response.headers.get("Retry-After", "") if response is not None else ""
             pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, LONGEST_WAIT)
-            log.info("the Hub did not answer (%s); once more in %.1f s", first_line(error), pause)
+            told = logging.INFO if pause > _FIRST_WAIT else logging.DEBUG  # the first one is too short to be noticed
+            log.log(told, "the Hub did not answer (%s); once more in %.1f s", first_line(error), pause)
             time.sleep(pause)
             wait *= 2
     raise AssertionError("unreachable")  # because the last try returns or raises

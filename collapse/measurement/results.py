@@ -15,7 +15,7 @@ from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
 from collapse.reading import open_regular, read_json
 from collapse.stores.manifest import MANIFEST, ORIGIN, RESULTS
-from collapse.stores.writing import write_output
+from collapse.stores.writing import check_output_place, write_output
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -231,14 +231,15 @@ def check_output(path: str | Path, *, what: str = "results table", columns: Set[
         columns: Columns that every table of this kind has.
 
     Raises:
-        UsageError: The suffix is not that of a results file, or the file exists and is not such a table.
+        UsageError: The suffix is not that of a results file, it cannot be written, or the file exists and is not such
+            a table.
     """
     path = Path(path)
     _check_suffix(path)
+    check_output_place(path)
     if path.name in (MANIFEST, RESULTS, ORIGIN) and (path.parent / MANIFEST).is_file():
         raise UsageError(f"{path} has the name of a file of the store {path.parent}: choose another --output")
-    # for a folder, writing reports the error
-    if path.exists() and not path.is_dir() and not _holds_ours(path, columns):
+    if path.exists() and not _holds_ours(path, columns):
         raise UsageError(f"{path} exists and is not a {what} of collapse: choose another --output")
 
 

@@ -17,6 +17,8 @@ def pick_device(device: str) -> torch.device:
         target = torch.device(device)
         torch.zeros(1, device=target).item()  # fails for devices that cannot compute, such as "meta"
     except (RuntimeError, AssertionError) as error:
+        if "Expected one of" in str(error):  # followed by all of torch's twenty names
+            raise UsageError(f"no device {device!r} here: use auto, cpu, cuda, cuda:1 or mps") from error
         raise UsageError(f"no device {device!r} here: {first_line(error)}; use --device cpu or auto") from error
     return target
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 
-from collapse.errors import CollapseError, first_line
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.paths import home
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
@@ -60,6 +60,24 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE) -> None
         _sync_folder(path.parent)
     except OSError as error:
         raise write_error(path, error, len(data), other=other) from error
+
+
+def check_output_place(path: str | Path) -> None:
+    """Check that the file of ``--output`` can be written, before any work is done for it.
+
+    Raises:
+        UsageError: It is a folder, or no file may be made there.
+    """
+    try:
+        target = Path(os.path.realpath(path))
+        above = next(each for each in target.parents if each.exists())
+        wrong = errno.EISDIR if target.is_dir() else 0 if above.is_dir() else errno.ENOTDIR
+        if not wrong and not os.access(above, os.W_OK | os.X_OK):
+            wrong = errno.EROFS if os.statvfs(above).f_flag & os.ST_RDONLY else errno.EACCES
+    except OSError as error:
+        wrong = error.errno or errno.EIO
+    if wrong:
+        raise UsageError(f"cannot write {path}: {os.strerror(wrong)}. {ANOTHER_OUTPUT.capitalize()}")
 
 
 def write_output(path: str | Path, data: bytes) -> None:
