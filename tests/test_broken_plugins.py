@@ -7,10 +7,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import click
 import pytest
+from golden_store import GOLDEN
 
 import collapse
 from collapse import analysis, hookimpl
@@ -25,7 +25,6 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registering import new_manager, register
 from collapse.testing import tiny_statistics
 
-GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 BROKEN = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
     "exit": ("import sys; sys.exit(3)", "it called sys.exit(3)"),

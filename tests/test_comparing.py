@@ -1,16 +1,14 @@
 """What tells rows apart, and the remark on rows that should not be compared."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
+from golden_store import GOLDEN
 
 from collapse.measurement.comparing import about, distinct, mixed
 from collapse.measurement.results import Row
 from collapse.stores.files import sha256_of
 from collapse.stores.store import Store
 
-GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 A, B = "a" * 64, "b" * 64
 
 

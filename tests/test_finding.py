@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from golden_store import GOLDEN
 
 from collapse.collection.finding import Wanted, _report_others, find_store, find_store_at
 from collapse.errors import CollapseError, UsageError
@@ -19,7 +20,6 @@ from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import MANIFEST, render, sealed
 from collapse.stores.store import Store
 
-GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 A, B = "a" * 40, "b" * 40
 MODEL = {"config.json": b'{"max_position_embeddings": 64}', "model.safetensors": b"weights", "tokenizer.json": b"{}"}
 

@@ -1,33 +1,23 @@
 """Stores that somebody sealed to mislead, exhaust or crash: each is refused in one line, quickly, and not measured."""
 
-import json
 import shutil
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from golden_store import GOLDEN, seal
 from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import CollapseError, StoreError
-from collapse.stores.manifest import MANIFEST, render, sealed
+from collapse.stores.manifest import MANIFEST
 from collapse.stores.tensor_files import described
-
-GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 
 
 @pytest.fixture
 def copy(tmp_path):
     return Path(shutil.copytree(GOLDEN, tmp_path / "store"))
-
-
-def seal(store, change):
-    """Change a manifest and seal it again, as its maker could."""
-    manifest = json.loads((store / MANIFEST).read_text())
-    change(manifest)
-    content = {key: value for key, value in manifest.items() if key not in ("digest", "checksum", "provenance")}
-    (store / MANIFEST).write_bytes(render(sealed(content, manifest["provenance"])))
 
 
 def forge(store, name, change):

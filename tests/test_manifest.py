@@ -4,9 +4,9 @@ import json
 import re
 import shutil
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
+from golden_store import GOLDEN
 
 from collapse.errors import StoreError
 from collapse.stores.files import sha256_of
@@ -22,8 +22,6 @@ from collapse.stores.manifest import (
     sealed,
     spans,
 )
-
-GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 
 
 @pytest.fixture

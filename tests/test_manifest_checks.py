@@ -5,13 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from golden_store import GOLDEN, seal
 
 import collapse
 from collapse.errors import StoreError
-from collapse.stores.manifest import MANIFEST, render, sealed
+from collapse.stores.manifest import MANIFEST
 from collapse.stores.manifest_checks import _validator, check_bounds, check_names, check_schema, check_sizes
-
-GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 
 
 @pytest.fixture
@@ -22,14 +21,6 @@ def golden():
 @pytest.fixture
 def copy(tmp_path):
     return Path(shutil.copytree(GOLDEN, tmp_path / "store"))
-
-
-def seal(store, change):
-    """Change a manifest and seal it again, as its maker could."""
-    manifest = json.loads((store / MANIFEST).read_text())
-    change(manifest)
-    content = {key: value for key, value in manifest.items() if key not in ("digest", "checksum", "provenance")}
-    (store / MANIFEST).write_bytes(render(sealed(content, manifest["provenance"])))
 
 
 def tensors_of(name):

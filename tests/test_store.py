@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from golden_store import GOLDEN
 from safetensors.torch import load_file, save_file
 
 import collapse
@@ -13,8 +14,6 @@ from collapse.measurement.last_results import keep_row, kept_row
 from collapse.stores.manifest import MANIFEST, render, sealed
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import described
-
-GOLDEN = Path(__file__).with_name("golden") / "store-v1"
 
 
 @pytest.fixture

@@ -131,7 +131,7 @@ def test_a_table_leaves_errors_to_stderr(capsys):
     said = capsys.readouterr()
     assert said.err == "collapse: a, b: nc2.norm: broken\n"
     assert "broken" not in said.out
-    assert said.out.count("small") == 2
+    assert "  a, b: nc2.norm: small\n" in said.out
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -41,17 +41,12 @@ def print_rows(
 
 
 def say_failures(rows: Sequence["Row"]) -> None:
-    """Print the errors that occurred in measuring some models, in a line each; the same of several models once."""
+    """Print the errors that occurred in measuring some models, in a line each."""
     from collapse.measurement.comparing import distinct
 
-    failed: dict[tuple[str, str], list[str]] = {}
-    for row, model in zip(rows, distinct(rows), strict=True):
-        for note in row.notes:
-            if note.kind == "error":
-                failed.setdefault((note.measurement, note.text), []).append(model)
-    for (measurement, text), models in failed.items():
-        who = f"{_several(models)}: " if len(models) < len(rows) else ""
-        say_error(f"{who}{measurement}: {text}")
+    failed = [[f"{note.measurement}: {note.text}" for note in row.notes if note.kind == "error"] for row in rows]
+    for line in _by_line(failed, distinct(rows)):
+        say_error(line)
 
 
 def print_analysis(table: "Table") -> None:
@@ -79,24 +74,36 @@ def _heading(row: "Row", model: str) -> Any:
 
 
 def _print_notes(rows: Sequence["Row"], names: Sequence[str], shown: Collection[str] | None) -> None:
-    """Print the notes on what is shown, but for errors; notes of equal text are one line."""
+    """Print the notes on what is shown, but for errors."""
     out = console()
-    for row, model in zip(rows, names, strict=True):
-        grouped: dict[str, list[str]] = {}
-        for note in row.notes:
-            if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
-                grouped.setdefault(note.text, []).append(note.measurement)
-        excluded: dict[int, list[str]] = {}
-        for name, pairs in row.excluded.items():
-            if shown is None or name in shown:
-                excluded.setdefault(pairs, []).append(name)
-        for pairs, left_out in excluded.items():
-            text = f"{counted(pairs, 'pair')} of classes left out (equal, zero, or of value 0)"
-            grouped.setdefault(text, []).extend(left_out)
-        who = f"{model}: " if len(rows) > 1 else ""
-        for text, measurements in grouped.items():
-            about = "" if "*" in measurements else f"{_several(measurements)}: "  # * is the whole row
-            out.print(cell(f"  {who}{about}{text}", "dim"))
+    for line in _by_line([_notes(row, shown) for row in rows], names):
+        out.print(cell(f"  {line}", "dim"))
+
+
+def _notes(row: "Row", shown: Collection[str] | None) -> list[str]:
+    """Return the notes on a row's measurements, a line each; measurements with the same note share one."""
+    grouped: dict[str, list[str]] = {}
+    for note in row.notes:
+        if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
+            grouped.setdefault(note.text, []).append(note.measurement)
+    excluded: dict[int, list[str]] = {}
+    for name, pairs in row.excluded.items():
+        if shown is None or name in shown:
+            excluded.setdefault(pairs, []).append(name)
+    for pairs, left_out in excluded.items():
+        text = f"{counted(pairs, 'pair')} of classes left out (equal, zero, or of value 0)"
+        grouped.setdefault(text, []).extend(left_out)
+    about = {text: "" if "*" in named else f"{_several(named)}: " for text, named in grouped.items()}  # * is the row
+    return [f"{about[text]}{text}" for text in grouped]
+
+
+def _by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+    """Return the lines of some models, each line once, with the models' names unless it is of all of them."""
+    models: dict[str, list[str]] = {}
+    for said, name in zip(lines, names, strict=True):
+        for line in said:
+            models.setdefault(line, []).append(name)
+    return [line if len(of) == len(names) else f"{_several(of)}: {line}" for line, of in models.items()]
 
 
 def _several(names: list[str]) -> str:

@@ -1,0 +1,18 @@
+"""The golden store, and how a store's maker changes a manifest."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from collapse.stores.manifest import MANIFEST, render, sealed
+
+GOLDEN = Path(__file__).parent / "golden" / "store-v1"
+
+
+def seal(store: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change a manifest and seal it again, as its maker could."""
+    manifest = json.loads((store / MANIFEST).read_text())
+    change(manifest)
+    content = {key: value for key, value in manifest.items() if key not in ("digest", "checksum", "provenance")}
+    (store / MANIFEST).write_bytes(render(sealed(content, manifest["provenance"])))
