@@ -75,3 +75,17 @@ def test_a_column_of_one_text_is_said_once_where_space_is_short(monkeypatch, cap
     columns = ["model", "where", *(f"measurement_{i}" for i in range(9))]
     assert printed(Sheet(columns, rows), 80, monkeypatch, capsys).count("published") == 1
     assert printed(Sheet(columns[:3], [row[:3] for row in rows]), 80, monkeypatch, capsys).count("published") == 3
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_records_beside_a_hash_are_wrapped_between_words(width, monkeypatch, capsys):
+    records = [
+        ["corpus", f"train.jsonl (column=text, sha256={'5' * 64})"],
+        ["digest", "a" * 64],
+        ["versions", "numpy=2.4.6, python=3.11.7, safetensors=0.8.0, tokenizers=0.23.3, transformers=5.23.0"],
+        ["model with a long name", "b"],
+    ]
+    shown = printed(Sheet(["holds", ""], records), width, monkeypatch, capsys)
+    assert max(map(len, shown.splitlines())) <= width
+    said = [word for word in shown.split() if "─" not in word]
+    assert said == ["holds", *(word for record in records for text in record for word in text.split())]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _UNLIMITED = 10_000
 _GAP = 2  # characters between columns
+_BELOW = 4  # blanks before a text that stands below its name
 _NARROW = 24  # the least width of a column of prose
 _NUMBERS = re.compile(r"([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, and ranges of them
 _PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
@@ -173,9 +174,27 @@ def _table(columns: Sequence[_Column], limit: int | None = None) -> "RichTable":
 
 def _print_lists(out: "Console", keys: list[_Column], others: list[_Column]) -> None:
     """Print each row as a list, for names that are nearly as long as the line."""
-    width = max(cell_len(column.heading) for column in others)
+    if len(keys) == len(others) == 1 and not others[0].heading:  # a list of records already
+        out.print(Text(keys[0].heading, "bold"), soft_wrap=True)
+        _print_entries(out, keys[0].cells, others[0].cells)
+        return
     for at in range(len(keys[0].cells)):
         out.print(Text("  ".join(key.cells[at] for key in keys), "bold"), soft_wrap=True)
-        for column in others:
-            space = " " * (width - cell_len(column.heading))
-            out.print(Text(f"  {column.heading}{space}  {column.cells[at].strip()}"), soft_wrap=True)
+        _print_entries(out, [f"  {each.heading}" for each in others], [each.cells[at] for each in others])
+
+
+def _print_entries(out: "Console", names: Sequence[str], texts: Sequence[str]) -> None:
+    """Print texts beside their names, wrapped at spaces; below its name if a text has a word that is too long."""
+    beside = max(map(cell_len, names)) + _GAP
+    for name, text in zip(names, texts, strict=True):
+        label, longest = name + " " * (beside - cell_len(name)), max(map(cell_len, text.split()), default=0)
+        if longest > out.width - cell_len(label):
+            out.print(Text(name), soft_wrap=True)
+            label = " " * _BELOW
+        if longest > out.width - cell_len(label):
+            out.print(Text(label + text.strip()), soft_wrap=True)
+            continue
+        for line in Text(text.strip()).wrap(out, out.width - cell_len(label)) or [Text()]:
+            line.rstrip()
+            out.print(Text.assemble(label, line))
+            label = " " * cell_len(label)
