@@ -110,6 +110,26 @@ def test_a_private_repository_needs_its_token(hub, as_user, stored, tmp_path):
     assert "hf auth login" in refused.stderr
 
 
+def test_a_pull_that_is_killed_before_its_last_file_still_says_where_it_is_from(hub, as_user, stored, tmp_path):
+    as_user("push", stored, "owner/stats")
+    words = ["collapse", "pull", "owner/stats", "--store", str(tmp_path / "pulled")]
+    code = (
+        "import os, sys\n"
+        "def stop(event, given):\n"
+        "    if event == 'os.rename' and str(given[1]).endswith('/pulled/collapse.json'):\n"
+        "        os._exit(9)\n"
+        "sys.addaudithook(stop)\n"
+        f"sys.argv = {words!r}\n"
+        "from collapse.cli import main\n"
+        "main()\n"
+    )
+    assert as_user(ok=False, python=code).returncode == 9
+    assert not (tmp_path / "pulled" / "collapse.json").exists()
+    assert (tmp_path / "pulled" / "origin.json").exists()  # once the store is whole, nothing is pulled again
+    as_user(*words[1:])
+    assert pulled_from(collapse.load(tmp_path / "pulled")).startswith("owner/stats/collapse/text.jsonl-T32-60@")
+
+
 def test_a_pull_request_leaves_main_alone(hub, as_user, stored):
     hub.add("owner/model", {"README.md": b"mine"})
     made = as_user("push", stored, "owner/model", "--into-model-repo", "--create-pr")
