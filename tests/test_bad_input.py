@@ -300,6 +300,18 @@ def test_no_place_to_write(told, tiny, tmp_path):
         assert "Choose another --output" in message
 
 
+def test_no_metric_is_named(told, tmp_path):
+    assert "no metric is named" in told(2, "measure", features(tmp_path), "--metrics", ",")
+    for nothing in ("", [], ()):
+        with pytest.raises(collapse.CollapseError, match="no metric is named"):
+            collapse.measure(collapse.collect(features(tmp_path)), metrics=nothing)
+
+
+def test_a_name_that_is_not_utf8_as_csv(told, tmp_path):
+    file = features(tmp_path).rename(tmp_path / os.fsdecode(b"f\xff.safetensors"))
+    assert "a name in the table is not UTF-8: use --format json" in told(1, "measure", file, "--format", "csv")
+
+
 def test_a_device_of_another_name(told, tmp_path):
     assert "use auto, cpu, cuda, cuda:1 or mps" in told(2, "measure", features(tmp_path), "--device", "gpu")
 

@@ -7,7 +7,8 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse.collection.features import collect_features
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.stores.lock import InUseError, locked
 from collapse.testing import random_features
 
 NAMES = {
@@ -122,3 +123,18 @@ def test_embeddings_alone_are_measured_without_a_classifier():
         collapse.measure(**alone, validation_features=arrays["validation_features"])
     with pytest.raises(CollapseError, match="train_labels"):
         collapse.measure(features=arrays["features"], labels=["a"] * 300)
+
+
+def test_a_store_is_saved_as_any_is_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = collapse.collect_arrays(np.eye(4), np.arange(4), np.eye(4))
+    assert store.save("~/home").path == tmp_path / "home"
+    (tmp_path / "mine" / "top").mkdir(parents=True)
+    (tmp_path / "mine" / "top" / "train.safetensors").write_text("mine")
+    with pytest.raises(StoreError, match="holds other things than a store"):
+        store.save(tmp_path / "mine")
+    assert (tmp_path / "mine" / "top" / "train.safetensors").read_text() == "mine"
+    with locked(tmp_path / "new"), pytest.raises(InUseError):
+        store.save(tmp_path / "new")
+    with pytest.raises(StoreError, match="already holds a store"):
+        store.save(tmp_path / "home")

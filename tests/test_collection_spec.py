@@ -71,8 +71,14 @@ def test_collect_shows_every_option_and_refuses_others_by_name():
 
 def test_texts_are_one_or_several(tmp_path):
     assert CollectionSpec(text="a").text == CollectionSpec(text=["a"]).text == ("a",)
-    assert CollectionSpec(text=tmp_path / "a", validation_text=[]).text == (str(tmp_path / "a"),)
-    assert CollectionSpec(text=[]).text is None
+    assert CollectionSpec(text=tmp_path / "a").text == (str(tmp_path / "a"),)
+    assert CollectionSpec(text=(each for each in ["a", tmp_path / "b"])).text == ("a", str(tmp_path / "b"))
+    assert CollectionSpec(without=map(str, ["covariance"])).without == ("covariance",)
+    for nothing in ([], (), iter([])):
+        for name in ("text", "validation_text"):
+            with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is an empty list"):
+                CollectionSpec(**{name: nothing})
+    assert CollectionSpec(without=[]).without == ()
     assert CollectionSpec(without="covariance").without == ("covariance",)
     assert CollectionSpec(text="a", shards=2).given == {"text": ("a",)}
 

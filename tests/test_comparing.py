@@ -144,3 +144,8 @@ def test_rows_are_compared_as_their_records():
     assert mixed([one, other]) == mixed([one.to_dict(), other.to_dict()])
     assert len(mixed([one, other])) == 1
     assert mixed([one, one]) == []
+
+
+def test_numbers_of_another_programs_table_are_told():
+    rows = [{"corpus": "a", "corpus_id": 0}, {"corpus": "b", "corpus_id": 1}]
+    assert mixed(rows) == ["rows of different training texts are mixed: a 0 (1 row), b 1 (1 row)"]

@@ -14,6 +14,7 @@ from collapse import (
     LogMeanExp,
     Mean,
     Measure,
+    Results,
     Statistic,
     Std,
     Table,
@@ -511,6 +512,14 @@ def test_an_analysis_that_breaks_a_law_is_told_which(name):
         check_analysis(changed(name, change), results=results)
     assert raised.value.laws >= laws
     assert all(breach.of == name for breach in raised.value.breaches)
+
+
+def test_an_analysis_is_checked_on_rows_that_have_an_odd_value_already():
+    results = random_results(12, ["nc1.cdnv", "nc2.norm"])
+    odd = [replace(row, dtype="bfloat16", min_count=5, max_chunks=100, chunk_length=32) for row in results.rows]
+    check_analysis(changed("some rows", ANALYSES["some rows"][0]), results=Results(odd))
+    with pytest.raises(CollapseError, match="the results hold no rows"):
+        check_analysis(changed("some rows", ANALYSES["some rows"][0]), results=Results([]))
 
 
 def test_each_check_says_which_one_is_for_what():

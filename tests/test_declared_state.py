@@ -122,6 +122,7 @@ def test_products_of_deviations_keep_every_law(shape):
         ({"dtype": torch.bool}, "bool adds as torch.int64"),
         ({"dtype": torch.complex64}, "give one of float64"),
         ({"reduction": "chan", "shape": ("C", "d")}, "with reduction='chan'"),
+        ({"reduction": "chan", "shape": ("d",), "dtype": torch.float32}, "with reduction='chan' give torch.float64"),
     ],
 )
 def test_what_cannot_be_declared_is_refused(declared, said):

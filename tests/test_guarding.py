@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from collapse.plugin.guarding import Guest, contents, differing, outside_inference_mode, shortened
+from collapse.plugin.guarding import Guest, contents, differing, outside_inference_mode, truncated
 
 
 @pytest.fixture
@@ -108,8 +108,8 @@ def test_a_function_is_taken_out_of_its_callers_inference_mode_only():
 
 
 def test_a_text_of_just_the_length_stays_whole():
-    assert shortened("abcd", 4) == "abcd"
-    assert shortened("abcde", 4) == "abc…"
+    assert truncated("abcd", 4) == "abcd"
+    assert truncated("abcde", 4) == "abc…"
 
 
 @pytest.mark.parametrize("lacking", [["stdout", "stderr"], ["stderr"]])

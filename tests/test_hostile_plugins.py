@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse.cli import _add_commands, _run
+from collapse.errors import PluginError
 from collapse.measurement.measuring import vectors
 from collapse.numerics.lending import copied, tensors_of
 from collapse.plugin import measures, plugin_manager
@@ -304,7 +305,7 @@ def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, caps
     for command in (["measure", str(undisturbed.disk.path)], ["metrics"]):
         assert _run(command) == 0
         shown = capsys.readouterr()
-        assert "bad.limit_raises.x" in shown.out
+        assert "bad.limit_raises.x" in shown.out + shown.err
     assert "towards= of bad.limit_raises.x" in shown.err
 
 
@@ -345,3 +346,57 @@ def test_a_measure_that_costs_its_whole_metric_is_named(load, undisturbed, kind,
 def test_what_a_measure_says_beside_its_name_is_given_by_keyword(kind):
     with pytest.raises(TypeError):
         getattr(measures, kind)("mine.x", lambda classes, dim: 1.0)
+
+
+WRITES_VALUES = """
+from collapse.plugin.reducers import Moments
+
+class Zeroing(Moments):
+    def add(self, values, weights=None):
+        values.numpy()[:] = 0
+        super().add(values, weights)
+
+class Zeroed(Mean):
+    def reducer(self, classes, dim):
+        return Zeroing()
+
+class Emptied(Mean):
+    def of(self, reducer):
+        reducer.mean.zero_()
+        return reducer.mean
+
+"""
+
+
+@pytest.mark.parametrize("over", ["class", "pair"])
+@pytest.mark.parametrize("guilty", ["Zeroed", "Emptied"])
+def test_a_measure_that_writes_does_not_change_its_neighbour(load, undisturbed, guilty, over):
+    body = f"measures=[{guilty}('bad.guilty'), Mean('bad.innocent')])\ndef x(s):\n    return "
+    declared = {
+        "class": "@class_metric(needs=['means'], over='all', " + body + "s.norms\n",
+        "pair": "@pair_metric(needs=['means'], over='directions', " + body + "s.cosine\n",
+    }
+    load(mine=WRITES_VALUES + declared[over])
+    row = collapse.measure(undisturbed.memory)
+    same_numbers(row, undisturbed)
+    same = {"class": "nc2.norm", "pair": "nc2.interference"}[over]
+    assert row.measurements["bad.innocent"] == row.measurements[same]
+
+
+def test_a_statistic_that_is_not_declared_is_each_readers_own(load, undisturbed):
+    def reading(name, code=""):
+        body = f"held = s.statistic('covariance')['samples']; {code}return float(held.sum())"
+        return f"@metric('bad.{name}', needs=['counts'])\ndef x(s):\n    {body}\n"
+
+    load(a=reading("a"), b=reading("b", "held.mul_(100); "), c=reading("c"))
+    for store in (undisturbed.memory, undisturbed.disk):
+        row = collapse.measure(store)
+        same_numbers(row, undisturbed)
+        assert row.measurements["bad.a"] == row.measurements["bad.c"] > 0
+
+
+def test_what_a_plugin_raises_in_vectors_is_told_as_its_own(load, undisturbed):
+    over = "over=lambda pair: pair.missing, measures=[Mean('bad.x')]"
+    load(mine=f"@pair_metric(needs=['means'], {over})\ndef x(pair):\n    return pair.sqdist\n")
+    with pytest.raises(PluginError, match=r"x failed: AttributeError: .*missing"):
+        collapse.vectors(undisturbed.memory, "bad.x")

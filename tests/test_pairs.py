@@ -309,3 +309,9 @@ def test_every_pair_reaches_a_reducer_once():
     for tile in (1, 4, 9, 20):
         (taken,) = sweep(s, [(metric, metric.measures)], tile=tile).metrics
         assert taken.taken.number("t.n") == 9 * 8 / 2
+
+
+def test_a_mean_that_nearly_vanishes_costs_nothing():
+    means = torch.tensor([[1e-158, 0.0], [1.0, 0.0], [0.0, 1.0]], dtype=torch.float64)
+    row = collapse.measure(statistics(means), metrics=["nc2", "gnc2"])
+    assert row.measurements["nc2.interference"] is not None

@@ -158,6 +158,12 @@ def test_a_power_mean_without_a_positive_exponent_is_not_a_number():
         assert math.isnan(power.result())
 
 
+def test_a_power_mean_of_infinity_is_infinite():
+    power = PowerMean(2.0)
+    power.add(torch.tensor([[1.0, math.inf]]).double())
+    assert float(power.result()) == math.inf
+
+
 @pytest.mark.parametrize("kind", ["normal", "wide", "negative", "ties"])
 def test_quantiles_of_many_values_are_within_a_thousandth(kind, monkeypatch):
     monkeypatch.setattr(distribution, "EXACT", 1000)

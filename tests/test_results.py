@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from collapse import CollapseError, Note, Results, Row, Table
 from collapse.errors import UsageError
+from collapse.stores.writing import write_atomic
 
 SUFFIXES = [".csv", ".json", ".parquet"]
 numbers = st.none() | st.floats(allow_nan=False, allow_infinity=False)
@@ -194,6 +195,14 @@ def test_a_place_that_cannot_be_written(suffix: str, tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", f"folder{suffix}"]  # nothing half-written
 
 
+def test_a_file_that_several_write_at_once_is_always_whole(tmp_path: Path) -> None:
+    contents = [bytes([65 + i]) * (1000 * i + 1) for i in range(4)]
+    with ThreadPoolExecutor(4) as several:
+        list(several.map(lambda i: write_atomic(tmp_path / "file", contents[i % 4]), range(80)))
+    assert (tmp_path / "file").read_bytes() in contents
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_a_link_points_to_is_written_with_its_permissions(suffix: str, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
@@ -248,7 +257,19 @@ def test_only_a_results_table_is_written_over(suffix, tmp_path):
 def test_rows_longer_than_the_heading_do_not_move_into_other_columns(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("model,b\nx,2,7\ny,4,7\n", encoding="utf-8")
-    with pytest.raises(CollapseError, match="its rows have more values than its heading has names"):
+    with pytest.raises(CollapseError, match="line 2 has 3 values where the heading has 2 names"):
         Results.read(path)
     path.write_text("model,b\nx,2,\ny,4,\n", encoding="utf-8")  # only a comma at the end
     assert Results.read(path).frame().to_dict("list") == {"model": ["x", "y"], "b": [2, 4]}
+
+
+def test_a_table_that_is_cut_or_has_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text('model,b,c\nx,"2\n3",7\ny,4\n', encoding="utf-8")
+    with pytest.raises(CollapseError, match="line 4 has 2 values where the heading has 3 names"):
+        Results.read(path)
+    path.write_text("b,model,b\n1,x,2\n", encoding="utf-8")
+    with pytest.raises(CollapseError, match="two of its columns are called 'b'"):
+        Results.read(path)
+    path.write_text("model,b\n\nx,2\n\n", encoding="utf-8")  # blank lines are no rows
+    assert Results.read(path).frame().to_dict("list") == {"model": ["x"], "b": [2]}

@@ -177,6 +177,26 @@ def test_a_statistic_is_not_read_after_a_function_that_it_calls_changed(tiny, op
     assert collapse.measure(collapse.load(store.path)).measurements["mine.total"] is None
 
 
+def test_a_statistic_is_not_read_after_code_that_it_names_changed(tiny, options, install, tmp_path):
+    install(update="self.total = FACTOR * scale(None) * self.total")
+    file = tmp_path / "mine.py"
+    plain = file.read_text()
+    scale = '@metric("mine.scale", needs=["counts"])\ndef scale(s):\n    return 2\n'  # callable, as every metric is
+    hook = "@hookimpl\ndef collapse_statistics():\n    global FACTOR\n    FACTOR = 3\n"
+    plain = plain.replace("@hookimpl\ndef collapse_statistics():\n", scale + hook)
+    for code, wanted in (
+        (plain, 6),
+        (plain.replace("return 2", "return 4"), None),
+        (plain.replace("= 3", "= 4"), None),
+    ):
+        file.write_text(code)
+        plugin_manager.plugins.cache_clear()
+        if wanted:
+            collapse.collect(tiny.model, store=tmp_path / "s", **options)
+        found = collapse.measure(collapse.load(tmp_path / "s")).measurements["mine.total"]
+        assert found == (wanted and wanted * 40 * 31)
+
+
 def test_a_plugin_with_a_very_long_expression_is_used(tiny, options, install, tmp_path):
     install()
     file = tmp_path / "mine.py"

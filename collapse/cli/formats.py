@@ -102,7 +102,10 @@ def print_in(format_: str | None, sheet: "Sheet", *, data: Any, frame: Callable[
     elif format_ == "csv":
         from collapse.measurement.results import as_csv
 
-        say(as_csv(frame()).decode().rstrip("\n"))
+        try:
+            say(as_csv(frame()).decode().rstrip("\n"))
+        except UnicodeError as error:
+            raise CollapseError("a name in the table is not UTF-8: use --format json") from error
     elif format_ == "markdown":
         from collapse.measurement.sheets import markdown_of
 

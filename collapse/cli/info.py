@@ -60,8 +60,9 @@ def command(path: str, as_json: bool) -> None:
 
 def _chunks(coverage: Mapping[str, Any]) -> str:
     """Describe how many chunks are counted, and out of how many if that is not all."""
-    length, chunks = coverage["slice_chunks"], coverage["chunks"]
-    counted = sum(min(stop * length, chunks) - start * length for start, stop in coverage["done"])
+    from collapse.stores.manifest_checks import covered_chunks
+
+    chunks, counted = coverage["chunks"], sum(covered_chunks(coverage))
     return f"{chunks:,}" if counted == chunks else f"{counted:,} of {chunks:,}"
 
 

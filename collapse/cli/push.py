@@ -12,11 +12,11 @@ from collapse.errors import counted
 @click.option("--private", is_flag=True, help="Make the repository private.")
 @click.option("--create-pr", is_flag=True, help="Propose it as a pull request.")
 @click.option("--into-model-repo", is_flag=True, help="REPO is the model's own: leave its card alone.")
-@click.option("--revision", help="Branch to commit to, which is there.")
+@click.option("--revision", help="Existing branch to commit to.")
 def command(path: str, repo: str, private: bool, create_pr: bool, into_model_repo: bool, revision: str | None) -> None:
     """Push a store to the Hugging Face Hub, in one commit.
 
-    REPO is user/name, made where it is not there (not with --revision). Log in first with: hf auth login. Several
+    REPO is user/name, created if it does not exist (not with --revision). Log in first with: hf auth login. Several
     stores live side by side in a repository; files that are there already are not sent again.
 
     \b

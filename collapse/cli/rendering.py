@@ -86,13 +86,14 @@ def _notes(row: "Row", shown: Collection[str] | None) -> list[str]:
     for note in row.notes:
         if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
             grouped.setdefault(note.text, []).append(note.measurement)
-    excluded: dict[int, list[str]] = {}
-    for name, pairs in row.excluded.items():
+    from collapse.plugin.plugin_manager import plugins
+
+    known = plugins().measurements()
+    for name, left_out in row.excluded.items():
         if shown is None or name in shown:
-            excluded.setdefault(pairs, []).append(name)
-    for pairs, left_out in excluded.items():
-        text = f"{counted(pairs, 'pair')} of classes left out (equal, zero, or of value 0)"
-        grouped.setdefault(text, []).extend(left_out)
+            of_pairs = name in known and known[name][0].kind == "pair"
+            what = f"{counted(left_out, 'pair')} of classes" if of_pairs else counted(left_out, "class")
+            grouped.setdefault(f"{what} left out (equal, zero, or of value 0)", []).append(name)
     about = {text: "" if "*" in named else f"{_several(named)}: " for text, named in grouped.items()}  # * is the row
     return [f"{about[text]}{text}" for text in grouped]
 

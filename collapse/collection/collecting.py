@@ -135,7 +135,7 @@ def _as_trained(model: str | Path, options: dict[str, Any], store: str | Path | 
     if store is not None and is_store(store) and not options.get("recollect"):
         return options
     given = {name: value for name, value in options.items() if value is not None}
-    if not folder.is_dir() or given.get("text") or given.get("split"):
+    if not folder.is_dir() or "text" in given or "split" in given:
         return options
     known = plugins().trained_on(folder)
     if given.get("validation_text"):  # the known split is one of the known text
@@ -178,7 +178,7 @@ def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]])
     if not is_store(folder) or not settled(folder):
         with writing(folder):
             if not is_store(folder):
-                return made.save(folder)
+                return made.write_in(folder)
     return load_same(folder, made).called({"model": made.model, "corpus": made.corpus})
 
 

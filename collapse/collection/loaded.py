@@ -83,4 +83,6 @@ def _written(path: Path, texts: Iterable[str]) -> str:
             if not isinstance(text, str):
                 raise UsageError(f"the texts must be strings; one is a {type(text).__name__}")
             file.write(json.dumps({"text": text}) + "\n")
+        if not file.tell():
+            raise UsageError("there are no texts: give at least one string")
     return str(path)

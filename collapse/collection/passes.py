@@ -17,6 +17,7 @@ from collapse.errors import StoreError
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
+from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.plugin.filling import Filled, makers
@@ -162,8 +163,8 @@ class Collection:
 
     @property
     def _home(self) -> torch.device:
-        """The device on which statistics accumulate: the model's, or the CPU if that device has no float64."""
-        return torch.device("cpu") if self.source.device.type == "mps" else self.source.device
+        """The device on which statistics accumulate."""
+        return float64_device(self.source.device)
 
     def _cut(self, phase: Phase) -> Slices:
         return Slices.cut(phase, batch_size=self.batch_size, part=self.part)

@@ -17,6 +17,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.building import build
 from collapse.stores.manifest import LAYER
+from collapse.stores.manifest_checks import covered_chunks
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -98,8 +99,7 @@ def pieces_of(store: Store) -> list[tuple[Run, ValidationStatistics]]:
         return []
     whole = ValidationStatistics(**store.tensors("validation"))
     runs = [(start, stop) for start, stop in validation["done"]]
-    length, chunks = validation["slice_chunks"], validation["chunks"]
-    rows = [min(stop * length, chunks) - start * length for start, stop in runs]
+    rows = covered_chunks(validation)
     pieces = []
     for index, (run, totals) in enumerate(zip(runs, whole.chunk_totals.split(rows), strict=True)):
         counted = {name: value if index == 0 else value[:0] for name, value in vars(whole).items()}

@@ -192,4 +192,4 @@ def _download(name: str, remote: Store, folder: Path, progress: Report | None) -
         progress(f"pulling {name}", done, remote.size)
     if remote.origin is not None:  # first: where a killed pull left a store, the next one would have nothing to do
         keep_origin(folder, remote.digest, remote.origin)
-    return remote.save(folder)
+    return remote.write_in(folder)

@@ -7,7 +7,7 @@ The fields of :class:`CollectionSpec` generate the command-line options, the sig
 import json
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from functools import wraps
 from inspect import Parameter, signature
@@ -128,7 +128,7 @@ class CollectionSpec:
     trust_remote_code: bool = option(
         "Let code of the model's repository run.", Role.RESOLVED, resolved="code", default=False
     )
-    without: str | Sequence[str] = option(
+    without: str | Iterable[str] = option(
         "Do not collect this statistic of a plugin.",
         Role.RESOLVED,
         resolved="statistics",
@@ -156,8 +156,8 @@ class CollectionSpec:
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, os.PathLike):
-                value = os.fspath(value)
+            if isinstance(value, os.PathLike | Iterator):  # an iterator can be read only once
+                value = tuple(value) if isinstance(value, Iterator) else os.fspath(value)
                 object.__setattr__(self, each.name, value)
             _check_kind(each, value)
             each.metadata["option"].check(value)
@@ -273,5 +273,7 @@ def _check_kind(each: Field[Any], value: Any) -> None:
     elif about.many:
         if not all(isinstance(text, str | os.PathLike) for text in text_names(value)):
             raise UsageError(f"{flag} must be a string or a list of strings, {got}")
+        if each.default is None and value is not None and not text_names(value):
+            raise UsageError(f"{flag} is an empty list: name a text, or leave the option out")
     elif each.type in (str, str | None) and not isinstance(value, str | (NoneType if each.default is None else str)):
         raise UsageError(f"{flag} must be a string, {got}")

@@ -1,7 +1,7 @@
 """How an option is parsed, documented, checked and recorded."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from collapse.errors import UsageError
 from collapse.reading import parse_json
 
-TextNames = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 
 MOST = 2**63 - 1

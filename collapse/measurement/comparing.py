@@ -80,7 +80,7 @@ def _listed(counted: Mapping[Any, Sequence[Any]], most: int = 4) -> str:
     said = []
     for value, labels in list(counted.items())[:most]:
         label = _given(labels[0])
-        shown = "none" if value is None else f"{label} {value[:_SHOWN]}" if label is not None else value
+        shown = "none" if value is None else f"{label} {str(value)[:_SHOWN]}" if label is not None else value
         said.append(f"{shown} ({len(labels)} row{'s' if len(labels) > 1 else ''})")
     return ", ".join(said) + (f", and {len(counted) - most} more" if len(counted) > most else "")
 

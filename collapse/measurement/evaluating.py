@@ -13,7 +13,7 @@ from collapse.numerics.pairs import SweepStopped, sweep
 from collapse.numerics.reducing import Taken, Taking
 from collapse.numerics.returned import as_class_values, as_mask, as_number
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.guarding import Wrote, described, shortened
+from collapse.plugin.guarding import Wrote, described, truncated
 from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.reducers import Moments, Reducer
@@ -93,7 +93,7 @@ class Found:
             value = self.lender.call(metric.function)
             remark = None
             if isinstance(value, Noted):
-                remark, value = Note(measure.name, str(value.kind), shortened(str(value.text))), value.value
+                remark, value = Note(measure.name, str(value.kind), truncated(str(value.text))), value.value
             number = None if value is None else as_number(value)
             if number is None and remark is None:
                 raise PluginError("it returned None: return collapse.Noted(None, reason) where there is no number")

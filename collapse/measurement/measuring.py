@@ -8,17 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.errors import CollapseError, UsageError, near_names
+from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.measurement.comparing import about
 from collapse.measurement.evaluating import Found, included, same_texts
 from collapse.measurement.results import Row
-from collapse.numerics.devices import pick_device
+from collapse.numerics.devices import float64_device, pick_device
 from collapse.numerics.lending import Lender, copied
 from collapse.numerics.pairs import sweep
 from collapse.numerics.returned import as_class_values, as_number
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.filling import conflict
-from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.guarding import described, outside_inference_mode
 from collapse.plugin.metrics import Histogram, Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import VECTORS
@@ -103,7 +103,7 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
 
     Raises:
         UsageError: There is no such measurement, or it is only one number.
-        CollapseError: The store lacks what it needs.
+        CollapseError: The store lacks what it needs, or a plugin's function failed.
     """
     store = _opened(store)
     known = plugins().measurements()
@@ -121,6 +121,20 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
         raise CollapseError(f"{name} is not available: {lacking}")
     if isinstance(measure, Histogram):
         return _bins(metric, measure, lender)
+    if metric.kind == "scalar" and metric.vector is None:
+        having = [each for each, (m, _) in known.items() if m.kind != "scalar" or m.vector]
+        raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
+    try:
+        return _vector(metric, measure, lender)
+    except CollapseError:
+        raise
+    except Exception as error:  # a plugin's function
+        raise PluginError(f"{metric.called} failed: {described(error)}") from error
+
+
+def _vector(metric: Metric, measure: Measure, lender: Lender) -> tuple[Tensor, Tensor]:
+    """Return the values of a measurement, one per class; raises what the metric's functions raise."""
+    s = lender.s
     if metric.kind == "class":
         values_C = as_class_values(lender.call(metric.function), s.means)
         return s.classes, values_C.where(included(metric, values_C, lender), math.nan)
@@ -130,10 +144,8 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
             raise swept
         assert swept.by_class is not None  # because by_class=True
         factor = 1.0 if measure.times is None else float(as_number(lender.call(measure.times)))
-        return s.classes, swept.by_class.numbers[name] * factor
-    if metric.vector is None:
-        having = [each for each, (m, _) in known.items() if m.kind != "scalar" or m.vector]
-        raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
+        return s.classes, swept.by_class.numbers[measure.name] * factor
+    assert metric.vector is not None  # vectors() refuses the others
     ids, values = lender.call(metric.vector)
     return ids, values
 
@@ -167,7 +179,7 @@ def _lender(
     def fresh() -> EmbeddingStatistics:
         s = store.statistics(fresh=True) if isinstance(store, Store) else copied(store)
         s = s.keep(min_count)
-        return s.to(pick_device(device)) if device else s
+        return s.to(float64_device(pick_device(device))) if device else s
 
     return Lender(fresh, [need for metric in metrics for need in metric.needs if not _stale(store, need)])
 

@@ -2,8 +2,9 @@
 
 import csv
 import json
-import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Set
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,7 +88,7 @@ class Results:
             else:
                 frame = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
                 results._frame = _whole(frame) if _is_ours(frame) else frame
-        except (ValueError, KeyError, TypeError, OSError, RecursionError, OverflowError) as error:
+        except (ValueError, KeyError, TypeError, OSError, RecursionError, OverflowError, csv.Error) as error:
             raise CollapseError(
                 f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
             ) from error
@@ -161,21 +162,44 @@ def _read_rows(path: Path) -> list[Row]:
     return rows
 
 
+def _check_fields(path: Path) -> None:
+    """Refuse headings that are equal, and rows of another length: pandas would rename, fill or shift their values."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file, _fields_of_any_length():
+        lines = csv.reader(file)
+        heading = next(lines, [])
+        twice = [name for name, times in Counter(heading).items() if times > 1 and name]
+        if twice:
+            raise ValueError(f"two of its columns are called {twice[0]!r}")
+        for fields in lines:
+            given = fields[:-1] if fields[-1:] == [""] else fields  # a comma at the end
+            if fields and not len(given) <= len(heading) <= len(fields):
+                raise ValueError(
+                    f"line {lines.line_num} has {counted(len(fields), 'value')} where the heading has "
+                    f"{counted(len(heading), 'name')}"
+                )
+
+
+@contextmanager
+def _fields_of_any_length() -> Iterator[None]:
+    before = csv.field_size_limit(2**31 - 1)  # a long on every platform
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
 def _read_csv(path: Path) -> "pd.DataFrame":
     import pandas as pd
 
+    _check_fields(path)
     # pandas reads floats exactly by default since 3.1, and before with an option
     old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
     exactly: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
     heading = pd.read_csv(path, nrows=0)
     # another program's table may have a column of numbers with the name of one of our text columns
     texts = [*_TEXT, *_IDENTITY_TEXT] if _is_ours(heading) else _TEXT
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:  # without index_col=False, rows that are too long shift all values to other columns
-            frame = pd.read_csv(path, index_col=False, dtype=dict.fromkeys(texts, str), **exactly)
-        except pd.errors.ParserWarning as error:
-            raise ValueError("its rows have more values than its heading has names") from error
+    # without index_col=False, a comma at the end of each row shifts all values to other columns
+    frame = pd.read_csv(path, index_col=False, dtype=dict.fromkeys(texts, str), **exactly)
     names = [name for name in _NAMES if name in frame]
     if names:  # unchanged text, even NA, which means a missing number in other columns
         frame[names] = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)[names]

@@ -29,7 +29,9 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
         property_name = metric.property_of(name)
         # the row's notes report errors in limits
         limits = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]
-        reachable = [each["reachable"] for each in limits if each["reachable"] != each["towards"]]
+        reachable = [each["towards"] if each["reachable"] is None else each["reachable"] for each in limits]
+        if all(best == each["towards"] for best, each in zip(reachable, limits, strict=True)):
+            reachable = []
         cells: list[Any] = [property_name if property_name != before else "", name]
         cells += [*(row.measurements.get(name) for row in rows), _ends([each["towards"] for each in limits])]
         cells.append(_ends(reachable))

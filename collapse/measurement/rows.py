@@ -67,7 +67,7 @@ class Row:
         samples: N, training samples of these classes.
         measurements: One number per measurement, or None if it is not available (a note says why).
         versions: Version of each measurement's definition.
-        excluded: Excluded pairs of classes, if there are any.
+        excluded: Number of excluded classes or pairs of classes, by measurement, if there are any.
         notes: Remarks.
         origin: The store's address on the Hub, ``user/repo/folder@commit``, or None for a local store.
         validation: Name of the validation text, or None.

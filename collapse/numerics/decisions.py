@@ -195,7 +195,7 @@ class ValidationTally:
         h_Bd = given_Bd.to(self.decider.weight.device, torch.float64, copy=True)
         classes_K, inverse_B, counts_K = torch.unique(y_B, return_inverse=True, return_counts=True)
         rows_K = torch.searchsorted(self.decider.classes, classes_K).clamp_(max=len(self.decider.classes) - 1)
-        means_Kd = self.decider.centred_means[rows_K] + self.decider.global_mean
+        means_Kd = self.decider.means[rows_K]
         means_Kd[self.decider.classes[rows_K] != classes_K] = torch.nan
         deviations_Bd = h_Bd - means_Kd[inverse_B]
         return ValidationBatch(

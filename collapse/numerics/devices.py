@@ -23,6 +23,11 @@ def pick_device(device: str) -> torch.device:
     return target
 
 
+def float64_device(device: torch.device) -> torch.device:
+    """Return the device, or the CPU if that device has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a GPU or the machine ran out of memory, so that a smaller batch may work."""
     said = str(error).lower()

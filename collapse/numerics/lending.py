@@ -123,11 +123,12 @@ class _Extra(Mapping[str, Any]):
     def __getitem__(self, name: str) -> dict[str, Any]:
         if name not in self.read:
             # a statistic that a plugin reads without declaring it is not watched, so the plugin gets its own copy
-            unwatched = isinstance(self._source, _Extra) and name not in self._source.read
-            change = torch.clone if unwatched else self._change
+            held, change = self._source, self._change
+            if isinstance(held, _Extra) and name not in held.read:
+                held, change = held._source, torch.clone  # past the lender's tensors, which all would share
             self.read[name] = {
                 key: change(value) if isinstance(value, Tensor) else copy.deepcopy(value)
-                for key, value in self._source[name].items()
+                for key, value in held[name].items()
             }
         return self.read[name]
 

@@ -4,7 +4,8 @@ Shapes: G groups, n values per group.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 
 from jaxtyping import Float
@@ -16,8 +17,11 @@ from collapse.plugin.guarding import Guest, described
 from collapse.plugin.measures import Measure, name_of
 from collapse.plugin.reducers import Reducer
 
-_OWN = ("collapse.plugin.reducers", "collapse.plugin.distribution")
-"""Modules of reducers that run as they are: guarding a plugin's, tile by tile, takes as long as adding."""
+_OWN = ("collapse.plugin.reducers", "collapse.plugin.distribution", "collapse.plugin.measures")
+"""Modules of reducers and measures that run on the values as they are; a plugin's get copies.
+
+Guarding and copying for each tile takes as long as adding.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,11 +80,17 @@ class Taking:
     def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None, run: slice | None = None) -> None:
         """Add n values per group, or per group of a run; None means weight 1."""
         for reducer in self._shared.values():
-            part, before = (reducer if run is None else reducer.rows(run)), values._version
-            with self._calling if type(reducer).__module__ not in _OWN else nullcontext():
+            part = reducer if run is None else reducer.rows(run)
+            if type(reducer).__module__ in _OWN:
                 part.add(values, weights)
-            if values._version != before:
-                raise PluginError(f"{type(reducer).__name__}.add() wrote to the values: write to a copy (x.clone())")
+            else:
+                lent = values.clone()  # because a write through NumPy leaves no trace
+                with self._calling:
+                    part.add(lent, None if weights is None else weights.clone())
+                if lent._version:
+                    raise PluginError(
+                        f"{type(reducer).__name__}.add() wrote to the values: write to a copy (x.clone())"
+                    )
             if run is not None:
                 reducer.put(run, part)
         self.weight += values.numel() if weights is None else float(weights.sum())
@@ -91,7 +101,9 @@ class Taking:
         numbers = {}
         for measure in self.measures:
             with _named(measure):
-                numbers[measure.name] = measure.of(reducers[measure.name]).double()
+                reducer = reducers[measure.name]  # which other measures may share
+                read = reducer if type(measure).__module__ in _OWN else deepcopy(reducer)
+                numbers[measure.name] = measure.of(read).double()
         for name, number in numbers.items():
             if number.shape != (self._groups,):
                 raise PluginError(

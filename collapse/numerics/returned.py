@@ -9,7 +9,7 @@ from collapse.errors import PluginError
 
 
 def as_number(value: Any) -> int | float:
-    """Convert a value to a number; an integer stays an int."""
+    """Convert a value to a number; a Python integer stays an int."""
     if isinstance(value, Tensor):
         value = value.detach().item()
     elif isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63:

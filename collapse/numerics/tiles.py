@@ -3,6 +3,7 @@
 Shapes: a tile has R rows and S columns, each a run of classes; d dimensions.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -72,7 +73,7 @@ class Points:
             projections=(means_Cd @ s.global_mean).to(dtype),  # ⟨μ_c − μ̄, μ̄⟩
             uncentred_inverse_norms=inverse_C.to(dtype),
             global_sqnorm=global_sqnorm,
-            short_means=global_sqnorm * float(inverse_C.max()) ** 2 * REDO[dtype] > 1,
+            short_means=math.sqrt(global_sqnorm * REDO[dtype]) * float(inverse_C.max()) > 1,  # its square can overflow
             rounding=rounding**2,
             near={  # uncentred means, because centring would round their differences
                 "sqdist": NearPairs(lambda i: s.means[i], s.dim, sqnorms_C, ROUNDING / 2 * uncentred_norms_C),

@@ -232,13 +232,13 @@ def described(error: BaseException) -> str:
         text = str(error).strip().split("\n")[0]
     except Exception:  # str() of a plugin's exception can raise anything
         text = ""
-    return shortened(text if isinstance(error, CollapseError) else f"{type(error).__name__}: {text}".rstrip(": "))
+    return truncated(text if isinstance(error, CollapseError) else f"{type(error).__name__}: {text}".rstrip(": "))
 
 
-def shortened(text: str, length: int = 400) -> str:
+def truncated(text: str, length: int = 400) -> str:
     """Truncate a text to some length, with an ellipsis if it was longer.
 
-    >>> shortened("abcdef", 4)
+    >>> truncated("abcdef", 4)
     'abc…'
     """
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -183,7 +183,7 @@ class PowerMean(Reducer):
         if weights is not None:
             powers = powers.masked_fill(weights == 0, 0) + weights.log()
         top = powers.amax(dim=1, keepdim=True)
-        top = top.where(top != -math.inf, torch.zeros_like(top))
+        top = top.where(top.isfinite(), torch.zeros_like(top))
         log_sum = powers.sub_(top).exp_().sum(dim=1).log_() + top.squeeze(1)
         self.n += values.shape[1] if weights is None else weights.sum(dim=1)
         self.log_sum.copy_(torch.logaddexp(self.log_sum, log_sum.double()))

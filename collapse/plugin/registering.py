@@ -9,7 +9,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from inspect import signature
 from types import CodeType, ModuleType
-from typing import Any
+from typing import Any, TypeGuard
 
 import pluggy
 
@@ -64,8 +64,8 @@ class _FromSource(SourceFileLoader):
 def code_hash(plugin: Any) -> str:
     """Return a hash of the code that a plugin's statistics may run, or "" for one that is not a file given with ``-p``.
 
-    A file may change without a new version of its statistics. Its metrics, analyses, hooks and comments may: they are
-    left out.
+    A file may change without a new version of its statistics. Left out are comments, the hooks that offer other things
+    than statistics, and metrics and analyses that no other code of the file names.
     """
     return str(getattr(getattr(plugin, "__loader__", None), "code_hash", ""))
 
@@ -73,16 +73,31 @@ def code_hash(plugin: Any) -> str:
 def _code_hash(source: bytes) -> str:
     try:
         tree = ast.parse(source)
-        tree.body = [each for each in tree.body if not _is_declared(each)]
+        tree.body = _without_declared(tree.body)
         source = ast.unparse(tree).encode("utf-8", "surrogatepass")
     except RecursionError:  # an expression of a thousand terms: the file as it is
         pass
     return hashlib.sha256(source).hexdigest()[:12]
 
 
-def _is_declared(statement: ast.stmt) -> bool:
-    """Whether a statement defines a metric, an analysis or a hook."""
+def _without_declared(statements: list[ast.stmt]) -> list[ast.stmt]:
+    """Leave out the functions that other things than statistics are made of, unless one that is kept names them."""
+    kept = [each for each in statements if not _is_declared(each)]
+    rest = [each for each in statements if _is_declared(each)]
+    while True:
+        named = {node.id for each in kept for node in ast.walk(each) if isinstance(node, ast.Name)}
+        more = [each for each in rest if each.name in named]
+        if not more:
+            return [each for each in statements if each in kept]
+        kept += more
+        rest = [each for each in rest if each not in more]
+
+
+def _is_declared(statement: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    """Whether a statement defines a metric, an analysis, or a hook that offers neither statistics nor models."""
     if not isinstance(statement, ast.FunctionDef):
+        return False
+    if statement.name in ("collapse_statistics", "collapse_prepare_model"):
         return False
     called = (each.func if isinstance(each, ast.Call) else each for each in statement.decorator_list)
     names = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}

@@ -107,7 +107,7 @@ class Plugins:
         One text may hold several, with commas.
 
         Raises:
-            UsageError: A name is unknown; the message suggests similar names.
+            UsageError: There is no name, or one is unknown; the message suggests similar names.
         """
         known = list(self.measurements())
         if names is None:
@@ -118,6 +118,10 @@ class Plugins:
         for name in names:
             if not isinstance(name, str):
                 raise UsageError(f"metrics= must be names of metrics; there is a {type(name).__name__}: {name!r:.40}")
+        if not names:
+            raise UsageError(
+                "no metric is named: give a name or a prefix, such as nc1 (see all with: collapse metrics)"
+            )
         chosen: set[str] = set()
         for name in names:
             lower = name.lower()

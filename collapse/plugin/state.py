@@ -61,6 +61,8 @@ class State:
             raise PluginError(f"dtype={self.dtype}: give one of {known}; bool adds as torch.int64")
         if self.reduction == "chan" and self.shape not in _CHAN_SHAPES:
             raise PluginError(f"shape={self.shape!r:.60}: with reduction='chan' give (), ('d',) or ('d', 'd')")
+        if self.reduction == "chan" and self.dtype != torch.float64:
+            raise PluginError(f"dtype={self.dtype}: with reduction='chan' give torch.float64")
 
     @property
     def per_class(self) -> bool:

@@ -138,10 +138,19 @@ def _check_tensors(layer: str, manifest: Mapping[str, Any]) -> None:
         raise StoreError(f"{layer}/train.safetensors holds no class means")
     covered = manifest["coverage"]["validation"]
     if covered is not None and "chunks" in covered and "S" in sizes:
-        length = covered["slice_chunks"]
-        chunks = sum(min(stop * length, covered["chunks"]) - start * length for start, stop in covered["done"])
+        chunks = sum(covered_chunks(covered))
         if sizes["S"] != chunks:
             raise StoreError(f"{layer}/validation.safetensors has {sizes['S']} chunks where {chunks} are covered")
+
+
+def covered_chunks(coverage: Mapping[str, Any]) -> list[int]:
+    """Return the number of chunks in each run of slices that a phase covers.
+
+    >>> covered_chunks({"chunks": 10, "slice_chunks": 4, "done": [[0, 1], [2, 3]]})
+    [4, 2]
+    """
+    length, chunks = coverage["slice_chunks"], coverage["chunks"]
+    return [min(stop * length, chunks) - start * length for start, stop in coverage["done"]]
 
 
 def _check_shape(where: str, shape: list[int], dimensions: list[str], sizes: dict[str, int]) -> None:

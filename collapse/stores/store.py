@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import StoreError
 from collapse.escaping import visible
+from collapse.paths import expanded
 from collapse.stores.lazily import Tensors, WhenAsked
 from collapse.stores.manifest import (
     INCOMING,
@@ -25,7 +26,7 @@ from collapse.stores.manifest import (
     render,
     spans,
 )
-from collapse.stores.store_folder import staging
+from collapse.stores.store_folder import staging, writing
 from collapse.stores.tensor_checks import check_samples, check_tensors, check_together
 from collapse.stores.tensor_files import check_file, read_tensor, read_tensors, tensor_bytes
 from collapse.stores.writing import write_atomic
@@ -239,8 +240,12 @@ class Store:
         return self
 
     def save(self, path: str | Path) -> "Store":
-        """Write a copy of this store into a folder that holds none."""
-        path = Path(path)
+        """Write a copy of this store into a folder that holds none; raises as :func:`writing`."""
+        with writing(path := expanded(path)):
+            return self.write_in(path)
+
+    def write_in(self, path: Path) -> "Store":
+        """As :meth:`save`; the caller holds the folder's lock."""
         if is_store(path):
             raise StoreError(f"{path} already holds a store: choose another --store")
         with staging(path) as place:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import StoreError
+from collapse.stores.manifest_checks import covered_chunks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -63,8 +64,7 @@ def check_samples(file: str, counts: "Tensor", manifest: Mapping[str, Any]) -> N
     coverage, length = manifest["coverage"].get(phase), manifest["identity"].get("chunk_length")
     if coverage is None or "chunks" not in coverage or length is None:
         return
-    size, chunks = coverage["slice_chunks"], coverage["chunks"]
-    covered = sum(min(stop * size, chunks) - start * size for start, stop in coverage["done"])
+    covered = sum(covered_chunks(coverage))
     samples, expected = int(counts.sum()), covered * (length - 1)
     if samples != expected:
         raise StoreError(

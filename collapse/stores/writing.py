@@ -53,7 +53,8 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE) -> None
         CollapseError: No space, no permission, or another failure of the file system.
     """
     try:
-        with replacing(path) as partial, partial.open("wb") as file:
+        # unique, because what needs no lock may be written by several processes
+        with replacing(path, name=f".{path.name}.{token_hex(4)}.partial") as partial, partial.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -52,7 +52,9 @@ def check_analysis(
     declared = declaration(function)
     if not isinstance(declared, Analysis):
         raise CollapseError(f"{declared.called} is a metric: use check_metric")
-    results = results or random_results(_ROWS, sorted(plugins().measurements()))
+    results = random_results(_ROWS, sorted(plugins().measurements())) if results is None else results
+    if not results.rows:
+        raise CollapseError("the results hold no rows: give what collapse.measure returns, or read a .json file")
     name = declared.name
     with Checked(LAWS, without) as checked:
 
@@ -101,8 +103,10 @@ def _check_mixed(
     half = len(results.rows) // 2
     for field, other in _OTHERS.items():
         rows = [replace(row, **({field: other} if i < half else {})) for i, row in enumerate(results.rows)]
-        found = run("mixed rows", Results(rows), "")
-        (remark,) = mixed(rows)
+        remarks = mixed(rows)
+        if len(remarks) != 1:  # these rows have that value already, or other things are mixed in them
+            continue
+        (remark,), found = remarks, run("mixed rows", Results(rows), "")
         if found is None or remark in found.notes:
             continue
         others = [run("mixed rows", Results(_ten_times(rows, part)), "") for part in (slice(half), slice(half, None))]
