@@ -183,7 +183,8 @@ def names() -> str:
 
 
 def _described(name: str, each: Any) -> str:
-    lines = [f"## collapse.{name}", "", "```text", f"{name}{_signature(each)}", "", inspect.getdoc(each) or ""]
+    signature = _wrapped(f"{name}{_signature(each)}")
+    lines = [f"## collapse.{name}", "", "```text", *signature, "", inspect.getdoc(each) or ""]
     if inspect.isclass(each):
         for method, function in vars(each).items():
             if not isinstance(function, FunctionType | classmethod | staticmethod | property | cached_property):
@@ -192,8 +193,7 @@ def _described(name: str, each: Any) -> str:
             doc = _first_line(function.fget if isinstance(function, property) else function)
             if not method.startswith("_") and doc:
                 called = method if computed else f"{method}{_signature(function)}"
-                lines += ["", f"  {called}", f"      {doc}"]
-    lines = [line for long in lines for line in (_wrapped(long) if "(" in long.split(" ")[0] else [long])]
+                lines += ["", *_wrapped(f"  {called}"), f"      {doc}"]
     return re.sub(r":\w+:`~?([^`]+)`", r"\1", "\n".join([*lines, "```"]))
 
 

@@ -1,5 +1,6 @@
 """The docs say what the code does: generated pages are current, nothing is missing, examples run."""
 
+import inspect
 import json
 import re
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
+import collapse
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 
@@ -45,6 +47,15 @@ def test_generating_corrects_what_the_check_names_and_keeps_what_is_written_by_h
     assert generate(docs).returncode == 0
     for page in ("metrics.md", "cli.md"):
         assert (docs / page).read_bytes() == (DOCS / page).read_bytes()
+
+
+def test_docstrings_stand_in_the_docs_with_their_own_lines():
+    page = (DOCS / "python.md").read_text("utf-8")
+    for name in collapse.__all__:
+        each = getattr(collapse, name)
+        if inspect.isclass(each) or inspect.isfunction(each):
+            said = re.sub(r":\w+:`~?([^`]+)`", r"\1", inspect.getdoc(each) or "")
+            assert f"\n\n{said}\n" in page, name
 
 
 def test_no_page_holds_what_a_merge_left_unresolved():

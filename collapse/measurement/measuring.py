@@ -96,7 +96,7 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
         name: A measurement of a class metric, a pair metric (its mean, std, ... over each class's pairs) or one
             that declares a vector (nc4.agreement, val_loss: one a label of the validation text); or
             ``counts``, ``variances``. Of a histogram: the numbers of its bins, and how many values lie in each.
-        min_count: As in :func:`measure_store`.
+        min_count: As in :func:`collapse.measure`.
 
     Returns:
         Token ids and values, both of the same length; nan for a class that the measurement excludes.

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import CoV, EmbeddingStatistics, Mean, Pair, Std, class_metric, hookimpl, metric, pair_metric
+from collapse import CoV, EmbeddingStatistics, Mean, Noted, Pair, Std, class_metric, hookimpl, metric, pair_metric
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
 
@@ -138,32 +138,34 @@ def interference(pair: Pair) -> Float[Tensor, "R S"]:
     source="Kothapalli 2023; of the classifier in Zhu et al. 2021",
     equation="‖G/‖G‖_F − E/‖E‖_F‖_F",
 )
-def etf_error(s: EmbeddingStatistics) -> float:
+def etf_error(s: EmbeddingStatistics) -> Noted | float:
     """Distance of the normalized Gram matrix of the centred means to a simplex ETF's, E = I − 11ᵀ/C; in [0, √2].
 
     >>> from collapse.testing import statistics_of
     >>> round(etf_error(statistics_of(torch.eye(3))), 7)
     0.0
     """
-    return etf_distance(s.centred_means, s.centred_means)
+    return etf_distance(s.centred_means, s.centred_means, "the Gram matrix of the centred means")
 
 
-def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"]) -> float:
+def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"], name: str) -> Noted | float:
     """‖G/‖G‖_F − E/‖E‖_F‖_F for G = A Bᵀ and E = I − 11ᵀ/C, ‖E‖_F = √(C−1).
 
     For C ≤ d+1 the Gram matrix is formed and subtracted, which is accurate near an exact ETF. Otherwise no ETF can be
-    reached, and d×d products are enough, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. The result is nan if the terms of that product
-    cancel: then the rows of A are orthogonal to those of B, and G is 0 up to rounding.
+    reached, and d×d products are enough, because ‖A Bᵀ‖_F² = ⟨AᵀA, BᵀB⟩. If the terms of that product cancel, the rows
+    of A are orthogonal to those of B. Where G is 0, there is no number, and a note says so of ``name``, which is G.
     """
     classes, dim = a_Cd.shape
     size = math.sqrt(classes - 1)
     if classes <= dim + 1:
         gram = a_Cd @ b_Cd.T
+        if not gram.any():
+            return Noted(None, f"{name} is zero up to rounding")
         etf = torch.eye(classes, dtype=gram.dtype, device=gram.device) - 1 / classes
         return float((gram / gram.norm() - etf / size).norm())
     gram_square = float(((a_Cd.T @ a_Cd) * (b_Cd.T @ b_Cd)).sum())
     if gram_square <= _CANCELLED * float(a_Cd.square().sum()) * float(b_Cd.square().sum()):
-        return math.nan
+        return Noted(None, f"{name} is zero up to rounding")
     # ⟨A Bᵀ, E⟩ = Σ_c ⟨a_c, b_c⟩ − ⟨Σ a, Σ b⟩/C
     inner = float((a_Cd * b_Cd).sum() - a_Cd.sum(dim=0) @ b_Cd.sum(dim=0) / classes)
     return math.sqrt(2 - 2 * inner / (math.sqrt(gram_square) * size))

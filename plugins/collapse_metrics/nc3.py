@@ -3,7 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, Mean, Std, class_metric, cosine, hookimpl, metric
+from collapse import EmbeddingStatistics, Mean, Noted, Std, class_metric, cosine, hookimpl, metric
 from collapse.numerics.statistics import ROUNDING, unit_rows
 from collapse_metrics.nc2 import etf_distance, least_etf_error
 
@@ -112,7 +112,7 @@ def duality_distances(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     source="Kothapalli 2023",
     equation="‖WMᵀ/‖WMᵀ‖_F − E/‖E‖_F‖_F",
 )
-def duality_error(s: EmbeddingStatistics) -> float:
+def duality_error(s: EmbeddingStatistics) -> Noted | float:
     """Distance of the normalized W Mᵀ to a simplex ETF's Gram matrix, E = I − 11ᵀ/C.
 
     >>> import torch
@@ -121,7 +121,7 @@ def duality_error(s: EmbeddingStatistics) -> float:
     0.0
     """
     assert s.classifier is not None  # declared in needs
-    return etf_distance(s.classifier, s.centred_means)
+    return etf_distance(s.classifier, s.centred_means, "W Mᵀ")
 
 
 @metric(
@@ -132,7 +132,7 @@ def duality_error(s: EmbeddingStatistics) -> float:
     source="as the duality error, with the rows centred",
     equation="‖(W − w̄)Mᵀ/‖(W − w̄)Mᵀ‖_F − E/‖E‖_F‖_F",
 )
-def centred_duality_error(s: EmbeddingStatistics) -> float:
+def centred_duality_error(s: EmbeddingStatistics) -> Noted | float:
     """The same with the classifier's rows centred.
 
     >>> import torch
@@ -140,7 +140,7 @@ def centred_duality_error(s: EmbeddingStatistics) -> float:
     >>> round(centred_duality_error(statistics_of(torch.eye(3), torch.eye(3) + 5)), 7)
     0.0
     """
-    return etf_distance(centred_rows(s), s.centred_means)
+    return etf_distance(centred_rows(s), s.centred_means, "(W − w̄)Mᵀ")
 
 
 @hookimpl

@@ -85,7 +85,7 @@ def chance_agreement(s: EmbeddingStatistics) -> float:
     translation=False,
     scale=None,
 )
-def kappa(s: EmbeddingStatistics) -> float:
+def kappa(s: EmbeddingStatistics) -> Noted | float:
     """Agreement beyond chance: 0 for two independent rules, 1 at full collapse.
 
     >>> import collapse.testing
@@ -93,8 +93,10 @@ def kappa(s: EmbeddingStatistics) -> float:
     0.5
     """
     by_chance = chance(s)
+    if by_chance == 1:
+        return Noted(None, "both rules always predict one class: chance agreement is 1")
     share = int(validation(s).agreements.sum()) / validation(s).samples
-    return (share - by_chance) / (1 - by_chance) if by_chance < 1 else float("nan")
+    return (share - by_chance) / (1 - by_chance)
 
 
 @metric(

@@ -52,7 +52,7 @@ def permutation(
         where: Keep the rows whose column matches a glob, such as 'model=TinyStories-02x0768_01d*@0'. Rows must match
             every filter.
         within: Permute only rows with equal values of this column, such as dim, and correlate what differs from the
-            group's mean: models of different sizes are not exchangeable.
+            group's mean: models of different sizes are not exchangeable. Rows without a value of it are left out.
         n: Number of random permutations.
         seed: Seed of the permutations.
 
@@ -83,7 +83,7 @@ def permutation(
 
     goal = read_column(frame, against)
     tested, left_out, named = chosen(columns, frame, goal)
-    frame, goal, tested, dropped = complete_rows(frame, goal, tested)
+    frame, goal, tested, dropped = complete_rows(frame, goal, tested, within)
     notes.extend([*dropped, *mixed(frame.to_dict("records")), *repeated(frame)])
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collapse import CollapseError
 from collapse.errors import UsageError, counted, near_names
@@ -81,10 +82,15 @@ def _take(name: str, frame: "pd.DataFrame", tested: list[Column], left_out: dict
 
 
 def complete_rows(
-    frame: "pd.DataFrame", goal: Column, tested: list[Column]
+    frame: "pd.DataFrame", goal: Column, tested: list[Column], within: str | None = None
 ) -> tuple["pd.DataFrame", Column, list[Column], list[str]]:
-    """The rows with a value in every column, so that all are tested on the same models; a note on the others."""
+    """The rows with a value in every column, so that all are tested on the same models; a note on the others.
+
+    A row needs a value of the column ``within`` too: rows without one are no group.
+    """
     missing = [(column.label, np.isnan(column.values)) for column in [goal, *tested]]
+    if within is not None:
+        missing.append((within, _lacking(frame, within)))
     kept = ~np.any([rows for _, rows in missing], axis=0)
     if kept.all():
         return frame, goal, tested, []
@@ -92,6 +98,13 @@ def complete_rows(
     note = f"{counted(int((~kept).sum()), 'row')} left out for missing values: {lacking}"
     goal, *tested = [Column(c.label, c.expression, c.names, c.values[kept]) for c in [goal, *tested]]
     return frame.loc[kept], goal, tested, [note]
+
+
+def _lacking(frame: "pd.DataFrame", within: str) -> NDArray[np.bool_]:
+    """Which rows have no value of the column within whose values rows are permuted."""
+    if within not in frame:
+        raise UsageError(f"no column is called {within!r} (--within); {near_names(within, map(str, frame.columns))}")
+    return np.asarray(frame[within].isna() | (frame[within] == ""), dtype=np.bool_)
 
 
 def repeated(frame: "pd.DataFrame") -> list[str]:
@@ -106,9 +119,7 @@ def repeated(frame: "pd.DataFrame") -> list[str]:
 
 
 def groups_of(frame: "pd.DataFrame", within: str) -> Groups:
-    """Return the group of each row by the values of a column."""
-    if within not in frame:
-        raise UsageError(f"no column is called {within!r} (--within); {near_names(within, map(str, frame.columns))}")
+    """Return the group of each row by the values of a column that has one in every row."""
     groups = np.unique([str(value) for value in frame[within]], return_inverse=True)[1]
     if len(np.unique(groups)) == len(frame):
         raise UsageError(f"every row has another {within}: there is nothing to permute within (--within)")

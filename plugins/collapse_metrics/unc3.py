@@ -1,10 +1,13 @@
-"""UNC3, uniform duality: every class is as well aligned with its classifier row as any other."""
+"""UNC3, uniform duality: every class is as well aligned with its classifier row as any other.
+
+The cosines are NC3's, measured by how much they vary instead of by their mean.
+"""
 
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import CoV, EmbeddingStatistics, class_metric, cosine, hookimpl
-from collapse_metrics.nc3 import centred_rows
+from collapse import CoV, EmbeddingStatistics, class_metric, hookimpl
+from collapse_metrics import nc3
 
 
 @class_metric(
@@ -24,8 +27,7 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     >>> duality_cosines(s).tolist()
     [1.0, 1.0]
     """
-    assert s.classifier is not None  # declared in needs
-    return cosine(s.classifier, s.centred_means)
+    return nc3.duality_cosines(s)
 
 
 @class_metric(
@@ -44,7 +46,7 @@ def centred_duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     >>> centred_duality_cosines(statistics_of(means, means + 5)).tolist()
     [1.0, 1.0]
     """
-    return cosine(centred_rows(s), s.centred_means)
+    return nc3.centred_duality_cosines(s)
 
 
 @hookimpl

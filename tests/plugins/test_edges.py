@@ -20,6 +20,8 @@ from collapse_metrics.generalization import perplexity
 from collapse_metrics.nc1 import covariance_ratio
 from collapse_metrics.nc4 import agreement, agreement_by_label, kappa
 
+DUALITY_ERRORS = ["nc3.duality_error", "nc3.duality_error_centred"]
+
 
 def validated(**changes):
     s = tiny_statistics()
@@ -49,7 +51,8 @@ def test_labels_that_do_not_occur_have_no_agreement():
 
 
 def test_kappa_of_two_rules_that_always_say_the_same_class_is_undefined():
-    assert math.isnan(kappa(validated(linear_predictions=[4, 0], ncc_predictions=[4, 0], agreements=[2, 2])))
+    alike = kappa(validated(linear_predictions=[4, 0], ncc_predictions=[4, 0], agreements=[2, 2]))
+    assert alike == Noted(None, "both rules always predict one class: chance agreement is 1")
     assert kappa(validated(linear_predictions=[4, 0], ncc_predictions=[0, 4], agreements=[0, 0])) == 0
 
 
@@ -221,7 +224,7 @@ def test_distance_to_an_etf_both_ways():
         a, b = (torch.randn(classes, dim, generator=draw, dtype=torch.float64) for _ in range(2))
         gram, etf = a @ b.T, torch.eye(classes).double() - 1 / classes
         expected = float((gram / gram.norm() - etf / etf.norm()).norm())
-        assert nc2.etf_distance(a, b) == pytest.approx(expected, rel=1e-9)
+        assert nc2.etf_distance(a, b, "G") == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("dim", [4, 5, 6])
@@ -229,21 +232,33 @@ def test_the_distance_to_an_etf_keeps_its_digits_where_it_is_small(dim):
     etf = torch.eye(5).double() - 1 / 5
     vertices = torch.linalg.svd(etf).U * torch.tensor([1.0, 1.0, 1.0, 1.0, 0.0]).double()
     means = torch.cat([vertices, torch.zeros(5, 1).double()], dim=1)[:, :dim]
-    assert nc2.etf_distance(means, means) == pytest.approx(0, abs=1e-14)
+    assert nc2.etf_distance(means, means, "G") == pytest.approx(0, abs=1e-14)
     means[0] *= 1 + 1e-9
     gram = means @ means.T
     expected = float((gram / gram.norm() - etf / 2).norm())
     assert 1e-10 < expected < 1e-9
-    assert nc2.etf_distance(means, means) == pytest.approx(expected, rel=1e-5)
+    assert nc2.etf_distance(means, means, "G") == pytest.approx(expected, rel=1e-5)
 
 
 def test_rows_of_orthogonal_spaces_have_no_distance_to_an_etf():
     draw = torch.Generator().manual_seed(0)
     a = torch.randn(9, 1, generator=draw).double() * torch.tensor([1.0, 1.0, 0.0]).double()
     b = torch.randn(9, 1, generator=draw).double() * torch.tensor([1.0, -1.0, 0.0]).double()
-    assert math.isnan(nc2.etf_distance(a, b))
-    assert math.isnan(nc2.etf_distance(0 * a, b))
+    zero = Noted(None, "G is zero up to rounding")
+    assert nc2.etf_distance(a, b, "G") == zero
+    assert nc2.etf_distance(0 * a, b, "G") == zero
     for _ in range(20):  # the products cancel to a little more or less than 0
         turn = torch.linalg.qr(torch.randn(3, 3, generator=draw).double()).Q
-        assert math.isnan(nc2.etf_distance(a @ turn, b @ turn))
-    assert nc2.etf_distance(a, 1e-6 * (b + 1e-5 * a)) == pytest.approx(nc2.etf_distance(a, a), rel=1e-4)
+        assert nc2.etf_distance(a @ turn, b @ turn, "G") == zero
+    assert nc2.etf_distance(a, 1e-6 * (b + 1e-5 * a), "G") == pytest.approx(nc2.etf_distance(a, a, "G"), rel=1e-4)
+
+
+@pytest.mark.parametrize("classes", [3, 6])  # at most d + 1, and more
+def test_errors_of_a_zero_matrix_say_which_matrix_it_is(classes):
+    means = torch.ones(classes, 3).double()
+    row = collapse.measure(statistics_of(means, torch.eye(classes, 3)), metrics=["nc2.etf_error", *DUALITY_ERRORS])
+    said = {note.measurement: note.text for note in row.notes if note.measurement in row.measurements}
+    assert said["nc2.etf_error"] == "the Gram matrix of the centred means is zero up to rounding"
+    assert [said[name] for name in DUALITY_ERRORS] == [
+        f"{each} is zero up to rounding" for each in ("W Mᵀ", "(W − w̄)Mᵀ")
+    ]

@@ -92,3 +92,21 @@ def test_columns_that_are_constant_within_groups():
     for against, columns in (("a", "b"), ("loss", "a")):
         with pytest.raises(CollapseError, match="constant within equal g"):
             collapse.permutation(results, against=against, columns=columns, within="g")
+
+
+@pytest.mark.parametrize(
+    "g", [[0.0, 0.0, 0.0, 1.0, 1.0, None, np.nan, None], ["a", "a", "a", "b", "b", None, np.nan, ""]]
+)
+def test_rows_without_a_value_of_the_column_are_left_out_and_counted(g):
+    frame = pd.DataFrame(
+        {"loss": [1.0, 2.0, 3.0, 5.0, 4.0, 9.0, 1.0, 7.0], "a": [1.0, 3.0, 2.0, 4.0, 2.5, 8.0, 9.0, 7.0]}
+    )
+    frame["g"] = g
+    whole, complete = collapse.Results(), collapse.Results()
+    whole._frame, complete._frame = frame, frame[:5]
+    found, expected = (
+        collapse.permutation(each, against="loss", columns="a", within="g") for each in (whole, complete)
+    )
+    assert found.rows == expected.rows
+    assert "3 rows left out for missing values: g in 3" in found.notes
+    assert found.title == expected.title

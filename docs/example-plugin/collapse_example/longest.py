@@ -20,13 +20,13 @@ class Longest(Statistic):
 
 @class_metric(
     needs=["means", "example_longest"],
-    over="directions",
+    over=lambda s: s.means.norm(dim=1) > 0,
     translation=False,
     measures=[Mean("spread.longest")],
     equation="max ‖h_i‖ / ‖μ_c‖",
 )
 def longest(s):
-    """Length of a class's longest embedding over that of its mean, shape (C,)."""
+    """Length of a class's longest embedding over that of its mean, shape (C,); of classes whose mean is not 0."""
     held = s.statistic("example_longest")
     rows = torch.searchsorted(held["classes"], s.classes)
     return (held["sqnorm"][rows] / s.means.square().sum(dim=1)).sqrt()

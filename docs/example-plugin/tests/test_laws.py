@@ -58,6 +58,15 @@ def test_the_longest_of_each_class():
     assert longest(collected().statistics()).tolist() == pytest.approx([1.5, 1.0])
 
 
+def test_only_a_class_whose_mean_is_at_the_origin_has_no_longest():
+    h = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [2.0, 0.0], [2.0, 0.0], [1.0, 1.0], [1.0, -1.0]])
+    y = torch.tensor([0, 0, 1, 1, 2, 2])  # the mean of class 2 is the global mean
+    row = collapse.measure(
+        collapse.collect_arrays(h, y, torch.eye(3, 2), statistics=[Longest]), metrics=["spread.longest"]
+    )
+    assert row.measurements["spread.longest"] == pytest.approx((1 + math.sqrt(2)) / 2)
+
+
 def test_calibration_by_hand():
     sure = [math.exp(x) / (math.exp(x) + 1) for x in (3, 1, 2, 2)]  # all decided rightly
     assert float(calibration_error(collected().statistics())) == pytest.approx(1 - sum(sure) / 4)
