@@ -28,5 +28,6 @@ def repeat_command(recipe: Recipe, source: Source) -> str:
             words += [f"--{option}-arg", word]
     for key, value in said.items():
         words += [flag_of(key), str(value)]
-    texts = f"--stories {source.generated}" if source.generated else typed(source.spec, shown=True)
-    return f"collapse zoo train {shlex.quote(name.short)} {texts} {shlex.join(words)}"
+    stories = ["--stories", str(source.generated)] if source.generated else []
+    texts = [each for each in (shlex.join(stories), typed(source.spec, shown=True)) if each]
+    return " ".join(["collapse zoo train", shlex.quote(name.short), *texts, shlex.join(words)])

@@ -37,7 +37,8 @@ class Source:
         reference: Reference to the tokenizer.
         tokenizer: The loaded tokenizer.
         label: The part of a model's name before its size, such as TinyStories.
-        spec: How to cut the text, with the options of a collection: shards, eos_between, max_chunks.
+        spec: The options as given, without the files of generated stories; shards, eos_between and max_chunks say how
+            to cut the text.
         generated: Number of stories that were generated, or None.
     """
 
@@ -109,11 +110,12 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
     Raises:
         CollapseError: Something is not available; the message says how to get it, or how to proceed without it.
     """
+    spec = given = CollectionSpec(**options)
     if generated is not None:
         folder = _generate(generated)
-        options |= {"text": str(folder / "train.jsonl"), "validation_text": str(folder / "validation.jsonl")}
-        options["tokenizer"] = options.get("tokenizer") or str(folder / "tokenizer")
-    spec = CollectionSpec(**options)
+        tokenizer = given.tokenizer or str(folder / "tokenizer")
+        train, validation = (str(folder / name) for name in ("train.jsonl", "validation.jsonl"))
+        spec = replace(given, text=train, validation_text=validation, tokenizer=tokenizer)
     try:
         texts = find_texts(spec, lambda: DATA_SET)
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
@@ -125,7 +127,7 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
         raise type(error)(f"{error}{end} {_advice(spec.text, spec.tokenizer)}") from error
     assert texts.training is not None
     label = "stories" if generated is not None else _label(texts.training)
-    return Source(texts, reference, loaded, label, spec, generated)
+    return Source(texts, reference, loaded, label, given, generated)
 
 
 def _generate(n: int) -> Path:
