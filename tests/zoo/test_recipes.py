@@ -56,7 +56,7 @@ names = st.builds(
     data_seed=st.none() | st.integers(0, 400),
     seed=st.none() | st.integers(0, 400),
     checkpoint=st.none() | st.integers(0, 11),
-    corpus=st.sampled_from(["TinyStories", "stories", "my.corpus-2"]),
+    corpus=st.sampled_from(["TinyStories", "stories", "my.corpus-2", "openwebtext_10k"]),
 )
 
 
