@@ -56,6 +56,18 @@ def test_no_entries_are_not_written(run, tmp_path):
     assert not (tmp_path / "none.csv").exists()
 
 
+@pytest.mark.parametrize("option", ["--sort", "--metrics"])
+def test_a_measurement_that_is_not_named(run, tmp_path, option):
+    refused = run("zoo", "list", "--published", option, ",", ok=False)
+    assert refused.returncode == 2
+    assert f"{option} must name a measurement, got ','" in refused.stderr
+    refused = run("zoo", "list", "--published", option, "los", ok=False)
+    assert "no model listed has a measurement 'los'" in refused.stderr
+    nothing = ["zoo", "list", "--local", "--runs", tmp_path, option, "val_loss"]
+    assert "no model matches; leave out a filter" in run(*nothing).stdout
+    assert json.loads(run(*nothing, "--json").stdout) == []
+
+
 def test_a_finished_run_is_measured_by_the_same_command_with_measure(run, tmp_path):
     words = ["zoo", "train", "1x16", "--generated", "--stories", 200, "--chunk-length", 64, "--max-steps", 2]
     words += ["--output", tmp_path / "runs" / "a"]
