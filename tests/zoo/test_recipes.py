@@ -87,7 +87,7 @@ def test_names_as_published():
     [
         ("12by1024", "write depth x width, such as 12x1024"),
         ("0x64", "depth must be 1 to"),
-        ("1x0", "got 1x0"),
+        ("1x0", "width 1 to 65,536, got 1x0"),
         ("9999x64", "got 9999x64"),
         ("2x999999999", "got 2x999999999"),
         ("2x100", "16 heads do not divide the width 100; multiples of 16 do, such as 96, 112"),

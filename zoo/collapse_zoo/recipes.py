@@ -183,8 +183,7 @@ def _check(recipe: Recipe) -> None:
     size = f"{recipe.depth}x{recipe.width}"
     if not 1 <= recipe.depth <= _DEEPEST or not 1 <= recipe.width <= _WIDEST:
         raise UsageError(
-            f"depth must be 1 to {_DEEPEST} layers and width {HEADS} to {_WIDEST:,}, got {size} "
-            "(the paper: 1x64 to 12x1024)"
+            f"depth must be 1 to {_DEEPEST} layers and width 1 to {_WIDEST:,}, got {size} (the paper: 1x64 to 12x1024)"
         )
     if recipe.heads < 1 or recipe.width % recipe.heads:
         raise UsageError(f"{size}: {recipe.heads} heads do not divide the width {recipe.width}; {_near_widths(recipe)}")
