@@ -56,6 +56,13 @@ def test_no_entries_are_not_written(run, tmp_path):
     assert not (tmp_path / "none.csv").exists()
 
 
+@pytest.mark.parametrize("pair", [("--published", "--local"), ("--published", "--hub"), ("--local", "--hub")])
+def test_options_that_exclude_each_other(run, pair):
+    refused = run("zoo", "list", *pair, ok=False)
+    assert refused.returncode == 2
+    assert f"{pair[0]} and {pair[1]} exclude each other: give one of them" in refused.stderr
+
+
 @pytest.mark.parametrize("option", ["--sort", "--metrics"])
 def test_a_measurement_that_is_not_named(run, tmp_path, option):
     refused = run("zoo", "list", "--published", option, ",", ok=False)

@@ -131,6 +131,9 @@ def test_a_product_of_sizes_and_seeds():
         grid("papers")
     with pytest.raises(UsageError, match="no --vary weights"):
         grid("seeds", vary="weights")
+    for text in ("paper", "1x64"):
+        with pytest.raises(UsageError, match=f"--vary init applies only to the grid seeds, not to {text}"):
+            grid(text, vary="init")
 
 
 def test_a_member_named_twice_is_one_member():

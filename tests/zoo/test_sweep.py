@@ -228,6 +228,10 @@ def test_what_is_no_grid(run, tmp_path):
         assert said in refused.stderr
     refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", ok=False, cwd=tmp_path)
     assert "--seeds must be whole numbers" in refused.stderr
+    refused = run("zoo", "sweep", "1x64", "--vary", "data", "--dry-run", ok=False, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--vary data applies only to the grid seeds, not to 1x64" in refused.stderr
+    assert len(run("zoo", "sweep", "seeds", "--vary", "both", "--dry-run").stdout.splitlines()) == 21
     refused = run("zoo", "status", tmp_path / "none", ok=False)
     assert refused.returncode == 2
     listed = run("zoo", "sweep", "paper", "--dry-run")

@@ -54,6 +54,7 @@ def list_command(
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     check_suffix(output)
+    _check_one({"--published": only_published, "--local": only_local, "--hub": hub})
     where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
     found = on_the_hub() if hub else catalogue(runs, where=where)
     entries = [entry for entry in found if _kept(entry, filters)]
@@ -131,6 +132,14 @@ def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
         "checkpoint": entry.k,
     }
     return all(not wanted or have[name] in wanted for name, wanted in filters.items())
+
+
+def _check_one(flags: dict[str, bool]) -> None:
+    from collapse.errors import UsageError
+
+    given = [flag for flag, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other: give one of them")
 
 
 def _deliver_none(format_: str | None, output: str | None) -> None:

@@ -13,7 +13,7 @@ from collapse_zoo.commands._options import recipe_values, source_arguments, trai
 @click.command()
 @click.argument("grid")
 @click.option("--output", default="runs", show_default=True, metavar="DIR", help="Where the run directories go.")
-@click.option("--vary", default="data", show_default=True, help="What repeats vary: data, init or both.")
+@click.option("--vary", help="What the repeats of `seeds` vary: data, init or both.  [default: data]")
 @click.option("--seeds", metavar="N,N", help="Each member once with each seed of the initialization.")
 @click.option("--data-seeds", metavar="N,N", help="Each member once with each seed of the order.")
 @click.option("--launcher", type=click.Choice(["local", "slurm"]), help="As jobs: processes here, or SLURM's.")
