@@ -19,7 +19,7 @@ def asked(words):
         options = context.params
         source = find_source(**source_arguments(options))
         seeds = {name: options[name] for name in ("seed", "data_seed")}
-        return source, parse(options["model"]).recipe(**seeds, **recipe_values(options, source))
+        return source, source.recipe(parse(options["model"]), **seeds, **recipe_values(options))
 
 
 @pytest.mark.parametrize(

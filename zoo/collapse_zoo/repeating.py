@@ -18,7 +18,7 @@ def repeat_command(recipe: Recipe, source: Source) -> str:
     name = name_of(recipe, source.label)
     if name.decay not in DECAYS:
         name = replace(name, decay="d")
-    plain = name.recipe(heads=recipe.heads, vocabulary=len(source.tokenizer))
+    plain = source.recipe(name, heads=recipe.heads)
     said = {key: value for key, value in recipe.as_dict().items() if value != getattr(plain, key)}
     said |= {"heads": recipe.heads} if recipe.heads != Recipe.heads else {}
     words = ["--precision", recipe.precision]

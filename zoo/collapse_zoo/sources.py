@@ -15,7 +15,8 @@ from collapse.inputs.text_pair import Texts, find_texts
 from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
-from collapse_zoo.names import CORPUS
+from collapse_zoo.names import CORPUS, Name
+from collapse_zoo.recipes import Recipe
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
 
@@ -59,6 +60,15 @@ class Source:
     def validation(self) -> Corpus | None:
         """The validation text, or None."""
         return self.texts.validation
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments with which :func:`find_source` finds the source again."""
+        return self.spec.given | {"generated": self.generated}
+
+    def recipe(self, name: Name, **values: Any) -> Recipe:
+        """Return a name's recipe with the tokenizer's vocabulary; ``values`` replace both."""
+        return name.recipe(**{"vocabulary": len(self.tokenizer)} | values)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the texts and of how they are cut."""

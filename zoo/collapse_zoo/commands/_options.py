@@ -1,16 +1,13 @@
-"""Options shared by training and sweeping, and their conversion to a source and to a recipe's values."""
+"""Options shared by training and sweeping, and their conversion to arguments of a source and values of a recipe."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from collapse.cli.options import collecting_options, given_options
 from collapse.inputs.collection_spec import flag_of
 from collapse.inputs.option import key_value
-
-if TYPE_CHECKING:
-    from collapse_zoo.sources import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -90,10 +87,9 @@ def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
     return said | {"generated": (options["stories"] or STORIES) if generated else None}
 
 
-def recipe_values(options: dict[str, Any], source: "Source", cuda: bool | None = None) -> dict[str, Any]:
-    """Return the recipe's values from the options and the tokenizer; give ``cuda`` if another machine will run it."""
+def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
+    """Return the recipe's values that options set; give ``cuda`` if another machine will run it."""
     values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
-    values.setdefault("vocabulary", len(source.tokenizer))
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
     precision = options["precision"]

@@ -62,10 +62,10 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
 
     launcher, slurm = options["launcher"], options["launcher"] == "slurm"
     gpus = options["gpus"] if options["gpus"] is not None else int(slurm)
-    source = source_arguments(options)
-    values = recipe_values(options, find_source(**source), cuda=gpus > 0 if slurm else None)
+    values = recipe_values(options, cuda=gpus > 0 if slurm else None)
     training = training_arguments(options)
-    planned, found = plan(members, output, source=source, values=values, training=training, processes=max(1, gpus))
+    source = find_source(**source_arguments(options))
+    planned = plan(members, source, output, values=values, training=training, processes=max(1, gpus))
     resources = Resources(
         **{name: options[name] for name in ("partition", "account", "qos", "constraint", "hours", "cpus")},
         gpus=gpus,
@@ -76,7 +76,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     with progress() as report:
         made = sweep(
             planned,
-            found,
+            source,
             output,
             launcher=launcher,
             resources=resources,
