@@ -1,5 +1,8 @@
 """Recipes, names, grids, and the paper's table."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from collapse.errors import UsageError
 from collapse_zoo.grids import DEPTHS, WIDTHS, grid
 from collapse_zoo.names import DECAYS, Name, name_of, parse
-from collapse_zoo.published import convert, published
+from collapse_zoo.published import OCTOBER, convert, published
 from collapse_zoo.recipes import Recipe
 
 
@@ -157,6 +160,12 @@ def test_the_shipped_table_is_the_published_one(shared):
     assert made.index.equals(published().index)
     for column in made:
         assert published()[column].to_numpy() == pytest.approx(made[column].to_numpy(), rel=1e-8), column
+
+
+def test_the_docs_name_the_measurements_of_october():
+    text = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text()
+    named = re.search(r"of May 2024, except\s(.*?), which are of October 2024", text, re.DOTALL)
+    assert re.findall(r"`(.*?)`", named[1]) == list(OCTOBER)
 
 
 def test_table_1_follows_from_the_shipped_table():
