@@ -135,7 +135,7 @@ class Recipe:
         }
         for name in self.config:
             if name in _SAID_ELSEWHERE:
-                raise UsageError(f"--config-arg {name}: {_SAID_ELSEWHERE[name]} says it")
+                raise UsageError(f"--config-arg {name}: set it with {_SAID_ELSEWHERE[name]}")
             if not hasattr(GPTNeoConfig(), name):
                 raise UsageError(
                     f"GPT-Neo's configuration has no {name!r}; {near_names(name, GPTNeoConfig().to_dict())}"

@@ -18,12 +18,16 @@ _UNSET = {"text": "roneneldan/TinyStories", "tokenizer": "EleutherAI/gpt-neo-125
 _SOURCE: tuple[Callable[[Any], Any], ...] = (
     collecting_options(only=_SOURCE_NAMES, unset=_UNSET, help={"tokenizer": "Folder or Hub id."}),
     click.option("--generated", is_flag=True, help="Train on generated stories and their own tokenizer, offline."),
-    click.option("--stories", type=click.IntRange(min=1), metavar="N", help="So many of them.  [default: 10,000]"),
+    click.option(
+        "--stories", type=click.IntRange(min=1), metavar="N", help="Number of generated stories.  [default: 10,000]"
+    ),
 )
 _RECIPE: tuple[Callable[[Any], Any], ...] = (
     click.option("--epochs", type=int, help="Passes over the text.  [default: as the name says, else 1]"),
     click.option("--weight-decay", type=float, help="[default: as the name says, else 0.0005]"),
-    click.option("--max-steps", type=int, metavar="N", help="Exactly so many steps, however many epochs that is."),
+    click.option(
+        "--max-steps", type=int, metavar="N", help="Number of optimizer steps; overrides the number of epochs."
+    ),
     click.option(
         "--batch-size", type=click.IntRange(min=1), help="Chunks a step over all processes.  [default: the paper's]"
     ),
@@ -57,7 +61,7 @@ _TRAINING: tuple[Callable[[Any], Any], ...] = (
         "--report-to",
         multiple=True,
         type=click.Choice(["tensorboard", "wandb", "trackio"]),
-        help="Log there too; may be repeated.",
+        help="Also log to this service; may be repeated.",
     ),
 )
 _RECIPE_NAMES = (
