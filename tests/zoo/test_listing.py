@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
 import collapse
+from collapse_zoo.catalogue import find
 
 LIST = ["zoo", "list", "--published", "--width", 768, "--output"]
 
@@ -54,6 +56,25 @@ def test_no_entries_are_not_written(run, tmp_path):
     assert not (tmp_path / "none.csv").exists()
 
 
+@pytest.mark.parametrize("pair", [("--published", "--local"), ("--published", "--hub"), ("--local", "--hub")])
+def test_options_that_exclude_each_other(run, pair):
+    refused = run("zoo", "list", *pair, ok=False)
+    assert refused.returncode == 2
+    assert f"{pair[0]} and {pair[1]} exclude each other: give one of them" in refused.stderr
+
+
+@pytest.mark.parametrize("option", ["--sort", "--metrics"])
+def test_a_measurement_that_is_not_named(run, tmp_path, option):
+    refused = run("zoo", "list", "--published", option, ",", ok=False)
+    assert refused.returncode == 2
+    assert f"{option} must name a measurement, got ','" in refused.stderr
+    refused = run("zoo", "list", "--published", option, "los", ok=False)
+    assert "no model listed has a measurement 'los'" in refused.stderr
+    nothing = ["zoo", "list", "--local", "--runs", tmp_path, option, "val_loss"]
+    assert "no model matches; leave out a filter" in run(*nothing).stdout
+    assert json.loads(run(*nothing, "--json").stdout) == []
+
+
 def test_a_finished_run_is_measured_by_the_same_command_with_measure(run, tmp_path):
     words = ["zoo", "train", "1x16", "--generated", "--stories", 200, "--chunk-length", 64, "--max-steps", 2]
     words += ["--output", tmp_path / "runs" / "a"]
@@ -88,3 +109,20 @@ def test_runs_of_one_name_are_shown_beside_each_other(run, tmp_path):
     assert [value[-4] for value in whole] == [",", ","]
     one = json.loads(run("zoo", "info", tmp_path / "runs" / "b", "--json").stdout)
     assert one["recipe"]["learning_rate"] == 0.001
+
+
+def test_a_corpus_that_is_named_is_looked_for(run, tmp_path):
+    small = ["--generated", "--stories", 200, "--chunk-length", 64, "--max-steps", 2]
+    run("zoo", "train", "1x64", *small, "--output", tmp_path / "runs" / "a")
+    shutil.copytree(tmp_path / "runs" / "a", tmp_path / "runs" / "b")
+    record = tmp_path / "runs" / "b" / "training.json"
+    record.write_text(record.read_text().replace('"stories-01x0064_01d"', '"wiki_text-2-01x0064_01d"'))
+
+    def found(model):
+        return {entry.name for entry in find(model, tmp_path / "runs")}
+
+    assert found("stories-01x0064_01d") == {"stories-01x0064_01d@0"}
+    assert found("owner/wiki_text-2-1x64@0") == {"wiki_text-2-01x0064_01d@0"}
+    assert found("TinyStories-1x64") == {"TinyStories-01x0064_01d@0"}
+    assert found("other-1x64") == set()
+    assert found("1x64") == found("stories-1x64") | found("wiki_text-2-1x64") | found("TinyStories-1x64")

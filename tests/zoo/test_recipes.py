@@ -1,5 +1,8 @@
 """Recipes, names, grids, and the paper's table."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 import transformers
@@ -9,7 +12,7 @@ from hypothesis import strategies as st
 from collapse.errors import UsageError
 from collapse_zoo.grids import DEPTHS, WIDTHS, grid
 from collapse_zoo.names import DECAYS, Name, name_of, parse
-from collapse_zoo.published import convert, published
+from collapse_zoo.published import OCTOBER, convert, published
 from collapse_zoo.recipes import Recipe
 
 
@@ -56,7 +59,7 @@ names = st.builds(
     data_seed=st.none() | st.integers(0, 400),
     seed=st.none() | st.integers(0, 400),
     checkpoint=st.none() | st.integers(0, 11),
-    corpus=st.sampled_from(["TinyStories", "stories", "my.corpus-2"]),
+    corpus=st.sampled_from(["TinyStories", "stories", "my.corpus-2", "openwebtext_10k"]),
 )
 
 
@@ -87,7 +90,7 @@ def test_names_as_published():
     [
         ("12by1024", "write depth x width, such as 12x1024"),
         ("0x64", "depth must be 1 to"),
-        ("1x0", "got 1x0"),
+        ("1x0", "width 1 to 65,536, got 1x0"),
         ("9999x64", "got 9999x64"),
         ("2x999999999", "got 2x999999999"),
         ("2x100", "16 heads do not divide the width 100; multiples of 16 do, such as 96, 112"),
@@ -131,6 +134,9 @@ def test_a_product_of_sizes_and_seeds():
         grid("papers")
     with pytest.raises(UsageError, match="no --vary weights"):
         grid("seeds", vary="weights")
+    for text in ("paper", "1x64"):
+        with pytest.raises(UsageError, match=f"--vary init applies only to the grid seeds, not to {text}"):
+            grid(text, vary="init")
 
 
 def test_a_member_named_twice_is_one_member():
@@ -154,6 +160,12 @@ def test_the_shipped_table_is_the_published_one(shared):
     assert made.index.equals(published().index)
     for column in made:
         assert published()[column].to_numpy() == pytest.approx(made[column].to_numpy(), rel=1e-8), column
+
+
+def test_the_docs_name_the_measurements_of_october():
+    text = (Path(__file__).parents[2] / "docs" / "zoo.md").read_text()
+    named = re.search(r"of May 2024, except\s(.*?), which are of October 2024", text, re.DOTALL)
+    assert re.findall(r"`(.*?)`", named[1]) == list(OCTOBER)
 
 
 def test_table_1_follows_from_the_shipped_table():

@@ -19,7 +19,7 @@ def asked(words):
         options = context.params
         source = find_source(**source_arguments(options))
         seeds = {name: options[name] for name in ("seed", "data_seed")}
-        return source, parse(options["model"]).recipe(**seeds, **recipe_values(options, source))
+        return source, source.recipe(parse(options["model"]), **seeds, **recipe_values(options))
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,8 @@ def asked(words):
         ["1x16", *TEXTS, "--config-arg", "resid_dropout=0.1", "--trainer-arg", "lr_scheduler_type=cosine"],
         ["1x16", *TEXTS, "--batch-size", 5, "--chunk-length", 64, "--vocabulary", 3000, "--adam-beta1", 0.8],
         ["1x16", "--stories", 60],
+        ["1x16", "--stories", 60, "--tokenizer", "model", "--shards", 3],
+        ["1x16", "--stories", 60, "--max-chunks", 9, "--eos-between"],
     ],
     ids=lambda words: " ".join(map(str, words[:1] + words[-2:])),
 )

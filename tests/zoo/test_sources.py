@@ -1,11 +1,13 @@
 """What a run is trained on is what it is collected on: the same texts, and the same split that may be absent."""
 
+import json
 import shutil
 
 import pytest
 
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
+from collapse_zoo.names import parse
 from collapse_zoo.sources import find_source
 
 COMMIT = "a" * 40
@@ -41,6 +43,28 @@ def test_a_run_is_named_after_its_text(tiny, tmp_path, names, label):
         file.parent.mkdir(exist_ok=True)
         shutil.copy(tiny.text, file)
     assert find_source(tokenizer=str(tiny.model), text=[str(file) for file in files]).label == label
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"text": "train.jsonl", "tokenizer": "model", "max_chunks": 3},
+        {"text": ["train.jsonl"], "validation_text": "valid.jsonl", "tokenizer": "model", "shards": 3},
+        {"generated": 60, "eos_between": True},
+        {"generated": 60, "tokenizer": "model"},
+    ],
+)
+def test_a_source_is_found_again_by_its_arguments(tiny, tmp_path, monkeypatch, options):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for name, there in (("train.jsonl", tiny.text), ("valid.jsonl", tiny.validation), ("model", tiny.model)):
+        (tmp_path / name).symlink_to(there)
+    source = find_source(**options)
+    again = find_source(**json.loads(json.dumps(source.arguments)))
+    assert again.identity() == source.identity()
+    assert (again.label, again.arguments) == (source.label, source.arguments)
+    assert source.recipe(parse("1x16")).vocabulary == len(source.tokenizer)
+    assert source.recipe(parse("1x16"), vocabulary=3000).vocabulary == 3000
 
 
 @pytest.mark.parametrize(

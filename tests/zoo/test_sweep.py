@@ -228,6 +228,10 @@ def test_what_is_no_grid(run, tmp_path):
         assert said in refused.stderr
     refused = run("zoo", "sweep", "1x64", "--seeds", "1,x", "--generated", ok=False, cwd=tmp_path)
     assert "--seeds must be whole numbers" in refused.stderr
+    refused = run("zoo", "sweep", "1x64", "--vary", "data", "--dry-run", ok=False, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--vary data applies only to the grid seeds, not to 1x64" in refused.stderr
+    assert len(run("zoo", "sweep", "seeds", "--vary", "both", "--dry-run").stdout.splitlines()) == 21
     refused = run("zoo", "status", tmp_path / "none", ok=False)
     assert refused.returncode == 2
     listed = run("zoo", "sweep", "paper", "--dry-run")
@@ -276,22 +280,21 @@ def test_heads_that_divide_another_width(texts, tmp_path, run):
 
 
 def test_members_that_options_make_equal_are_one(texts, tmp_path):
-    members, _ = planned(texts, tmp_path, "1x16_01d,03d")
+    members, source = planned(texts, tmp_path, "1x16_01d,03d")
     assert [member.name for member in members] == ["texts-01x0016_01d", "texts-01x0016_03d"]
-    source = {"text": str(texts / "train.jsonl"), "tokenizer": str(texts / "tokenizer")}
-    members, _ = plan(grid("1x16_10d,03d,01d"), tmp_path, source=source, values={"epochs": 3})
+    members = plan(grid("1x16_10d,03d,01d"), source, tmp_path, values={"epochs": 3})
     assert [(member.name, member.checkpoints) for member in members] == [("texts-01x0016_03d", (2,))]
 
 
 def planned(texts, folder, name, **options):
     """A small sweep from Python, and its source."""
     values = {"chunk_length": 64, "batch_size": 8, "max_steps": 4, "precision": "float32"}
-    source = {
-        "text": str(texts / "train.jsonl"),
-        "validation_text": str(texts / "validation.jsonl"),
-        "tokenizer": str(texts / "tokenizer"),
-    }
-    return plan(grid(name), folder, source=source, values=values, training={"device": "cpu"}, **options)
+    source = find_source(
+        text=str(texts / "train.jsonl"),
+        validation_text=str(texts / "validation.jsonl"),
+        tokenizer=str(texts / "tokenizer"),
+    )
+    return plan(grid(name), source, folder, values=values, training={"device": "cpu"}, **options), source
 
 
 @pytest.mark.usefixtures("group_left")

@@ -233,7 +233,8 @@ def test_a_list_of_members_of_another_shape(texts, tmp_path, run, text):
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(CollapseError, match=r"sweep.json is damaged"):
         status(tmp_path)
-    members, source = plan(grid("1x16"), tmp_path, source=source_of(texts))
+    source = find_source(**source_of(texts))
+    members = plan(grid("1x16"), source, tmp_path)
     with pytest.raises(CollapseError, match=r"sweep.json is damaged"):
         sweep(members, source, tmp_path)
     assert (tmp_path / "sweep.json").read_text() == text
@@ -244,8 +245,8 @@ def test_the_last_model_of_so_many_steps_is_the_one_measured(texts, source, tmp_
     values = {"chunk_length": 64, "batch_size": 8, "max_steps": steps + 3, "precision": "float32"}
     for name in ("1x16", "1x16_10d"):
         folder = tmp_path / name
-        members, found = plan(grid(name), folder, source=source_of(texts), values=values, training={"device": "cpu"})
-        made = sweep(members, found, folder)
+        members = plan(grid(name), source, folder, values=values, training={"device": "cpu"})
+        made = sweep(members, source, folder)
         assert not made.problems
         (row,) = made.rows
         run = members[0].run
@@ -254,7 +255,7 @@ def test_the_last_model_of_so_many_steps_is_the_one_measured(texts, source, tmp_
         assert not run.checkpoint(1).ends_epoch
         assert row.measurements["val_loss"] == pytest.approx(run.checkpoint(1).validation["validation_loss"], rel=1e-4)
         assert status(folder)[0]["state"] == "done"
-        again = sweep(members, found, folder)
+        again = sweep(members, source, folder)
         assert [row.model for row in again.rows] == [row.model]
 
 
@@ -264,14 +265,18 @@ def test_another_recipe_or_text_under_the_same_name_is_not_taken_for_done(texts,
     lines = (other / "train.jsonl").read_text().splitlines(keepends=True)
     (other / "train.jsonl").write_text("".join(lines[1:]))
     values = {"chunk_length": 64, "batch_size": 8, "max_steps": 2, "precision": "float32"}
-    options = {"training": {"device": "cpu"}, "source": source_of(texts), "values": values}
-    made = sweep(*plan(grid("1x16"), tmp_path / "runs", **options), tmp_path / "runs")
+
+    def swept(folder, **changes):
+        source = find_source(**source_of(folder))
+        members = plan(grid("1x16"), source, tmp_path / "runs", values=values | changes, training={"device": "cpu"})
+        return sweep(members, source, tmp_path / "runs")
+
+    made = swept(texts)
     assert not made.problems
-    for changed, said in (
-        ({"values": values | {"learning_rate": 0.01}}, "learning_rate 5e-05 and 0.01"),
-        ({"source": source_of(other)}, r"corpus train.jsonl \(sha256 \w+…\) and train.jsonl \(sha256"),
+    for made, said in (
+        (swept(texts, learning_rate=0.01), "learning_rate 5e-05 and 0.01"),
+        (swept(other), r"corpus train.jsonl \(sha256 \w+…\) and train.jsonl \(sha256"),
     ):
-        made = sweep(*plan(grid("1x16"), tmp_path / "runs", **(options | changed)), tmp_path / "runs")
         assert not made.rows
         (problem,) = made.problems.values()
         assert re.search(said, problem), problem

@@ -59,8 +59,8 @@ def arguments_of(
         fixed = recipe.trainer.keys() & ({*values, *_RELIED_ON} - {*_FREE})
         if fixed:
             raise UsageError(
-                f"--trainer-arg {', '.join(sorted(fixed))}: not here. What a recipe says (--learning-rate, …; "
-                "--batch-size, which is global) has an option of its own, and a run relies on the rest"
+                f"--trainer-arg cannot set {', '.join(sorted(fixed))}: a value of the recipe has its own option "
+                "(--learning-rate, …; --batch-size, which is global), and a run relies on the others"
             )
         try:
             arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))

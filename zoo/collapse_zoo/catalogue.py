@@ -110,13 +110,16 @@ def _zoo_name(candidates: Sequence[object]) -> Name | None:
 def find(model: str, runs: str | Path = "runs") -> list[Entry]:
     """Return the entries of one model, one per checkpoint, by its published name, run name or run directory.
 
+    A name without a corpus, such as 02x0064_01d, finds the models of that name on any corpus.
+
     Raises:
         UsageError: The text is not the name of a model.
     """
     if Run(Path(model)).record is not None:
         return list(_of_run(Run(Path(model))))
     wanted = parse(model)
-    return [entry for entry in catalogue(runs) if _is(entry, wanted)]
+    any_corpus = "-" not in model.rpartition("/")[2]
+    return [entry for entry in catalogue(runs) if _is(entry, wanted, any_corpus)]
 
 
 def local_runs(folder: Path) -> list[Run]:
@@ -135,9 +138,9 @@ def run_folders(folder: Path) -> list[Run]:
     return [Run(each.parent) for each in sorted(folder.glob(f"*/{RECORD}"))]
 
 
-def _is(entry: Entry, wanted: Name) -> bool:
-    have = entry.name.partition("@")[0]
-    same = have in (str(wanted.of_run()), f"{entry.name.split('-')[0]}-{wanted.of_run().short}")
+def _is(entry: Entry, wanted: Name, any_corpus: bool) -> bool:
+    have, run = entry.name.partition("@")[0], wanted.of_run()
+    same = have.rpartition("-")[2] == run.short if any_corpus else have == str(run)
     return same and wanted.checkpoint in (None, entry.k)
 
 

@@ -151,7 +151,7 @@ def _flex() -> Any:
         probe = torch.zeros(1, 1, 256, _FLEX_LEAST_HEAD, device="cuda", requires_grad=True)
         compiled(probe, probe, probe, block_mask=_band(256, 128, probe.device), scale=_SCALE).sum().backward()
     except Exception as error:  # no compiler, no Triton, an old GPU: many kinds of errors
-        log.info("flex_attention is not to be had here (%s): local layers go in blocks", type(error).__name__)
+        log.info("flex_attention is not available (%s): local layers are computed in blocks", type(error).__name__)
         return None
     return compiled
 

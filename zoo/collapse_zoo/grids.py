@@ -34,15 +34,15 @@ class GridMember:
 
 
 def grid(
-    text: str, *, vary: str = "data", seeds: Sequence[int] = (), data_seeds: Sequence[int] = ()
+    text: str, *, vary: str | None = None, seeds: Sequence[int] = (), data_seeds: Sequence[int] = ()
 ) -> list[GridMember]:
     """Return the members of a grid, in order and without duplicates.
 
     Args:
         text: ``paper``: 30 architectures x {01d, 01L, 03d, 10d, 10L}. ``seeds``: 02x0768_01d and 20 repeats. Or a
             product, such as ``1,2x64,128`` or ``2x768_01d,10L``, of which the last checkpoints are measured.
-        vary: What differs between repeats: "data" (the order, as §3.8 of the paper says), "init" (the initialization,
-            which §1.3 adds) or "both".
+        vary: What differs between the repeats of ``seeds``: "data" (the order, as §3.8 of the paper says; the
+            default), "init" (the initialization, which §1.3 adds) or "both".
         seeds, data_seeds: Repeat each member with each of these seeds.
 
     Raises:
@@ -53,8 +53,11 @@ def grid(
     >>> [member.name.short for member in grid("1,2x64", data_seeds=[0, 1])]
     ['01x0064_01d00', '01x0064_01d01', '02x0064_01d00', '02x0064_01d01']
     """
-    if vary not in VARY:
+    if vary is not None and vary not in VARY:
         raise UsageError(f"no --vary {vary}; {near_names(vary, VARY)}")
+    if vary is not None and text != "seeds":
+        raise UsageError(f"--vary {vary} applies only to the grid seeds, not to {text}: use --seeds or --data-seeds")
+    vary = vary or VARY[0]
     if text == "paper":
         members = [
             GridMember(parse(f"{d}x{w}_{run}"), ks) for d, w, (run, ks) in product(DEPTHS, WIDTHS, _RUNS.items())

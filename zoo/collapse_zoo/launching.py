@@ -1,6 +1,8 @@
 """Run members as jobs with submitit, on SLURM or as local processes; pre-empted jobs are submitted again."""
 
 import logging
+import os
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
@@ -121,7 +123,7 @@ def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
 
     if launcher == "local":
         executor = submitit.LocalExecutor(folder)
-        executor.update_parameters(timeout_min=int(resources.hours * 60), gpus_per_node=0)
+        executor.update_parameters(timeout_min=int(resources.hours * 60), setup=_same_gpus())
         return executor
     if shutil.which("sbatch") is None:
         raise UsageError(
@@ -152,6 +154,14 @@ def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
         **{key: value for key, value in given.items() if value is not None},
     )
     return made
+
+
+def _same_gpus() -> list[str]:
+    """Return the shell commands that give a local job this process's GPUs; submitit hides all of them by default."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    same = "unset CUDA_VISIBLE_DEVICES" if visible is None else f"export CUDA_VISIBLE_DEVICES={shlex.quote(visible)}"
+    # a trap keeps bash from replacing itself by the job, whose files submitit names after the shell's process id
+    return ["trap : EXIT", same]
 
 
 def _is_done(member: Member) -> bool:

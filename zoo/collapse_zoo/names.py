@@ -15,7 +15,7 @@ DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
 CORPUS = "TinyStories"
 
 _NAME = re.compile(
-    r"(?:(?P<corpus>[A-Za-z0-9.-]+)-)?"
+    r"(?:(?P<corpus>[A-Za-z0-9._-]+)-)?"
     r"(?P<depth>\d+)x(?P<width>\d+)"
     r"(?:_(?P<epochs>\d+)(?P<decay>[A-Za-z])(?P<data_seed>\d+)?(?:i(?P<seed>\d+))?)?"
     r"(?:@(?P<checkpoint>\d+))?"

@@ -135,7 +135,7 @@ class Recipe:
         }
         for name in self.config:
             if name in _SAID_ELSEWHERE:
-                raise UsageError(f"--config-arg {name}: {_SAID_ELSEWHERE[name]} says it")
+                raise UsageError(f"--config-arg {name}: set it with {_SAID_ELSEWHERE[name]}")
             if not hasattr(GPTNeoConfig(), name):
                 raise UsageError(
                     f"GPT-Neo's configuration has no {name!r}; {near_names(name, GPTNeoConfig().to_dict())}"
@@ -183,8 +183,7 @@ def _check(recipe: Recipe) -> None:
     size = f"{recipe.depth}x{recipe.width}"
     if not 1 <= recipe.depth <= _DEEPEST or not 1 <= recipe.width <= _WIDEST:
         raise UsageError(
-            f"depth must be 1 to {_DEEPEST} layers and width {HEADS} to {_WIDEST:,}, got {size} "
-            "(the paper: 1x64 to 12x1024)"
+            f"depth must be 1 to {_DEEPEST} layers and width 1 to {_WIDEST:,}, got {size} (the paper: 1x64 to 12x1024)"
         )
     if recipe.heads < 1 or recipe.width % recipe.heads:
         raise UsageError(f"{size}: {recipe.heads} heads do not divide the width {recipe.width}; {_near_widths(recipe)}")

@@ -18,7 +18,7 @@ def repeat_command(recipe: Recipe, source: Source) -> str:
     name = name_of(recipe, source.label)
     if name.decay not in DECAYS:
         name = replace(name, decay="d")
-    plain = name.recipe(heads=recipe.heads, vocabulary=len(source.tokenizer))
+    plain = source.recipe(name, heads=recipe.heads)
     said = {key: value for key, value in recipe.as_dict().items() if value != getattr(plain, key)}
     said |= {"heads": recipe.heads} if recipe.heads != Recipe.heads else {}
     words = ["--precision", recipe.precision]
@@ -28,5 +28,6 @@ def repeat_command(recipe: Recipe, source: Source) -> str:
             words += [f"--{option}-arg", word]
     for key, value in said.items():
         words += [flag_of(key), str(value)]
-    texts = f"--stories {source.generated}" if source.generated else typed(source.spec, shown=True)
-    return f"collapse zoo train {shlex.quote(name.short)} {texts} {shlex.join(words)}"
+    stories = ["--stories", str(source.generated)] if source.generated else []
+    texts = [each for each in (shlex.join(stories), typed(source.spec, shown=True)) if each]
+    return " ".join(["collapse zoo train", shlex.quote(name.short), *texts, shlex.join(words)])

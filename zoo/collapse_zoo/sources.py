@@ -15,7 +15,8 @@ from collapse.inputs.text_pair import Texts, find_texts
 from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
-from collapse_zoo.names import CORPUS
+from collapse_zoo.names import CORPUS, Name
+from collapse_zoo.recipes import Recipe
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
 
@@ -37,7 +38,8 @@ class Source:
         reference: Reference to the tokenizer.
         tokenizer: The loaded tokenizer.
         label: The part of a model's name before its size, such as TinyStories.
-        spec: How to cut the text, with the options of a collection: shards, eos_between, max_chunks.
+        spec: The options as given, without the files of generated stories; shards, eos_between and max_chunks say how
+            to cut the text.
         generated: Number of stories that were generated, or None.
     """
 
@@ -58,6 +60,15 @@ class Source:
     def validation(self) -> Corpus | None:
         """The validation text, or None."""
         return self.texts.validation
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments with which :func:`find_source` finds the source again."""
+        return self.spec.given | {"generated": self.generated}
+
+    def recipe(self, name: Name, **values: Any) -> Recipe:
+        """Return a name's recipe with the tokenizer's vocabulary; ``values`` replace both."""
+        return name.recipe(**{"vocabulary": len(self.tokenizer)} | values)
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the texts and of how they are cut."""
@@ -109,11 +120,12 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
     Raises:
         CollapseError: Something is not available; the message says how to get it, or how to proceed without it.
     """
+    spec = given = CollectionSpec(**options)
     if generated is not None:
         folder = _generate(generated)
-        options |= {"text": str(folder / "train.jsonl"), "validation_text": str(folder / "validation.jsonl")}
-        options["tokenizer"] = options.get("tokenizer") or str(folder / "tokenizer")
-    spec = CollectionSpec(**options)
+        tokenizer = given.tokenizer or str(folder / "tokenizer")
+        train, validation = (str(folder / name) for name in ("train.jsonl", "validation.jsonl"))
+        spec = replace(given, text=train, validation_text=validation, tokenizer=tokenizer)
     try:
         texts = find_texts(spec, lambda: DATA_SET)
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
@@ -125,7 +137,7 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
         raise type(error)(f"{error}{end} {_advice(spec.text, spec.tokenizer)}") from error
     assert texts.training is not None
     label = "stories" if generated is not None else _label(texts.training)
-    return Source(texts, reference, loaded, label, spec, generated)
+    return Source(texts, reference, loaded, label, given, generated)
 
 
 def _generate(n: int) -> Path:

@@ -21,7 +21,7 @@ from collapse_zoo.members import Member, wanted, work
 from collapse_zoo.names import name_of
 from collapse_zoo.records import read_swept
 from collapse_zoo.runs import Run
-from collapse_zoo.sources import Source, find_source
+from collapse_zoo.sources import Source
 
 log = logging.getLogger("collapse")
 
@@ -51,38 +51,37 @@ class Swept:
 
 def plan(
     members: Sequence[GridMember],
+    source: Source,
     folder: str | Path,
     *,
-    source: Mapping[str, Any],
     values: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
     processes: int = 1,
-) -> tuple[list[Member], Source]:
-    """Return the complete descriptions of a sweep's members, and their packed source.
+) -> list[Member]:
+    """Return the complete descriptions of a sweep's members.
 
     Args:
         members: Members of a grid.
+        source: The text and tokenizer of all members.
         folder: Folder of the run directories.
-        source: Arguments of :func:`collapse_zoo.sources.find_source`.
         values: Values of the recipes that replace the paper's.
         training: Further arguments of :func:`collapse_zoo.training.train`.
         processes: Number of GPUs of one machine for each member.
     """
-    found = find_source(**source)
     made: dict[str, Member] = {}
     for member in members:
-        recipe = member.name.recipe(**{"vocabulary": len(found.tokenizer)} | dict(values or {}))
-        name = str(name_of(recipe, found.label))
+        recipe = source.recipe(member.name, **(values or {}))
+        name = str(name_of(recipe, source.label))
         # --epochs moves the last checkpoint; with max_steps, it depends on the length of the text
         epochs = (recipe.epochs - 1,) if recipe.epochs != member.name.epochs else member.checkpoints
         last = None if recipe.max_steps else epochs
         run = str(Path(folder) / name)
         if name in made and last is not None:  # --epochs or --weight-decay made two members equal
             last = tuple(sorted({*last, *(made[name].checkpoints or ())}))
-        made[name] = Member(name, run, recipe, dict(source), dict(training or {}), last, processes)
+        made[name] = Member(name, run, recipe, source.arguments, dict(training or {}), last, processes)
     for first in list(made.values())[:1]:
         check_model(first.recipe)  # report a wrong configuration once, not in a hundred jobs
-    return list(made.values()), found
+    return list(made.values())
 
 
 def sweep(

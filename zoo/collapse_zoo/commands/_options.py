@@ -1,16 +1,13 @@
-"""Options shared by training and sweeping, and their conversion to a source and to a recipe's values."""
+"""Options shared by training and sweeping, and their conversion to arguments of a source and values of a recipe."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from collapse.cli.options import collecting_options, given_options
 from collapse.inputs.collection_spec import flag_of
 from collapse.inputs.option import key_value
-
-if TYPE_CHECKING:
-    from collapse_zoo.sources import Source
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -21,12 +18,16 @@ _UNSET = {"text": "roneneldan/TinyStories", "tokenizer": "EleutherAI/gpt-neo-125
 _SOURCE: tuple[Callable[[Any], Any], ...] = (
     collecting_options(only=_SOURCE_NAMES, unset=_UNSET, help={"tokenizer": "Folder or Hub id."}),
     click.option("--generated", is_flag=True, help="Train on generated stories and their own tokenizer, offline."),
-    click.option("--stories", type=click.IntRange(min=1), metavar="N", help="So many of them.  [default: 10,000]"),
+    click.option(
+        "--stories", type=click.IntRange(min=1), metavar="N", help="Number of generated stories.  [default: 10,000]"
+    ),
 )
 _RECIPE: tuple[Callable[[Any], Any], ...] = (
     click.option("--epochs", type=int, help="Passes over the text.  [default: as the name says, else 1]"),
     click.option("--weight-decay", type=float, help="[default: as the name says, else 0.0005]"),
-    click.option("--max-steps", type=int, metavar="N", help="Exactly so many steps, however many epochs that is."),
+    click.option(
+        "--max-steps", type=int, metavar="N", help="Number of optimizer steps; overrides the number of epochs."
+    ),
     click.option(
         "--batch-size", type=click.IntRange(min=1), help="Chunks a step over all processes.  [default: the paper's]"
     ),
@@ -60,7 +61,7 @@ _TRAINING: tuple[Callable[[Any], Any], ...] = (
         "--report-to",
         multiple=True,
         type=click.Choice(["tensorboard", "wandb", "trackio"]),
-        help="Log there too; may be repeated.",
+        help="Also log to this service; may be repeated.",
     ),
 )
 _RECIPE_NAMES = (
@@ -90,10 +91,9 @@ def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
     return said | {"generated": (options["stories"] or STORIES) if generated else None}
 
 
-def recipe_values(options: dict[str, Any], source: "Source", cuda: bool | None = None) -> dict[str, Any]:
-    """Return the recipe's values from the options and the tokenizer; give ``cuda`` if another machine will run it."""
+def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
+    """Return the recipe's values that options set; give ``cuda`` if another machine will run it."""
     values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
-    values.setdefault("vocabulary", len(source.tokenizer))
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
     precision = options["precision"]

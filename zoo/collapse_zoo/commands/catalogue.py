@@ -54,23 +54,22 @@ def list_command(
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     check_suffix(output)
+    _check_one({"--published": only_published, "--local": only_local, "--hub": hub})
     where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
     found = on_the_hub() if hub else catalogue(runs, where=where)
     entries = [entry for entry in found if _kept(entry, filters)]
-    known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
-    columns = _columns(metrics, known) if metrics else [name for name in SHOWN if name in known]
-    if sort:
-        (by,) = _columns(sort, known)[:1]
-        entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
-    if output and not entries:
-        say_aside(f"no model matches: {output} was not written")
-    if not entries and format_ in (None, "table"):
-        say("no model is like that; leave out a filter, or train one: collapse zoo train LxD")
+    if not entries:
+        _deliver_none(format_, output)
         return
+    known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
+    columns = _columns("--metrics", metrics, known) if metrics else [name for name in SHOWN if name in known]
+    if sort:
+        by = _columns("--sort", sort, known)[0]
+        entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
     sheet = Sheet(["model", "where", *columns], rows)
     records = [entry.record() for entry in entries]
-    deliver(format_, output if entries else None, sheet, data=records, frame=lambda: pd.DataFrame(records))
+    deliver(format_, output, sheet, data=records, frame=lambda: pd.DataFrame(records))
     if format_ in (None, "table"):
         say(f"{counted(len(entries), 'model')}; more about one with: collapse zoo info {entries[0].name}")
 
@@ -135,7 +134,31 @@ def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
     return all(not wanted or have[name] in wanted for name, wanted in filters.items())
 
 
-def _columns(text: str, known: list[str]) -> list[str]:
+def _check_one(flags: dict[str, bool]) -> None:
+    from collapse.errors import UsageError
+
+    given = [flag for flag, is_given in flags.items() if is_given]
+    if len(given) > 1:
+        raise UsageError(f"{' and '.join(given)} exclude each other: give one of them")
+
+
+def _deliver_none(format_: str | None, output: str | None) -> None:
+    """Print a listing without models, and write no file."""
+    import pandas as pd
+
+    from collapse.cli.formats import deliver
+    from collapse.measurement.sheets import Sheet
+
+    if output:
+        say_aside(f"no model matches: {output} was not written")
+    if format_ in (None, "table"):
+        say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
+    else:
+        deliver(format_, None, Sheet(["model", "where"], []), data=[], frame=pd.DataFrame)
+
+
+def _columns(option: str, text: str, known: list[str]) -> list[str]:
+    """Return the measurements that an option names, at least one."""
     from collapse.errors import UsageError, near_names
 
     chosen = []
@@ -144,6 +167,8 @@ def _columns(text: str, known: list[str]) -> list[str]:
         if not matching:
             raise UsageError(f"no model listed has a measurement {name!r}; {near_names(name, known)}")
         chosen += matching
+    if not chosen:
+        raise UsageError(f"{option} must name a measurement, got {text!r}; {near_names(text, known)}")
     return chosen
 
 

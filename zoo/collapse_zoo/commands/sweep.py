@@ -13,7 +13,7 @@ from collapse_zoo.commands._options import recipe_values, source_arguments, trai
 @click.command()
 @click.argument("grid")
 @click.option("--output", default="runs", show_default=True, metavar="DIR", help="Where the run directories go.")
-@click.option("--vary", default="data", show_default=True, help="What repeats vary: data, init or both.")
+@click.option("--vary", help="What the repeats of `seeds` vary: data, init or both.  [default: data]")
 @click.option("--seeds", metavar="N,N", help="Each member once with each seed of the initialization.")
 @click.option("--data-seeds", metavar="N,N", help="Each member once with each seed of the order.")
 @click.option("--launcher", type=click.Choice(["local", "slurm"]), help="As jobs: processes here, or SLURM's.")
@@ -62,10 +62,10 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
 
     launcher, slurm = options["launcher"], options["launcher"] == "slurm"
     gpus = options["gpus"] if options["gpus"] is not None else int(slurm)
-    source = source_arguments(options)
-    values = recipe_values(options, find_source(**source), cuda=gpus > 0 if slurm else None)
+    values = recipe_values(options, cuda=gpus > 0 if slurm else None)
     training = training_arguments(options)
-    planned, found = plan(members, output, source=source, values=values, training=training, processes=max(1, gpus))
+    source = find_source(**source_arguments(options))
+    planned = plan(members, source, output, values=values, training=training, processes=max(1, gpus))
     resources = Resources(
         **{name: options[name] for name in ("partition", "account", "qos", "constraint", "hours", "cpus")},
         gpus=gpus,
@@ -76,7 +76,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     with progress() as report:
         made = sweep(
             planned,
-            found,
+            source,
             output,
             launcher=launcher,
             resources=resources,

@@ -44,7 +44,7 @@ def command(
 
     first = int(os.environ.get("RANK", "0")) == 0
     source = find_source(**source_arguments(options))
-    recipe = name.recipe(seed=seed, data_seed=data_seed, **recipe_values(options, source))
+    recipe = source.recipe(name, seed=seed, data_seed=data_seed, **recipe_values(options))
     named = name_of(recipe, source.label)
     folder = output or f"runs/{named}"
     if first:
