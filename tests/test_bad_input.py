@@ -312,6 +312,18 @@ def test_a_name_that_is_not_utf8_as_csv(told, tmp_path):
     assert "a name in the table is not UTF-8: use --format json" in told(1, "measure", file, "--format", "csv")
 
 
+def test_a_file_of_another_kind_is_no_model(told, tiny, tmp_path):
+    for name, said in (("a.npz", "save the arrays as .safetensors"), ("r.csv", "is for collapse analyze"), ("a", "")):
+        (tmp_path / name).write_text("x")
+        assert f"{name} is no model, store or features file{': ' if said else ''}" in told(
+            2, "measure", tmp_path / name
+        )
+        assert said in told(2, "measure", tmp_path / name)
+        message = told(2, "collect", *tiny.words("--store", tmp_path / "s", "--tokenizer", tmp_path / name))
+        assert f"{name} is no tokenizer" in message
+    assert told(2, "measure", "absent.npz") == "collapse: no model, store or features file is called absent.npz\n"
+
+
 def test_a_device_of_another_name(told, tmp_path):
     assert "use auto, cpu, cuda, cuda:1 or mps" in told(2, "measure", features(tmp_path), "--device", "gpu")
 

@@ -63,3 +63,10 @@ def test_texts_that_are_too_short_are_told_by_their_argument(loaded, short):
         collapse.collect_loaded(model, tokenizer, **given, chunk_length=32, max_chunks=2)
     assert ".jsonl" not in str(told.value)
     assert "--" not in str(told.value)
+
+
+def test_what_is_no_model_or_tokenizer_is_told(loaded):
+    with pytest.raises(UsageError, match="there is a NoneType where a tokenizer of transformers is needed"):
+        collapse.collect_loaded(loaded[0], None, ["text"])
+    with pytest.raises(UsageError, match="there is a str where a model of transformers is needed"):
+        collapse.collect_loaded("gpt2", loaded[1], ["text"])

@@ -237,3 +237,9 @@ def test_sparse_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path,
     said = f"the text holds token id {largest:,}, but .* embeds 512 tokens" if largest == 600 else far
     with pytest.raises(collapse.CollapseError, match=said):
         collapse.collect(copy, store=tmp_path / "s", max_chunks=20, **tiny.options())
+
+
+def test_weights_that_are_cut_short_are_to_be_fetched_again(copy):
+    file = copy / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+    assert "a file of its weights is damaged or cut short: fetch it again" in refused(copy, "copied cannot be loaded")

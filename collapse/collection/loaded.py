@@ -50,6 +50,9 @@ def collect_loaded(
     for option in _FOR_FILES:
         if option in options:
             raise UsageError(f"collect_loaded() takes no {option}: the texts and the tokenizer are given as they are")
+    for given, kind in ((model, "model"), (tokenizer, "tokenizer")):
+        if not hasattr(given, "save_pretrained"):
+            raise UsageError(f"there is a {type(given).__name__} where a {kind} of transformers is needed")
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
     with TemporaryDirectory(prefix="collapse-") as temporary:
         # a name such as "model" is shown with the folder above it, which must not be the temporary one

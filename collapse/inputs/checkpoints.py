@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _MOST_IDS = 10_000_000
 _LONG_NUMBER = re.compile(rb":\s*\d{8}")
 _NAMED = 3  # largest number of weights named in a message
+_CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
+"""What safetensors, NumPy (for GGUF) and torch say of a file that is not whole."""
 _ASKED_FOR = re.compile(r"GLOBAL (\S+)|(Unsupported operand \d+)")
 _INSTEAD = {
     "trust_remote_code": "use --trust-remote-code",
@@ -259,6 +261,12 @@ def loading_error(
         return CollapseError(
             f"{reference.name}: {files or 'its checkpoint'} holds more than tensors ({asked}): torch's weights_only "
             "unpickler refused it, and nothing in it was run; use a checkpoint in safetensors"
+        )
+    if any(each in text for each in _CUT_SHORT):
+        of = f" ({files})" if files else ""
+        return CollapseError(
+            f"{reference.name} cannot be loaded as {what}: a file of its weights{of} is damaged or cut short: fetch it "
+            f"again ({first_line(error)})"
         )
     first, _, rest = text.strip().partition("\n")
     reason = f"{first} {rest.strip().split(chr(10))[0].strip()}" if first.endswith(":") and rest else first_line(error)

@@ -23,6 +23,15 @@ from collapse.paths import expanded, mistyped, near_folders
 from collapse.reading import read_json
 
 _CARD_LIMIT = 1 << 20
+_OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
+"""Suffixes of names that are not looked for on the Hub."""
+_ACCEPTED = {
+    ".npz": ": save the arrays as .safetensors, or give them to collapse.measure(features=…, labels=…)",
+    ".npy": ": save the arrays as .safetensors, or give them to collapse.measure(features=…, labels=…)",
+    ".csv": ": a results table is for collapse analyze",
+    ".parquet": ": a results table is for collapse analyze",
+}
+"""What to do with files of other kinds."""
 # Folder names that say which state of a model it is, or that it is a model, but not from which run.
 _ANY_MODEL = re.compile(
     r"((checkpoint|ckpt|epoch|(global_?)?step|iter(ation)?)s?[-_@]?)?\d*|[0-9a-f]{40}|snapshots|"
@@ -75,9 +84,19 @@ class ModelReference:
 
 
 def find_model(
-    name: str, *, revision: str | None = None, model_args: Mapping[str, Any] | None = None
+    name: str,
+    *,
+    revision: str | None = None,
+    model_args: Mapping[str, Any] | None = None,
+    what: str = "model, store or features file",
 ) -> ModelReference:
     """Find the model that a name refers to: a folder, or an id on the Hub with its commit.
+
+    Args:
+        name: The folder or id.
+        revision: Branch, tag or commit on the Hub.
+        model_args: The model's arguments.
+        what: What is looked for, for messages.
 
     Raises:
         UsageError: There is no such folder and no such model on the Hub, or a revision is given for a folder.
@@ -96,17 +115,19 @@ def find_model(
         return ModelReference(folder_name(folder), str(folder), None, weights, tokenizer, subfolder=subfolder)
     if folder.is_file() and folder.suffix in (".txt", ".jsonl"):
         raise UsageError(f"{name} is a text file, not a model: name the model, and give the file with --text {name}")
+    if folder.is_file():
+        raise UsageError(f"{name} is no {what}{_ACCEPTED.get(folder.suffix, '')}")
     close = mistyped(name) if revision is None else None
     if close is not None:
         there = f" A model of this name on the Hub is {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
     repo, at = split_revision(at_revision(name, revision))
-    if not is_repo_id(repo) or folder.suffix in (".safetensors", ".gguf", ".bin", ".json", ".csv"):
-        raise UsageError(_not_found(name, folder))
+    if not is_repo_id(repo) or folder.suffix in _OF_FILES:
+        raise UsageError(_not_found(name, folder, what))
     try:
         commit, online = resolve_commit(repo, at)
     except CollapseError as error:
-        raise type(error)(f"{_not_found(name, folder)}; {error}") from error
+        raise type(error)(f"{_not_found(name, folder, what)}; {error}") from error
     return ModelReference(repo, repo, commit, f"commit:{commit}", f"commit:{repo}:{commit}", online, subfolder)
 
 
@@ -142,7 +163,7 @@ def find_tokenizer(
         fingerprint = tokenizer_fingerprint(folder, None, alone=not own)
         return ModelReference(folder.resolve().name, str(folder), None, weights, fingerprint)
     try:
-        return find_model(name)
+        return find_model(name, what="tokenizer")
     except CollapseError as error:
         raise type(error)(f"--tokenizer {name}: {error}") from error
 
@@ -248,6 +269,6 @@ def _strings(value: Any) -> list[str]:
     return [each for part in parts for each in _strings(part)]
 
 
-def _not_found(name: str, folder: Path) -> str:
+def _not_found(name: str, folder: Path, what: str) -> str:
     close = near_folders(str(folder))
-    return f"no model, store or features file is called {name}{f' ({close})' if close else ''}"
+    return f"no {what} is called {name}{f' ({close})' if close else ''}"
