@@ -124,6 +124,22 @@ def test_a_store_of_something_else_is_not_replaced(tiny, options, store):
     assert content(store) == before
 
 
+def test_unfinished_work_of_something_else_is_not_lost(tiny, options, tmp_path):
+    folder = tmp_path / "s"
+    with pytest.raises(Stopped):
+        collapse.collect(tiny.model, store=folder, progress=stop_at("train", 30), **options)
+    before = content(folder)
+    for other, said in (
+        ({"text": str(tiny.validation)}, r"corpus\.sha256"),
+        ({"dtype": "bfloat16"}, "dtype: float32 and bfloat16"),
+        ({"part": (1, 3)}, "slices: 1–"),
+    ):
+        with pytest.raises(StoreError, match=rf"--recollect would lose.*{said}.*choose another --store, or delete it"):
+            collapse.collect(tiny.model, store=folder, recollect=True, **options | other)
+    assert content(folder) == before
+    assert collapse.collect(tiny.model, store=folder, recollect=True, **options).state == "complete"
+
+
 def test_killed_at_any_file_of_the_replacement_either_store_is_whole(tiny, options, store, tmp_path, monkeypatch):
     """The process dies before each change of the folder in turn; nothing but whole stores is ever there."""
     new = collapse.collect(tiny.model, store=tmp_path / "new", **options)

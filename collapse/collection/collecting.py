@@ -25,8 +25,8 @@ from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.scoped import deterministic_algorithms
-from collapse.stores.manifest import KNOWN_LATER, differences, is_store
-from collapse.stores.partial import Partial
+from collapse.stores.manifest import KNOWN_LATER, differences, is_store, spans
+from collapse.stores.partial import Partial, Progress
 from collapse.stores.store import Store, load_same
 from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
 
@@ -183,9 +183,11 @@ def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]])
 
 
 def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
-    """Raise StoreError unless ``--recollect`` replaces a store of the same model, texts and slices."""
+    """Raise StoreError unless ``--recollect`` replaces a store or unfinished work of the same identity and slices."""
     part = plan.spec.part
     if not is_store(folder):
+        if not cached:
+            _refuse_to_lose(folder, plan)
         return
     try:
         store = Store.load(folder)
@@ -204,6 +206,23 @@ def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
         )
 
 
+def _refuse_to_lose(folder: Path, plan: Plan) -> None:
+    """Raise StoreError if a folder without a store holds finished slices of another collection."""
+    place = Partial(folder).read()
+    if place is None or not place.file:
+        return
+    differ = _differs_unfinished(place, plan)
+    if not differ and place.chunks and place.slice_chunks:
+        wanted = part_of(-(-place.chunks // place.slice_chunks), plan.spec.part)
+        if wanted != (place.start, place.stop):
+            differ.append(f"slices: {spans([[place.start, place.stop]])} and {spans([[*wanted]])}")
+    if differ:
+        raise StoreError(
+            f"{folder} holds an unfinished collection that --recollect would lose: it differs in {'; '.join(differ)} "
+            "(there and now): choose another --store, or delete it"
+        )
+
+
 def _goes_on(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]]) -> bool:
     """Whether an unfinished ``--recollect`` can be resumed, because it collects what is requested now."""
     target = folder / RECOLLECTED
@@ -214,10 +233,9 @@ def _goes_on(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]]) -> bool
             differ, held = _differences(store, plan), {**store.identity["statistics"], **dropped}
         else:
             place = Partial(target).read()
-            there = plan.identity if place is None else place.identity
-            absent = there.get("validation") is None and not plan.texts.wanted_beside(None)  # the optional split
-            differ = differences(there, plan.identity, apart=_apart(validation=absent))
-            held = {kind.name: kind.version for kind in kinds} if place is None else there.get("statistics", {})
+            differ, held = [], {kind.name: kind.version for kind in kinds}
+            if place is not None:
+                differ, held = _differs_unfinished(place, plan), place.identity.get("statistics", {})
         if held.keys() != {kind.name for kind in kinds}:
             differ.append(f"statistics: {', '.join(held) or 'none'} and {', '.join(k.name for k in kinds) or 'none'}")
     except StoreError as error:
@@ -269,6 +287,12 @@ def _differences(store: Store, plan: Plan) -> list[str]:
     validated = store.manifest["coverage"]["validation"] is not None or store.state == "part"
     adopts = store.identity.get("validation") is None or not validated
     return differences(store.identity, plan.identity, apart=_apart(validation=adopts))
+
+
+def _differs_unfinished(place: Progress, plan: Plan) -> list[str]:
+    """Describe how an unfinished collection differs from a plan."""
+    absent = place.identity.get("validation") is None and not plan.texts.wanted_beside(None)  # the optional split
+    return differences(place.identity, plan.identity, apart=_apart(validation=absent))
 
 
 def _apart(*, validation: bool) -> frozenset[str]:
