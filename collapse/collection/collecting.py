@@ -7,7 +7,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.features import collect_features
+from collapse.collection.features import collect_features, store_features
 from collapse.collection.finding import find_store
 from collapse.collection.opening_source import open_text
 from collapse.collection.passes import Collection
@@ -27,7 +27,7 @@ from collapse.progress_bar import shows_progress
 from collapse.scoped import deterministic_algorithms
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store, spans
 from collapse.stores.partial import Partial, Progress
-from collapse.stores.store import Store, load_same
+from collapse.stores.store import Store
 from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
 
 log = logging.getLogger("collapse")
@@ -71,7 +71,9 @@ def collect(
     if is_features_file(model):
         check_features_options(model, spec.given)
         pick_device(spec.device)  # not used, but an unavailable device is an error
-        return _features(Path(model), Path(store) if store else None, kinds)
+        if store is None:
+            return collect_features(model, kinds=kinds)
+        return store_features(model, Path(store), kinds=kinds, without=spec.without, recollect=spec.recollect)
     if store is None and spec.part is None and not spec.recollect:
         found = find_store(str(model), spec)
         if found is not None:
@@ -169,17 +171,6 @@ _NOT_COMPARED: dict[str, tuple[str, ...]] = {
 
 def _not_compared(given: Mapping[str, Any]) -> dict[str, Any]:
     return {n: given[n] for n, texts in _NOT_COMPARED.items() if n in given and not any(given.get(t) for t in texts)}
-
-
-def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]]) -> Store:
-    made = collect_features(path, kinds=kinds)
-    if folder is None:
-        return made
-    if not is_store(folder) or not settled(folder):
-        with writing(folder):
-            if not is_store(folder):
-                return made.save(folder)
-    return load_same(folder, made).called({"model": made.model, "corpus": made.corpus})
 
 
 def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
