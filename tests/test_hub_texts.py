@@ -24,6 +24,23 @@ def test_a_split_that_is_named_must_be_there(data, as_user, tiny, tmp_path):
         assert "owner/data has no split 'vaildation'; did you mean validation?" in refused.stderr
 
 
+def test_a_split_that_is_none_is_not_named(data, as_user, tiny, tmp_path):
+    as_user(
+        "collect",
+        tiny.model,
+        "--text",
+        "owner/data",
+        "--chunk-length",
+        32,
+        "--max-chunks",
+        4,
+        "--store",
+        tmp_path / "s",
+    )
+    again = f"collapse.collect({str(tiny.model)!r}, store={str(tmp_path / 's')!r}, split=None, validation_split=None)"
+    assert as_user(python=f"import collapse; print({again}.state)").stdout == "complete\n"
+
+
 def test_a_split_that_is_not_named_may_be_absent_and_another_text_added_later(data, as_user, tiny, tmp_path):
     words = [tiny.model, "--chunk-length", 32, "--max-chunks", 4, "--store", tmp_path / "s"]
     for _ in range(2):  # the second time it is there

@@ -170,6 +170,7 @@ _NOT_COMPARED: dict[str, tuple[str, ...]] = {
 
 
 def _not_compared(given: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in given.items() if value is not None}
     return {n: given[n] for n, texts in _NOT_COMPARED.items() if n in given and not any(given.get(t) for t in texts)}
 
 
