@@ -74,7 +74,7 @@ def collect(
         if store is None:
             return collect_features(model, kinds=kinds)
         return store_features(model, Path(store), kinds=kinds, without=spec.without, recollect=spec.recollect)
-    if store is None and spec.part is None and not spec.recollect:
+    if store is None and not spec.recollect:
         found = find_store(str(model), spec)
         if found is not None:
             return found
@@ -90,7 +90,7 @@ def collect(
     if there and spec.recollect:  # the texts are read again, so they must be named
         there = {**there, "corpus": None, "validation": None}
     plan = plan_collection(str(model), spec, there=there)
-    if store is None and spec.part is None and not spec.recollect and not is_store(plan.cached):
+    if store is None and not spec.recollect and not is_store(plan.cached):
         beside = _beside(plan)
         if beside is not None:
             return beside.called(plan.names)

@@ -61,11 +61,6 @@ class LanguageModel:
         return self.weight.device
 
     @property
-    def dim(self) -> int:
-        """d."""
-        return self.weight.shape[1]
-
-    @property
     def n_params(self) -> int:
         """Number of parameters; tied weights count once."""
         return sum(parameter.numel() for parameter in self.model.parameters())
