@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import collapse
 from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import CollectionSpec, accepts, described, flag_of, options_of, typed
+from collapse.inputs.collection_spec import CollectionSpec, accepts, described, flag_of, key_values, options_of, typed
 from collapse.inputs.option import Role, at_least, key_value, option
 from collapse.measurement.comparing import CUT
 
@@ -109,6 +109,15 @@ def test_a_spec_is_typed_as_it_is_given(tmp_path):
     assert CliRunner().invoke(command, shlex.split(typed(CollectionSpec(**given)))).exit_code == 0
     assert said == given
     assert typed(CollectionSpec(text_column="text")) == ""
+
+
+def test_a_typed_argument_reads_back_as_what_it_is():
+    arguments = {"a": "8", "b": 8, "c": "x", "d": "true", "e": True, "f": '"x"', "g": "null", "h": None, "i": "1 2"}
+    words = key_values(arguments)
+    assert words[:4] == ['a="8"', "b=8", "c=x", 'd="true"']
+    assert dict(key_value(word) for word in words) == arguments
+    spec = CollectionSpec(model_args={"variant": "8"})
+    assert shlex.split(typed(spec)) == ["--model-arg", 'variant="8"']
 
 
 def test_what_is_typed_becomes_what_python_takes():

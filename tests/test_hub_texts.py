@@ -24,6 +24,23 @@ def test_a_split_that_is_named_must_be_there(data, as_user, tiny, tmp_path):
         assert "owner/data has no split 'vaildation'; did you mean validation?" in refused.stderr
 
 
+def test_a_split_that_is_none_is_not_named(data, as_user, tiny, tmp_path):
+    as_user(
+        "collect",
+        tiny.model,
+        "--text",
+        "owner/data",
+        "--chunk-length",
+        32,
+        "--max-chunks",
+        4,
+        "--store",
+        tmp_path / "s",
+    )
+    again = f"collapse.collect({str(tiny.model)!r}, store={str(tmp_path / 's')!r}, split=None, validation_split=None)"
+    assert as_user(python=f"import collapse; print({again}.state)").stdout == "complete\n"
+
+
 def test_a_split_that_is_not_named_may_be_absent_and_another_text_added_later(data, as_user, tiny, tmp_path):
     words = [tiny.model, "--chunk-length", 32, "--max-chunks", 4, "--store", tmp_path / "s"]
     for _ in range(2):  # the second time it is there
@@ -36,6 +53,28 @@ def test_a_split_that_is_not_named_may_be_absent_and_another_text_added_later(da
     row = json.loads(as_user("measure", tmp_path / "s", "--json", "--metrics", "val_loss").stdout)[0]
     assert row["validation"] == tiny.validation.name
     assert row["measurements"]["val_loss"] > 0
+
+
+def card(**splits) -> bytes:
+    """The card of a data set that promises so many rows of each split."""
+    told = "".join(f"  - name: {name}\n    num_bytes: 10\n    num_examples: {rows}\n" for name, rows in splits.items())
+    text = "---\ndataset_info:\n  features:\n  - name: text\n    dtype: string\n  splits:\n" + told
+    return (text + "  download_size: 1\n  dataset_size: 10\n---\n").encode()
+
+
+def test_a_data_set_that_is_not_what_its_card_says_is_told_in_a_line(hub, as_user, tiny):
+    rows = tiny.text.read_bytes()
+    hub.add("owner/sizes", {"README.md": card(train=5), "train.jsonl": rows}, kind="datasets")
+    hub.add("owner/splits", {"README.md": card(train=420, test=5), "train.jsonl": rows}, kind="datasets")
+    hub.add("owner/formats", {"train.jsonl": rows, "validation.txt": b"some text"}, kind="datasets")
+    for name, said in (
+        ("sizes", "cannot be loaded: NonMatchingSplitsSizesError"),
+        ("splits", "cannot be loaded: ExpectedMoreSplitsError: {'test'}"),
+        ("formats", "cannot be loaded: Couldn't infer the same data file format for all splits"),
+    ):
+        refused = as_user("measure", tiny.model, "--text", f"owner/{name}", "--chunk-length", 32, ok=False)
+        assert refused.returncode == 1
+        assert f"owner/{name} {said}" in refused.stderr
 
 
 def test_parts_of_a_text_without_a_validation_split_are_merged_and_validated_on_another(data, as_user, tiny, tmp_path):

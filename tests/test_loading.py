@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM, GPTNeoConfig
 import collapse
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.limits import gguf_header
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.references import find_model
 
@@ -112,11 +114,22 @@ def write_gguf(path: Path, layers: int, blocks: int, vocabulary: int = 40) -> No
     writer.close()
 
 
+def test_gguf_without_its_package_names_the_extra(tmp_path, monkeypatch):
+    (tmp_path / "gguf.py").write_text('raise ModuleNotFoundError("No module named \'gguf\'", name="gguf")')
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "gguf", raising=False)
+    with pytest.raises(
+        collapse.CollapseError, match=r"^gguf is not installed: pip install 'linguistic-collapse\[gguf\]'$"
+    ):
+        gguf_header(tmp_path / "x.gguf", "block_count")
+
+
 def test_gguf_without_a_layer_is_refused(tmp_path):
     for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2), ("absurd", 1, 10_000_000)):
         write_gguf(tmp_path / name / "x.gguf", layers, blocks)
     named = {"gguf_file": "x.gguf"}
-    assert load_model(find_model(str(tmp_path / "whole"), model_args=named), CollectionSpec(model_args=named)).dim == 32
+    whole = load_model(find_model(str(tmp_path / "whole"), model_args=named), CollectionSpec(model_args=named))
+    assert whole.weight.shape[1] == 32
     refused(tmp_path / "lacking", r"lacks 9 weights of \w+ \(model\.layers\.1\.", model_args=named)
     refused(
         tmp_path / "absurd", r"header of x\.gguf has block_count = 10,000,000, and the file holds 12", model_args=named

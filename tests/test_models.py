@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import torch
 import transformers
 
 import collapse
+from collapse.inputs.language_model import fitting
 from collapse.inputs.limits import default_chunk_length
 from collapse.inputs.model_loading import load_model
 from collapse.inputs.references import find_model
@@ -127,6 +130,46 @@ def test_memory_running_out_halves_the_batch(tiny, tmp_path, monkeypatch, caplog
     whole = collapse.collect(tiny.model, store=tmp_path / "w", batch_size=8, max_chunks=120, **tiny.options())
     mine, theirs = store.tensors("train")["means"], whole.tensors("train")["means"]
     torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
+# In a process of its own, whose memory ends once everything is imported.
+FULL = """
+import re, resource, sys
+from pathlib import Path
+import collapse
+_, model, text, store = sys.argv
+options = {"text": text, "chunk_length": 256, "max_chunks": 1, "batch_size": 1}
+collapse.collect(model, store=f"{store}-warm", **options)
+used = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+resource.setrlimit(resource.RLIMIT_AS, (used + (200 << 20), used + (200 << 20)))
+try:
+    collapse.collect(model, store=store, **options)
+except collapse.CollapseError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the memory in use")
+def test_memory_that_runs_out_where_no_smaller_batch_helps_costs_one_line(tiny, tmp_path):
+    folder = Path(shutil.copytree(tiny.model, tmp_path / "wide"))
+    config = transformers.GPTNeoConfig.from_pretrained(
+        folder, vocab_size=300_000, hidden_size=8, max_position_embeddings=256
+    )
+    transformers.GPTNeoForCausalLM(config).save_pretrained(
+        folder
+    )  # the logits of its check are large, and nothing else
+    words = [folder, tiny.text, tmp_path / "s"]
+    done = subprocess.run([sys.executable, "-c", FULL, *words], capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "wide does not fit on cpu: use --dtype bfloat16 or a machine with more memory" in done.stdout
+
+
+def test_only_running_out_of_memory_is_told_as_such():
+    said = r"^m does not fit on cuda:0: use --dtype bfloat16 or --device cpu$"
+    with pytest.raises(collapse.CollapseError, match=said), fitting("m", torch.device("cuda:0")):
+        raise torch.OutOfMemoryError("CUDA out of memory (for this test)")
+    with pytest.raises(RuntimeError, match="another"), fitting("m", torch.device("cpu")):
+        raise RuntimeError("another")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -124,6 +124,47 @@ def test_a_store_of_something_else_is_not_replaced(tiny, options, store):
     assert content(store) == before
 
 
+def test_unfinished_work_of_something_else_is_not_lost(tiny, options, tmp_path):
+    folder = tmp_path / "s"
+    with pytest.raises(Stopped):
+        collapse.collect(tiny.model, store=folder, progress=stop_at("train", 30), **options)
+    before = content(folder)
+    for other, said in (
+        ({"text": str(tiny.validation)}, r"corpus\.sha256"),
+        ({"dtype": "bfloat16"}, "dtype: float32 and bfloat16"),
+        ({"part": (1, 3)}, "slices: 1–"),
+    ):
+        with pytest.raises(StoreError, match=rf"--recollect would lose.*{said}.*choose another --store, or delete it"):
+            collapse.collect(tiny.model, store=folder, recollect=True, **options | other)
+    assert content(folder) == before
+    assert collapse.collect(tiny.model, store=folder, recollect=True, **options).state == "complete"
+
+
+def test_a_features_store_is_reused_with_later_plugins_and_replaced_when_asked(tiny, options, tmp_path):
+    from safetensors.torch import save_file
+
+    from collapse.testing import random_features
+
+    file, other, folder = tmp_path / "f.safetensors", tmp_path / "g.safetensors", tmp_path / "s"
+    save_file(random_features(5, 3, 40), file)
+    save_file(random_features(6, 3, 40), other)
+    first = collapse.collect(file, store=folder, without="covariance")  # as if its plugin were installed later
+    assert collapse.collect(file, store=folder).digest == first.digest
+    with pytest.raises(StoreError, match=r"differs in features: .*choose another --store"):
+        collapse.collect(other, store=folder, recollect=True)
+    new = collapse.collect(file, store=folder, recollect=True)
+    assert "covariance" in new.manifest["statistics"]
+    assert new.verify() == []
+    assert {each.name for each in folder.iterdir()} == {MANIFEST, "top"}
+    with pytest.raises(UsageError, match="holds the statistic covariance: --without covariance does not apply"):
+        collapse.collect(file, store=folder, without="covariance")
+    with pytest.raises(Stopped):
+        collapse.collect(tiny.model, store=tmp_path / "u", progress=stop_at("train", 30), **options)
+    for again in (False, True):
+        with pytest.raises(StoreError, match="holds an unfinished collection that differs in"):
+            collapse.collect(file, store=tmp_path / "u", recollect=again)
+
+
 def test_killed_at_any_file_of_the_replacement_either_store_is_whole(tiny, options, store, tmp_path, monkeypatch):
     """The process dies before each change of the folder in turn; nothing but whole stores is ever there."""
     new = collapse.collect(tiny.model, store=tmp_path / "new", **options)

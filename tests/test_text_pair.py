@@ -3,14 +3,14 @@
 import pytest
 
 from collapse.errors import UsageError
-from collapse.inputs.corpus import Corpus
+from collapse.inputs.corpus import Corpus, NoSplit
 from collapse.inputs.text_pair import Texts
 
 TEXT, OTHER = Corpus("a", "hub", split="train"), Corpus("b", "hub", split="validation")
 
 
 def absent(corpus: Corpus) -> None:
-    raise UsageError(f"{corpus.name} has no split {corpus.split}")
+    raise NoSplit(f"{corpus.name} has no split {corpus.split}")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,14 @@ def test_a_validation_text_is_packed_and_only_an_optional_one_may_be_absent():
     assert Texts(TEXT, OTHER, optional=True).pack_validation(absent) is None
     with pytest.raises(UsageError, match="b has no split validation"):
         Texts(TEXT, OTHER).pack_validation(absent)
+
+
+def test_another_error_of_an_optional_validation_is_not_an_absent_split():
+    def without_column(corpus: Corpus) -> None:
+        raise UsageError(f"{corpus.name} has no column 'text'")
+
+    with pytest.raises(UsageError, match="b has no column 'text'"):
+        Texts(TEXT, OTHER, optional=True).pack_validation(without_column)
 
 
 def test_names_are_those_of_the_texts():

@@ -314,3 +314,5 @@ def test_an_unknown_split_names_near_ones():
     error = ValueError("Unknown split \"trian\". Should be one of ['train', 'test'].")
     said = str(unknown_split(Corpus("owner/data", "hub", split="trian"), error))
     assert said == "owner/data has no split 'trian'; did you mean train? (--split, --validation-split)"
+    error = ValueError("Bad split: trian. Available splits: ['train', 'test']")
+    assert str(unknown_split(Corpus("owner/data", "hub", split="trian"), error)) == said

@@ -7,7 +7,7 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.features import collect_features
+from collapse.collection.features import collect_features, store_features
 from collapse.collection.finding import find_store
 from collapse.collection.opening_source import open_text
 from collapse.collection.passes import Collection
@@ -25,9 +25,9 @@ from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.scoped import deterministic_algorithms
-from collapse.stores.manifest import KNOWN_LATER, differences, is_store
-from collapse.stores.partial import Partial
-from collapse.stores.store import Store, load_same
+from collapse.stores.manifest import KNOWN_LATER, differences, is_store, spans
+from collapse.stores.partial import Partial, Progress
+from collapse.stores.store import Store
 from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
 
 log = logging.getLogger("collapse")
@@ -71,8 +71,10 @@ def collect(
     if is_features_file(model):
         check_features_options(model, spec.given)
         pick_device(spec.device)  # not used, but an unavailable device is an error
-        return _features(Path(model), Path(store) if store else None, kinds)
-    if store is None and spec.part is None and not spec.recollect:
+        if store is None:
+            return collect_features(model, kinds=kinds)
+        return store_features(model, Path(store), kinds=kinds, without=spec.without, recollect=spec.recollect)
+    if store is None and not spec.recollect:
         found = find_store(str(model), spec)
         if found is not None:
             return found
@@ -88,7 +90,7 @@ def collect(
     if there and spec.recollect:  # the texts are read again, so they must be named
         there = {**there, "corpus": None, "validation": None}
     plan = plan_collection(str(model), spec, there=there)
-    if store is None and spec.part is None and not spec.recollect and not is_store(plan.cached):
+    if store is None and not spec.recollect and not is_store(plan.cached):
         beside = _beside(plan)
         if beside is not None:
             return beside.called(plan.names)
@@ -168,24 +170,16 @@ _NOT_COMPARED: dict[str, tuple[str, ...]] = {
 
 
 def _not_compared(given: Mapping[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in given.items() if value is not None}
     return {n: given[n] for n, texts in _NOT_COMPARED.items() if n in given and not any(given.get(t) for t in texts)}
 
 
-def _features(path: Path, folder: Path | None, kinds: Sequence[type[Statistic]]) -> Store:
-    made = collect_features(path, kinds=kinds)
-    if folder is None:
-        return made
-    if not is_store(folder) or not settled(folder):
-        with writing(folder):
-            if not is_store(folder):
-                return made.write_in(folder)
-    return load_same(folder, made).called({"model": made.model, "corpus": made.corpus})
-
-
 def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
-    """Raise StoreError unless ``--recollect`` replaces a store of the same model, texts and slices."""
+    """Raise StoreError unless ``--recollect`` replaces a store or unfinished work of the same identity and slices."""
     part = plan.spec.part
     if not is_store(folder):
+        if not cached:
+            _refuse_to_lose(folder, plan)
         return
     try:
         store = Store.load(folder)
@@ -204,6 +198,23 @@ def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
         )
 
 
+def _refuse_to_lose(folder: Path, plan: Plan) -> None:
+    """Raise StoreError if a folder without a store holds finished slices of another collection."""
+    place = Partial(folder).read()
+    if place is None or not place.file:
+        return
+    differ = _differs_unfinished(place, plan)
+    if not differ and place.chunks and place.slice_chunks:
+        wanted = part_of(-(-place.chunks // place.slice_chunks), plan.spec.part)
+        if wanted != (place.start, place.stop):
+            differ.append(f"slices: {spans([[place.start, place.stop]])} and {spans([[*wanted]])}")
+    if differ:
+        raise StoreError(
+            f"{folder} holds an unfinished collection that --recollect would lose: it differs in {'; '.join(differ)} "
+            "(there and now): choose another --store, or delete it"
+        )
+
+
 def _goes_on(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]]) -> bool:
     """Whether an unfinished ``--recollect`` can be resumed, because it collects what is requested now."""
     target = folder / RECOLLECTED
@@ -214,10 +225,9 @@ def _goes_on(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]]) -> bool
             differ, held = _differences(store, plan), {**store.identity["statistics"], **dropped}
         else:
             place = Partial(target).read()
-            there = plan.identity if place is None else place.identity
-            absent = there.get("validation") is None and not plan.texts.wanted_beside(None)  # the optional split
-            differ = differences(there, plan.identity, apart=_apart(validation=absent))
-            held = {kind.name: kind.version for kind in kinds} if place is None else there.get("statistics", {})
+            differ, held = [], {kind.name: kind.version for kind in kinds}
+            if place is not None:
+                differ, held = _differs_unfinished(place, plan), place.identity.get("statistics", {})
         if held.keys() != {kind.name for kind in kinds}:
             differ.append(f"statistics: {', '.join(held) or 'none'} and {', '.join(k.name for k in kinds) or 'none'}")
     except StoreError as error:
@@ -269,6 +279,12 @@ def _differences(store: Store, plan: Plan) -> list[str]:
     validated = store.manifest["coverage"]["validation"] is not None or store.state == "part"
     adopts = store.identity.get("validation") is None or not validated
     return differences(store.identity, plan.identity, apart=_apart(validation=adopts))
+
+
+def _differs_unfinished(place: Progress, plan: Plan) -> list[str]:
+    """Describe how an unfinished collection differs from a plan."""
+    absent = place.identity.get("validation") is None and not plan.texts.wanted_beside(None)  # the optional split
+    return differences(place.identity, plan.identity, apart=_apart(validation=absent))
 
 
 def _apart(*, validation: bool) -> frozenset[str]:

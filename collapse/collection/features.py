@@ -1,4 +1,4 @@
-"""Collect features files and arrays into a store in memory, with the same passes as for a model."""
+"""Collect features files and arrays into a store, with the same passes as for a model."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -11,16 +11,21 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.collection.passes import Collection
-from collapse.errors import CollapseError, PluginError, UsageError, first_line
+from collapse.collection.store_options import check_store_options
+from collapse.errors import CollapseError, PluginError, StoreError, UsageError, first_line
 from collapse.inputs.features import check_features, open_features, source_of
+from collapse.inputs.source import Source
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.precision import exact_arithmetic
 from collapse.stores.files import canonical
+from collapse.stores.manifest import differences, is_store
+from collapse.stores.partial import Partial
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
+from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
 
 
 @exact_arithmetic()
@@ -36,6 +41,66 @@ def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | Non
     """
     kinds = list(plugins().statistics.values()) if kinds is None else kinds
     return Collection(open_features(path), None, kinds).run()
+
+
+@exact_arithmetic()
+def store_features(
+    path: str | Path,
+    folder: Path,
+    *,
+    kinds: Sequence[type[Statistic]],
+    without: Iterable[str] = (),
+    recollect: bool = False,
+) -> Store:
+    """Collect a features file into a folder, or open the store there if it is of the same file.
+
+    Args:
+        path: The features file.
+        folder: The store's folder.
+        kinds: Plugin statistics to fill too.
+        without: Names of statistics that the store must not hold.
+        recollect: Collect again, and replace the store.
+
+    Raises:
+        UsageError: The store holds a statistic of ``without``.
+        StoreError: The folder holds a store or an unfinished collection of something else, or other things.
+        CollapseError: As for :func:`collect_features`.
+    """
+    source = open_features(path)
+    if not recollect and is_store(folder) and settled(folder):
+        return _same(folder, source, without)
+    with writing(folder):
+        if is_store(folder) and not recollect:
+            return _same(folder, source, without)
+        if is_store(folder):
+            _refuse_another(folder, source)
+        elif (place := Partial(folder).read()) is not None and place.file:
+            Partial(folder).check(place, source.identity, place.start, place.stop)
+        made = Collection(source, None, kinds).run()
+        if not is_store(folder):
+            return made.write_in(folder)
+        discard_recollected(folder)
+        made.write_in(folder / RECOLLECTED)
+        replace(folder)
+    return Store.load(folder)
+
+
+def _same(folder: Path, source: Source, without: Iterable[str]) -> Store:
+    store = _refuse_another(folder, source).check()
+    check_store_options(store, {"without": without})
+    return store.called({"model": source.model["name"], "corpus": source.corpus["name"]})
+
+
+def _refuse_another(folder: Path, source: Source) -> Store:
+    """Return the store in a folder; raise StoreError unless it is of the same features. Its statistics may differ."""
+    store = Store.load(folder)
+    differ = differences(store.identity, source.identity, apart={"statistics"})
+    if differ:
+        raise StoreError(
+            f"{folder} holds another store, which differs in {'; '.join(differ)} (there and now): "
+            "choose another --store"
+        )
+    return store
 
 
 @outside_inference_mode

@@ -79,9 +79,7 @@ def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) 
     rows = min(model.input_rows, len(model.weight))
     if max(tokenizer.get_vocab().values(), default=0) < rows:  # ids may be sparse: few tokens, large ids
         return
-    # ids from 2³¹ on are negative in the packed text
-    beyond = chunks.tokens.max() if chunks.tokens.min() >= 0 else chunks.tokens.min() + 2**32
-    if (largest := int(beyond)) >= rows:
+    if (largest := int(chunks.tokens.max())) >= rows:
         raise CollapseError(
             f"the text holds token id {largest:,}, but {name} embeds {rows:,} tokens: "
             f"its tokenizer (of {len(tokenizer):,}) is larger than that; name the right one with --tokenizer"

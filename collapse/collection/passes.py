@@ -14,6 +14,7 @@ from collapse.collection.resuming import find_place, resumable
 from collapse.collection.slices import Slices, run_slices
 from collapse.collection.trained import build_trained
 from collapse.errors import StoreError
+from collapse.inputs.language_model import fitting
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
@@ -179,7 +180,8 @@ class Collection:
         means: str | None = None,
     ) -> int:
         check_classifier(self.source.weight, self.source.bias, self.source.classifier)
-        slices.phase.check(slices.first_unit)
+        with fitting(self.source.model["name"], self.source.device):
+            slices.phase.check(slices.first_unit)
         return run_slices(
             slices,
             place=place,

@@ -73,7 +73,7 @@ def _unlike(
         if name not in plugins().statistics and name not in (identity.get("statistics") or {}):
             raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
         if name in (identity.get("statistics") or {}):
-            yield flag_of("without"), name, _holds(f"the statistic {name}", features)
+            yield flag_of("without"), name, f"holds the statistic {name}"
     if given.get("tokenizer"):
         held = identity.get("tokenizer")
         if features or not _is_tokenizer(given["tokenizer"], identity):

@@ -223,7 +223,10 @@ def typed(spec: CollectionSpec, *, shown: bool = False) -> str:
 
 def key_values(arguments: Mapping[str, Any]) -> list[str]:
     """Return arguments as :func:`collapse.inputs.option.key_value` reads them."""
-    return [f"{key}={each if isinstance(each, str) else json.dumps(each)}" for key, each in arguments.items()]
+    return [
+        f"{key}={each if isinstance(each, str) and key_value(f'k={each}')[1] == each else json.dumps(each)}"
+        for key, each in arguments.items()
+    ]
 
 
 def accepts(spec: type[CollectionSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -22,6 +22,10 @@ from collapse.stores.files import stamp
 from collapse.stores.writing import ANOTHER_CACHE, ANOTHER_HOME, raise_if_full
 
 
+class NoSplit(UsageError):
+    """A data set does not have a split."""
+
+
 @dataclass(frozen=True)
 class Corpus:
     """A text that was found, not loaded.
@@ -98,24 +102,27 @@ def load_rows(corpus: Corpus, folder: Path) -> Any:
         folder: An empty folder for links and rows of local files; keep it as long as the rows are used.
 
     Raises:
-        UsageError: There is no such split or column; the message suggests similar names.
+        NoSplit: There is no such split; the message suggests similar names.
+        UsageError: There is no such column; the message suggests similar names.
         CollapseError: It cannot be loaded, or a file changed since it was found.
     """
     with environment(HF_UPDATE_DOWNLOAD_COUNTS="0"):  # datasets reads it on import
         import datasets
-        from datasets.exceptions import DatasetGenerationError
+        from datasets.exceptions import DatasetGenerationError, DatasetsError
 
     with quiet("datasets"):
         try:
             rows = _load_files(datasets, corpus, folder) if corpus.source == "files" else _load_hub(datasets, corpus)
-        except (OSError, ValueError, RuntimeError, DatasetGenerationError) as error:
+        except (OSError, ValueError, RuntimeError, DatasetsError) as error:
             if corpus.source == "files":
                 raise_if_full(error, folder, ANOTHER_HOME)
             raise_if_full(error, datasets.config.HF_CACHE_HOME, ANOTHER_CACHE)
             if isinstance(error.__cause__, CollapseError):
                 raise error.__cause__ from None
             if not isinstance(error, DatasetGenerationError):
-                raise CollapseError(f"{corpus.name} cannot be loaded: {first_line(error)}") from error
+                # the text of some is only a list, such as that of the splits that the data set's card promises
+                kind = f"{type(error).__name__}: " if isinstance(error, DatasetsError) else ""
+                raise CollapseError(f"{corpus.name} cannot be loaded: {kind}{first_line(error)}") from error
             raise CollapseError(f"{corpus.name} cannot be read: {first_line(error.__cause__ or error)}") from error
     if corpus.column not in rows.column_names:
         raise UsageError(
@@ -207,18 +214,18 @@ def _load_hub(datasets: Any, corpus: Corpus) -> Any:
     try:
         return datasets.load_dataset(corpus.name, revision=corpus.revision, split=corpus.split)
     except ValueError as error:
-        if "split" in str(error).lower():
+        if str(error).startswith(("Unknown split", "Bad split")):
             raise unknown_split(corpus, error) from error
         raise
     finally:
         datasets.config.HF_DATASETS_OFFLINE = before
 
 
-def unknown_split(corpus: Corpus, error: ValueError) -> UsageError:
+def unknown_split(corpus: Corpus, error: ValueError) -> NoSplit:
     """Return the error for a split that a data set does not have; ``datasets`` quotes the existing ones."""
-    known = re.findall(r"'([^']+)'", str(error).partition("one of")[2])
+    known = re.findall(r"'([^']+)'", re.split("one of|Available splits", str(error))[-1])
     hint = near_names(str(corpus.split), known)
-    return UsageError(f"{corpus.name} has no split {corpus.split!r}; {hint} (--split, --validation-split)")
+    return NoSplit(f"{corpus.name} has no split {corpus.split!r}; {hint} (--split, --validation-split)")
 
 
 def _looks_local(name: str) -> bool:

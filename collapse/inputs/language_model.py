@@ -3,6 +3,8 @@
 Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +18,22 @@ from collapse.numerics.devices import is_out_of_memory
 
 class _HeadReached(Exception):
     """Ends a forward pass before the output embedding, whose result is not needed."""
+
+
+@contextmanager
+def fitting(name: str, device: torch.device) -> Iterator[None]:
+    """Report running out of memory where no smaller batch would help.
+
+    Raises:
+        CollapseError: Memory ran out; the message names the model and the options that need less.
+    """
+    try:
+        yield
+    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        other = "a machine with more memory" if device.type == "cpu" else "--device cpu"
+        raise CollapseError(f"{name} does not fit on {device}: use --dtype bfloat16 or {other}") from error
 
 
 @dataclass
@@ -41,11 +59,6 @@ class LanguageModel:
     def device(self) -> torch.device:
         """The device on which it runs."""
         return self.weight.device
-
-    @property
-    def dim(self) -> int:
-        """d."""
-        return self.weight.shape[1]
 
     @property
     def n_params(self) -> int:

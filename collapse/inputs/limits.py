@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, first_line
+from collapse.extras import missing_package
 from collapse.inputs.references import ModelReference, config_of
 
 
@@ -74,7 +75,7 @@ def gguf_header(file: Path, name: str) -> tuple[int | None, int]:
     try:
         import gguf
     except ImportError as error:
-        raise CollapseError("reading a GGUF file needs: pip install 'linguistic-collapse[gguf]'") from error
+        raise CollapseError(missing_package(error) or f"gguf cannot be imported: {first_line(error)}") from error
     try:
         reader = gguf.GGUFReader(file)
         number = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.{name}")

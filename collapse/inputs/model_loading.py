@@ -23,7 +23,7 @@ from collapse.inputs.checkpoints import (
     loading_error,
 )
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.language_model import LanguageModel, fitting
 from collapse.inputs.model_hooks import prepare
 from collapse.inputs.references import config_of, watch_tokenizer, watch_weights
 from collapse.inputs.sizes import check_blocks, check_size
@@ -68,10 +68,11 @@ def load_model(
     set_exact()  # the model's code may have changed settings when it was imported
     check_loaded(reference, model, info)
     # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
-    model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
+    with fitting(reference.name, target):
+        model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
+        if target.type == "cpu":
+            _leave_files(model)
     model.config.return_dict = True  # outputs are read by name
-    if target.type == "cpu":
-        _leave_files(model)
     watch.check()
     head = model.get_output_embeddings()
     if head is None or getattr(head, "weight", None) is None or head.weight.dim() != 2:

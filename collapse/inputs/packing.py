@@ -26,6 +26,7 @@ from collapse.stores.scratch import scratch
 from collapse.stores.writing import ANOTHER_HOME, write_error
 
 _MAP = 1000
+_IDS = 2**31  # chunks are int32
 _PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "cache_dir")
 _FORMAT = 2  # format 1 could hold rows of other content than that of the named files
 
@@ -71,10 +72,18 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
 
     >>> group([[1, 2, 3], [4, 5]], 2).tolist()
     [[1, 2], [3, 4]]
+
+    Raises:
+        CollapseError: A token id is negative, or 2³¹ or more.
     """
-    flat = np.concatenate([np.asarray(row, dtype=np.int32) for row in token_rows] or [np.empty(0, dtype=np.int32)])
+    flat = np.concatenate([np.asarray(row, dtype=np.int64) for row in token_rows] or [np.empty(0, dtype=np.int64)])
+    wrong = flat[(flat < 0) | (flat >= _IDS)]
+    if len(wrong):
+        raise CollapseError(
+            f"the tokenizer gives token id {wrong[0]:,}, and ids must be from 0 to 2³¹ - 1: give another --tokenizer"
+        )
     n = len(flat) // chunk_length
-    return flat[: n * chunk_length].reshape(n, chunk_length)
+    return flat[: n * chunk_length].reshape(n, chunk_length).astype(np.int32)
 
 
 def pack(

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import Corpus, find_corpus
+from collapse.inputs.corpus import Corpus, NoSplit, find_corpus
 from collapse.inputs.option import TextNames
 
 log = logging.getLogger("collapse")
@@ -48,13 +48,14 @@ class Texts:
         """Pack the validation text; return None if there is none, or if an optional split is absent.
 
         Raises:
-            UsageError: The user named the split, and it does not exist.
+            NoSplit: The user named the split, and it does not exist.
+            CollapseError: As ``pack`` raises it.
         """
         if self.validation is None:
             return None
         try:
             return pack(self.validation)
-        except UsageError:
+        except NoSplit:
             if not self.optional:
                 raise
             log.warning("%s has no split %r: nothing is validated", self.validation.name, self.validation.split)

@@ -75,10 +75,11 @@ class TextPhase(Phase):
 def slice_length(chunks: int, chunk_length: int) -> int:
     """Return the chunks per slice, whatever the batch size: at most 1,024, and at least 16 slices if possible.
 
-    It is a multiple of the largest batch that ``auto`` tries, so that its batches fill the slices.
+    It is a multiple of the largest batch that ``auto`` tries, so that its batches fill the slices. For T < 16
+    that batch may be more than 1,024 chunks, and is then the slice.
 
-    >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512)
-    (1024, 1, 32)
+    >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512), slice_length(229_367, 8)
+    (1024, 1, 32, 2048)
     """
     batch = largest_batch(chunks, chunk_length)
     return max(batch, min(_LARGEST_SLICE, chunks // _FEWEST_SLICES) // batch * batch)
