@@ -1,7 +1,7 @@
 """Collect features files and arrays into a store, with the same passes as for a model."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
