@@ -36,6 +36,10 @@ FOLDER = "collapse"
 _SHA256 = 64  # digits; a git id has 40
 
 
+class NotListed(CollapseError):
+    """A repository has a commit, but its files cannot be listed."""
+
+
 @dataclass(frozen=True)
 class Remote:
     """A repository at a commit.
@@ -201,6 +205,7 @@ def reach(name: str, *, patient: bool = False) -> Remote:
 
     Raises:
         UsageError: There is no such repository or revision.
+        NotListed: The Hub names its commit, but not its files.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     repo, revision = split_revision(name)
@@ -218,8 +223,11 @@ def _listed(repo: str, commit: str) -> dict[str, tuple[int, str]]:
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
 
-    with clear_errors(f"{repo}: its files cannot be listed"):
-        tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
+    try:
+        with clear_errors(f"{repo}: its files cannot be listed"):
+            tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
+    except CollapseError as error:
+        raise NotListed(str(error)) from error
     return {
         each.path: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
         for each in tree
