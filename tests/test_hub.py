@@ -70,6 +70,16 @@ def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
     assert "digest" in as_user("info", "owner/stats").stdout
 
 
+def test_a_store_at_the_root_of_a_repository_is_measured(hub, as_user, stored):
+    """As ``hf upload user/repo stores/a`` leaves it."""
+    files = {f.relative_to(stored).as_posix(): f.read_bytes() for f in stored.rglob("*") if f.is_file()}
+    hub.add("owner/root", files)
+    (row,) = json.loads(as_user("measure", "owner/root", "--metrics", "nc2", "--json").stdout)
+    assert row["store"] == collapse.load(stored).digest
+    hub.add("owner/root", {"config.json": b"{}"})  # now it holds a model
+    assert as_user("measure", "owner/root", "--metrics", "nc2", ok=False).returncode != 0
+
+
 def test_what_is_there_is_not_sent_again(hub, as_user, stored, tiny, tmp_path):
     as_user("push", stored, "owner/stats")
     hub.uploaded.clear()

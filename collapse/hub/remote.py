@@ -26,7 +26,7 @@ from collapse.hub.requests import (
 )
 from collapse.reading import read_json
 from collapse.stores.files import canonical, home, sha256_file, sha256_of
-from collapse.stores.manifest import MANIFEST, MANIFEST_LIMIT, read_manifest
+from collapse.stores.manifest import LAYER, MANIFEST, MANIFEST_LIMIT, read_manifest
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import check_file
 from collapse.stores.writing import ANOTHER_CACHE, raise_if_full, write_atomic
@@ -66,7 +66,9 @@ class Remote:
         """Whether the repository holds weights or a configuration outside its stores."""
         stores = self.stores()
         paths = self.files or list_files(self.repo, self.commit, online=self.online)
-        outside = [path for path in paths if not any(path.startswith(f"{folder}/") for folder in stores)]
+        # a store at the root has its tensors in the folder of its layer, and no other file of a model
+        inside = tuple(f"{LAYER}/" if folder == "." else f"{folder}/" for folder in stores)
+        outside = [path for path in paths if not path.startswith(inside)]
         return any(path.endswith((".safetensors", ".gguf", ".bin", "config.json")) for path in outside)
 
     def fetch(self, path: str, *, force: bool = False) -> Path:
