@@ -154,6 +154,18 @@ def test_a_pull_request_leaves_main_alone(hub, as_user, stored):
     assert any(path.endswith("collapse.json") for path in proposed)
 
 
+def test_a_pull_request_whose_answer_is_lost_is_not_opened_twice(hub, as_user, stored):
+    hub.add("owner/model", {"README.md": b"mine"})
+
+    def lost(ask, method, path):
+        return method == "POST" and "/commit/" in path and not ask.send(b"lost", 502)
+
+    hub.fault = lost
+    refused = as_user("push", stored, "owner/model", "--into-model-repo", "--create-pr", ok=False)
+    assert refused.returncode == 1
+    assert sum(method == "POST" and "/commit/" in path for method, path in hub.requests) == 1
+
+
 def test_a_models_own_store_is_found(hub, as_user, tiny, tmp_path):
     files = {file.name: file.read_bytes() for file in tiny.model.iterdir()}
     commit = hub.add("owner/tiny", files)

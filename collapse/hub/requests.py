@@ -30,8 +30,8 @@ T = TypeVar("T")
 def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: int = _TRIES) -> T:
     """Call the Hub, and retry if it is busy or the connection was lost: at most six tries with increasing pauses.
 
-    The client itself retries only some of its requests. The call must be safe to repeat. Commits are: a commit names
-    its parent, so one that arrived is not made twice.
+    The client itself retries only some of its requests. The call must be safe to repeat. Commits to a branch
+    are: a commit names its parent, so one that arrived is not made twice. Those that open a pull request are not.
 
     Args:
         call: The function to call.
