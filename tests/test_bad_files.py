@@ -12,8 +12,9 @@ import pytest
 
 import collapse
 from collapse.cli import _add_commands, _run
-from collapse.errors import shortened
+from collapse.errors import CollapseError, shortened
 from collapse.inputs.collection_spec import CollectionSpec, typed
+from collapse.inputs.folders import check_folder
 from collapse.inputs.option import key_value
 from collapse.reading import DEPTH_LIMIT, Nesting, parse_json, read_bounded
 
@@ -165,3 +166,26 @@ def test_an_argument_that_is_nested_deeply_is_a_text():
     deep = "[" * 5_000 + "]" * 5_000
     assert key_value(f"x={deep}") == ("x", deep)
     assert "x=#" in typed(CollectionSpec(model_args={"x": deep}), shown=True)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_files_after_one_that_may_not_be_read_are_checked(tmp_path):
+    (tmp_path / "a.json").write_text("{}")
+    (tmp_path / "a.json").chmod(0)
+    os.mkfifo(tmp_path / "b.json")
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        try:
+            os.chdir(tmp_path)  # the folders above are root's own
+            tmp_path.chmod(0o755)
+            os.setuid(65534)
+            check_folder(Path("."))
+            os.write(write, b"nothing said")
+        except CollapseError as error:
+            os.write(write, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    with os.fdopen(read) as said:
+        assert "b.json: not a regular file" in said.read()

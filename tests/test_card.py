@@ -6,6 +6,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse.hub.card import card
+from collapse.hub.sharing import folder_of
 from collapse.measurement.last_results import keep_row
 from collapse.testing import random_features
 
@@ -22,6 +23,11 @@ def test_the_last_measurement_is_published_with_its_classes_and_notes(tmp_path):
     assert "Over all classes (`--min-count 1`): C = 10, d = 8, N = 60." in text
     assert "the between-class covariance has rank" in text.partition("Notes:")[2]
     assert "model-index" in text
+    assert "split:" not in text  # it is of the training text, and there is no other
+
+
+def test_the_folder_of_a_features_file_names_no_chunk_length(tmp_path):
+    assert folder_of(stored(tmp_path)) == "collapse/f.safetensors"
 
 
 def test_a_measurement_of_some_classes_says_so_and_is_no_evaluation_result(tmp_path):

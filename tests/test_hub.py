@@ -70,6 +70,16 @@ def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
     assert "digest" in as_user("info", "owner/stats").stdout
 
 
+def test_a_store_at_the_root_of_a_repository_is_measured(hub, as_user, stored):
+    """As ``hf upload user/repo stores/a`` leaves it."""
+    files = {f.relative_to(stored).as_posix(): f.read_bytes() for f in stored.rglob("*") if f.is_file()}
+    hub.add("owner/root", files)
+    (row,) = json.loads(as_user("measure", "owner/root", "--metrics", "nc2", "--json").stdout)
+    assert row["store"] == collapse.load(stored).digest
+    hub.add("owner/root", {"config.json": b"{}"})  # now it holds a model
+    assert as_user("measure", "owner/root", "--metrics", "nc2", ok=False).returncode != 0
+
+
 def test_what_is_there_is_not_sent_again(hub, as_user, stored, tiny, tmp_path):
     as_user("push", stored, "owner/stats")
     hub.uploaded.clear()
@@ -142,6 +152,18 @@ def test_a_pull_request_leaves_main_alone(hub, as_user, stored):
     proposed = files_of(hub, "owner/model", "refs/pr/1")
     assert proposed["README.md"] == b"mine"
     assert any(path.endswith("collapse.json") for path in proposed)
+
+
+def test_a_pull_request_whose_answer_is_lost_is_not_opened_twice(hub, as_user, stored):
+    hub.add("owner/model", {"README.md": b"mine"})
+
+    def lost(ask, method, path):
+        return method == "POST" and "/commit/" in path and not ask.send(b"lost", 502)
+
+    hub.fault = lost
+    refused = as_user("push", stored, "owner/model", "--into-model-repo", "--create-pr", ok=False)
+    assert refused.returncode == 1
+    assert sum(method == "POST" and "/commit/" in path for method, path in hub.requests) == 1
 
 
 def test_a_models_own_store_is_found(hub, as_user, tiny, tmp_path):

@@ -102,6 +102,57 @@ def test_a_wait_of_an_hour_is_not_waited_for(hub, published, as_user):
     assert "asks to wait 4,000 s" in as_user("measure", "owner/stats", home="cold", ok=False, timeout=60).stderr
 
 
+FETCHES = """
+from collapse.errors import CollapseError
+from collapse.hub.requests import fetch_file
+
+for name in ("403.json", "429.json", "500.json", "none.json"):
+    for online in (True, False):
+        try:
+            print(name, fetch_file("owner/some", name, COMMIT, online=online))
+        except CollapseError as error:
+            print(error)
+"""
+
+
+def test_a_file_that_the_hub_does_not_send_is_not_one_that_is_not_there(hub, as_user):
+    """Or a model with an adapter, or with code of its own, would pass for one without."""
+    statuses = (403, 429, 500)
+    commit = hub.add("owner/some", {f"{status}.json": b"{}" for status in statuses})
+    hub.fault = lambda ask, method, path: (
+        path.endswith(("403.json", "429.json", "500.json"))
+        and not ask.send(b"no", int(path[-8:-5]), {"Retry-After": "400" if path.endswith("429.json") else "0"})
+    )
+    said = as_user(python=FETCHES.replace("COMMIT", repr(commit))).stdout.splitlines()
+    for number, status in enumerate(statuses):
+        assert said[2 * number].startswith(f"owner/some: {status}.json cannot be downloaded: ")
+        assert str(status) in said[2 * number].partition("downloaded")[2]
+        assert said[2 * number + 1] == f"{status}.json None"  # without the Hub, as it is not cached
+        asked = sum(path.endswith(f"/{status}.json") for _, path in hub.requests)
+        assert asked == 1 if status != 500 else asked >= 1
+    assert "hf auth login" in said[0]
+    assert said[6:] == ["none.json None"] * 2
+
+
+def test_a_file_is_asked_for_again_where_the_hub_was_busy_once(hub, as_user, tiny):
+    files = {file.name: file.read_bytes() for file in tiny.model.iterdir()}
+    hub.add("owner/adapted", files | {"adapter_config.json": b"{}"})
+    asked = []
+
+    def fault(ask, method, path):
+        if not path.endswith("adapter_config.json") or len(asked) == 1:
+            return False
+        asked.append(path)
+        ask.send(b"busy", 429, {"Retry-After": "0"})
+        return True
+
+    hub.fault = fault
+    refused = as_user("measure", "owner/adapted", *tiny.words()[1:], "--max-chunks", 8, ok=False)
+    assert refused.returncode == 1
+    assert asked
+    assert "holds a PEFT adapter" in refused.stderr
+
+
 def impatient(hub, home, *words):
     """A command whose client has a read timeout of one second."""
     environment = hub.environment(home) | {"HF_HUB_DOWNLOAD_TIMEOUT": "1"}

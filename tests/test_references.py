@@ -18,6 +18,7 @@ from collapse.hub.fingerprints import (
     weight_files,
     weights_fingerprint,
 )
+from collapse.inputs.checkpoints import checkpoint_files
 from collapse.inputs.references import (
     ModelReference,
     card_datasets,
@@ -48,6 +49,7 @@ def index(*files: str) -> str:
 
 
 SAFE, PICKLED, NAMED = "model.safetensors.index.json", "pytorch_model.bin.index.json", "transformers_weights"
+FP16 = "pytorch_model.fp16.bin"
 SHARDS = {"config.json": "{}", "a.safetensors": "", "b.safetensors": ""}
 CASES = [
     ("config.json m.safetensors", {}, "config.json m.safetensors"),
@@ -66,11 +68,24 @@ CASES = [
     ),
     (SHARDS | {SAFE: '{"weight_map": 1}'}, {}, f"a.safetensors b.safetensors config.json {SAFE}"),
     (SHARDS | {SAFE: "[]"}, {}, f"a.safetensors b.safetensors config.json {SAFE}"),
-    (SHARDS | {PICKLED: index("a.safetensors")}, {}, "a.safetensors b.safetensors config.json"),
+    (SHARDS | {PICKLED: index("a.safetensors")}, {}, f"a.safetensors b.safetensors config.json {PICKLED}"),
     (
         {"config.json": "{}", "x.bin": "", "y.bin": "", PICKLED: index("x.bin"), SAFE: index("x.bin")},
         {},
-        f"config.json {PICKLED} x.bin y.bin",
+        f"config.json {SAFE} x.bin y.bin",
+    ),
+    ("config.json pytorch_model.bin", {}, "config.json pytorch_model.bin"),
+    ("config.json x.safetensors pytorch_model.bin", {}, "config.json pytorch_model.bin x.safetensors"),
+    ("config.json model.safetensors pytorch_model.bin", {}, "config.json model.safetensors"),
+    (
+        "config.json model.safetensors pytorch_model.fp16.bin",
+        {"variant": "fp16"},
+        "config.json model.safetensors pytorch_model.fp16.bin",
+    ),
+    (
+        {"config.json": "{}", "x.safetensors": "", "a.bin": "", "b.bin": "", PICKLED: index("a.bin")},
+        {},
+        f"a.bin config.json {PICKLED} x.safetensors",
     ),
     (
         SHARDS | {SAFE: index("a.safetensors"), "model.safetensors.index.fp16.json": index("b.safetensors")},
@@ -104,6 +119,26 @@ def test_the_files_of_weights_are_those_that_decide_what_is_read(tmp_path, files
     assert weights_fingerprint(folder, arguments) == "sha256:" + sha256_of(hashes)
     if not arguments:
         assert weight_files(folder, None) == found
+
+
+ONLY = {"config.json": "{}", "pytorch_model.bin": "", "extra.safetensors": ""}
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "expected"),
+    [
+        (ONLY, {}, ["pytorch_model.bin"]),
+        ({"config.json": "{}", "model.safetensors": "", "pytorch_model.fp16.bin": ""}, {"variant": "fp16"}, [FP16]),
+        (SHARDS | {SAFE: index("a.safetensors"), "pytorch_model.bin": ""}, {}, ["a.safetensors"]),
+        (SHARDS | {"pytorch_model.bin": "", "z.gguf": ""}, {"gguf_file": "z.gguf"}, ["z.gguf"]),
+    ],
+)
+def test_what_is_read_is_hashed(tmp_path, files, arguments, expected):
+    folder = made(tmp_path, files)
+    assert checkpoint_files(reference(folder), arguments) == expected
+    before = weights_fingerprint(folder, arguments)
+    (folder / expected[0]).write_text("trained on")
+    assert weights_fingerprint(folder, arguments) != before
 
 
 @pytest.mark.parametrize(

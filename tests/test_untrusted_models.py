@@ -117,7 +117,10 @@ def test_a_pickle_that_would_run_something(hub, as_user, told, tiny, pickled, tm
     assert "Warning" not in said
 
 
-@pytest.mark.parametrize("content", [b"\x80\x02nonsense", b"PK\x03\x04nonsense", b"", b"nonsense"])
+HALF_ZIP = b"PK\x03\x04nonsense" + b"PK\x05\x06" + bytes(8) + b"\xff\0\0\0" * 2 + bytes(2)
+
+
+@pytest.mark.parametrize("content", [b"\x80\x02nonsense", b"PK\x03\x04nonsense", HALF_ZIP, b"", b"nonsense"])
 def test_a_damaged_pickle_is_one_line(told, tiny, pickled, content):
     (pickled / "pytorch_model.bin").write_bytes(content)
     assert "pytorch_model.bin" in told(pickled, *tiny.words()[1:], "--max-chunks", 20).splitlines()[-1]

@@ -92,7 +92,8 @@ def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list
 
     task, on = "text-generation", visible(corpus)
     return [
-        EvalResult(task, on, on, visible(name), value, dataset_split="validation", metric_name=visible(name))
+        # no split: metrics are of the training text, of the validation text, or of both
+        EvalResult(task, on, on, visible(name), value, metric_name=visible(name))
         for name, value in sorted(measurements.items())
         if value is not None and name != "n_params"
     ] or None

@@ -82,7 +82,8 @@ def commit_files(
             parent_commit=None if create_pr else remote.commit,
         )
         try:
-            made = steadily(commit)
+            # a pull request whose answer was lost may be open: another try would open a second one
+            made = commit() if create_pr else steadily(commit)
         except errors.HfHubHTTPError as error:
             if error.response.status_code != _PARENT_MOVED:
                 raise

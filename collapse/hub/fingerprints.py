@@ -97,6 +97,27 @@ def inside(folder: Path, model_args: Mapping[str, Any] | None) -> Path:
     return folder / str((model_args or {}).get("subfolder") or "")
 
 
+def read_first(there: Callable[[str], bool], config: Mapping[str, Any], model_args: Mapping[str, Any]) -> str | None:
+    """Return the file that transformers reads a model's weights from, or the index of such files; None without one.
+
+    Args:
+        there: Whether the model has a file of this name.
+        config: Its config.json.
+        model_args: The model's arguments.
+    """
+    if model_args.get("gguf_file"):
+        return str(model_args["gguf_file"])
+    infix = f".{model_args['variant']}" if model_args.get("variant") else ""
+    stems = [("model", "safetensors"), ("pytorch_model", "bin")]
+    if model_args.get("use_safetensors") is False:
+        del stems[0]
+    explicit = config.get("transformers_weights")
+    tried = [str(explicit)] if explicit else []
+    for stem, suffix in stems:
+        tried += [f"{stem}{infix}.{suffix}", f"{stem}.{suffix}.index{infix}.json"]
+    return next((name for name in tried if there(name)), None)
+
+
 def weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Path]:
     """Return the files of a model's weights, with its config.json.
 
@@ -108,24 +129,23 @@ def weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Pat
         UsageError: The given GGUF file does not exist, or the folder holds only GGUF files and none was given.
         CollapseError: The folder holds no model.
     """
-    folder = inside(folder, model_args)
-    gguf_file = (model_args or {}).get("gguf_file")
+    folder, model_args = inside(folder, model_args), model_args or {}
+    gguf_file = model_args.get("gguf_file")
     if gguf_file:
         file = folder / str(gguf_file)
         if not file.is_file():
             there = [each.name for each in folder.glob("*.gguf")]
             raise UsageError(f"{folder} holds no {gguf_file}; {near_names(str(gguf_file), there)}")
         return [file]
-    # with safetensors weights, .bin and .pt files are other output of a training run
-    safe = [] if (model_args or {}).get("use_safetensors") is False else _matching(folder, _WEIGHTS[:1])
+    # with safetensors weights, .bin and .pt files are other output of a training run, unless they are what is read
+    safe = [] if model_args.get("use_safetensors") is False else _matching(folder, _WEIGHTS[:1])
     files = safe or _matching(folder, _WEIGHTS[1:])
     config = folder / "config.json"
     if config.is_file() and files:
-        check_configuration(folder.name, _json(config))
-        variant = (model_args or {}).get("variant")
-        index = ("model.safetensors" if safe else "pytorch_model.bin") + ".index"
-        named = [f"{index}.{variant}.json" if variant else f"{index}.json", _json(config).get("transformers_weights")]
-        return sorted({*files, config, *_named_files(folder, [str(each) for each in named if each], files)})
+        content = _json(config)
+        check_configuration(folder.name, content)
+        first = read_first(lambda name: (folder / name).is_file(), content, model_args)
+        return sorted({*files, config, *(_decisive(folder, first, files) if first else ())})
     quantized = sorted(file.name for file in folder.glob("*.gguf"))
     if quantized:
         raise UsageError(f"{folder} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
@@ -209,17 +229,11 @@ def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
     return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
 
 
-def _named_files(folder: Path, names: list[str], files: list[Path]) -> list[Path]:
-    """Return the files that decide which weights are read, if that is not simply all: these names and their shards."""
-    found: set[Path] = set()
-    for file in (folder / name for name in names):
-        if not file.is_file():
-            continue
-        shards = _json(file).get("weight_map") if file.suffix == ".json" else None
-        listed = {folder / str(each) for each in shards.values()} if isinstance(shards, dict) else set()
-        if listed != set(files):
-            found |= {file, *listed}
-    return [file for file in found if file.is_file()]
+def _decisive(folder: Path, first: str, files: list[Path]) -> list[Path]:
+    """Return the file that is read first, and the shards that it lists, unless these are simply all files."""
+    shards = _json(folder / first).get("weight_map") if first.endswith(".json") else None
+    listed = {folder / str(each) for each in shards.values()} if isinstance(shards, dict) else set()
+    return [] if listed == set(files) else [file for file in (folder / first, *listed) if file.is_file()]
 
 
 def _json(file: Path) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 """Open a store by name: a folder, a repository on the Hub with one store, or a store's folder in a repository."""
 
+import logging
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
-from collapse.hub.remote import FOLDER, reach, split_name
+from collapse.hub.remote import FOLDER, NotListed, reach, split_name
 from collapse.hub.requests import is_repo_id
 from collapse.paths import mistyped
 from collapse.stores.store import Store
+
+log = logging.getLogger("collapse")
 
 
 def load(path: str | Path) -> Store:
@@ -68,6 +71,9 @@ def open_named(name: str) -> Store | None:
         return open_store(name)
     try:
         remote = reach(repo)
+    except NotListed as error:
+        log.warning("%s: no store is looked for in it", error)  # a model of this name may be found without
+        return None
     except CollapseError:
         return None  # looking for a model of this name reports the error
     return open_store(name) if remote.stores() and not remote.is_model() else None

@@ -26,7 +26,7 @@ from collapse.hub.requests import (
 )
 from collapse.reading import read_json
 from collapse.stores.files import canonical, home, sha256_file, sha256_of
-from collapse.stores.manifest import MANIFEST, MANIFEST_LIMIT, read_manifest
+from collapse.stores.manifest import LAYER, MANIFEST, MANIFEST_LIMIT, read_manifest
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import check_file
 from collapse.stores.writing import ANOTHER_CACHE, raise_if_full, write_atomic
@@ -34,6 +34,10 @@ from collapse.stores.writing import ANOTHER_CACHE, raise_if_full, write_atomic
 FOLDER = "collapse"
 """Folder of the stores in a model's repository."""
 _SHA256 = 64  # digits; a git id has 40
+
+
+class NotListed(CollapseError):
+    """A repository has a commit, but its files cannot be listed."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,9 @@ class Remote:
         """Whether the repository holds weights or a configuration outside its stores."""
         stores = self.stores()
         paths = self.files or list_files(self.repo, self.commit, online=self.online)
-        outside = [path for path in paths if not any(path.startswith(f"{folder}/") for folder in stores)]
+        # a store at the root has its tensors in the folder of its layer, and no other file of a model
+        inside = tuple(f"{LAYER}/" if folder == "." else f"{folder}/" for folder in stores)
+        outside = [path for path in paths if not path.startswith(inside)]
         return any(path.endswith((".safetensors", ".gguf", ".bin", "config.json")) for path in outside)
 
     def fetch(self, path: str, *, force: bool = False) -> Path:
@@ -201,6 +207,7 @@ def reach(name: str, *, patient: bool = False) -> Remote:
 
     Raises:
         UsageError: There is no such repository or revision.
+        NotListed: The Hub names its commit, but not its files.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     repo, revision = split_revision(name)
@@ -218,8 +225,11 @@ def _listed(repo: str, commit: str) -> dict[str, tuple[int, str]]:
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
 
-    with clear_errors(f"{repo}: its files cannot be listed"):
-        tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
+    try:
+        with clear_errors(f"{repo}: its files cannot be listed"):
+            tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
+    except CollapseError as error:
+        raise NotListed(str(error)) from error
     return {
         each.path: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
         for each in tree

@@ -30,8 +30,8 @@ T = TypeVar("T")
 def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: int = _TRIES) -> T:
     """Call the Hub, and retry if it is busy or the connection was lost: at most six tries with increasing pauses.
 
-    The client itself retries only some of its requests. The call must be safe to repeat. Commits are: a commit names
-    its parent, so one that arrived is not made twice.
+    The client itself retries only some of its requests. The call must be safe to repeat. Commits to a branch
+    are: a commit names its parent, so one that arrived is not made twice. Those that open a pull request are not.
 
     Args:
         call: The function to call.
@@ -218,16 +218,29 @@ def quiet_client() -> Iterator[None]:
         yield
 
 
-def fetch_file(repo: str, name: str, commit: str, *, repo_type: str = "model", online: bool = True) -> Path | None:
-    """Return one small file of a repository, or None if it is not available; raises if the disk is full."""
-    from huggingface_hub import hf_hub_download
+def fetch_file(repo: str, name: str, commit: str, *, online: bool = True) -> Path | None:
+    """Return one small file of a model's repository, or None if there is none; offline, if it is not cached.
 
+    Raises:
+        CollapseError: The Hub does not answer, so it is not known whether there is one; or the disk is full.
+    """
+    from huggingface_hub import errors, hf_hub_download
+
+    failure: BaseException
     try:
-        with quiet_client():
-            return Path(hf_hub_download(repo, name, repo_type=repo_type, revision=commit, local_files_only=not online))
-    except client_errors() as error:
+        with clear_errors(f"{repo}: {name} cannot be downloaded"), quiet_client():
+            try:
+                return Path(steadily(lambda: hf_hub_download(repo, name, revision=commit, local_files_only=not online)))
+            except errors.LocalEntryNotFoundError as error:
+                if not online:
+                    return None
+                failure = error.__cause__ or error  # the client raises it for any failure, after tries of its own
+            except errors.EntryNotFoundError:
+                return None
+            raise failure  # here, because the client's error as its context would make a circle
+    except CollapseError as error:
         raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-        return None
+        raise
 
 
 def list_files(repo: str, commit: str, *, online: bool = True) -> list[str]:

@@ -64,7 +64,8 @@ def folder_of(store: Store) -> str:
     """Return the plain name of a store's folder in a repository: ``collapse/<corpus>-<split>-T<chunk>[-<n>]``."""
     identity = store.identity
     corpus = identity.get("corpus") or {}
-    words = [store.corpus.split("/")[-1], corpus.get("split") or "", f"T{identity.get('chunk_length')}"]
+    length = identity.get("chunk_length")  # a features file has none
+    words = [store.corpus.split("/")[-1], corpus.get("split") or "", f"T{length}" if length else ""]
     if identity.get("max_chunks"):
         words.append(str(identity["max_chunks"]))
     return f"{FOLDER}/" + re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(word for word in words if word)).strip("-.")

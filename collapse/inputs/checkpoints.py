@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.extras import missing_package
+from collapse.hub.fingerprints import read_first
 from collapse.inputs.references import config_of
 from collapse.reading import parse_json, read_bounded
 from collapse.stores.files import canonical
@@ -71,19 +72,9 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
 
 def checkpoint_files(reference: "ModelReference", model_args: Mapping[str, Any]) -> list[str]:
     """Return the names of the files from which transformers reads a model's weights; safetensors are preferred."""
-    if model_args.get("gguf_file"):
-        return [str(model_args["gguf_file"])]
     within = f"{reference.subfolder}/" if reference.subfolder else ""
     names = {name.removeprefix(within) for name in reference.files() if name.startswith(within)}
-    explicit = config_of(reference).get("transformers_weights")
-    infix = f".{model_args['variant']}" if model_args.get("variant") else ""
-    stems = [("model", "safetensors"), ("pytorch_model", "bin")]
-    if model_args.get("use_safetensors") is False:
-        del stems[0]
-    tried = [str(explicit)] if explicit else []
-    for stem, suffix in stems:
-        tried += [f"{stem}{infix}.{suffix}", f"{stem}.{suffix}.index{infix}.json"]
-    found = next((name for name in tried if name in names), None)
+    found = read_first(names.__contains__, config_of(reference), model_args)
     if found is None or not found.endswith(".json"):
         return [found] if found else []
     shards = config_of(reference, found).get("weight_map")

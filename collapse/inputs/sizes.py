@@ -3,6 +3,7 @@
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,10 +118,9 @@ def _content(file: Path) -> tuple[int, int]:
     """Return the number of tensors and elements in a weight file; an upper bound if that would need unpickling."""
     size = file.stat().st_size
     if file.suffix != ".safetensors":
-        if zipfile.is_zipfile(file):
-            with zipfile.ZipFile(file) as archive:
-                return len(archive.namelist()), size
-        return size // 64, size
+        with suppress(zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError), zipfile.ZipFile(file) as archive:
+            return len(archive.namelist()), size
+        return size // 64, size  # an older format, or loading reports that it is damaged
     with open_regular(file) as opened:
         length = int.from_bytes(opened.read(8), "little")
         header = opened.read(length) if length <= min(_HEADER_LIMIT, size) else b""
