@@ -101,7 +101,7 @@ def test_it_is_not_used_where_anything_else_was_asked_for(published, as_user, wo
     done = as_user("measure", *words, *(given.get(word, word) for word in more), ok=False)
     assert done.returncode == 1  # it goes on to collect, and has no weights here
     assert "published store" not in done.stderr
-    assert "owner/tiny cannot be loaded" in done.stderr
+    assert "owner/tiny: model.safetensors cannot be downloaded: 403 Forbidden" in done.stderr
 
 
 def altered(file):
