@@ -219,7 +219,7 @@ def test_a_row_that_is_no_text_is_named(tmp_path):
         texts(read, corpus, 2, 4)
     with pytest.raises(UsageError, match="has no column 'txt'; did you mean text"):
         rows(tmp_path, str(tmp_path / "a.jsonl"), text_column="txt")
-    with pytest.raises(CollapseError, match=r"b\.jsonl cannot be read: "):
+    with pytest.raises(CollapseError, match=r"b\.jsonl cannot be read: line 2 of b\.jsonl is not JSON"):
         rows(tmp_path, write(tmp_path / "b.jsonl", '{"text": "a"}\n{"text": \n'))
     with pytest.raises(CollapseError, match=r"c\.parquet cannot be "):
         rows(tmp_path, write(tmp_path / "c.parquet", "no parquet"))

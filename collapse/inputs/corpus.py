@@ -15,7 +15,16 @@ from typing import Any
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.hub.requests import is_repo_id, resolve_commit, split_revision
 from collapse.inputs.option import TextNames, text_names
-from collapse.inputs.textfiles import BUILDERS, could_be_json, find_files, hash_again, hash_checked, show_names, suffix
+from collapse.inputs.textfiles import (
+    BUILDERS,
+    broken_line,
+    could_be_json,
+    find_files,
+    hash_again,
+    hash_checked,
+    show_names,
+    suffix,
+)
 from collapse.paths import expanded
 from collapse.scoped import environment, quiet
 from collapse.stores.files import stamp
@@ -123,7 +132,8 @@ def load_rows(corpus: Corpus, folder: Path) -> Any:
                 # the text of some is only a list, such as that of the splits that the data set's card promises
                 kind = f"{type(error).__name__}: " if isinstance(error, DatasetsError) else ""
                 raise CollapseError(f"{corpus.name} cannot be loaded: {kind}{first_line(error)}") from error
-            raise CollapseError(f"{corpus.name} cannot be read: {first_line(error.__cause__ or error)}") from error
+            said = broken_line(corpus.files) or first_line(error.__cause__ or error)
+            raise CollapseError(f"{corpus.name} cannot be read: {said}") from error
     if corpus.column not in rows.column_names:
         raise UsageError(
             f"{corpus.name} has no column {corpus.column!r}; {near_names(corpus.column, rows.column_names)} "

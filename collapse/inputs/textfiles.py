@@ -2,6 +2,7 @@
 
 import codecs
 import glob
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -84,6 +85,20 @@ def _matching(name: str) -> list[str]:
         hint = near_names(path.name, near)
         raise UsageError(f"no file matches {name}" + (f"; {hint}" if hint.startswith("did you mean") else ""))
     return matching
+
+
+def broken_line(files: Sequence[str]) -> str | None:
+    """Return the place of the first line of .jsonl files that is no JSON, or None."""
+    for file in files:
+        if suffix(file) != ".jsonl":
+            continue
+        with Path(file).open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    json.loads(line.strip() or "0")
+                except (ValueError, RecursionError):
+                    return f"line {number:,} of {Path(file).name} is not JSON"
+    return None
 
 
 def _hash_checked(path: Path) -> str:
