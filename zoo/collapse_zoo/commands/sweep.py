@@ -7,7 +7,7 @@ import click
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside
 from collapse.errors import counted
-from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
+from collapse_zoo.commands._options import given_source, recipe_values, training_arguments, training_options
 
 
 @click.command()
@@ -57,14 +57,13 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     from collapse.cli.progress_bar import progress
     from collapse.errors import CollapseError
     from collapse_zoo.launching import Resources
-    from collapse_zoo.sources import find_source
     from collapse_zoo.sweeping import plan, sweep
 
     launcher, slurm = options["launcher"], options["launcher"] == "slurm"
     gpus = options["gpus"] if options["gpus"] is not None else int(slurm)
     values = recipe_values(options, cuda=gpus > 0 if slurm else None)
     training = training_arguments(options)
-    source = find_source(**source_arguments(options))
+    source = given_source(options)
     planned = plan(members, source, output, values=values, training=training, processes=max(1, gpus))
     resources = Resources(
         **{name: options[name] for name in ("partition", "account", "qos", "constraint", "hours", "cpus")},
