@@ -1,6 +1,6 @@
 """collapse zoo sweep and status: train and measure many models, and show their progress."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -8,6 +8,9 @@ from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside
 from collapse.errors import counted
 from collapse_zoo.commands._options import given_source, recipe_values, training_arguments, training_options
+
+if TYPE_CHECKING:
+    from collapse_zoo.sweeping import Swept
 
 
 @click.command()
@@ -55,7 +58,6 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         say_aside(f"{counted(len(members), 'run')}, {measurements}")
         return
     from collapse.cli.progress_bar import progress
-    from collapse.errors import CollapseError
     from collapse_zoo.launching import Resources
     from collapse_zoo.sweeping import plan, sweep
 
@@ -83,20 +85,30 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             poll_seconds=options["poll"],
             progress=report,
         )
-    say(
-        f"{counted(len(made.rows), 'measurement')} of {counted(len(planned), 'member')} in {made.results}; next: "
-        f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
-    )
+    _report(made, counted(len(planned), "member"), output)
+
+
+def _report(made: "Swept", members: str, output: str) -> None:
+    """Say how a sweep ended; raises CollapseError where members failed."""
+    from collapse.errors import CollapseError
+
+    if made.rows:
+        say(
+            f"{counted(len(made.rows), 'measurement')} of {members} in {made.results}; next: "
+            f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
+        )
+    else:
+        held = f"keeps its {counted(made.held, 'row')} of earlier sweeps" if made.held else "has no row"
+        say(f"no member was measured; {made.results} {held}")
     if made.elsewhere:
         say_aside(
-            f"{len(made.elsewhere)} of {counted(len(planned), 'member')} in progress elsewhere, and not in the table: "
+            f"{len(made.elsewhere)} of {members} in progress elsewhere, and not in the table: "
             f"{', '.join(made.elsewhere)}; run the same command again for their rows"
         )
     if made.problems:
         lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
         raise CollapseError(
-            f"{len(made.problems)} of {counted(len(planned), 'member')} failed; correct this, and run the same command "
-            f"again:\n{lines}"
+            f"{len(made.problems)} of {members} failed; correct this, and run the same command again:\n{lines}"
         )
 
 
