@@ -109,11 +109,11 @@ def _write(rows: list["Row"], output: str, shown: list[str] | None) -> None:
     """Write the rows to a results file, or what is shown of them to a file for people."""
     from collapse.cli.formats import write_in
     from collapse.measurement.results import Results, holds_rows
-    from collapse.measurement.row_sheets import sheet_of
+    from collapse.measurement.row_sheets import whole_sheet_of
 
     replaced = holds_rows(output)
     if output.endswith(_FOR_PEOPLE):
-        write_in(output, sheet_of(rows, shown), data=None, frame=Results(rows).frame)
+        write_in(output, whole_sheet_of(rows, shown), data=None, frame=Results(rows).frame)
     else:
         Results(rows).write(output)
     say_aside(f"rows written to {output}: {len(rows)}{', in place of those that it held' if replaced else ''}")
@@ -125,15 +125,15 @@ def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> No
     from collapse.cli.rendering import print_rows, say_failures
     from collapse.measurement.comparing import mixed
     from collapse.measurement.results import Results
-    from collapse.measurement.row_sheets import sheet_of
+    from collapse.measurement.row_sheets import whole_sheet_of
     from collapse.measurement.sheets import Sheet
 
     if rows and format_ in (None, "table"):
         print_rows(rows, shown)
     elif rows or format_ == "json":
-        sheet = sheet_of(rows, shown) if rows else Sheet([], [])
+        sheet = whole_sheet_of(rows, shown) if rows else Sheet([], [])
         print_in(format_, sheet, data=[row.to_dict() for row in rows], frame=Results(rows).frame)
-        for remark in mixed(rows):
+        for remark in mixed(rows) if format_ in ("csv", "json") else ():  # the others have it among the notes
             say_aside(remark)
         say_failures(rows)
 
