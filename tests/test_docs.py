@@ -124,3 +124,18 @@ def test_the_features_example_of_the_front_page_runs(tmp_path):
     (code,) = [each for each in pages if "random_features" in each]
     code += "\nassert row.classes == 20 and row.measurements['nc4.agreement'] is not None\n"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
+
+
+def test_a_property_without_headlines_shows_what_the_docs_say():
+    from collapse.plugin.registry import Plugins, take
+
+    @collapse.class_metric(needs=["variances"], measures=[collapse.Max("some.most"), collapse.Min("some.least")])
+    def some(s):
+        """Some."""
+        return s.variances
+
+    installed = Plugins()
+    take(installed, "collapse_metrics", "mine", some)
+    assert installed.headlines() == ["some.least"]
+    for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
+        assert "whose name is first in the alphabet" in " ".join(text.split())
