@@ -139,3 +139,22 @@ def test_a_property_without_headlines_shows_what_the_docs_say():
     assert installed.headlines() == ["some.least"]
     for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
         assert "whose name is first in the alphabet" in " ".join(text.split())
+
+
+def test_the_demo_takes_as_long_everywhere(run, tmp_path):
+    said = "two to five minutes, depending on the machine"
+    (tmp_path / "demo" / "text").mkdir(parents=True)
+    (tmp_path / "demo" / "text" / "mine.txt").write_text("mine")  # which ends the demo before it trains
+    begun = run("demo", "--output", tmp_path / "demo", ok=False).stderr
+    texts = [
+        begun,
+        run("demo", "--help").stdout,
+        *(page.read_text("utf-8") for page in (ROOT / "README.md", DOCS / "index.md")),
+    ]
+    assert [said in " ".join(text.split()) for text in texts] == [True] * 4
+
+
+def test_durations_and_a_tokenizer_are_named():
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert "The second line needs no network, and takes about ten minutes on two cores" in readme
+    assert "--tokenizer collapse-demo/tokenizer" in (DOCS / "zoo.md").read_text("utf-8")
