@@ -61,6 +61,12 @@ def test_each_format_holds_the_same(out, measured, tmp_path, name):
             assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
 
 
+@pytest.mark.parametrize("name", ["measure", "metrics", "analyze", "zoo list"])
+def test_a_file_that_was_written_is_confirmed_in_one_line(run, measured, tmp_path, name):
+    said = run(*measured[name], "--output", tmp_path / "made.csv").stderr
+    assert [line for line in said.splitlines() if f"written to {tmp_path}/made.csv" in line] == said.splitlines()[-1:]
+
+
 def test_options_that_name_two_formats_are_refused(told, out, measured):
     words = measured["metrics"]
     assert "--format csv" in told(2, *words, "--json", "--format", "csv")
