@@ -124,3 +124,37 @@ def test_the_features_example_of_the_front_page_runs(tmp_path):
     (code,) = [each for each in pages if "random_features" in each]
     code += "\nassert row.classes == 20 and row.measurements['nc4.agreement'] is not None\n"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=120)
+
+
+def test_a_property_without_headlines_shows_what_the_docs_say():
+    from collapse.plugin.registry import Plugins, take
+
+    @collapse.class_metric(needs=["variances"], measures=[collapse.Max("some.most"), collapse.Min("some.least")])
+    def some(s):
+        """Some."""
+        return s.variances
+
+    installed = Plugins()
+    take(installed, "collapse_metrics", "mine", some)
+    assert installed.headlines() == ["some.least"]
+    for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
+        assert "whose name is first in the alphabet" in " ".join(text.split())
+
+
+def test_the_demo_takes_as_long_everywhere(run, tmp_path):
+    said = "two to five minutes, depending on the machine"
+    (tmp_path / "demo" / "text").mkdir(parents=True)
+    (tmp_path / "demo" / "text" / "mine.txt").write_text("mine")  # which ends the demo before it trains
+    begun = run("demo", "--output", tmp_path / "demo", ok=False).stderr
+    texts = [
+        begun,
+        run("demo", "--help").stdout,
+        *(page.read_text("utf-8") for page in (ROOT / "README.md", DOCS / "index.md")),
+    ]
+    assert [said in " ".join(text.split()) for text in texts] == [True] * 4
+
+
+def test_durations_and_a_tokenizer_are_named():
+    readme = " ".join((ROOT / "README.md").read_text("utf-8").split())
+    assert "The second line needs no network, and takes about ten minutes on two cores" in readme
+    assert "--tokenizer collapse-demo/tokenizer" in (DOCS / "zoo.md").read_text("utf-8")

@@ -61,6 +61,12 @@ def test_each_format_holds_the_same(out, measured, tmp_path, name):
             assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
 
 
+@pytest.mark.parametrize("name", ["measure", "metrics", "analyze", "zoo list"])
+def test_a_file_that_was_written_is_confirmed_in_one_line(run, measured, tmp_path, name):
+    said = run(*measured[name], "--output", tmp_path / "made.csv").stderr
+    assert [line for line in said.splitlines() if f"written to {tmp_path}/made.csv" in line] == said.splitlines()[-1:]
+
+
 def test_options_that_name_two_formats_are_refused(told, out, measured):
     words = measured["metrics"]
     assert "--format csv" in told(2, *words, "--json", "--format", "csv")
@@ -81,13 +87,27 @@ def test_only_its_like_is_replaced(run, measured, tmp_path):
 
 def test_measure_prints_the_headlines_or_what_is_asked_for(out, measured):
     def names(*words):
-        return {line.split("|")[2].strip() for line in out(*words, "--format", "markdown").splitlines()[2:]}
+        lines = [line for line in out(*words, "--format", "markdown").splitlines() if line.startswith("| ")]
+        return {line.split("|")[2].strip() for line in lines[2:]}
 
     words = measured["measure"]
     few, every = names(*words), names(*words, "--all")
     assert {"nc1.cdnv", "nc2.equinormness", "unc3.uniform_duality"} <= few < every
     assert "more measurements" not in out(*words, "--all")
     assert names(*words, "--metrics", "NC3") == {name for name in every if name.startswith("nc3.")}
+
+
+def test_measure_keeps_its_headings_and_notes_in_every_format_for_people(out, measured, tmp_path):
+    models = [collapse.collect(each, store=tmp_path / each.stem) for each in measured["measure"][1:]]
+    words = ["measure", *(each.path for each in models), "--metrics", "nc3.self_duality,nc1.cdnv"]
+    table = out(*words)
+    headings = [line for line in table.splitlines() if " classes, d = 8, N = 120 samples" in line]
+    assert len(headings) == 2
+    for suffix, format_ in ((".md", "markdown"), (".tex", "latex")):
+        shown = out(*words, "--format", format_, "--output", tmp_path / f"made{suffix}")
+        for heading in headings:
+            assert heading.split(": ")[1] in shown
+        assert (tmp_path / f"made{suffix}").read_text().endswith(shown)
 
 
 def test_words_of_every_command_may_follow_it(run, tmp_path):

@@ -244,5 +244,7 @@ def test_a_row_says_that_its_texts_are_the_same(out, tiny, tmp_path):
     table = " ".join(out("measure", store, "--metrics", "nc1.cdnv").split())
     assert text in table
     assert "*" not in table
+    for format_, line in (("markdown", f"\n\n{text}\n"), ("latex", f"\n% {text}\n")):
+        assert line in out("measure", store, "--metrics", "nc1.cdnv", "--format", format_)
     assert f"- {text}" in card(collapse.Store.load(store), "user/repo", "folder")
     assert noted(tiny.validation)[1] == []

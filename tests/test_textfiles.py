@@ -5,6 +5,7 @@ import hashlib
 import json
 import logging
 import os
+from pathlib import Path
 
 import pytest
 
@@ -194,6 +195,16 @@ def rows(tmp_path, *files, **options):
     folder = tmp_path / f"read{len(list(tmp_path.iterdir()))}"
     folder.mkdir()
     return corpus, load_rows(corpus, folder)
+
+
+def test_json_is_lines_or_a_list_as_the_docs_say(tmp_path):
+    page = Path(__file__).resolve().parents[1] / "docs" / "index.md"
+    assert "A .json or .jsonl file holds one object per line, or one list of objects." in page.read_text("utf-8")
+    objects = [{"text": "one"}, {"text": "two"}]
+    for suffix in (".json", ".jsonl"):
+        for content in ("\n".join(map(json.dumps, objects)), json.dumps(objects, indent=1)):
+            corpus, read = rows(tmp_path, write(tmp_path / f"a{suffix}", content))
+            assert texts(read, corpus, 0, 9) == ["one", "two"]
 
 
 def test_rows_are_those_of_all_files_in_order(tmp_path):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from collapse.cli.terminal import json_of, say, say_json
+from collapse.cli.terminal import json_of, say, say_aside, say_json
 from collapse.errors import CollapseError, UsageError
 from collapse.reading import open_regular, read_json
 
@@ -82,10 +82,11 @@ def prints_a_table(*, output: str | None = None) -> Callable[[Command], Command]
 def deliver(
     format_: str | None, output: str | None, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.DataFrame"]
 ) -> None:
-    """Print a table in a format, and write it to a file if one is named; raises as :func:`write_in`."""
+    """Print a table in a format, and write it to a file if one is named, which is said; raises as :func:`write_in`."""
     print_in(format_, sheet, data=data, frame=frame)
     if output:
         write_in(output, sheet, data=data, frame=frame)
+        say_aside(f"written to {output}")
 
 
 def print_in(format_: str | None, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.DataFrame"]) -> None:

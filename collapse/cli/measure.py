@@ -60,17 +60,10 @@ def command(
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
-    from collapse.cli.formats import check_suffix
-    from collapse.cli.progress_bar import progress
-    from collapse.measurement.last_results import keep_row
-    from collapse.measurement.measuring import measure_store
-    from collapse.measurement.results import check_output, holds_rows
     from collapse.numerics.devices import pick_device
     from collapse.plugin.plugin_manager import plugins
 
-    check_suffix(output, (".csv", ".json", ".parquet"))
-    if output and not output.endswith(_FOR_PEOPLE):
-        check_output(output)
+    _check_output(output)
     for problem in plugins().problems:
         say_error(problem)
     names = plugins().select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
@@ -79,6 +72,40 @@ def command(
     pick_device(device)
     how: dict[str, Any] = {"metrics": names, "min_count": min_count, "device": None if device == "auto" else device}
     _check_options(models, given, store)
+    rows, failed = _measure_each(models, store, given, how)
+    shown = None if all_ or names else plugins().headlines()
+    _show(rows, format_, shown)
+    if output and rows:  # last, so that the numbers are printed even if the file cannot be written
+        _write(rows, output, shown, complete=not failed)
+    return _exit_code(rows, failed)
+
+
+def _exit_code(rows: list["Row"], failed: list[Exception]) -> int:
+    """Say how many models failed, if any; return 2 if none was measured because all were refused."""
+    if not failed:
+        return 0
+    say_error(f"{len(failed)} of {len(rows) + len(failed)} models are not measured, for the reasons above")
+    return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
+
+
+def _check_output(output: str | None) -> None:
+    """Refuse an --output that cannot take the table, before any work is done."""
+    from collapse.cli.formats import check_suffix
+    from collapse.measurement.results import check_output
+
+    check_suffix(output, (".csv", ".json", ".parquet"))
+    if output and not output.endswith(_FOR_PEOPLE):
+        check_output(output)
+
+
+def _measure_each(
+    models: tuple[str, ...], store: str | None, given: dict[str, Any], how: dict[str, Any]
+) -> tuple[list["Row"], list[Exception]]:
+    """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
+    from collapse.cli.progress_bar import progress
+    from collapse.measurement.last_results import keep_row
+    from collapse.measurement.measuring import measure_store
+
     rows: list[Row] = []
     failed: list[Exception] = []
     with progress() as report:
@@ -93,27 +120,24 @@ def command(
                 failed.append(error)
                 continue
             keep_row(opened, rows[-1])
-    shown = None if all_ or names else plugins().headlines()
-    _show(rows, format_, shown)
-    if output and failed and rows and holds_rows(output):  # it may hold rows of the models that failed now
-        say_error(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
-    elif output and rows:  # last, so that the numbers are printed even if the file cannot be written
-        _write(rows, output, shown)
-    if not failed:
-        return 0
-    say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
-    return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
+    return rows, failed
 
 
-def _write(rows: list["Row"], output: str, shown: list[str] | None) -> None:
-    """Write the rows to a results file, or what is shown of them to a file for people."""
+def _write(rows: list["Row"], output: str, shown: list[str] | None, *, complete: bool) -> None:
+    """Write the rows to a results file, or what is shown of them to a file for people.
+
+    Unless every model was measured, a table that is there already stays: it may hold rows of those that failed now.
+    """
     from collapse.cli.formats import write_in
     from collapse.measurement.results import Results, holds_rows
-    from collapse.measurement.row_sheets import sheet_of
+    from collapse.measurement.row_sheets import whole_sheet_of
 
     replaced = holds_rows(output)
+    if replaced and not complete:
+        say_error(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
+        return
     if output.endswith(_FOR_PEOPLE):
-        write_in(output, sheet_of(rows, shown), data=None, frame=Results(rows).frame)
+        write_in(output, whole_sheet_of(rows, shown), data=None, frame=Results(rows).frame)
     else:
         Results(rows).write(output)
     say_aside(f"rows written to {output}: {len(rows)}{', in place of those that it held' if replaced else ''}")
@@ -125,15 +149,15 @@ def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> No
     from collapse.cli.rendering import print_rows, say_failures
     from collapse.measurement.comparing import mixed
     from collapse.measurement.results import Results
-    from collapse.measurement.row_sheets import sheet_of
+    from collapse.measurement.row_sheets import whole_sheet_of
     from collapse.measurement.sheets import Sheet
 
     if rows and format_ in (None, "table"):
         print_rows(rows, shown)
     elif rows or format_ == "json":
-        sheet = sheet_of(rows, shown) if rows else Sheet([], [])
+        sheet = whole_sheet_of(rows, shown) if rows else Sheet([], [])
         print_in(format_, sheet, data=[row.to_dict() for row in rows], frame=Results(rows).frame)
-        for remark in mixed(rows):
+        for remark in mixed(rows) if format_ in ("csv", "json") else ():  # the others have it among the notes
             say_aside(remark)
         say_failures(rows)
 

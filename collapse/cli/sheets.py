@@ -44,6 +44,8 @@ def print_sheet(sheet: Sheet) -> None:
     out = console()
     columns = [_Column.of(heading, [row[at] for row in sheet.rows]) for at, heading in enumerate(sheet.columns)]
     keys, others = columns[: sheet.keys], columns[sheet.keys :]
+    for line in sheet.above:
+        out.print(cell(line), soft_wrap=True)
     if sheet.title:
         out.print(cell(sheet.title, "bold"), soft_wrap=True)
     if _width([*keys, *others]) > out.width:

@@ -20,6 +20,8 @@ _COMPARED = {  # fields that must be equal to compare numbers: field, plural, an
     "dtype": ("dtypes", None),
     "min_count": ("limits of --min-count", None),
 }
+SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
+"""What is said wherever numbers of such texts are shown."""
 CUT = {"shards": 2, "eos_between": False}
 """Options of a collection that decide into which chunks a text is cut, with their defaults."""
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import PluginError, counted
+from collapse.measurement.comparing import SAME_TEXTS
 from collapse.measurement.results import Note
 from collapse.numerics.lending import Lender
 from collapse.numerics.pairs import SweepStopped, sweep
@@ -232,8 +233,7 @@ def same_texts(store: Store) -> list[Note]:
     corpus = store.identity.get("corpus")
     if not corpus or corpus != store.identity.get("validation"):  # a features file has no texts
         return []
-    text = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
-    return [Note("*", "same_texts", text)]
+    return [Note("*", "same_texts", SAME_TEXTS)]
 
 
 def included(metric: Metric, values_C: Tensor, lender: Lender) -> Tensor:

@@ -1,11 +1,16 @@
-"""Rows as a table: property, measurement, a value per model, and the values at full collapse and reachable."""
+"""Rows as a table: property, measurement, a value per model, and the values at full collapse and reachable.
+
+And what is said of them: a heading per model, and notes.
+"""
 
 import math
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any
 
-from collapse.measurement.comparing import distinct
+from collapse.errors import counted
+from collapse.measurement.comparing import distinct, mixed
 from collapse.measurement.rows import Row
 from collapse.measurement.sheets import Sheet, number
 from collapse.plugin.metrics import limits_of
@@ -38,6 +43,63 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
         made.append(cells)
         before = property_name
     return Sheet(["property", "measurement", *models, "at full collapse", "reachable"], made, keys=2)
+
+
+def whole_sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
+    """Return the table of :func:`sheet_of` with a heading per model above it, and below it all notes but errors."""
+    above = ["".join(parts) for parts in headings_of(rows)]
+    return replace(sheet_of(rows, shown), above=above, notes=[*notes_of(rows, shown), *mixed(rows)])
+
+
+def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Return for each row the model's name, and what it was measured on."""
+    return [(model or "statistics", _about(row)) for row, model in zip(rows, distinct(rows), strict=True)]
+
+
+def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:
+    """Return the notes on what is shown, but for errors, a line each."""
+    return by_line([_notes(row, shown) for row in rows], distinct(rows))
+
+
+def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
+    """Return the lines of some models, each line once, with the models' names unless it is of all of them."""
+    models: dict[str, list[str]] = {}
+    for said, name in zip(lines, names, strict=True):
+        for line in said:
+            models.setdefault(line, []).append(name)
+    return [line if len(of) == len(names) else f"{_several(of)}: {line}" for line, of in models.items()]
+
+
+def _about(row: Row) -> str:
+    corpus = f" on {row.corpus}" if row.corpus else ""
+    kept = f", classes of at least {row.min_count:,} samples" if row.min_count > 1 else ""
+    shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {counted(row.samples, 'sample')}{kept}"
+    chunks = f"; T = {row.chunk_length:,}" if row.chunk_length else ""
+    chunks += f", at most {counted(row.max_chunks, 'chunk')}" if row.max_chunks else ""
+    dtype = f"; {row.dtype}" if row.dtype not in (None, "float32") else ""
+    store = f"; store {row.store[:12]}" if row.store else ""
+    origin = f" from {row.origin}" if row.origin else ""
+    return f"{corpus}: {shape}{chunks}{dtype}{store}{origin}"
+
+
+def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
+    """Return the notes on a row's measurements, a line each; measurements with the same note share one."""
+    grouped: dict[str, list[str]] = {}
+    for note in row.notes:
+        if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
+            grouped.setdefault(note.text, []).append(note.measurement)
+    known = plugins().measurements()
+    for name, left_out in row.excluded.items():
+        if shown is None or name in shown:
+            of_pairs = name in known and known[name][0].kind == "pair"
+            what = f"{counted(left_out, 'pair')} of classes" if of_pairs else counted(left_out, "class")
+            grouped.setdefault(f"{what} left out (equal, zero, or of value 0)", []).append(name)
+    about = {text: "" if "*" in named else f"{_several(named)}: " for text, named in grouped.items()}  # * is the row
+    return [f"{about[text]}{text}" for text in grouped]
+
+
+def _several(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
 
 
 def _ends(limits: Sequence[float | None]) -> float | str:

@@ -35,6 +35,7 @@ class Sheet:
         title: A line above it.
         keys: Number of leading columns that name a row; they are repeated when the table is divided.
         notes: Lines below it.
+        above: Lines above it, before the title.
     """
 
     columns: Sequence[str]
@@ -42,6 +43,7 @@ class Sheet:
     title: str | None = None
     keys: int = 1
     notes: Sequence[str] = ()
+    above: Sequence[str] = ()
 
 
 def number(value: float | int | None) -> str:
@@ -96,9 +98,10 @@ def markdown_of(sheet: Sheet) -> str:
     lines = [[markdown(heading) for heading in sheet.columns]]
     lines.append([":---" if index < sheet.keys else "---:" for index in range(len(sheet.columns))])
     lines += [[markdown(each) for each in row] for row in cells_of(sheet)]
+    above = [line for each in sheet.above for line in (markdown(each), "")]
     title = [f"**{markdown(sheet.title)}**", ""] if sheet.title else []
     notes = [line for note in sheet.notes for line in ("", markdown(note))]
-    return "\n".join([*title, *(f"| {' | '.join(line)} |" for line in lines), *notes])
+    return "\n".join([*above, *title, *(f"| {' | '.join(line)} |" for line in lines), *notes])
 
 
 def latex_of(sheet: Sheet) -> str:
@@ -115,7 +118,7 @@ def latex_of(sheet: Sheet) -> str:
     """
     kinds = "".join("l" if index < sheet.keys else "r" for index in range(len(sheet.columns)))
     rows = [" & ".join(_latex(each) for each in row) + r" \\" for row in [sheet.columns, *cells_of(sheet)]]
-    title = [f"% {visible(sheet.title)}"] if sheet.title else []
+    title = [f"% {visible(each)}" for each in (*sheet.above, *([sheet.title] if sheet.title else []))]
     top, bottom = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
     notes = [f"% {visible(note)}" for note in sheet.notes]
     return "\n".join([*title, *top, rows[0], r"\midrule", *rows[1:], *bottom, *notes])
@@ -135,9 +138,10 @@ def html_of(sheet: Sheet) -> str:
     for row in cells_of(sheet):
         shown = zip(sides, row, strict=True)
         lines.append([f'<td style="text-align: {side}">{html.escape(visible(each))}</td>' for side, each in shown])
+    above = [f"<p>{html.escape(visible(each))}</p>" for each in sheet.above]
     title = [f"<caption>{html.escape(visible(sheet.title))}</caption>"] if sheet.title else []
     notes = [f"<p>{html.escape(visible(note))}</p>" for note in sheet.notes]
-    return "\n".join(["<table>", *title, *(f"<tr>{''.join(line)}</tr>" for line in lines), "</table>", *notes])
+    return "\n".join([*above, "<table>", *title, *(f"<tr>{''.join(line)}</tr>" for line in lines), "</table>", *notes])
 
 
 def _latex(text: str) -> str:

@@ -34,7 +34,8 @@ class Measure:
         scale: Exponent of its change under h → s·h: it is multiplied by s**scale; None if it follows no power.
             ``...`` means the metric's own.
         times: Multiplies the measure by a function of the statistics, such as the mean squared norm.
-        headline: Whether ``collapse measure`` prints it by default; of a property without headlines, its first measure.
+        headline: Whether ``collapse measure`` prints it by default; of a property without headlines, the measure whose
+            name is first in the alphabet.
     """
 
     name: str

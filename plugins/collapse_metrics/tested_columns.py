@@ -1,12 +1,14 @@
 """The rows and columns that a permutation test can use, and remarks on the others."""
 
+import re
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from collapse import CollapseError
+from collapse import CollapseError, Row
 from collapse.errors import UsageError, counted, near_names
 from collapse.measurement.columns import Column, read_column, split_columns
 from collapse.plugin.plugin_manager import plugins
@@ -14,6 +16,9 @@ from collapse_metrics.shuffling import Groups, centred
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_MEASUREMENT = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+")
 
 
 def _is_constant(column: Column) -> bool:
@@ -160,6 +165,10 @@ def sizes_note(frame: "pd.DataFrame", groups: Groups | None = None) -> list[str]
 
 
 def listed(frame: "pd.DataFrame", most: int = 12) -> str:
-    """The first columns of a table, for a message."""
-    names = [str(name) for name in frame.columns]
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    """The first columns of a table, for a message: those that only this table has come first."""
+    known = {*(field.name for field in fields(Row)), *plugins().measurements()}
+    columns = [str(name) for name in frame.columns]
+    names = sorted(columns, key=known.__contains__)
+    said = ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    unknown = next((name for name in names if name not in known and _MEASUREMENT.fullmatch(name)), None)
+    return said + (f"; if {unknown} is a measurement of a plugin, name that with -p" if unknown else "")

@@ -322,6 +322,16 @@ def test_a_column_is_constant_to_rounding(values: list[float], constant: bool) -
         assert permutation(results, columns=["a"]).records()[0]["r"] is not None
 
 
+def test_columns_of_a_plugin_that_is_not_loaded_are_named_first() -> None:
+    rows = [
+        Row("m", None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "mine.norm": 2 * loss}) for loss in (1.0, 2.0, 4.0)
+    ]
+    with pytest.raises(CollapseError) as caught:
+        permutation(Results(rows))
+    assert "no known measurement; name columns or expressions with --columns; it has mine.norm, " in str(caught.value)
+    assert str(caught.value).endswith("; if mine.norm is a measurement of a plugin, name that with -p")
+
+
 def test_more_permutations_than_memory_holds_are_refused() -> None:
     losses = [float(i) for i in range(20)]
     with pytest.raises(UsageError, match="memory than there is room for: with 1 column give at most 268,435,456"):

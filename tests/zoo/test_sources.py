@@ -7,6 +7,7 @@ import pytest
 
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
+from collapse.measurement.comparing import SAME_TEXTS
 from collapse_zoo.names import parse
 from collapse_zoo.sources import find_source
 
@@ -91,3 +92,16 @@ def test_local_texts_are_collected_on_again(tiny):
     assert alone.validation is None
     assert "validation_text" not in alone.collecting()
     assert alone.collecting()["shards"] == 3
+
+
+def test_training_says_as_measuring_does_that_its_texts_are_the_same(texts, run, tmp_path):
+    def said(model, validation):
+        given = ["--text", texts / "train.jsonl", "--validation-text", texts / validation]
+        sizes = ["--tokenizer", texts / "tokenizer", "--heads", 4, "--chunk-length", 64, "--max-steps", 1]
+        done = run("zoo", "train", model, *given, *sizes, "--device", "cpu", "--output", tmp_path / model)
+        return done.stderr.count(SAME_TEXTS)
+
+    assert (said("1x16", "train.jsonl"), said("1x32", "validation.jsonl")) == (1, 0)
+    measured = run("measure", tmp_path / "1x16", "--metrics", "val_loss")
+    assert SAME_TEXTS in " ".join(measured.stdout.split())
+    assert SAME_TEXTS in measured.stderr

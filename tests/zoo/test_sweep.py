@@ -257,6 +257,7 @@ def test_options_that_a_member_was_not_made_with_leave_its_rows(texts, tmp_path,
     refused = run(*command, "--max-chunks", 9, ok=False)
     assert refused.returncode == 1
     assert "holds another run, which differs in max_chunks" in refused.stderr
+    assert refused.stdout == f"no member was measured; {tmp_path}/results.csv keeps its 2 rows of earlier sweeps\n"
     assert {name: (tmp_path / name).read_bytes() for name in tables} == tables
     assert {each["state"] for each in status(tmp_path)} == {"done"}
 

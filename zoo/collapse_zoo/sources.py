@@ -62,6 +62,11 @@ class Source:
         return self.texts.validation
 
     @property
+    def same_texts(self) -> bool:
+        """Whether the validation text is the training text."""
+        return self.validation is not None and self.validation.identity() == self.corpus.identity()
+
+    @property
     def arguments(self) -> dict[str, Any]:
         """Arguments with which :func:`find_source` finds the source again."""
         return self.spec.given | {"generated": self.generated}

@@ -41,12 +41,14 @@ class Swept:
         problems: Error messages by member.
         elsewhere: Members on which another process works; repeat the sweep afterwards to get their rows too.
         results: The results table of all sweeps into the folder, .csv; there is also a .json file.
+        held: Number of rows in that table.
     """
 
     rows: list[Row]
     problems: dict[str, str]
     results: Path
     elsewhere: tuple[str, ...] = ()
+    held: int = 0
 
 
 def plan(
@@ -149,7 +151,7 @@ def sweep(
         results = Results(_all_rows(folder, members))
         for table in TABLES:
             results.write(folder / table)
-    return Swept(rows, problems, folder / "results.csv", elsewhere)
+    return Swept(rows, problems, folder / "results.csv", elsewhere, len(results))
 
 
 def _refused(members: Sequence[Member], source: Source) -> dict[str, str]:

@@ -1,13 +1,19 @@
 """Options shared by training and sweeping, and their conversion to arguments of a source and values of a recipe."""
 
+import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from collapse.cli.options import collecting_options, given_options
 from collapse.inputs.collection_spec import flag_of
 from collapse.inputs.option import key_value
+
+if TYPE_CHECKING:
+    from collapse_zoo.sources import Source
+
+log = logging.getLogger("collapse")
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -89,6 +95,17 @@ def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
         if generated and name in said:
             raise UsageError(f"--generated brings its own texts: {flag_of(name)} does not apply")
     return said | {"generated": (options["stories"] or STORIES) if generated else None}
+
+
+def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
+    """Return the source of the options; with ``remark``, warn where its two texts are the same."""
+    from collapse.measurement.comparing import SAME_TEXTS
+    from collapse_zoo.sources import find_source
+
+    source = find_source(**source_arguments(options))
+    if remark and source.same_texts:
+        log.warning(SAME_TEXTS)
+    return source
 
 
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:

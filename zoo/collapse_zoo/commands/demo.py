@@ -13,15 +13,17 @@ def command(output: str) -> None:
     """Train and measure eight toy models, offline.
 
     Generates children's stories, trains a tokenizer and small GPT-Neo models of two widths and four seeds, measures
-    neural collapse in each, and tests which properties go with the validation loss. Takes two or three minutes;
-    finished work is used again.
+    neural collapse in each, and tests which properties go with the validation loss. Takes two to five minutes,
+    depending on the machine; finished work is used again.
     """
     from collapse.cli.progress_bar import progress
     from collapse.cli.rendering import print_analysis, print_rows
     from collapse.plugin.plugin_manager import plugins
     from collapse_zoo.demo import demo
 
-    say_aside(f"Stories, a tokenizer and eight toy models go to {output}/ (about two minutes on two cores) …")
+    say_aside(
+        f"Stories, a tokenizer and eight toy models go to {output}/ (two to five minutes, depending on the machine) …"
+    )
     log = logging.getLogger("collapse")
     if log.level == logging.INFO:  # off a terminal: eight models have several phases each
         log.setLevel(logging.WARNING)

@@ -1,13 +1,16 @@
 """collapse zoo sweep and status: train and measure many models, and show their progress."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside
 from collapse.errors import counted
-from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
+from collapse_zoo.commands._options import given_source, recipe_values, training_arguments, training_options
+
+if TYPE_CHECKING:
+    from collapse_zoo.sweeping import Swept
 
 
 @click.command()
@@ -55,16 +58,14 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         say_aside(f"{counted(len(members), 'run')}, {measurements}")
         return
     from collapse.cli.progress_bar import progress
-    from collapse.errors import CollapseError
     from collapse_zoo.launching import Resources
-    from collapse_zoo.sources import find_source
     from collapse_zoo.sweeping import plan, sweep
 
     launcher, slurm = options["launcher"], options["launcher"] == "slurm"
     gpus = options["gpus"] if options["gpus"] is not None else int(slurm)
     values = recipe_values(options, cuda=gpus > 0 if slurm else None)
     training = training_arguments(options)
-    source = find_source(**source_arguments(options))
+    source = given_source(options)
     planned = plan(members, source, output, values=values, training=training, processes=max(1, gpus))
     resources = Resources(
         **{name: options[name] for name in ("partition", "account", "qos", "constraint", "hours", "cpus")},
@@ -84,20 +85,30 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             poll_seconds=options["poll"],
             progress=report,
         )
-    say(
-        f"{counted(len(made.rows), 'measurement')} of {counted(len(planned), 'member')} in {made.results}; next: "
-        f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
-    )
+    _report(made, counted(len(planned), "member"), output)
+
+
+def _report(made: "Swept", members: str, output: str) -> None:
+    """Say how a sweep ended; raises CollapseError where members failed."""
+    from collapse.errors import CollapseError
+
+    if made.rows:
+        say(
+            f"{counted(len(made.rows), 'measurement')} of {members} in {made.results}; next: "
+            f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
+        )
+    else:
+        held = f"keeps its {counted(made.held, 'row')} of earlier sweeps" if made.held else "has no row"
+        say(f"no member was measured; {made.results} {held}")
     if made.elsewhere:
         say_aside(
-            f"{len(made.elsewhere)} of {counted(len(planned), 'member')} in progress elsewhere, and not in the table: "
+            f"{len(made.elsewhere)} of {members} in progress elsewhere, and not in the table: "
             f"{', '.join(made.elsewhere)}; run the same command again for their rows"
         )
     if made.problems:
         lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
         raise CollapseError(
-            f"{len(made.problems)} of {counted(len(planned), 'member')} failed; correct this, and run the same command "
-            f"again:\n{lines}"
+            f"{len(made.problems)} of {members} failed; correct this, and run the same command again:\n{lines}"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from collapse.cli.terminal import say, say_aside
-from collapse_zoo.commands._options import recipe_values, source_arguments, training_arguments, training_options
+from collapse_zoo.commands._options import given_source, recipe_values, training_arguments, training_options
 
 
 @click.command()
@@ -39,11 +39,10 @@ def command(
         raise click.UsageError(f"{model}: a run is trained whole; leave out @{name.checkpoint}")
     from collapse.cli.progress_bar import progress
     from collapse_zoo.names import name_of
-    from collapse_zoo.sources import find_source
     from collapse_zoo.training import leave_group, train
 
     first = int(os.environ.get("RANK", "0")) == 0
-    source = find_source(**source_arguments(options))
+    source = given_source(options, remark=first)
     recipe = source.recipe(name, seed=seed, data_seed=data_seed, **recipe_values(options))
     named = name_of(recipe, source.label)
     folder = output or f"runs/{named}"
