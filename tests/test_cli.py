@@ -29,7 +29,7 @@ def test_the_table_has_a_column_a_model_limits_and_notes(out, two, monkeypatch):
     assert line.split()[-1] == "-0.1111"
     etf = next(line for line in text.splitlines() if " nc2.etf_error " in line)
     assert float(etf.split()[-1]) == pytest.approx((2 - 2 * (8 / 9) ** 0.5) ** 0.5, rel=1e-3)
-    assert "first: nc1.covariance_ratio: the between-class covariance has rank 8 of d = 8" in text
+    assert "  nc1.covariance_ratio: the between-class covariance has rank 8 of d = 8" in text
 
 
 def test_metrics_can_be_chosen_and_rows_read_by_programs(out, two):

@@ -13,6 +13,7 @@ from collapse.inputs.corpus import Corpus, find_corpus
 from collapse.inputs.limits import check_chunk_length, default_chunk_length
 from collapse.inputs.references import ModelReference, card_datasets, code_of, find_model, find_tokenizer
 from collapse.inputs.text_pair import Texts, find_texts, find_validation
+from collapse.measurement.comparing import SAME_TEXTS
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import LAYER
 
@@ -83,7 +84,7 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
     texts = _validation_alone(spec, there) if trained_on else find_texts(spec, lambda: _text_of_card(reference))
     corpus = texts.training.identity() if texts.training else trained_on
     if texts.validation and texts.validation.identity() == corpus:
-        log.warning("the training and the validation text are the same: losses and NC4 are of text that was trained on")
+        log.warning(SAME_TEXTS)
     tokenizing = find_tokenizer(spec.tokenizer, reference, spec.model_args) if spec.tokenizer else reference
     chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference, spec.model_args)
     check_chunk_length(reference, chunk_length, spec.model_args)

@@ -185,7 +185,7 @@ class EmbeddingStatistics:
         if int(kept.sum()) < 2:
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"{int(kept.sum())} of {self.n_classes} classes have at least {min_count} samples, and neural collapse "
+                f"classes with {min_count} samples or more: {int(kept.sum())} of {self.n_classes}, and neural collapse "
                 f"needs two{hint if self.n_classes > 1 else ''}"
             )
         min_count = max(min_count, self.min_count)
