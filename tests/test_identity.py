@@ -59,7 +59,7 @@ def test_a_subfolder_is_hashed_and_read(tiny, nested, tmp_path, caplog, pickled)
     assert default_chunk_length(there.model, given) == 64
     loaded, expected = load_model(there.model, CollectionSpec(model_args=given)), load_model(direct.model)
     assert torch.equal(loaded.weight, expected.weight)
-    assert ("only a pickled checkpoint (pytorch_model.bin)" in caplog.text) == pickled
+    assert ("a pickled checkpoint (pytorch_model.bin)" in caplog.text) == pickled
     if not pickled:
         rewrite(deep, 1.0)
     tokenizer = json.loads((deep / "tokenizer_config.json").read_text())

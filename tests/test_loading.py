@@ -256,3 +256,13 @@ def test_weights_that_are_cut_short_are_to_be_fetched_again(copy):
     file = copy / "model.safetensors"
     file.write_bytes(file.read_bytes()[:-1000])
     assert "a file of its weights is damaged or cut short: fetch it again" in refused(copy, "copied cannot be loaded")
+
+
+@pytest.mark.parametrize("variant", [None, "fp16"])
+def test_a_pickle_beside_safetensors_that_are_not_read(copy, variant):
+    torch.save(load_file(copy / "model.safetensors"), copy / f"pytorch_model{f'.{variant}' if variant else ''}.bin")
+    if variant is None:
+        (copy / "model.safetensors").rename(copy / "extra.safetensors")
+    model_args = {"variant": variant} if variant else None
+    loaded = load_model(find_model(str(copy), model_args=model_args), CollectionSpec(model_args=model_args))
+    assert loaded.weight.shape == (512, 48)

@@ -143,6 +143,10 @@ def test_parts_by_their_folders_and_twice_the_same_result(tmp_path):
         merge([tmp_path / "0", tmp_path / "1"], store=tmp_path / "other")
     with pytest.raises(UsageError, match="nothing to merge"):
         merge([], store=tmp_path / "none")
+    with pytest.raises(UsageError, match="nothing to merge"):
+        merge(iter([]), store=tmp_path / "a")
+    with pytest.raises(StoreError, match="there is no store in part_x"):
+        merge("part_x", store=tmp_path / "a")
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_a_pickled_checkpoint_is_measured_with_a_note(hub, as_user, tiny, pickle
     words = [*tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3", "--json"]
     expected = json.loads(as_user("measure", tiny.model, *words).stdout)[0]["measurements"]
     local = as_user("measure", pickled, *words, home="another")  # whose cache has the store
-    note = " has only a pickled checkpoint (pytorch_model.bin); loaded through torch's weights_only unpickler"
+    note = " has a pickled checkpoint (pytorch_model.bin); loaded through torch's weights_only unpickler"
     assert f"pickled{note}" in local.stderr
     hub.add("owner/old", files_in(pickled))
     there = as_user("measure", "owner/old", *words)
@@ -90,7 +90,7 @@ def test_shards_of_a_pickled_checkpoint(run, tiny, pickled):
     index = {"metadata": {}, "weight_map": {key: name for name, shard in shards.items() for key in shard}}
     (pickled / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     done = run("measure", pickled, *tiny.words()[1:], "--max-chunks", 20, "--metrics", "nc3")
-    assert "has only a pickled checkpoint (pytorch_model-00001-of-00002.bin, pytorch_model-00002" in done.stderr
+    assert "has a pickled checkpoint (pytorch_model-00001-of-00002.bin, pytorch_model-00002" in done.stderr
 
 
 @pytest.mark.parametrize("where", ["local", "hub"])

@@ -1,7 +1,7 @@
 """Merge the parts of a collection into one store: training parts by merging moments, validation parts by counts."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from collapse.stores.store_folder import settled, writing
 
 
 @outside_inference_mode
-def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
+def merge(stores: Iterable[str | Path | Store], *, store: str | Path) -> Store:
     """Merge the parts of one collection into a store, in slice order whatever the order of the arguments.
 
     Parts of the training pass give a store that is trained but not validated. Copies of one trained store, each with a
@@ -37,6 +37,7 @@ def merge(stores: Sequence[str | Path | Store], *, store: str | Path) -> Store:
         StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
         CollapseError: The result's folder holds another store, or cannot be written.
     """
+    stores = [stores] if isinstance(stores, str | Path | Store) else list(stores)
     if not stores:
         raise UsageError("nothing to merge: name the stores of the parts")
     parts = [each if isinstance(each, Store) else Store.load(each) for each in stores]

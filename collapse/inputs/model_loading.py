@@ -98,7 +98,7 @@ def _from_pretrained(
     pickled = [] if arguments.get("gguf_file") else [name for name in names if not name.endswith(".safetensors")]
     if pickled:
         log.warning(
-            "%s has only a pickled checkpoint (%s); loaded through torch's weights_only unpickler",
+            "%s has a pickled checkpoint (%s); loaded through torch's weights_only unpickler",
             reference.name,
             ", ".join(pickled),
         )
@@ -108,7 +108,8 @@ def _from_pretrained(
         if not spec.trust_remote_code:
             with quiet("transformers"):
                 check_size(reference, names, arguments)
-        arguments["use_safetensors"] = not pickled  # otherwise it tries the other format after a lost connection
+        # otherwise it tries the other format after a lost connection; the caller's arguments stay as they are
+        arguments = {**arguments, "use_safetensors": not pickled}
     gguf = gguf_reported(f"loading {reference.name}", report) if arguments.get("gguf_file") else nullcontext()
     with quiet("transformers"), gguf, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the unpickler warns about what it then rejects

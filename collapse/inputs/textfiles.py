@@ -71,6 +71,8 @@ def could_be_json(files: Sequence[str]) -> bool:
 
 
 def _matching(name: str) -> list[str]:
+    if not name:
+        raise UsageError("a text has an empty name: name a file or a data set, or leave the option out")
     path = expanded(name)
     if path.is_dir():
         files = sorted(str(file) for file in path.iterdir() if suffix(file.name) in BUILDERS)

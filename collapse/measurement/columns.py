@@ -8,7 +8,7 @@ import ast
 import operator
 import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -61,7 +61,10 @@ def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> dict[s
     >>> split_columns("a, b/a, nc1", pd.DataFrame(columns=["a", "b", "nc1.cdnv", "nc1.trace_ratio"]))
     {'a': True, 'b/a': True, 'nc1.cdnv': False, 'nc1.trace_ratio': False}
     """
-    given = [columns] if isinstance(columns, str) else columns
+    given = [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)
+    for each in given:
+        if not isinstance(each, str):
+            raise UsageError(f"columns must be names of columns; there is a {type(each).__name__}: {each!r:.40}")
     pieces = [piece.strip() for each in given for piece in ([each] if each in frame else each.split(","))]
     found: dict[str, bool] = {}
     for piece in filter(None, pieces):

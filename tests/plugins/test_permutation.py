@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from itertools import permutations
@@ -474,3 +475,11 @@ def test_a_prefix_leaves_out_what_cannot_be_tested_and_a_name_does_not() -> None
     assert "not tested: nc1.covariance_ratio (null), nc1.trace_ratio (constant)" in made.notes
     with pytest.raises(CollapseError, match=r"nc1\.trace_ratio is constant"):
         permutation(results, columns="nc1,nc1.trace_ratio")
+
+
+def test_columns_that_are_no_texts(tmp_path):
+    table(val_loss=[*LOSS]).write(tmp_path / "r.csv")
+    for wrong in ("5", "[5]"):
+        code = f"import collapse; collapse.permutation('r.csv', columns={wrong})"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+        assert "UsageError: columns must be names of columns; there is a int: 5" in done.stderr
