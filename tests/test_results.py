@@ -198,7 +198,7 @@ def test_a_place_that_cannot_be_written(suffix: str, tmp_path: Path) -> None:
 def test_a_file_that_several_write_at_once_is_always_whole(tmp_path: Path) -> None:
     contents = [bytes([65 + i]) * (1000 * i + 1) for i in range(4)]
     with ThreadPoolExecutor(4) as several:
-        list(several.map(lambda i: write_atomic(tmp_path / "file", contents[i % 4]), range(80)))
+        list(several.map(lambda i: write_atomic(tmp_path / "file", contents[i % 4], shared=True), range(80)))
     assert (tmp_path / "file").read_bytes() in contents
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
 

@@ -217,7 +217,7 @@ def reach(name: str, *, patient: bool = False) -> Remote:
     remember_commit(repo, revision, commit)
     files = _listed(repo, commit)
     with suppress(CollapseError):  # an unwritable cache is not an error
-        write_atomic(_listing(repo, commit), canonical(files))
+        write_atomic(_listing(repo, commit), canonical(files), shared=True)
     return Remote(repo, commit, online, files)
 
 

@@ -199,7 +199,7 @@ def remember_commit(repo: str, revision: str | None, commit: str) -> None:
     if revision == commit:
         return
     with suppress(CollapseError):
-        write_atomic(repo_cache(repo, "model") / "refs" / (revision or "main"), commit.encode())
+        write_atomic(repo_cache(repo, "model") / "refs" / (revision or "main"), commit.encode(), shared=True)
 
 
 def hub_cache() -> Path:

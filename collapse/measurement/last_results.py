@@ -36,6 +36,5 @@ def keep_row(store: Store, row: Row) -> None:
         return
     measured = row.to_dict()
     with suppress(CollapseError):
-        write_atomic(
-            store.path / RESULTS, canonical({"store": store.digest, "sha256": sha256_of(measured), "row": measured})
-        )
+        kept = {"store": store.digest, "sha256": sha256_of(measured), "row": measured}
+        write_atomic(store.path / RESULTS, canonical(kept), shared=True)

@@ -41,20 +41,21 @@ def replacing(path: Path, *, name: str | None = None) -> Iterator[Path]:
         raise
 
 
-def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE) -> None:
+def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared: bool = False) -> None:
     """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename.
 
     Args:
         path: The file.
         data: Its content.
         other: How to write elsewhere, for the error message.
+        shared: Several processes may write it at once, because it is written without a lock.
 
     Raises:
         CollapseError: No space, no permission, or another failure of the file system.
     """
     try:
-        # unique, because what needs no lock may be written by several processes
-        with replacing(path, name=f".{path.name}.{token_hex(4)}.partial") as partial, partial.open("wb") as file:
+        name = f".{path.name}.{token_hex(4)}.partial" if shared else None
+        with replacing(path, name=name) as partial, partial.open("wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
