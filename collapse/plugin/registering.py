@@ -1,7 +1,6 @@
 """Register plugin modules: of entry points, files and module names."""
 
 import ast
-import hashlib
 import importlib
 import importlib.util
 import sys
@@ -71,6 +70,8 @@ def code_hash(plugin: Any) -> str:
 
 
 def _code_hash(source: bytes) -> str:
+    import hashlib  # loads OpenSSL, which --help does without
+
     try:
         tree = ast.parse(source)
         tree.body = _without_declared(tree.body)
