@@ -34,15 +34,18 @@ def command(output: str) -> None:
     print_analysis(made.analysis)
     say(
         f"""
-The first table is the best of eight toy models, the second asks what goes with their validation loss among
-models of equal width. They are few and tiny: read it as an example of the output, not as a result.
+The first table is the best of eight toy models; the second tests what goes
+with their validation loss among models of equal width. The models are few and
+tiny: read this as an example of the output, not as a result.
 
-  {made.folder}/text       the stories            {made.folder}/models   the models
-  {made.folder}/stores     their statistics       {made.results}   a row a model
+  the stories       {made.folder}/text
+  the models        {made.folder}/models
+  their statistics  {made.folder}/stores
+  a row per model   {made.results}
 
 Next:
   collapse measure {made.folder}/stores/* --metrics nc1,nc4
-  collapse analyze permutation {made.results} --within dim --columns nc3.self_duality,nc4.agreement
+  collapse analyze permutation {made.results} --within dim --columns nc3,nc4
   collapse measure YOUR_MODEL --text train.jsonl --validation-text validation.jsonl
   collapse metrics""",
     )
