@@ -12,7 +12,7 @@ from collapse.measurement.results import Note
 from collapse.numerics.lending import Lender
 from collapse.numerics.pairs import SweepStopped, sweep
 from collapse.numerics.reducing import Taken, Taking
-from collapse.numerics.returned import as_class_values, as_mask, as_number
+from collapse.numerics.returned import as_class_values, as_influence, as_mask, as_number
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.guarding import Wrote, described, truncated
 from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
@@ -36,6 +36,7 @@ class Found:
         self.values: dict[str, float | None] = {}
         self.excluded: dict[str, int] = {}
         self.reducers: dict[str, Reducer] = {}
+        self.influences: dict[str, Tensor] = {}
         self.notes: list[Note] = []
 
     @property
@@ -85,9 +86,7 @@ class Found:
             self.notes.append(Note(measure.name, kind, text))
 
     def failed(self, metric: Metric, measures: Sequence[Measure], error: Exception) -> None:
-        plugin, remedy = plugins().blamed("collapse_metrics", measures[0].name)
-        text = f"{plugin}{metric.called} failed: {described(error)}{remedy}"
-        self.nothing(measures, "error", without_folders(text))  # notes are published with their numbers
+        self.nothing(measures, "error", _failure(metric, metric.called, measures, error))
 
     def scalar(self, metric: Metric, measure: Measure) -> None:
         try:
@@ -104,6 +103,19 @@ class Found:
         if remark:
             self.notes.append(remark)
         self._keep(metric, measure, number)
+        self._keep_influence(metric, measure)
+
+    def _keep_influence(self, metric: Metric, measure: Measure) -> None:
+        if metric.influence is None or self.s.validation is None or self.values[measure.name] is None:
+            return
+        try:
+            found = as_influence(self.lender.call(metric.influence), self.s.validation.chunk_totals)
+        except Exception as error:  # a plugin's function: it costs the standard error only
+            text = _failure(metric, f"influence= of {metric.called}", [measure], error)
+            self.notes.append(Note(measure.name, "error", text))
+            return
+        if len(found) > 1:  # one chunk says nothing of how chunks differ
+            self.influences[measure.name] = found
 
     def classwise(self, metric: Metric, measures: Sequence[Measure]) -> None:
         try:
@@ -226,6 +238,12 @@ class Found:
                 self.notes.append(Note(measure.name, "not_finite", text))
             value = None
         self.values[measure.name] = value
+
+
+def _failure(metric: Metric, called: str, measures: Sequence[Measure], error: Exception) -> str:
+    plugin, remedy = plugins().blamed("collapse_metrics", measures[0].name)
+    # notes are published with their numbers
+    return without_folders(f"{plugin}{called} failed: {described(error)}{remedy}")
 
 
 def same_texts(store: Store) -> list[Note]:

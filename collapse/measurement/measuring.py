@@ -16,6 +16,7 @@ from collapse.numerics.devices import float64_device, pick_device
 from collapse.numerics.lending import Lender, copied
 from collapse.numerics.pairs import sweep
 from collapse.numerics.returned import as_class_values, as_number
+from collapse.numerics.standard_errors import standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.filling import conflict
 from collapse.plugin.guarding import described, outside_inference_mode
@@ -53,6 +54,21 @@ def measure_store(
         UsageError: An unknown metric or device.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
     """
+    return measure_with_influences(store, metrics=metrics, min_count=min_count, device=device, progress=progress)[0]
+
+
+def measure_with_influences(
+    store: Store | EmbeddingStatistics | str | Path,
+    *,
+    metrics: str | Iterable[str] | None = None,
+    min_count: int = 1,
+    device: str | None = None,
+    progress: Report | None = None,
+) -> tuple[Row, dict[str, Tensor]]:
+    """As :func:`measure_store`, inside its settings; also return the influence of each validation chunk, shape (S,).
+
+    The influences are by measurement, of those that have a standard error.
+    """
     store = _opened(store)
     names = plugins().select(metrics)
     chosen = _by_metric(names)
@@ -72,7 +88,7 @@ def measure_store(
     if isinstance(store, Store):
         of = about(store)
         notes = [*notes, *same_texts(store)]
-    return Row(
+    row = Row(
         **of,
         min_count=s.min_count,
         classes=s.n_classes,
@@ -83,7 +99,9 @@ def measure_store(
         made_by={name: made_by for name in names if (made_by := plugins().made_by("collapse_metrics", name))},
         excluded=found.excluded,
         notes=tuple(notes),
+        standard_errors={name: standard_error(each) for name, each in found.influences.items()},
     )
+    return row, found.influences
 
 
 @outside_inference_mode

@@ -5,7 +5,7 @@ And what is said of them: a heading per model, and notes.
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,9 @@ from collapse.measurement.rows import Row
 from collapse.measurement.sheets import Sheet, number
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
+
+ERROR = "± standard error"
+"""Name of the line below a measurement that has a standard error."""
 
 
 def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
@@ -29,7 +32,7 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
     models = distinct(rows) if len(rows) > 1 else ["value"]
     measured = [name for name in first.measurements if shown is None or name in shown]
     made, before = [], None
-    for name in sorted(measured, key=lambda name: (_rank(known[name][0].property_of(name)), name)):
+    for name in by_property(measured):
         metric, measure = known[name]
         property_name = metric.property_of(name)
         # the row's notes report errors in limits
@@ -41,8 +44,17 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
         cells += [*(row.measurements.get(name) for row in rows), _ends([each["towards"] for each in limits])]
         cells.append(_ends(reachable))
         made.append(cells)
+        # a line of its own: beside the number it would make the table wider than a terminal
+        if any(name in row.standard_errors for row in rows):
+            made.append(["", ERROR, *(row.standard_errors.get(name) for row in rows), "", ""])
         before = property_name
     return Sheet(["property", "measurement", *models, "at full collapse", "reachable"], made, keys=2)
+
+
+def by_property(names: Iterable[str]) -> list[str]:
+    """Sort measurements as tables show them: by property, then by name."""
+    known = plugins().measurements()
+    return sorted(names, key=lambda name: (_rank(known[name][0].property_of(name)), name))
 
 
 def whole_sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:

@@ -81,6 +81,7 @@ class Row:
         made_by: Distribution and version behind each measurement.
         layer: The layer that was measured.
         step: The training step of the model, if it is known.
+        standard_errors: Standard error by measurement, for those of the validation text that have one.
         schema: Version of the row's keys.
     """
 
@@ -108,6 +109,7 @@ class Row:
     made_by: dict[str, str] = field(default_factory=dict)
     layer: str = "top"
     step: int | None = None
+    standard_errors: dict[str, float] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def __getitem__(self, name: str) -> float | None:
@@ -119,8 +121,9 @@ class Row:
 
     def _repr_html_(self) -> str:
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
-        values = [[name, value] for name, value in self.measurements.items()]
-        return html_of(Sheet(["measurement", "value"], values, title=self._name(), notes=notes))
+        values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
+        columns = ["measurement", "value", "standard error"]
+        return html_of(Sheet(columns, values, title=self._name(), notes=notes))
 
     def _name(self) -> str:
         return (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
@@ -159,7 +162,7 @@ class Row:
             value = known.get(name)
             if type(value) not in kinds or (type(value) is int and not 0 <= value < _LARGEST):
                 raise TypeError(f"its {name} is {_short(value)}, not {' or '.join(_SAID[kind] for kind in kinds)}")
-        for name in ("versions", "excluded"):
+        for name in ("versions", "excluded", "standard_errors"):
             _checked_table(known.get(name, {}), name)
         made_by = known.get("made_by", {})
         if not isinstance(made_by, dict) or not all(type(each) is str for pair in made_by.items() for each in pair):

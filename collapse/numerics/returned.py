@@ -33,6 +33,22 @@ def as_class_values(values: object, like: Tensor) -> Tensor:
     return values.detach().to(like.device, torch.float64, copy=True)
 
 
+def as_influence(values: object, like: Tensor) -> Tensor:
+    """Convert the influence of each validation chunk to float64, in its own memory.
+
+    Args:
+        values: What the plugin returned.
+        like: Any tensor of shape (S, …).
+    """
+    shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+    if not isinstance(values, Tensor) or values.shape != like.shape[:1]:
+        raise PluginError(f"influence must give shape ({len(like)},), a number a chunk, not {shape}")
+    _check_kind(values)
+    if not bool(values.isfinite().all()):
+        raise PluginError("influence must give finite numbers")
+    return values.detach().to("cpu", torch.float64, copy=True)
+
+
 def as_tile(values: object, like: Tensor) -> Tensor:
     """Convert values per pair to a contiguous tensor of a tile's shape and dtype."""
     shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__

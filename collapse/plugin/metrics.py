@@ -91,6 +91,7 @@ class Metric:
     translation: bool = True
     rotation: bool = True
     vector: Callable[[Any], Any] | None = None
+    influence: Callable[[Any], Any] | None = None
     better: Literal["lower", "higher"] | None = None
 
     @property
@@ -149,6 +150,7 @@ def metric(
     towards: Limit = None,
     reachable: Limit = None,
     vector: Callable[[Any], Any] | None = None,
+    influence: Callable[[Any], Any] | None = None,
     better: Literal["lower", "higher"] | None = None,
     headline: bool = False,
     **about: Unpack[About],
@@ -161,6 +163,7 @@ def metric(
         towards: Its value at full collapse (a number, a function of (C, d), or None).
         reachable: The value that C classes in d dimensions can reach, if it differs.
         vector: ``g(statistics) -> (ids, values)``, its values per class, for :func:`collapse.vectors`.
+        influence: ``g(statistics) -> (S,)``, of each validation chunk on it, for its standard error: docs/plugins.md.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
         headline: Whether ``collapse measure`` prints it by default.
         **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
@@ -168,7 +171,8 @@ def metric(
 
     def declare(function: Function) -> Function:
         measures = (Measure(name, towards=towards, reachable=reachable, headline=headline),)
-        return _attach(function, "scalar", needs, measures, {"vector": vector, "better": better, **about})
+        own = {"vector": vector, "influence": influence, "better": better}
+        return _attach(function, "scalar", needs, measures, {**own, **about})
 
     return declare
 
@@ -266,7 +270,7 @@ def _attach(function: Function, kind: Any, needs: Any, measures: Any, about: dic
 
 
 def _check_about(kind: str, needs: Any, about: dict[str, Any]) -> None:
-    own = {"scalar": {"vector", "better"}}.get(kind, {"over"})
+    own = {"scalar": {"vector", "influence", "better"}}.get(kind, {"over"})
     for keyword in sorted(about.keys() - _KINDS.keys() - own):
         if keyword in ("towards", "reachable", "times", "headline"):
             raise PluginError(f"{keyword}= belongs to a measure, such as Mean(name, {keyword}=…)")
@@ -291,5 +295,6 @@ def _check_about(kind: str, needs: Any, about: dict[str, Any]) -> None:
         raise PluginError(f"scale={about['scale']!r}: give a finite number or None")
     if about.get("version", 1) < 1:
         raise PluginError(f"version={about['version']!r}: give a number from 1 on")
-    if about.get("vector") is not None and not callable(about["vector"]):
-        raise PluginError(f"vector={about['vector']!r:.40}: give a function of the statistics")
+    for keyword in ("vector", "influence"):
+        if about.get(keyword) is not None and not callable(about[keyword]):
+            raise PluginError(f"{keyword}={about[keyword]!r:.40}: give a function of the statistics")

@@ -4,16 +4,33 @@ Both rules choose among the classes with a mean. Decisions are made during colle
 ``--min-count`` does not affect these numbers.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from collapse import EmbeddingStatistics, Noted, ValidationStatistics, hookimpl, metric
 
 
+AGREEMENTS, HITS, LOSS = 1, 2, 3
+"""Columns of ``ValidationStatistics.chunk_totals``, after the samples."""
+
+
 def validation(s: EmbeddingStatistics) -> ValidationStatistics:
     """The validation counts, which ``needs`` promises."""
     assert s.validation is not None
     return s.validation
+
+
+def by_chunk(column: int) -> Callable[[EmbeddingStatistics], Tensor]:
+    """Influence of each chunk on the ratio r = Σx/Σn of a column of the chunk totals to samples: (x − r·n)/Σn."""
+
+    def influence(s: EmbeddingStatistics) -> Tensor:
+        totals = validation(s).chunk_totals
+        n, x = totals[:, 0], totals[:, column]
+        return (x - n * (x.sum() / n.sum())) / n.sum()
+
+    return influence
 
 
 def agreement_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
@@ -29,6 +46,7 @@ def agreement_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
     headline=True,
     towards=1.0,
     vector=agreement_by_label,
+    influence=by_chunk(AGREEMENTS),
     source="Wu & Papyan 2024, Eqs. 9, 10, 12",
     equation="share of argmax_c ⟨w_c,h⟩+b_c = argmin_c ‖h − μ_c‖",
     translation=False,
