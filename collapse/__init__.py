@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collapse.measurement.analyzing import analyze, permutation
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
+    from collapse.measurement.side_by_side import compare
     from collapse.measurement.table import Table
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
     from collapse.numerics.tiles import Pair
@@ -69,6 +70,7 @@ _LAZY = {
     "collect": "collection.collecting",
     "collect_arrays": "collection.features",
     "collect_loaded": "collection.loaded",
+    "compare": "measurement.side_by_side",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
     "load": "hub.opening",
@@ -114,6 +116,7 @@ __all__ = [
     "collect",
     "collect_arrays",
     "collect_loaded",
+    "compare",
     "cosine",
     "cov",
     "hookimpl",

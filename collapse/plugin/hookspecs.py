@@ -57,5 +57,14 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookspec
+def collapse_seeds() -> Mapping[str, Callable[[], Any]]:  # type: ignore[empty-body]  # as above
+    """Return tables of models that differ in their seed only, by name: functions that return a pandas DataFrame.
+
+    A row a model, a column a measurement. ``collapse compare --seeds NAME`` shows the standard deviation of each
+    measurement beside the difference of two models; the first line of the function's docstring says what they are.
+    """
+
+
+@hookspec
 def collapse_commands(cli: "click.Group") -> None:
     """Add click commands to ``collapse`` (entry-point group ``collapse.commands`` only)."""

@@ -20,7 +20,8 @@ COLLECTED = ("counts", "means", "variances", "classifier", "validation", "n_para
 
 COLUMNS = frozenset(
     "model revision corpus store min_count classes dim samples origin validation chunk_length max_chunks dtype weights "
-    "tokenizer corpus_id validation_id layer step schema made_by versions excluded notes measurements standard_errors".split()
+    "tokenizer corpus_id validation_id layer step schema made_by versions excluded notes measurements "
+    "standard_errors".split()
 )
 """Columns of a table and keys of a row, which no measurement may be called."""
 
@@ -60,6 +61,7 @@ class Plugins:
     analyses: dict[str, Analysis] = field(default_factory=dict)
     preparers: list[tuple[str, Callable[[Any], str | None]]] = field(default_factory=list)
     trainers: list[tuple[str, Callable[[Path], Mapping[str, Any] | None]]] = field(default_factory=list)
+    seeds: list[tuple[str, Callable[[], Mapping[str, Callable[[], Any]]]]] = field(default_factory=list)
     origins: dict[tuple[str, str], str] = field(default_factory=dict)  # by hook and name
     makers: dict[str, str] = field(default_factory=dict)  # by plugin, as the next
     codes: dict[str, str] = field(default_factory=dict)

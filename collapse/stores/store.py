@@ -155,17 +155,18 @@ class Store:
         incoming = self.path / INCOMING / name
         return incoming if self._moving and incoming.is_file() else self.path / name
 
-    def statistics(self, layer: str = LAYER, *, fresh: bool = False) -> "EmbeddingStatistics":
+    def statistics(self, layer: str = LAYER, *, fresh: bool = False, part: bool = False) -> "EmbeddingStatistics":
         """Return the statistics of one layer, as metrics read them.
 
         Args:
             layer: The layer's name.
             fresh: Read the files again; otherwise every call returns the same tensors.
+            part: Allow a part, whose statistics are those of its slices.
 
         Raises:
             StoreError: The store is only a part, or a file was altered.
         """
-        if self.state == "part":
+        if self.state == "part" and not part:
             raise StoreError(f"{self} holds {self.covered()}: merge it with the other parts first: collapse merge")
         return self._read_statistics(layer) if fresh else self._statistics[layer]
 

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from collapse import EmbeddingStatistics, Noted, ValidationStatistics, hookimpl, metric
 
-
 AGREEMENTS, HITS, LOSS = 1, 2, 3
 """Columns of ``ValidationStatistics.chunk_totals``, after the samples."""
 

@@ -1,6 +1,6 @@
-"""The zoo's plugin for every command of ``collapse``: a fast attention for GPT-Neo, and the texts of its runs."""
+"""The zoo's plugin for every command of ``collapse``: a fast GPT-Neo, texts of runs, published seeds."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,3 +25,11 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
     if not (folder / TEXTS).is_file():
         return None
     return Run(folder).texts()
+
+
+@hookimpl
+def collapse_seeds() -> Mapping[str, Callable[[], Any]]:
+    """Return the published models that differ in their seed only."""
+    from collapse_zoo.published import seeds
+
+    return {"paper": seeds}

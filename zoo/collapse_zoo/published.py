@@ -55,6 +55,16 @@ def published() -> "pd.DataFrame":
     return pd.read_csv(FILE, index_col="model")
 
 
+def seeds() -> "pd.DataFrame":
+    """21 seeds of 2 layers of width 768, one epoch of TinyStories (Wu & Papyan 2024, §3.8).
+
+    >>> len(seeds())
+    21
+    """
+    table = published()
+    return table[table.index.str.fullmatch(r"02x0768_01d\d*@0")].reset_index()
+
+
 def convert(may: Path, october: Path) -> "pd.DataFrame":
     """Make the table from the two published ones."""
     import pandas as pd

@@ -1,0 +1,100 @@
+"""collapse compare: two stores of one text side by side, with standard errors."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from collapse.cli.formats import prints_a_table
+from collapse.cli.terminal import say_error
+from collapse.errors import UsageError
+
+if TYPE_CHECKING:
+    from collapse.stores.store import Store
+
+
+@click.command()
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.")
+@click.option("--all", "all_", is_flag=True, help="Compare every measurement, not only the headlines.")
+@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
+@click.option(
+    "--parts",
+    nargs=2,
+    metavar="A_PARTS B_PARTS",
+    help="Parts of A's collection and of B's: for each a folder that holds them, or their names with commas.",
+)
+@click.option(
+    "--seeds",
+    metavar="RESULTS",
+    help="Table of models that differ in their seed only, a yardstick; none for no yardstick."
+    "  [default: paper, the 21 published ones]",
+)
+@click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")
+@click.option("--device", metavar="NAME", help="Where to compute: cpu, cuda, ….  [default: cpu]")
+@prints_a_table()
+def command(
+    a: str,
+    b: str,
+    metrics: str | None,
+    all_: bool,
+    min_count: int,
+    parts: tuple[str, str] | None,
+    seeds: str | None,
+    anyway: bool,
+    device: str | None,
+    format_: str | None,
+    output: str | None,
+) -> None:
+    """Compare two stores of one text: A, B, the difference B − A, and its standard error.
+
+    A and B are stores here or on the Hub. Measurements of the validation text have a standard error over its chunks.
+    Those of the training text have one if both texts were also collected in parts (--part 1/2 and 2/2).
+
+    \b
+    collapse compare stores/a stores/b
+    collapse compare stores/a stores/b --parts halves/a halves/b --all
+    """
+    from collapse.cli.formats import check_suffix, deliver
+    from collapse.cli.progress_bar import progress
+    from collapse.hub.opening import load
+    from collapse.measurement.seeds import PAPER
+    from collapse.measurement.side_by_side import compare
+    from collapse.plugin.plugin_manager import plugins
+
+    if metrics and all_:
+        raise UsageError("--all contradicts --metrics: leave one of them out")
+    check_suffix(output)
+    for problem in plugins().problems:
+        say_error(problem)
+    with progress() as report:
+        table = compare(
+            load(a),
+            load(b),
+            metrics=metrics or (None if all_ else plugins().headlines()),
+            min_count=min_count,
+            parts=None if parts is None else [_parts(each) for each in parts],
+            seeds=None if seeds == "none" else seeds or PAPER,
+            anyway=anyway,
+            device=device,
+            progress=report,
+        )
+    made = {"title": table.title, "rows": table.records(), "notes": table.notes}
+    deliver(format_, output, table.sheet(), data=made, frame=table.frame)
+
+
+def _parts(named: str) -> list["Store"]:
+    """Open the parts that a word of ``--parts`` names."""
+    from pathlib import Path
+
+    from collapse.hub.opening import load
+    from collapse.paths import expanded
+    from collapse.stores.manifest import is_store
+
+    folder = expanded(named)
+    if not folder.is_dir() or is_store(folder):
+        return [load(each) for each in named.split(",") if each]
+    found = sorted(each for each in Path(folder).iterdir() if is_store(each))
+    if not found:
+        raise UsageError(f"--parts {named}: there is no store in this folder; name the folder that holds the parts")
+    return [load(each) for each in found]

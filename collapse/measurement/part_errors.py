@@ -1,0 +1,105 @@
+"""Standard errors of training measurements from the parts of both collections (``--part 1/2`` and ``--part 2/2``)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError, counted
+from collapse.measurement.measuring import measure_with_influences
+from collapse.numerics.standard_errors import error_of_parts
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.manifest import differences, spans
+from collapse.stores.store import Store
+
+_LATER = frozenset({"statistics", "validation"})
+"""Fields of an identity that may differ between a part and the whole store: what is added after the training pass."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the parts of two collections say.
+
+    Attributes:
+        errors: Standard error of the difference B − A, by measurement of the training text.
+        note: How they were computed.
+    """
+
+    errors: Mapping[str, float]
+    note: str
+
+
+def measured_parts(
+    stores: Sequence[Store], parts: Sequence[Sequence[Store | str | Path]], *, paired: bool, **options: Any
+) -> Parts:
+    """Measure all parts of A and of B.
+
+    Args:
+        stores: A and B.
+        parts: The parts of each.
+        paired: Whether both are of one text, so that equal slices of it can be paired.
+        **options: As of :func:`collapse.measurement.measuring.measure_with_influences`.
+
+    Raises:
+        UsageError: There are not two sides of two parts or more, or a store is no part of its side's collection.
+        CollapseError: The parts of a side overlap or do not cover the text, or one was altered.
+    """
+    if isinstance(parts, str | Path) or len(parts) != 2 or any(isinstance(each, str | Path) for each in parts):
+        raise UsageError("parts= must be two lists: the parts of A, and the parts of B")
+    sides = [_in_order(store, some) for store, some in zip(stores, parts, strict=True)]
+    measured = [[_values(part, **options) for part in side] for side in sides]
+    slices = [[part.manifest["coverage"]["train"]["done"] for part in side] for side in sides]
+    paired = paired and slices[0] == slices[1]
+    errors = {}
+    for name in measured[0][0]:
+        a, b = ([each for values in side if (each := values[name]) is not None] for side in measured)
+        if [len(a), len(b)] != [len(side) for side in sides]:  # a part does not have it
+            continue
+        if paired:
+            errors[name] = error_of_parts([theirs - ours for ours, theirs in zip(a, b, strict=True)])
+        else:
+            errors[name] = math.hypot(error_of_parts(a), error_of_parts(b))
+    return Parts(errors, _note(min(len(side) for side in sides), paired))
+
+
+def _note(parts: int, paired: bool) -> str:
+    from scipy.special import stdtrit
+
+    beyond = float(stdtrit(parts - 1, 0.975))
+    return (
+        f"standard errors of training measurements: from {counted(parts, 'part')}, {'' if paired else 'not '}paired; "
+        f"with {counted(parts - 1, 'degree')} of freedom, |t| exceeds {beyond:.1f} by chance in 5 %"
+    )
+
+
+def _in_order(store: Store, given: Sequence[Store | str | Path]) -> list[Store]:
+    """Open the parts of a store's training text, sorted by their slices; they must cover it without overlap."""
+    parts = [each if isinstance(each, Store) else Store.load(each) for each in given]
+    if len(parts) < 2:
+        raise UsageError(f"{store} needs two parts or more, got {len(parts)}: collect them with --part 1/2 and 2/2")
+    for part in parts:
+        if part.state != "part":
+            raise UsageError(f"{part} is {part.state}, not a part: collect parts with --part 1/2 and 2/2")
+        differ = differences(store.identity, part.identity, apart=_LATER)
+        if differ:
+            raise UsageError(f"{part} is no part of {store}: they differ in {'; '.join(differ)}")
+    parts.sort(key=lambda part: part.manifest["coverage"]["train"]["done"])
+    done = [run for part in parts for run in part.manifest["coverage"]["train"]["done"]]
+    ends = [0, *(stop for _, stop in done)]
+    slices = parts[0].manifest["coverage"]["train"]["slices"]
+    if [start for start, _ in done] != ends[:-1] or ends[-1] != slices:
+        held = ", ".join(spans(part.manifest["coverage"]["train"]["done"]) for part in parts)
+        raise CollapseError(f"the parts of {store} must hold slices 1–{slices} once each; they hold {held}")
+    return parts
+
+
+def _values(part: Store, **options: Any) -> dict[str, float | None]:
+    """Measure what a part holds of the training text."""
+    known = plugins().measurements()
+    row, _ = measure_with_influences(part.statistics(part=True), **options)
+    return {
+        name: value
+        for name, value in row.measurements.items()
+        if not {"validation", "n_params"} & {*known[name][0].needs}
+    }

@@ -1,0 +1,180 @@
+"""Two stores of one text side by side: each measurement, the difference, and its standard error."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from collapse.errors import CollapseError, counted
+from collapse.measurement.comparing import about, distinct, mixed
+from collapse.measurement.measuring import measure_with_influences
+from collapse.measurement.part_errors import Parts, measured_parts
+from collapse.measurement.results import Results, Row
+from collapse.measurement.row_sheets import by_property, headings_of, notes_of
+from collapse.measurement.seeds import PAPER, Spread, spread_of_seeds
+from collapse.measurement.table import Table
+from collapse.numerics.standard_errors import standard_error
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.plugin_manager import plugins
+from collapse.precision import exact_arithmetic
+from collapse.progress import Report
+from collapse.progress_bar import shows_progress
+from collapse.stores.store import Store
+
+_ONE_TEXT = {  # fields of a row, what they are, and the field of the name if it is a hash
+    "corpus_id": ("training text", "corpus"),
+    "validation_id": ("validation text", "validation"),
+    "tokenizer": ("tokenizer", None),
+    "chunk_length": ("chunk length", None),
+    "max_chunks": ("limit of --max-chunks", None),
+}
+_COLUMNS = ["measurement", "A", "B", "difference", "standard_error", "t"]
+
+
+@shows_progress
+@outside_inference_mode
+@exact_arithmetic()
+def compare(
+    a: Store | str | Path,
+    b: Store | str | Path,
+    *,
+    metrics: str | Iterable[str] | None = None,
+    min_count: int = 1,
+    parts: Sequence[Sequence[Store | str | Path]] | None = None,
+    seeds: "Results | str | Path | None" = PAPER,
+    anyway: bool = False,
+    device: str | None = None,
+    progress: Report | None = None,
+) -> Table:
+    """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
+
+    Measurements of the validation text have a standard error over its chunks, which are paired: what a chunk adds to
+    both models cancels. Those of the training text have one if both collections were also made in ``parts``: of
+    d = B − A in each of K parts, the standard deviation over √K; of halves, |d₁ − d₂|/2.
+
+    Args:
+        a, b: Stores or their folders.
+        metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
+        min_count: Keep the classes with at least this many samples, also in each part.
+        parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
+        seeds: Results table of models that differ in their seed only, its file, or a name that a plugin offers; None
+            for no column. "paper" names the 21 seeds that were published.
+        anyway: Compare stores of different texts too; their chunks are not paired.
+        device: As in :func:`collapse.measure`.
+        progress: Called as progress(what, done, total).
+
+    Returns:
+        A row per measurement: its name, A, B, difference (B − A), standard_error, t (difference ÷ standard error), and
+        seeds_sd, the standard deviation over ``seeds``. What is not available is None; the notes say why.
+
+    Raises:
+        UsageError: An unknown name, or parts that are not those of A and B.
+        CollapseError: The stores are of different texts, or one is incomplete or was altered.
+    """
+    stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
+    different = _different(about(stores[0]), about(stores[1]))
+    if different and not anyway:
+        raise CollapseError(
+            f"{stores[0]} and {stores[1]} differ in their {different}: compare stores of one text, or add --anyway "
+            "(anyway=True)"
+        )
+    spread = spread_of_seeds(seeds)
+    given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "device": device, "progress": progress}
+    rows, influences = zip(*(measure_with_influences(each, **given) for each in stores), strict=True)
+    paired = different is None and _same_chunks(*stores)
+    found = None if parts is None else measured_parts(stores, parts, paired=different is None, **given)
+    errors = {**_of_chunks(influences, paired=paired), **(found.errors if found else {})}
+    made = []
+    for name in by_property(rows[0].measurements):
+        values = [row.measurements[name] for row in rows]
+        difference, error = _difference(*values), errors.get(name)
+        times = difference / error if difference is not None and error else None
+        made.append([name, *values, difference, error, times])
+        if spread:
+            made[-1].append(spread.deviations.get(name))
+    notes = [*_said_of_errors(made, influences, paired, found), *(spread.notes if spread else [])]
+    return _table(stores, rows, made, notes, spread)
+
+
+def _table(
+    stores: Sequence[Store], rows: Sequence[Row], made: list[list[object]], notes: list[str], spread: Spread | None
+) -> Table:
+    first, second = distinct(rows)
+    shown = [str(row[0]) for row in made]
+    about_each = [f"{side} = {''.join(heading)}" for side, heading in zip("AB", headings_of(rows), strict=True)]
+    same = ["A and B are the same store"] if stores[0].digest == stores[1].digest else []
+    remarks = [*about_each, *same, *notes, *notes_of(rows, shown), *mixed(rows)]
+    columns = [*_COLUMNS, *(["seeds_sd"] if spread else [])]
+    return Table(f"{first} (A) and {second} (B); difference = B − A", columns, made, remarks)
+
+
+def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
+    """Say what shows that two stores are of different texts, or cut otherwise; None if nothing does."""
+    for field, (what, name) in _ONE_TEXT.items():
+        both = [a[field], b[field]]
+        # a features file has no texts, a trained store perhaps no validation; no max_chunks means whole texts
+        unknown = [a["chunk_length"], b["chunk_length"]] if field == "max_chunks" else both
+        if both[0] == both[1] or None in unknown:
+            continue
+        shown = ["none" if each is None else str(each)[:12] for each in both]
+        if name:
+            shown = [f"{each[name]} ({value})" for each, value in zip((a, b), shown, strict=True)]
+        return f"{what}: {shown[0]} and {shown[1]}"
+    return None
+
+
+def _same_chunks(a: Store, b: Store) -> bool:
+    """Whether both have validation chunks with the same numbers of samples; if so, those of one text are paired."""
+    if a.state != "complete" or b.state != "complete":
+        return False
+    ours, theirs = (each.statistics().validation for each in (a, b))
+    if ours is None or theirs is None:
+        return False
+    return ours.chunk_totals[:, 0].tolist() == theirs.chunk_totals[:, 0].tolist()
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    made = None if a is None or b is None else b - a
+    return made if made is not None and math.isfinite(made) else None
+
+
+def _of_chunks(influences: Sequence[Mapping[str, Tensor]], *, paired: bool) -> dict[str, float]:
+    """Return the standard errors of the differences of validation measurements."""
+    a, b = influences
+    if paired:
+        return {name: standard_error(b[name] - a[name]) for name in a.keys() & b.keys()}
+    return {name: math.hypot(standard_error(a[name]), standard_error(b[name])) for name in a.keys() & b.keys()}
+
+
+def _said_of_errors(
+    made: Sequence[Sequence[object]], influences: Sequence[Mapping[str, Tensor]], paired: bool, parts: Parts | None
+) -> list[str]:
+    """Say where standard errors come from, and of which measurements there is none."""
+    known = plugins().measurements()
+    without: dict[str, list[str]] = {}
+    over_chunks = 0
+    for name, _, _, difference, error, *_ in made:
+        metric, _ = known[str(name)]
+        if str(name) in influences[0] and error is not None:
+            over_chunks = len(influences[0][str(name)])
+        if difference is None or error is not None or set(metric.needs) == {"n_params"}:
+            continue
+        if metric.influence is not None:
+            reason = "the validation text is one chunk"
+        elif "validation" in metric.needs:
+            reason = "stores do not keep its counts by chunk"
+        else:
+            reason = "not every part has it" if parts else "of the training text, it needs parts (--parts)"
+        without.setdefault(reason, []).append(str(name))
+    notes = []
+    if over_chunks:
+        how = "paired" if paired else "not paired"
+        notes.append(f"standard errors of validation measurements: over {counted(over_chunks, 'chunk')}, {how}")
+    if parts:
+        notes.append(parts.note)
+    for reason, names in without.items():
+        shown = ", ".join(names) if len(names) <= 4 else counted(len(names), "measurement")
+        notes.append(f"no standard error for {shown}: {reason}")
+    return notes
