@@ -82,8 +82,8 @@ def with_other_parts(words: list[str]) -> list[list[str]]:
         return [words]
     given = words[words.index("--part") + 1]
     k, n = given.split("/")
-    other = {given: "{}/" + n, f"parts/{k}": "parts/{}"}
-    return [[other.get(word, word).format(part) for word in words] for part in range(1, int(n) + 1)]
+    named = [re.sub(rf"^(parts/.*?)\b{k}$", r"\1{}", word) for word in words]
+    return [[{given: "{}/" + n}.get(word, word).format(part) for word in named] for part in range(1, int(n) + 1)]
 
 
 @pytest.fixture(scope="module")

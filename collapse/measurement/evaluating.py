@@ -106,10 +106,10 @@ class Found:
         self._keep_influence(metric, measure)
 
     def _keep_influence(self, metric: Metric, measure: Measure) -> None:
-        if metric.influence is None or self.s.validation is None or self.values[measure.name] is None:
+        if metric.influence is None or self.values[measure.name] is None:
             return
         try:
-            found = as_influence(self.lender.call(metric.influence), self.s.validation.chunk_totals)
+            found = as_influence(self.lender.call(metric.influence))
         except Exception as error:  # a plugin's function: it costs the standard error only
             text = _failure(metric, f"influence= of {metric.called}", [measure], error)
             self.notes.append(Note(measure.name, "error", text))

@@ -30,9 +30,7 @@ class Parts:
     note: str
 
 
-def measured_parts(
-    stores: Sequence[Store], parts: Sequence[Sequence[Store | str | Path]], *, paired: bool, **options: Any
-) -> Parts:
+def measured_parts(stores: Sequence[Store], parts: Sequence[Any], *, paired: bool, **options: Any) -> Parts:
     """Measure all parts of A and of B.
 
     Args:

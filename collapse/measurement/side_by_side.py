@@ -42,7 +42,7 @@ def compare(
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
-    parts: Sequence[Sequence[Store | str | Path]] | None = None,
+    parts: Sequence[Any] | None = None,
     seeds: "Results | str | Path | None" = PAPER,
     anyway: bool = False,
     device: str | None = None,
@@ -135,7 +135,7 @@ def _same_chunks(a: Store, b: Store) -> bool:
     return ours.chunk_totals[:, 0].tolist() == theirs.chunk_totals[:, 0].tolist()
 
 
-def _difference(a: float | None, b: float | None) -> float | None:
+def _difference(a: float | int | None, b: float | int | None) -> float | int | None:
     made = None if a is None or b is None else b - a
     return made if made is not None and math.isfinite(made) else None
 
@@ -154,11 +154,11 @@ def _said_of_errors(
     """Say where standard errors come from, and of which measurements there is none."""
     known = plugins().measurements()
     without: dict[str, list[str]] = {}
-    over_chunks = 0
+    over: dict[int, list[str]] = {}
     for name, _, _, difference, error, *_ in made:
         metric, _ = known[str(name)]
         if str(name) in influences[0] and error is not None:
-            over_chunks = len(influences[0][str(name)])
+            over.setdefault(len(influences[0][str(name)]), []).append(str(name))
         if difference is None or error is not None or set(metric.needs) == {"n_params"}:
             continue
         if metric.influence is not None:
@@ -169,9 +169,9 @@ def _said_of_errors(
             reason = "not every part has it" if parts else "of the training text, it needs parts (--parts)"
         without.setdefault(reason, []).append(str(name))
     notes = []
-    if over_chunks:
-        how = "paired" if paired else "not paired"
-        notes.append(f"standard errors of validation measurements: over {counted(over_chunks, 'chunk')}, {how}")
+    for units, names in over.items():
+        of = counted(units, "chunk") if units == max(over) else f"{units} groups of chunks"
+        notes.append(f"standard error of {', '.join(names)}: over {of}, {'' if paired else 'not '}paired")
     if parts:
         notes.append(parts.note)
     for reason, names in without.items():

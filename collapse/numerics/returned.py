@@ -33,16 +33,11 @@ def as_class_values(values: object, like: Tensor) -> Tensor:
     return values.detach().to(like.device, torch.float64, copy=True)
 
 
-def as_influence(values: object, like: Tensor) -> Tensor:
-    """Convert the influence of each validation chunk to float64, in its own memory.
-
-    Args:
-        values: What the plugin returned.
-        like: Any tensor of shape (S, …).
-    """
+def as_influence(values: object) -> Tensor:
+    """Convert the influence of each validation chunk, or group of chunks, to float64, in its own memory."""
     shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
-    if not isinstance(values, Tensor) or values.shape != like.shape[:1]:
-        raise PluginError(f"influence must give shape ({len(like)},), a number a chunk, not {shape}")
+    if not isinstance(values, Tensor) or values.dim() != 1:
+        raise PluginError(f"influence must give shape (S,), a number a chunk or group of chunks, not {shape}")
     _check_kind(values)
     if not bool(values.isfinite().all()):
         raise PluginError("influence must give finite numbers")

@@ -1,0 +1,123 @@
+"""The standard error of NC4's kappa, for stores that were collected with this plugin.
+
+Chance agreement needs how often both rules predict each class, which a store keeps for the whole validation text only.
+The statistic here keeps it for 64 groups of chunks, sparsely: some megabytes a store. It is not installed, because
+every new store would have it and none of the present stores: ``collapse -p collapse_metrics.kappa_groups collect …``,
+and the same ``-p`` for ``measure`` and ``compare``.
+
+Shapes: B samples of a batch, G groups that occur, K pairs of a group and a class that one of the rules predicts there.
+"""
+
+import torch
+from torch import Tensor
+
+from collapse import EmbeddingStatistics, Noted, Statistic, ValidationBatch, ValidationStatistic, hookimpl, metric
+
+GROUPS = 64
+"""Groups of chunks: those of equal index modulo 64, so that the group does not depend on how a text was split."""
+
+
+class PredictionsByGroup(ValidationStatistic):
+    """Samples and agreements of each group, and how often each rule predicts each class in it.
+
+    Attributes:
+        totals: Samples and agreements, shape (64, 2).
+        keys: class · 64 + group, ascending, shape (K,).
+        predicted: Samples for which linear and for which ncc predicts this class in this group, shape (K, 2).
+    """
+
+    name = "predictions_by_group"
+    per_class = True  # --min-count leaves the decisions, and so NC4, as they were
+
+    def __init__(self) -> None:
+        self.totals = torch.zeros(GROUPS, 2, dtype=torch.int64)
+        self.keys = torch.zeros(0, dtype=torch.int64)
+        self.predicted = torch.zeros(0, 2, dtype=torch.int64)
+
+    def update(self, batch: ValidationBatch) -> None:
+        """Count the predictions of a batch."""
+        group_B = batch.chunk % GROUPS
+        one_B = torch.ones_like(group_B)
+        agree_B = (batch.linear == batch.ncc).long()
+        self.totals = _summed(group_B, torch.stack([one_B, agree_B], dim=1), GROUPS)
+        keys = torch.cat([batch.linear, batch.ncc]) * GROUPS + group_B.repeat(2)
+        by_linear = torch.stack([one_B, 0 * one_B], dim=1)
+        self.keys, row = keys.unique(return_inverse=True)
+        self.predicted = _summed(row, torch.cat([by_linear, by_linear.flip(1)]), len(self.keys))
+
+    def merge(self, other: Statistic, *_: object) -> None:
+        """Add the counts of other chunks."""
+        assert isinstance(other, PredictionsByGroup)
+        device = other.keys.device
+        self.totals = self.totals.to(device) + other.totals
+        predicted = torch.cat([self.predicted.to(device), other.predicted])
+        self.keys, row = torch.cat([self.keys.to(device), other.keys]).unique(return_inverse=True)
+        self.predicted = _summed(row, predicted, len(self.keys))
+
+
+def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
+    return counts.new_zeros(rows, counts.shape[1]).index_add_(0, row, counts)
+
+
+def _shares(s: EmbeddingStatistics) -> tuple[Tensor, Tensor, Tensor]:
+    """Return totals of each group, shape (64, 2), each key's group, and the counts of both rules by key, in float64."""
+    held = s.statistic(PredictionsByGroup.name)
+    return held["totals"].double(), held["keys"] % GROUPS, held["predicted"].double()
+
+
+def _both_shares(s: EmbeddingStatistics) -> Tensor:
+    """Return for each key the shares of all samples for which linear and ncc predict its class, shape (K, 2)."""
+    held = s.statistic(PredictionsByGroup.name)
+    classes, row = (held["keys"] // GROUPS).unique(return_inverse=True)
+    return (_summed(row, held["predicted"], len(classes)).double() / held["totals"][:, 0].sum())[row]
+
+
+def observed_and_chance(s: EmbeddingStatistics) -> tuple[float, float]:
+    """Agreement, and the agreement to be expected by chance, Σ_c p_c q_c."""
+    totals, _, predicted = _shares(s)
+    samples = float(totals[:, 0].sum())
+    return float(totals[:, 1].sum()) / samples, float((predicted[:, 0] @ _both_shares(s)[:, 1]) / samples)
+
+
+def influence(s: EmbeddingStatistics) -> Tensor:
+    """Influence of each group on κ = (o − e)/(1 − e), shape (G,).
+
+    With n samples of the group, a agreements and x = Σ (q of linear's class + p of ncc's class) over its samples:
+    ((a − o·n)(1 − e) − (x − 2e·n)(1 − o)) / (N (1 − e)²).
+    """
+    totals, group, predicted = _shares(s)
+    o, e = observed_and_chance(s)
+    n, a = totals.unbind(dim=1)
+    x = torch.zeros_like(n).index_add_(0, group, (predicted * _both_shares(s).flip(1)).sum(dim=1))
+    all_groups = ((a - o * n) * (1 - e) - (x - 2 * e * n) * (1 - o)) / (n.sum() * (1 - e) ** 2)
+    return all_groups[n > 0]
+
+
+@metric(
+    "nc4.grouped_kappa",
+    needs=["validation", PredictionsByGroup.name],
+    towards=1.0,
+    influence=influence,
+    source="Cohen 1960",
+    equation="(agreement − chance) / (1 − chance)",
+    translation=False,
+    scale=None,
+)
+def grouped_kappa(s: EmbeddingStatistics) -> Noted | float:
+    """The number of nc4.kappa, with a standard error over groups of chunks."""
+    o, e = observed_and_chance(s)
+    if e == 1:
+        return Noted(None, "both rules always predict one class: chance agreement is 1")
+    return (o - e) / (1 - e)
+
+
+@hookimpl
+def collapse_statistics() -> list[type[Statistic]]:
+    """The statistic of this file."""
+    return [PredictionsByGroup]
+
+
+@hookimpl
+def collapse_metrics() -> list[object]:
+    """The metric of this file."""
+    return [grouped_kappa]

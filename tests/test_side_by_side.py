@@ -1,0 +1,191 @@
+"""Two stores side by side: paired differences, parts, the spread of seeds, and what is refused."""
+
+import json
+import math
+import shutil
+
+import made_validations as made
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+import collapse
+from collapse import CollapseError, Results, Row
+from collapse.errors import UsageError
+
+NAMES = ["nc4", "val_loss", "val_accuracy", "perplexity", "nc2.norm"]
+ERRORS = ["nc4.agreement", "perplexity", "val_accuracy", "val_loss"]
+
+
+def records(table):
+    return {record["measurement"]: record for record in table.records()}
+
+
+def test_differences_are_paired_by_chunk():
+    v = [made.samples(60, seed, skill=0.5 + seed / 4) for seed in (0, 1)]
+    rows = records(collapse.compare(*map(made.store, v), metrics=NAMES, seeds=None))
+    n = np.bincount(v[0]["chunk"])
+    residuals = [np.bincount(each["chunk"], each["loss"]) - each["loss"].mean() * n for each in v]
+    expected = math.sqrt(60 / 59 * ((residuals[1] - residuals[0]) ** 2).sum()) / n.sum()
+    loss = rows["val_loss"]
+    assert loss["difference"] == pytest.approx(v[1]["loss"].mean() - v[0]["loss"].mean(), rel=1e-12)
+    assert loss["standard_error"] == pytest.approx(expected, rel=1e-12)
+    assert loss["t"] == loss["difference"] / loss["standard_error"]
+    draw, drawn = np.random.default_rng(0), []
+    for _ in range(600):
+        weights = np.bincount(draw.integers(0, 60, 60), minlength=60)[v[0]["chunk"]]
+        means = [np.average(each["linear"] == each["ncc"], weights=weights) for each in v]
+        drawn.append(means[1] - means[0])
+    assert rows["nc4.agreement"]["standard_error"] == pytest.approx(np.std(drawn), rel=0.15)
+    alone = [collapse.measure(made.store(each), metrics="val_loss").standard_errors["val_loss"] for each in v]
+    assert loss["standard_error"] < 0.5 * math.hypot(*alone)  # chunks are hard for both models
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(2, 12), st.integers(0, 99), st.integers(0, 99))
+def test_the_other_order_has_the_other_sign_and_equal_stores_do_not_differ(chunks, a, b):
+    stores = [made.store(made.samples(chunks, seed)) for seed in (a, b)]
+    there, back = (records(collapse.compare(*each, metrics=NAMES, seeds=None)) for each in (stores, stores[::-1]))
+    for name, row in there.items():
+        assert row["difference"] == -back[name]["difference"]
+        assert (row["A"], row["B"]) == (back[name]["B"], back[name]["A"])
+        assert (row["standard_error"] is not None) == (name in ERRORS)
+        assert row["standard_error"] in (None, pytest.approx(back[name]["standard_error"] or 0, rel=1e-12))
+    same = collapse.compare(stores[0], stores[0], metrics=NAMES, seeds=None)
+    assert "A and B are the same store" in same.notes
+    for name, row in records(same).items():
+        assert row["difference"] == 0
+        assert row["standard_error"] == (0 if name in ERRORS else None)
+        assert row["t"] is None
+
+
+def test_other_texts_are_refused_or_not_paired():
+    a, b = made.samples(30), made.samples(30, 1)
+    first = made.store(a)
+    for change, said in (
+        ({"chunk_length": 64}, "chunk length: 32 and 64"),
+        ({"max_chunks": None}, "limit of --max-chunks: 40 and none"),
+        ({"tokenizer": "other"}, "tokenizer: sha256"),
+        ({"validation": {"name": "v"}}, r"validation text: validation.jsonl \("),
+        ({"corpus": {"name": "c"}}, r"training text: text.jsonl \("),
+    ):
+        other = made.store(b, **change)
+        with pytest.raises(CollapseError, match=said):
+            collapse.compare(first, other)
+        table = collapse.compare(first, other, metrics="val_loss", seeds=None, anyway=True)
+        alone = [collapse.measure(each, metrics="val_loss").standard_errors["val_loss"] for each in (first, other)]
+        assert records(table)["val_loss"]["standard_error"] == pytest.approx(math.hypot(*alone))
+        assert "standard error of val_loss: over 30 chunks, not paired" in table.notes
+    table = collapse.compare(first, made.store(b, dtype="bfloat16"), metrics="val_loss", seeds=None)
+    assert records(table)["val_loss"]["standard_error"] < math.hypot(*alone)
+    assert [note for note in table.notes if "different dtypes" in note]
+
+
+def test_what_has_no_error_is_said():
+    a = made.store(made.samples(30))
+    table = collapse.compare(a, made.store(made.samples(30, 1)), metrics=NAMES, seeds=None)
+    said = [note for note in table.notes if note.startswith("no standard error")]
+    assert said == [
+        "no standard error for nc2.norm: of the training text, it needs parts (--parts)",
+        "no standard error for nc4.chance_agreement, nc4.kappa, nc4.ncc_accuracy: "
+        "stores do not keep its counts by chunk",
+    ]
+    table = collapse.compare(a, made.store(None), metrics=NAMES, seeds=None)  # not validated
+    assert records(table)["val_loss"] == {
+        "measurement": "val_loss",
+        "A": records(table)["val_loss"]["A"],
+        "B": None,
+        "difference": None,
+        "standard_error": None,
+        "t": None,
+    }
+    one = [made.store(made.samples(1, seed)) for seed in (0, 1)]
+    table = collapse.compare(*one, metrics="val_loss", seeds=None)
+    assert "no standard error for val_loss: the validation text is one chunk" in table.notes
+
+
+def test_the_published_seeds_are_a_yardstick(tmp_path):
+    import collapse_zoo.published
+
+    store = made.store(made.samples(5))
+    published = collapse_zoo.published.seeds()
+    table = collapse.compare(store, store, metrics="nc2.norm,nc4,nc3.self_duality")
+    rows = records(table)
+    for name in ("nc2.norm", "nc4.agreement", "nc3.self_duality"):
+        assert rows[name]["seeds_sd"] == pytest.approx(np.std(published[name], ddof=1), rel=1e-12)
+    assert rows["nc4.kappa"]["seeds_sd"] is None
+    assert [note for note in table.notes if "over 21 models" in note]
+    own = [Row(f"m{at}", None, "", "", 1, 9, 4, 99, {"nc2.norm": at / 2}) for at in range(3)]
+    Results(own).write(tmp_path / "own.csv")
+    for seeds in (Results(own), tmp_path / "own.csv", str(tmp_path / "own.csv")):
+        assert records(collapse.compare(store, store, metrics="nc2.norm", seeds=seeds))["nc2.norm"]["seeds_sd"] == 0.5
+    assert "seeds_sd" not in collapse.compare(store, store, metrics="nc2.norm", seeds=None).columns
+    with pytest.raises(UsageError, match="did you mean paper"):
+        collapse.compare(store, store, seeds="papre")
+    with pytest.raises(CollapseError, match="two models or more"):
+        collapse.compare(store, store, seeds=Results(own[:1]))
+
+
+@pytest.fixture(scope="module")
+def collected(tiny, tmp_path_factory):
+    """A model and one with larger weights, each collected as a whole and in parts."""
+    folder = tmp_path_factory.mktemp("compared")
+    other = shutil.copytree(tiny.model, folder / "other")
+    weights = load_file(other / "model.safetensors")
+    save_file({key: each * 1.5 for key, each in weights.items()}, other / "model.safetensors")
+    options = {**tiny.options(), "max_chunks": 48}
+    for name, model in (("a", tiny.model), ("b", other)):
+        collapse.collect(model, store=folder / name, **options)
+        for part in (1, 2):
+            collapse.collect(model, store=folder / "parts" / name / str(part), part=(part, 2), **options)
+    return folder
+
+
+def test_training_measurements_have_errors_from_parts(collected):
+    parts = [[collected / "parts" / name / part for part in "21"] for name in "ab"]
+    table = collapse.compare(collected / "a", collected / "b", metrics="nc1,nc2,nc4,val_loss", parts=parts, seeds=None)
+    rows = records(table)
+    halves = [[collapse.load(each).statistics(part=True) for each in side[::-1]] for side in parts]
+    measured = [[collapse.measure(each, metrics="nc1,nc2") for each in side] for side in halves]
+    for name in measured[0][0].measurements:
+        d = [measured[1][k][name] - measured[0][k][name] for k in (0, 1)]
+        assert rows[name]["standard_error"] == pytest.approx(abs(d[0] - d[1]) / 2, rel=1e-9), name
+    assert rows["nc4.agreement"]["standard_error"] is not None
+    assert rows["nc4.kappa"]["standard_error"] is None
+    assert [note for note in table.notes if "from 2 parts, paired; with 1 degree of freedom, |t| exceeds 12.7" in note]
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (["1", "2"], "two lists"),
+        ([["a/1", "a/2"]], "two lists"),
+        ([["a/1"], ["b/1", "b/2"]], "needs two parts or more, got 1"),
+        ([["a/1", "a/1"], ["b/1", "b/2"]], "once each"),
+        ([["b/1", "b/2"], ["a/1", "a/2"]], "is no part of"),
+        ([["a/1", "../a"], ["b/1", "b/2"]], "is complete, not a part"),
+    ],
+)
+def test_wrong_parts_are_refused(collected, parts, said):
+    folder = collected / "parts"
+    given = [[folder / part for part in side] if isinstance(side, list) else folder / "a" / side for side in parts]
+    with pytest.raises(CollapseError, match=said):
+        collapse.compare(collected / "a", collected / "b", metrics="nc2.norm", parts=given)
+
+
+def test_the_command_compares(collected, out, told, tmp_path):
+    words = ["compare", collected / "a", collected / "b"]
+    shown = json.loads(out(*words, "--parts", collected / "parts/a", collected / "parts/b", "--json"))
+    rows = {record["measurement"]: record for record in shown["rows"]}
+    assert None not in (rows["nc1.cdnv"]["t"], rows["val_loss"]["t"], rows["nc1.cdnv"]["seeds_sd"])
+    named = ",".join(str(collected / "parts/a" / part) for part in "12")
+    assert json.loads(out(*words, "--parts", named, collected / "parts/b", "--json")) == shown
+    written = out(*words, "--metrics", "nc4", "--seeds", "none", "--output", tmp_path / "c.csv")
+    assert "difference = B − A" in written
+    assert (tmp_path / "c.csv").read_text().startswith("measurement,A,B,difference,standard_error,t\n")
+    assert "nc2.norm" in out(*words, "--all")
+    assert "leave one of them out" in told(2, *words, "--all", "--metrics", "nc4")
+    assert "merge it with the other parts" in told(1, "compare", collected / "parts/a/1", collected / "b")
+    assert "there is no store in this folder" in told(2, *words, "--parts", tmp_path, collected / "parts/b")

@@ -1,0 +1,146 @@
+"""Standard errors of validation measurements, against the samples themselves and a bootstrap over chunks."""
+
+import math
+
+import made_validations as made
+import numpy as np
+import pytest
+import torch
+
+import collapse
+from collapse.measurement.row_sheets import ERROR, sheet_of
+from collapse.measurement.rows import Row
+from collapse.numerics.returned import as_influence
+from collapse.plugin.plugin_manager import _extra, add_plugins, plugins
+from collapse.testing import check_metric, check_statistic
+from collapse_metrics.kappa_groups import PredictionsByGroup, grouped_kappa
+
+GROUPED = "collapse_metrics.kappa_groups"
+
+
+@pytest.fixture
+def grouped():
+    """With the plugin of kappa's standard error."""
+    before = list(_extra)
+    add_plugins([GROUPED])
+    yield
+    _extra[:] = before
+    plugins.cache_clear()
+
+
+def measured(v):
+    """Each measurement with a standard error, directly from the samples."""
+    p, q = (np.bincount(v[rule], minlength=made.CLASSES) / len(v["y"]) for rule in ("linear", "ncc"))
+    agreement, chance = (v["linear"] == v["ncc"]).mean(), (p * q).sum()
+    return {
+        "val_loss": v["loss"].mean(),
+        "perplexity": math.exp(v["loss"].mean()),
+        "val_accuracy": (v["hit"] == v["y"]).mean(),
+        "nc4.agreement": agreement,
+        "nc4.grouped_kappa": (agreement - chance) / (1 - chance),
+    }
+
+
+def of_chunks(v, chunks):
+    """The samples of some chunks, each as often as it is named."""
+    rows = np.concatenate([np.flatnonzero(v["chunk"] == chunk) for chunk in chunks])
+    return {name: each[rows] for name, each in v.items()}
+
+
+@pytest.mark.parametrize("name", ["val_loss", "val_accuracy", "nc4.agreement"])
+def test_the_error_of_a_share_is_that_of_a_ratio_of_sums_over_chunks(name):
+    v = made.samples(30)
+    row = collapse.measure(made.store(v), metrics=name)
+    value = {"val_loss": v["loss"], "val_accuracy": v["hit"] == v["y"], "nc4.agreement": v["linear"] == v["ncc"]}[name]
+    n = np.bincount(v["chunk"])
+    residuals = np.bincount(v["chunk"], value) - value.mean() * n
+    expected = math.sqrt(30 / 29 * (residuals**2).sum()) / n.sum()
+    assert row[name] == pytest.approx(measured(v)[name], rel=1e-12)
+    assert row.standard_errors == pytest.approx({name: expected}, rel=1e-12)
+
+
+@pytest.mark.usefixtures("grouped")
+def test_errors_are_those_of_a_bootstrap_over_chunks():
+    v, draw = made.samples(50), np.random.default_rng(0)  # 50 chunks are 50 of the 64 groups
+    drawn = [measured(of_chunks(v, draw.integers(0, 50, 50))) for _ in range(600)]
+    row = collapse.measure(made.store(v, groups=True), metrics=list(drawn[0]))
+    assert set(row.standard_errors) == set(drawn[0])
+    for name, error in row.standard_errors.items():
+        assert error == pytest.approx(np.std([each[name] for each in drawn]), rel=0.15), name
+
+
+@pytest.mark.usefixtures("grouped")
+@pytest.mark.parametrize("chunks", [3, 200])
+def test_kappas_influence_is_its_derivative_in_the_weight_of_a_group(chunks):
+    v, step = made.samples(chunks), 1e-4
+    store = made.store(v, groups=True)
+    row = collapse.measure(store, metrics="nc4")
+    assert row["nc4.grouped_kappa"] == pytest.approx(row["nc4.kappa"], rel=1e-12)
+    found = plugins().measurements()["nc4.grouped_kappa"][0].influence(store.statistics())
+    assert len(found) == min(chunks, 64)
+    assert float(found.sum()) == pytest.approx(0, abs=1e-12)
+
+    def kappa(weight):
+        weights = np.where(v["chunk"] % 64 == 1, weight, 1.0)
+        p, q = (np.bincount(v[rule], weights, made.CLASSES) / weights.sum() for rule in ("linear", "ncc"))
+        return (np.average(v["linear"] == v["ncc"], weights=weights) - p @ q) / (1 - p @ q)
+
+    assert float(found[1]) == pytest.approx((kappa(1 + step) - kappa(1 - step)) / (2 * step), rel=1e-5)
+
+
+def test_the_plugin_of_kappa_keeps_the_laws():
+    check_statistic(PredictionsByGroup)
+    check_metric(grouped_kappa, statistics=[PredictionsByGroup])
+
+
+def test_what_cannot_have_an_error_has_none():
+    names = ["nc4", "val_loss", "nc2.norm"]
+    row = collapse.measure(made.store(made.samples(8)), metrics=names)
+    assert sorted(row.standard_errors) == ["nc4.agreement", "val_loss"]
+    for store in (made.store(made.samples(1)), made.store(None)):
+        assert collapse.measure(store, metrics=names).standard_errors == {}
+
+
+def test_a_rows_errors_survive_a_file_and_older_files_have_none(tmp_path):
+    row = collapse.measure(made.store(made.samples(5)), metrics="val_loss")
+    collapse.Results([row]).write(tmp_path / "r.json")
+    assert collapse.Results.read(tmp_path / "r.json").rows == [row]
+    older = {key: value for key, value in row.to_dict().items() if key != "standard_errors"}
+    assert Row.from_dict(older).standard_errors == {}
+    with pytest.raises(TypeError, match="standard_errors"):
+        Row.from_dict({**row.to_dict(), "standard_errors": {"val_loss": "small"}})
+    collapse.Results([row]).write(tmp_path / "r.csv")
+    assert "error" not in (tmp_path / "r.csv").read_text().partition("\n")[0]
+    assert "standard error" in row._repr_html_()
+
+
+def test_a_table_has_a_line_for_errors():
+    rows = [collapse.measure(made.store(v), metrics="nc4.agreement") for v in (made.samples(5), made.samples(1))]
+    _, error = sheet_of(rows).rows
+    assert error == ["", ERROR, rows[0].standard_errors["nc4.agreement"], None, "", ""]
+    assert len(sheet_of(rows[1:]).rows) == 1
+
+
+def test_a_failing_influence_costs_the_error_only(tmp_path):
+    plugin = tmp_path / "mine_influence.py"
+    plugin.write_text(
+        "import torch\nfrom collapse import hookimpl, metric\n\n"
+        "@metric('mine.one', needs=['validation'], influence=lambda s: torch.zeros(2, 2))\n"
+        "def one(s):\n    return 1.0\n\n@hookimpl\ndef collapse_metrics():\n    return [one]\n"
+    )
+    before = list(_extra)
+    add_plugins([str(plugin)])
+    try:
+        row = collapse.measure(made.store(made.samples(5)), metrics="mine.one")
+    finally:
+        _extra[:] = before
+        plugins.cache_clear()
+    assert row["mine.one"] == 1.0
+    assert row.standard_errors == {}
+    assert ["influence= of" in note.text for note in row.notes if note.measurement == "mine.one"] == [True]
+
+
+@pytest.mark.parametrize("wrong", [3.0, torch.zeros(2, 2), torch.tensor([math.nan]), torch.zeros(2) * 1j])
+def test_an_influence_is_a_finite_number_a_chunk(wrong):
+    with pytest.raises(collapse.CollapseError):
+        as_influence(wrong)
