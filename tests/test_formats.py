@@ -18,14 +18,16 @@ FORMATS = ("table", "markdown", "latex", "csv", "json")
 @pytest.fixture
 def measured(tmp_path):
     """A table of four models, and the commands that print tables."""
-    rows = []
+    rows, stores = [], []
     for seed in range(4):
         path = tmp_path / f"model_{seed}.safetensors"
         save_file(random_features(10, 8, 120, seed=seed), path)
-        rows.append(collapse.measure(collapse.collect(path)))
+        stores.append(str(tmp_path / f"store_{seed}"))
+        rows.append(collapse.measure(collapse.collect(path, store=stores[-1])))
     collapse.Results(rows).write(tmp_path / "results.csv")
     return {
         "measure": ["measure", tmp_path / "model_0.safetensors", tmp_path / "model_1.safetensors"],
+        "compare": ["compare", *stores[:2], "--metrics", "nc2"],
         "metrics": ["metrics", "nc2"],
         "analyze": ["analyze", "permutation", tmp_path / "results.csv", "--columns", "nc1,nc3.dot"],
         "zoo list": ["zoo", "list", "--published", "--width", 64, "--metrics", "val_loss"],
@@ -38,7 +40,7 @@ def others(words):
     return [changed.get(word, word) for word in words]
 
 
-@pytest.mark.parametrize("name", ["measure", "metrics", "analyze", "zoo list"])
+@pytest.mark.parametrize("name", ["measure", "compare", "metrics", "analyze", "zoo list"])
 def test_each_format_holds_the_same(out, measured, tmp_path, name):
     words = measured[name]
     shown = {format_: out(*words, "--format", format_) for format_ in FORMATS}
@@ -61,7 +63,7 @@ def test_each_format_holds_the_same(out, measured, tmp_path, name):
             assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
 
 
-@pytest.mark.parametrize("name", ["measure", "metrics", "analyze", "zoo list"])
+@pytest.mark.parametrize("name", ["measure", "compare", "metrics", "analyze", "zoo list"])
 def test_a_file_that_was_written_is_confirmed_in_one_line(run, measured, tmp_path, name):
     said = run(*measured[name], "--output", tmp_path / "made.csv").stderr
     assert [line for line in said.splitlines() if f"written to {tmp_path}/made.csv" in line] == said.splitlines()[-1:]

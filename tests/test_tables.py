@@ -35,6 +35,11 @@ def commands(folder):
     return {
         "measure": (["measure", *models], NAMES, plugins().headlines()),
         "measure --all": (["measure", models[0], "--all"], NAMES[:1], known),
+        "compare": (
+            ["compare", *(str(folder / "stores" / name) for name in NAMES[:2])],
+            NAMES[:2],
+            plugins().headlines(),
+        ),
         "metrics": (["metrics"], [], known),
         "metrics --classes": (["metrics", "gnc2", "--classes", "5000", "--dim", "768"], [], []),
         "analyze": (["analyze", "permutation", str(folder / "results.csv")], [], ["nc1.cdnv", "nc4.agreement"]),
@@ -48,7 +53,18 @@ def commands(folder):
 @pytest.mark.parametrize("width", [80, 100, 120])
 @pytest.mark.parametrize(
     "name",
-    ["measure", "measure --all", "metrics", "metrics --classes", "analyze", "plugins", "info", "zoo list", "zoo info"],
+    [
+        "measure",
+        "measure --all",
+        "compare",
+        "metrics",
+        "metrics --classes",
+        "analyze",
+        "plugins",
+        "info",
+        "zoo list",
+        "zoo info",
+    ],
 )
 def test_names_are_whole_and_lines_fit(folder, run, monkeypatch, tmp_path, name, width):
     monkeypatch.setenv("COLUMNS", str(width))
