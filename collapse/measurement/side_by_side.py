@@ -83,7 +83,8 @@ def compare(
     spread = spread_of_seeds(seeds)
     given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "device": device, "progress": progress}
     rows, influences = zip(*(measure_with_influences(each, **given) for each in stores), strict=True)
-    paired = different is None and _same_chunks(*stores)
+    chunks = [_samples_of_chunks(each) for each in stores]
+    paired = different is None and chunks[0] == chunks[1]  # chunks of one text, with the same tokens
     found = None if parts is None else measured_parts(stores, parts, paired=different is None, **given)
     errors = {**_of_chunks(influences, paired=paired), **(found.errors if found else {})}
     made = []
@@ -94,7 +95,7 @@ def compare(
         made.append([name, *values, difference, error, times])
         if spread:
             made[-1].append(spread.deviations.get(name))
-    notes = [*_said_of_errors(made, influences, paired, found), *(spread.notes if spread else [])]
+    notes = [*_said_of_errors(made, influences[0], len(chunks[0]), paired, found), *(spread.notes if spread else [])]
     return _table(stores, rows, made, notes, spread)
 
 
@@ -125,14 +126,9 @@ def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _same_chunks(a: Store, b: Store) -> bool:
-    """Whether both have validation chunks with the same numbers of samples; if so, those of one text are paired."""
-    if a.state != "complete" or b.state != "complete":
-        return False
-    ours, theirs = (each.statistics().validation for each in (a, b))
-    if ours is None or theirs is None:
-        return False
-    return ours.chunk_totals[:, 0].tolist() == theirs.chunk_totals[:, 0].tolist()
+def _samples_of_chunks(store: Store) -> list[float]:
+    """Return the samples of each validation chunk, none without a whole validation."""
+    return store.tensors("validation")["chunk_totals"][:, 0].tolist() if store.state == "complete" else []
 
 
 def _difference(a: float | int | None, b: float | int | None) -> float | int | None:
@@ -142,14 +138,16 @@ def _difference(a: float | int | None, b: float | int | None) -> float | int | N
 
 def _of_chunks(influences: Sequence[Mapping[str, Tensor]], *, paired: bool) -> dict[str, float]:
     """Return the standard errors of the differences of validation measurements."""
-    a, b = influences
-    if paired:
-        return {name: standard_error(b[name] - a[name]) for name in a.keys() & b.keys()}
-    return {name: math.hypot(standard_error(a[name]), standard_error(b[name])) for name in a.keys() & b.keys()}
+    errors = {}
+    for name in influences[0].keys() & influences[1].keys():
+        a, b = (each[name] for each in influences)
+        apart = math.hypot(standard_error(a), standard_error(b))
+        errors[name] = standard_error(b - a) if paired and a.shape == b.shape else apart
+    return errors
 
 
 def _said_of_errors(
-    made: Sequence[Sequence[object]], influences: Sequence[Mapping[str, Tensor]], paired: bool, parts: Parts | None
+    made: Sequence[Sequence[object]], influences: Mapping[str, Tensor], chunks: int, paired: bool, parts: Parts | None
 ) -> list[str]:
     """Say where standard errors come from, and of which measurements there is none."""
     known = plugins().measurements()
@@ -157,8 +155,8 @@ def _said_of_errors(
     over: dict[int, list[str]] = {}
     for name, _, _, difference, error, *_ in made:
         metric, _ = known[str(name)]
-        if str(name) in influences[0] and error is not None:
-            over.setdefault(len(influences[0][str(name)]), []).append(str(name))
+        if str(name) in influences and error is not None:
+            over.setdefault(len(influences[str(name)]), []).append(str(name))
         if difference is None or error is not None or set(metric.needs) == {"n_params"}:
             continue
         if metric.influence is not None:
@@ -170,7 +168,7 @@ def _said_of_errors(
         without.setdefault(reason, []).append(str(name))
     notes = []
     for units, names in over.items():
-        of = counted(units, "chunk") if units == max(over) else f"{units} groups of chunks"
+        of = counted(units, "chunk") if units == chunks else f"{units} groups of chunks"
         notes.append(f"standard error of {', '.join(names)}: over {of}, {'' if paired else 'not '}paired")
     if parts:
         notes.append(parts.note)
