@@ -54,9 +54,9 @@ TESTS = {
     "plugins/collapse_metrics/generalization.py": METRICS,
     "plugins/collapse_metrics/covariance.py": METRICS
     + " tests/test_accumulate.py tests/test_hostile_stores.py::test_a_forged_covariance_costs_its_own_measurement",
-    "plugins/collapse_metrics/permutation.py": PERMUTATION,
-    "plugins/collapse_metrics/tested_columns.py": PERMUTATION,
-    "plugins/collapse_metrics/shuffling.py": PERMUTATION,
+    "plugins/collapse_analyses/permutation.py": PERMUTATION,
+    "plugins/collapse_analyses/tested_columns.py": PERMUTATION,
+    "plugins/collapse_analyses/shuffling.py": PERMUTATION,
     "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_decisions.py tests/test_hostile_statistics.py "
     "tests/plugins/test_numbers.py",
     "collapse/numerics/tiles.py": PAIRS,

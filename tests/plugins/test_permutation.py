@@ -19,7 +19,7 @@ from scipy.stats import permutation_test
 import collapse
 from collapse import CollapseError, Results, Row
 from collapse.errors import UsageError
-from collapse_metrics.permutation import Floats, permutation, shuffle
+from collapse_analyses.permutation import Floats, permutation, shuffle
 
 TABLE_1 = [  # column as the data README names it, R², p with 6 million permutations, max-T p, predicted sign
     ("nc1.cdnv=cdnv_mean", 0.192011, 0.0476, 0.202, "r > 0"),
@@ -342,7 +342,7 @@ def test_more_permutations_than_memory_holds_are_refused() -> None:
 
 
 def test_as_many_permutations_as_memory_holds_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collapse_metrics.permutation._MOST", 60)
+    monkeypatch.setattr("collapse_analyses.permutation._MOST", 60)
     losses = [float(i) for i in range(20)]
     results = table(val_loss=losses, nc1__cdnv=losses, nc2__norm=losses)
     assert "share of 30 random permutations" in permutation(results, n=30).notes[0]
