@@ -61,7 +61,7 @@ def command(
     say_aside(f"written to {output}")
 
 
-def _named(text: str) -> tuple[str, str | float]:
+def _named(text: str) -> tuple[str, str | int | float]:
     """Return the name and the value of ``--set``: a number if it is one, else a text."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not name:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def join(
     tables: Iterable["Results | str | Path"],
     *,
-    columns: Mapping[str, str | float] | None = None,
+    columns: Mapping[str, str | int | float] | None = None,
     parts: bool = False,
     where: str | Iterable[str] | None = None,
 ) -> Results:

@@ -32,7 +32,7 @@ def read_json_table(path: Path) -> "list[Row] | pd.DataFrame":
     given = read_json(path)
     if not isinstance(given, list):
         raise TypeError("it is not a list of rows")
-    if given and all(isinstance(each, dict) and not each.keys() & {"measurements", "notes"} for each in given):
+    if given and all(isinstance(each, dict) and _is_record(each) for each in given):
         return _of_records(given)
     rows = []
     for index, each in enumerate(given):
@@ -41,6 +41,11 @@ def read_json_table(path: Path) -> "list[Row] | pd.DataFrame":
         except TypeError as error:
             raise TypeError(f"row {index + 1}: {error}") from error
     return rows
+
+
+def _is_record(given: Mapping[str, Any]) -> bool:
+    """Whether an object has a value per column, not a row's measurements and notes."""
+    return not given.keys() & {"measurements", "notes"} and any(type(each) in (int, float) for each in given.values())
 
 
 def _of_records(records: list[Mapping[str, Any]]) -> "pd.DataFrame":
