@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.measurement.named_results import file_of
+from collapse.measurement.named_results import file_of, named_results
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
@@ -74,7 +74,7 @@ class Results:
             UsageError: It has another suffix, and no table has this name.
         """
         path = file_of(Path(path))
-        _check_suffix(path)
+        _check_suffix(path, tables=True)
         if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
         results = cls()
@@ -207,6 +207,7 @@ def _holds_ours(path: Path, columns: Set[str]) -> bool:
         return False
 
 
-def _check_suffix(path: Path) -> None:
+def _check_suffix(path: Path, *, tables: bool = False) -> None:
     if path.suffix not in (".csv", ".json", ".parquet"):
-        raise UsageError(f"{path} is not a results file: its name must end in .csv, .json or .parquet")
+        names = f"; known by name: {', '.join(sorted(named_results()))}" if tables and named_results() else ""
+        raise UsageError(f"{path} is not a results file: its name must end in .csv, .json or .parquet{names}")

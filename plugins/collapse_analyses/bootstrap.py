@@ -84,12 +84,12 @@ def _weights(rows: int, clusters_n: Codes | None, resamples: int, seed: int) -> 
 
 
 def _moments(w_Bn: Floats, x_n: Floats, y_n: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return weighted variances, the covariance between them, and the mean of y; 0 where rounding is all there is."""
+    """Return weighted variances, the covariance between them, and the mean of y; NaN for a variance that is rounding."""
     total = w_Bn.sum(axis=1)
     x, y = w_Bn @ x_n / total, w_Bn @ y_n / total
     xx, yy = (w_Bn @ each**2 / total - mean**2 for each, mean in ((x_n, x), (y_n, y)))
     xy = w_Bn @ (x_n * y_n) / total - x * y
-    return np.where(xx > 1e-12, xx, 0), xy, np.where(yy > 1e-12, yy, 0), y
+    return np.where(xx > 1e-12, xx, np.nan), xy, np.where(yy > 1e-12, yy, np.nan), y
 
 
 def _spearman(w_Bn: Floats, x_n: Floats, y_n: Floats) -> Floats:

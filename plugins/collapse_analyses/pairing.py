@@ -65,7 +65,7 @@ def pairs_of(
             if value != wanted:
                 continue
             if keys[at] in side:
-                models = (frame["model"] if "model" in frame else frame.index).tolist()
+                models = frame.get("model", frame.index).tolist()
                 raise CollapseError(
                     f"two rows ({models[side[keys[at]]]} and {models[at]}) have {by} = {value} and are equal in "
                     f"{', '.join(names) or 'nothing'}: choose rows with --where, or name more columns with --equal"

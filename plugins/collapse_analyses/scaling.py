@@ -117,9 +117,9 @@ def _measurements(
 ) -> Selected:
     """The measurements to fit, and the first size in the place of a goal; all sizes are numbers above 0."""
     for size in sizes:
-        low = float(np.nanmin(read_column(frame, size).values)) if frame[size].notna().any() else np.nan
-        if not low > 0:
-            raise UsageError(f"{size} is {low:g} in a row: a size must be above 0 (--sizes)")
+        values = read_column(frame, size).values
+        if (values <= 0).any():
+            raise UsageError(f"{size} is {np.nanmin(values):g} in a row: a size must be above 0 (--sizes)")
     found = select(frame, notes, against=sizes[0], columns=columns, whole=whole, named=sizes)
     if columns is None and "val_loss" in found.frame:
         loss = read_column(found.frame, "val_loss")

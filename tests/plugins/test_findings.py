@@ -1,4 +1,4 @@
-"""What the published table says, from the packaged table alone; and that docs/published.md shows what its commands print.
+"""What the published table says, from the packaged table alone; docs/published.md shows what its commands print.
 
 ``python tests/plugins/test_findings.py`` writes the outputs into that page.
 """
@@ -9,6 +9,7 @@ import re
 import shlex
 import sys
 from contextlib import redirect_stdout
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,7 @@ def printed(command):
 def runs(block):
     """The commands of a block, with the output below each."""
     starts = [match.start() for match in COMMAND.finditer(block)] + [len(block)]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         command = COMMAND.match(block[start:end])[0]
         yield command, block[start:end].removeprefix(command)
 
