@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
+    from collapse.measurement.joining import join
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
     from collapse.measurement.side_by_side import compare
@@ -73,6 +74,7 @@ _LAZY = {
     "compare": "measurement.side_by_side",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
+    "join": "measurement.joining",
     "load": "hub.opening",
     "measure": "collection.measuring",
     "merge": "collection.merging",
@@ -120,6 +122,7 @@ __all__ = [
     "cosine",
     "cov",
     "hookimpl",
+    "join",
     "load",
     "measure",
     "merge",

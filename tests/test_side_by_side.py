@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 
 import made_validations as made
 import numpy as np
@@ -107,10 +108,9 @@ def test_what_has_no_error_is_said():
 
 
 def test_the_published_seeds_are_a_yardstick(tmp_path):
-    import collapse_zoo.published
-
     store = made.store(made.samples(5))
-    published = collapse_zoo.published.seeds()
+    published = Results.read("paper").frame().query(r"model.str.fullmatch(r'02x0768_01d\d*@0')")
+    assert len(published) == 21
     table = collapse.compare(store, store, metrics="nc2.norm,nc4,nc3.self_duality")
     rows = records(table)
     for name in ("nc2.norm", "nc4.agreement", "nc3.self_duality"):
@@ -122,7 +122,10 @@ def test_the_published_seeds_are_a_yardstick(tmp_path):
     for seeds in (Results(own), tmp_path / "own.csv", str(tmp_path / "own.csv")):
         assert records(collapse.compare(store, store, metrics="nc2.norm", seeds=seeds))["nc2.norm"]["seeds_sd"] == 0.5
     assert "seeds_sd" not in collapse.compare(store, store, metrics="nc2.norm", seeds=None).columns
-    with pytest.raises(UsageError, match="did you mean paper"):
+    of_sizes = [replace(own[at % 3], model=f"2x{64 * (1 + at // 3)}_01d0{at}@0") for at in range(6)]
+    pooled = collapse.compare(store, store, metrics="nc2.norm", seeds=Results(of_sizes))
+    assert records(pooled)["nc2.norm"]["seeds_sd"] == 0.5
+    with pytest.raises(UsageError, match="papre"):
         collapse.compare(store, store, seeds="papre")
     with pytest.raises(CollapseError, match="two models or more"):
         collapse.compare(store, store, seeds=Results(own[:1]))

@@ -33,6 +33,7 @@ _COMMANDS = (
     "info",
     "push",
     "pull",
+    "results",
     "analyze",
     "metrics",
     "plugins",

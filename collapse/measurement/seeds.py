@@ -1,19 +1,25 @@
 """The yardstick of a difference: how much measurements vary between models that differ in their seed only."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.errors import CollapseError, counted
 from collapse.measurement.comparing import mixed
+from collapse.measurement.model_names import part_names, with_parts
+from collapse.measurement.named_results import named_results
 from collapse.measurement.results import Results
-from collapse.plugin.guarding import Guest, described
 from collapse.plugin.plugin_manager import plugins
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 PAPER = "paper"
-"""Name of the published seeds, which the zoo offers; without it there is no yardstick by default."""
+"""Name of the published table, which the zoo offers; without it there is no yardstick by default."""
+
+_SEEDS = ("seed", "init_seed")
+"""Parts of a model's name in which seeds differ."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +27,7 @@ class Spread:
     """Standard deviations over models that differ in their seed only.
 
     Attributes:
-        deviations: Standard deviation (n − 1) by measurement.
+        deviations: Standard deviation by measurement, pooled over groups of such models.
         notes: What the models are, and why they may be no yardstick.
     """
 
@@ -30,47 +36,46 @@ class Spread:
 
 
 def spread_of_seeds(seeds: Results | str | Path | None) -> Spread | None:
-    """Return the spread of the measurements in a table of seeds.
+    """Return the spread of the measurements over the seeds in a results table.
+
+    Rows differ in their seed only if the names of their models say so (``collapse_model_parts``). In a table whose
+    names say nothing, all rows are seeds of one model.
 
     Args:
-        seeds: The table, its file, or a name that a plugin offers (``collapse_seeds``); None for none.
+        seeds: The table, its file, or its name; None for none.
 
     Raises:
         UsageError: There is no such name or file.
-        CollapseError: The table has fewer than two rows, or cannot be read.
+        CollapseError: No two rows differ in their seed only, or the table cannot be read.
     """
-    if seeds is None:
+    if seeds is None or (seeds == PAPER and PAPER not in named_results()):
         return None
-    offered = dict(reversed([pair for plugin in plugins().seeds for pair in _offered(*plugin)]))
-    if isinstance(seeds, str) and seeds in offered:
-        called, frame = offered[seeds]
-    elif seeds == PAPER:
-        return None
-    elif isinstance(seeds, str | Path):
-        if isinstance(seeds, str) and not Path(seeds).suffix:
-            names = near_names(seeds, offered) if offered else "no plugin offers one"
-            raise UsageError(f"no table of seeds is called {seeds!r}; {names}; or give a .csv, .json or .parquet file")
-        called, frame = str(seeds), Results.read(seeds).frame()
-    else:
-        called, frame = "the table given", (seeds if isinstance(seeds, Results) else Results(seeds)).frame()
-    if len(frame) < 2:
-        raise CollapseError(f"the seeds of {called} are {len(frame)} row: a spread needs two models or more")
-    deviations = {name: float(frame[name].std()) for name in plugins().measurements() if _is_numeric(frame, name)}
-    note = f"seeds_sd: standard deviation over {len(frame)} models that differ in their seed only ({called})"
-    remarks = [f"seeds: {remark}" for remark in mixed(frame.to_dict("records"))]
-    return Spread({name: each for name, each in deviations.items() if math.isfinite(each)}, [note, *remarks])
+    frame = (seeds if isinstance(seeds, Results) else Results.read(seeds)).frame()
+    groups = _groups(frame)
+    if not groups:
+        raise CollapseError(
+            f"of {counted(len(frame), 'row')} no two differ in their seed only: a spread needs two models or more"
+        )
+    known = [name for name in plugins().measurements() if name in frame and frame[name].dtype.kind in "iuf"]
+    deviations = {name: pooled for name in known if (pooled := _pooled([group[name] for group in groups])) is not None}
+    models = sum(map(len, groups))
+    of = "" if len(groups) == 1 else f", pooled over {len(groups)} sizes and recipes"
+    source = f" ({seeds})" if not isinstance(seeds, Results) else ""
+    note = f"seeds_sd: standard deviation over {models} models that differ in their seed only{source}{of}"
+    remarks = [f"seeds: {remark}" for remark in mixed(each for group in groups for each in group.to_dict("records"))]
+    return Spread(deviations, [note, *remarks])
 
 
-def _is_numeric(frame: Any, name: str) -> bool:
-    return name in frame and frame[name].dtype.kind in "iuf"
+def _groups(frame: "pd.DataFrame") -> list["pd.DataFrame"]:
+    """Return the rows of models that differ in their seed only, at least two in each group."""
+    whole = with_parts(frame)
+    others = [name for name in part_names(whole) if name not in _SEEDS]
+    groups = [group for _, group in whole.groupby(others, dropna=False)] if others else [frame]
+    return [group for group in groups if len(group) > 1]
 
 
-def _offered(plugin: str, hook: Any) -> list[tuple[str, tuple[str, Any]]]:
-    """Return the tables that a plugin offers, by name, each with its description."""
-    try:
-        with Guest():
-            return [
-                (name, ((make.__doc__ or name).split("\n")[0].rstrip("."), make())) for name, make in hook().items()
-            ]
-    except Exception as error:
-        raise PluginError(f"plugin {plugin}: collapse_seeds() raised {described(error)}") from error
+def _pooled(groups: list["pd.Series[float]"]) -> float | None:
+    """Return the standard deviation within groups, (n − 1) in each; None if no group has two values."""
+    kept = [values for group in groups if len(values := group.dropna()) > 1]
+    freedom = sum(len(values) - 1 for values in kept)
+    return float((sum(values.var() * (len(values) - 1) for values in kept) / freedom) ** 0.5) if kept else None

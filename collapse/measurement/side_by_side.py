@@ -59,8 +59,8 @@ def compare(
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
         parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
-        seeds: Results table of models that differ in their seed only, its file, or a name that a plugin offers; None
-            for no column. "paper" names the 21 seeds that were published.
+        seeds: Results table with models that differ in their seed only, its file, or its name; None for no column.
+            "paper" has the 21 seeds that were published.
         anyway: Compare stores of different texts too; their chunks are not paired.
         device: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).

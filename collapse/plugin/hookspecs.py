@@ -57,11 +57,19 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookspec
-def collapse_seeds() -> Mapping[str, Callable[[], Any]]:  # type: ignore[empty-body]  # as above
-    """Return tables of models that differ in their seed only, by name: functions that return a pandas DataFrame.
+def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # as above
+    """Return results tables that can be given by a name instead of a file: the files (.csv, .json, .parquet) by name.
 
-    A row a model, a column a measurement. ``collapse compare --seeds NAME`` shows the standard deviation of each
-    measurement beside the difference of two models; the first line of the function's docstring says what they are.
+    A name is lower-case letters, digits, ``_`` and ``-``. A file of the user with this very path comes first.
+    """
+
+
+@hookspec
+def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
+    """Return what the name of a model says about it, such as depth, width and epochs; None for another model's name.
+
+    These become columns of a results table for analyses, unless the table has columns of these names. The key
+    ``architecture`` says which models have one size, and ``recipe`` how they were trained: analyses use both.
     """
 
 

@@ -1,10 +1,11 @@
-"""The zoo's plugin for every command of ``collapse``: a fast GPT-Neo, texts of runs, published seeds."""
+"""The zoo's plugin for every command of ``collapse``: a fast GPT-Neo, texts of runs, the published table."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from collapse import hookimpl
+from collapse.errors import UsageError
 
 
 @hookimpl
@@ -28,8 +29,19 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookimpl
-def collapse_seeds() -> Mapping[str, Callable[[], Any]]:
-    """Return the published models that differ in their seed only."""
-    from collapse_zoo.published import seeds
+def collapse_results() -> Mapping[str, Path]:
+    """Return the paper's own measurements of its 230 models."""
+    from collapse_zoo.published import FILE
 
-    return {"paper": seeds}
+    return {"paper": FILE}
+
+
+@hookimpl
+def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
+    """Return the parts of a name such as TinyStories-12x1024_10L@9."""
+    from collapse_zoo.names import parse
+
+    try:
+        return parse(model).parts()
+    except UsageError:
+        return None
