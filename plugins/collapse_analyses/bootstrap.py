@@ -84,7 +84,7 @@ def _weights(rows: int, clusters_n: Codes | None, resamples: int, seed: int) -> 
 
 
 def _moments(w_Bn: Floats, x_n: Floats, y_n: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return weighted variances, the covariance between them, and the mean of y; NaN for a variance that is rounding."""
+    """Return weighted variances, the covariance between them, and the mean of y; NaN for a variance of rounding."""
     total = w_Bn.sum(axis=1)
     x, y = w_Bn @ x_n / total, w_Bn @ y_n / total
     xx, yy = (w_Bn @ each**2 / total - mean**2 for each, mean in ((x_n, x), (y_n, y)))
