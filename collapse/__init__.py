@@ -46,6 +46,9 @@ if TYPE_CHECKING:
     from collapse.plugin.state import State
     from collapse.plugin.statistic import Statistic, ValidationStatistic
     from collapse.stores.store import Store
+    from collapse.vocabulary.confusable import confusable_pairs, neighbours
+    from collapse.vocabulary.matching import frequency_matched
+    from collapse.vocabulary.token_table import TokenTable, tokens
 
 __version__ = VERSION
 
@@ -61,6 +64,7 @@ _LAZY = {
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
     "Table": "measurement.table",
+    "TokenTable": "vocabulary.token_table",
     "analyze": "measurement.analyzing",
     "permutation": "measurement.analyzing",
     "ValidationBatch": "plugin.batch",
@@ -69,14 +73,18 @@ _LAZY = {
     "collect": "collection.collecting",
     "collect_arrays": "collection.features",
     "collect_loaded": "collection.loaded",
+    "confusable_pairs": "vocabulary.confusable",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
+    "frequency_matched": "vocabulary.matching",
     "load": "hub.opening",
     "measure": "collection.measuring",
     "merge": "collection.merging",
+    "neighbours": "vocabulary.confusable",
     "pull": "hub.sharing",
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
+    "tokens": "vocabulary.token_table",
     "vectors": "measurement.measuring",
 }
 
@@ -105,6 +113,7 @@ __all__ = [
     "Std",
     "Store",
     "Table",
+    "TokenTable",
     "ValidationBatch",
     "ValidationStatistic",
     "ValidationStatistics",
@@ -114,18 +123,22 @@ __all__ = [
     "collect",
     "collect_arrays",
     "collect_loaded",
+    "confusable_pairs",
     "cosine",
     "cov",
+    "frequency_matched",
     "hookimpl",
     "load",
     "measure",
     "merge",
     "metric",
+    "neighbours",
     "pair_metric",
     "permutation",
     "pull",
     "push",
     "push_to_hub",
+    "tokens",
     "vectors",
 ]
 
