@@ -60,7 +60,8 @@ def test_the_identity_says_everything(model):
         "dtype": "float32",
         "layers": ["top"],
     }
-    assert made.names == {"model": "small", "corpus": "text.jsonl", "validation": "validation.jsonl"}
+    texts = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
+    assert made.names == {"model": "small", "tokenizer": made.tokenizer.location, **texts}
     assert not made.texts.optional
     without = plan(model, validation_text=None)
     assert without.identity == identity | {"validation": None}

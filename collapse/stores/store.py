@@ -44,8 +44,8 @@ class Store:
         path: Its folder.
         manifest: The content of ``collapse.json``.
         origin: Its address on the Hub, or None.
-        named: Names of the model, corpus and validation text in the user's request, and where its tokenizer is. They
-            can differ from those in the manifest, because a store is found by its content.
+        named: Names of the model, corpus and validation text in the user's request, and the folder of a local
+            tokenizer. They can differ from those in the manifest, because a store is found by its content.
     """
 
     def __init__(
