@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from collapse.plugin.state import State
     from collapse.plugin.statistic import Statistic, ValidationStatistic
     from collapse.stores.store import Store
+    from collapse.vocabulary.confusable import confusable_pairs, neighbours
+    from collapse.vocabulary.matching import frequency_matched
+    from collapse.vocabulary.token_table import TokenTable, tokens
 
 __version__ = VERSION
 
@@ -63,6 +66,7 @@ _LAZY = {
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
     "Table": "measurement.table",
+    "TokenTable": "vocabulary.token_table",
     "analyze": "measurement.analyzing",
     "permutation": "measurement.analyzing",
     "ValidationBatch": "plugin.batch",
@@ -72,15 +76,19 @@ _LAZY = {
     "collect_arrays": "collection.features",
     "collect_loaded": "collection.loaded",
     "compare": "measurement.side_by_side",
+    "confusable_pairs": "vocabulary.confusable",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
+    "frequency_matched": "vocabulary.matching",
     "join": "measurement.joining",
     "load": "hub.opening",
     "measure": "collection.measuring",
     "merge": "collection.merging",
+    "neighbours": "vocabulary.confusable",
     "pull": "hub.sharing",
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
+    "tokens": "vocabulary.token_table",
     "vectors": "measurement.measuring",
 }
 
@@ -109,6 +117,7 @@ __all__ = [
     "Std",
     "Store",
     "Table",
+    "TokenTable",
     "ValidationBatch",
     "ValidationStatistic",
     "ValidationStatistics",
@@ -119,19 +128,23 @@ __all__ = [
     "collect_arrays",
     "collect_loaded",
     "compare",
+    "confusable_pairs",
     "cosine",
     "cov",
+    "frequency_matched",
     "hookimpl",
     "join",
     "load",
     "measure",
     "merge",
     "metric",
+    "neighbours",
     "pair_metric",
     "permutation",
     "pull",
     "push",
     "push_to_hub",
+    "tokens",
     "vectors",
 ]
 

@@ -39,6 +39,7 @@ SMALLER = {
     "--max-steps 300": "",
     "2x128_03d": "2x16_03d --heads 2 --max-steps 2 --batch-size 2 --chunk-length 32",
     "user/": "owner/",  # who is logged in
+    '" Tim" --token Anna': "t --token s",  # the tiny model has other words
 }
 # tests/test_docs.py runs those of plugins.md, tests/plugins/test_findings.py those of published.md; cli.md is generated
 ELSEWHERE = ("plugins.md", "published.md", "cli.md")

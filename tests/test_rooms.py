@@ -17,6 +17,7 @@ ROOMS = (
     "hub",
     "inputs",
     "collection",
+    "vocabulary",
     "testing",
     "cli",
 )

@@ -31,6 +31,7 @@ _COMMANDS = (
     "merge",
     "verify",
     "info",
+    "tokens",
     "push",
     "pull",
     "results",

@@ -59,8 +59,9 @@ class Plan:
 
     @property
     def names(self) -> dict[str, str | None]:
-        """The names of the model and the texts, which are not part of the identity."""
-        return {"model": self.model.name, **self.texts.names}
+        """The names of the model and the texts, and a local tokenizer's folder; none is part of the identity."""
+        folder = {"tokenizer": self.tokenizer.location} if self.tokenizer.is_local else {}
+        return {"model": self.model.name, **folder, **self.texts.names}
 
     @property
     def cached(self) -> Path:

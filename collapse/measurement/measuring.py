@@ -28,8 +28,6 @@ from collapse.progress import Report
 from collapse.stores.store import Store
 
 
-@outside_inference_mode
-@exact_arithmetic()
 def measure_store(
     store: Store | EmbeddingStatistics | str | Path,
     *,
@@ -54,33 +52,37 @@ def measure_store(
         UsageError: An unknown metric or device.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
     """
-    return measure_with_influences(store, metrics=metrics, min_count=min_count, device=device, progress=progress)[0]
+    return measured(store, metrics=metrics, min_count=min_count, device=device, progress=progress)[0]
 
 
-def measure_with_influences(
+@outside_inference_mode
+@exact_arithmetic()
+def measured(
     store: Store | EmbeddingStatistics | str | Path,
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
     device: str | None = None,
     progress: Report | None = None,
-) -> tuple[Row, dict[str, Tensor]]:
-    """As :func:`measure_store`, inside its settings; also return the influence of each validation chunk, shape (S,).
+    by_class: bool = False,
+    top: int = 0,
+) -> tuple[Row, Found]:
+    """Measure a store, and return the row with what it was found from.
 
-    The influences are by measurement, of those that have a standard error.
+    Args, Raises: as :func:`measure_store` and :class:`Found`.
     """
     store = _opened(store)
     names = plugins().select(metrics)
     chosen = _by_metric(names)
     lender = _lender(store, min_count, device, [metric for metric, _ in chosen])
     lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
-    found = Found(lender)
+    found = Found(lender, by_class=by_class, top=top)
     found.measure(chosen, lacking, progress)
     # A write without a version counter is by an unknown metric, and a later write with one may have hidden it:
     # repeat, with a check after each metric.
     if lender.renewed or lender.overwritten():
         lender.renew()
-        found = Found(lender, closely=True)
+        found = Found(lender, closely=True, by_class=by_class, top=top)
         found.measure(chosen, lacking, progress)
     s = lender.s
     notes = found.notes
@@ -101,7 +103,7 @@ def measure_with_influences(
         notes=tuple(notes),
         standard_errors={name: standard_error(each) for name, each in found.influences.items()},
     )
-    return row, found.influences
+    return row, found
 
 
 @outside_inference_mode

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, counted
-from collapse.measurement.measuring import measure_with_influences
+from collapse.measurement.measuring import measured
 from collapse.numerics.standard_errors import error_of_parts
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import differences, spans
@@ -37,7 +37,7 @@ def measured_parts(stores: Sequence[Store], parts: Sequence[Any], *, paired: boo
         stores: A and B.
         parts: The parts of each.
         paired: Whether both are of one text, so that equal slices of it can be paired.
-        **options: As of :func:`collapse.measurement.measuring.measure_with_influences`.
+        **options: As of :func:`collapse.measurement.measuring.measured`.
 
     Raises:
         UsageError: There are not two sides of two parts or more, or a store is no part of its side's collection.
@@ -95,7 +95,7 @@ def _in_order(store: Store, given: Sequence[Store | str | Path]) -> list[Store]:
 def _values(part: Store, **options: Any) -> dict[str, float | None]:
     """Measure what a part holds of the training text."""
     known = plugins().measurements()
-    row, _ = measure_with_influences(part.statistics(part=True), **options)
+    row, _ = measured(part.statistics(part=True), **options)
     return {
         name: value
         for name, value in row.measurements.items()

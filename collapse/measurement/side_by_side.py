@@ -9,7 +9,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted
 from collapse.measurement.comparing import about, distinct, mixed
-from collapse.measurement.measuring import measure_with_influences
+from collapse.measurement.measuring import measured
 from collapse.measurement.part_errors import Parts, measured_parts
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_sheets import by_property, headings_of, notes_of
@@ -82,7 +82,8 @@ def compare(
         )
     spread = spread_of_seeds(seeds)
     given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "device": device, "progress": progress}
-    rows, influences = zip(*(measure_with_influences(each, **given) for each in stores), strict=True)
+    made_of = [measured(each, **given) for each in stores]
+    rows, influences = [row for row, _ in made_of], [of.influences for _, of in made_of]
     chunks = [_samples_of_chunks(each) for each in stores]
     paired = different is None and chunks[0] == chunks[1]  # chunks of one text, with the same tokens
     found = None if parts is None else measured_parts(stores, parts, paired=different is None, **given)
