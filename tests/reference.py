@@ -106,6 +106,34 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         "nc3.duality_error_centred": float(np.linalg.norm(centred_dual / np.linalg.norm(centred_dual) - etf)),
         "unc3.uniform_duality": cov(duality),
         "unc3.uniform_duality_centred": cov(centred_duality),
+        **debiased(s, weight),
+    }
+
+
+def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
+    """The debiased measurements, over the classes of two samples or more: pair by pair, without closed forms."""
+    several = s["counts"] > 1
+    means, n, weight = s["means"][several], s["counts"][several], weight[several].astype(np.float64)
+    C, d = means.shape
+    unbiased = s["variances"][several] * n / (n - 1)
+    noise = unbiased / n
+    i, j = np.triu_indices(C, 1)
+    apart = (((means[i] - means[j]) ** 2).sum(axis=1) - noise[i] - noise[j]).mean()
+    # the centred means are P M with P = I − 11ᵀ/C, so the noise of their products is P diag(noise) P
+    centring = np.eye(C) - 1 / C
+    gram = centring @ (means @ means.T - np.diag(noise)) @ centring
+    squares = np.diag(gram)
+    known = squares > noise / 4
+    cosines = gram / np.sqrt(np.outer(squares, squares).clip(1e-300))
+    unit_rows = weight / np.linalg.norm(weight, axis=1, keepdims=True)
+    dots = (unit_rows * (means - means.mean(axis=0))).sum(axis=1)
+    return {
+        "nc1.cdnv_debiased": float(unbiased.mean() / apart),
+        "nc1.cdnv_k2_debiased": float(unbiased.mean() / apart**2),
+        "nc1.trace_ratio_debiased": float((n * unbiased).sum() / n.sum() / squares.mean()),
+        "nc2.scaled_norm_debiased": float(squares.mean() / math.sqrt(d)),
+        "nc2.interference_debiased": float(cosines[i, j][known[i] & known[j]].mean()),
+        "nc3.self_duality_debiased": float(dots.mean() / math.sqrt(squares.mean())),
     }
 
 
