@@ -157,9 +157,7 @@ class Found:
             return
         share = f"{alone:,} of {counted(self.s.n_classes, 'class')} ({alone / self.s.n_classes:.1%})"
         text = f"{share} have one sample, hence variance 0: rare classes look collapsed (see --min-count)"
-        said = {
-            note.measurement for note in self.notes if note.kind == "singletons"
-        }  # by a metric that leaves them out
+        said = {note.measurement for note in self.notes if note.kind == "singletons"}  # their metric leaves them out
         for metric, measures in chosen:
             if "variances" in metric.needs:
                 having = [m.name for m in measures if self.values.get(m.name) is not None and m.name not in said]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from collapse.errors import counted
-from collapse.measurement.comparing import distinct, mixed
+from collapse.measurement.comparing import distinct, is_crossed, limit_of, mixed
 from collapse.measurement.rows import Row
 from collapse.measurement.sheets import Sheet, number
 from collapse.plugin.metrics import limits_of
@@ -26,7 +26,7 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
     """
     known = plugins().measurements()
     first = rows[0]
-    models = distinct(rows) if len(rows) > 1 else ["value"]
+    models = _headings(rows)
     measured = [name for name in first.measurements if shown is None or name in shown]
     made, before = [], None
     for name in sorted(measured, key=lambda name: (_rank(known[name][0].property_of(name)), name)):
@@ -48,7 +48,7 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
 def whole_sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
     """Return the table of :func:`sheet_of` with a heading per model above it, and below it all notes but errors."""
     above = ["".join(parts) for parts in headings_of(rows)]
-    return replace(sheet_of(rows, shown), above=above, notes=[*notes_of(rows, shown), *mixed(rows)])
+    return replace(sheet_of(rows, shown), above=above, notes=[*notes_of(rows, shown), *remarks_of(rows)])
 
 
 def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -61,6 +61,11 @@ def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[
     return by_line([_notes(row, shown) for row in rows], distinct(rows))
 
 
+def remarks_of(rows: Sequence[Row]) -> list[str]:
+    """Return the remarks on rows that cannot be compared; several ``--min-count`` of every store can."""
+    return mixed(rows, apart=("min_count",) if is_crossed(rows) else ())
+
+
 def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
     """Return the lines of some models, each line once, with the models' names unless it is of all of them."""
     models: dict[str, list[str]] = {}
@@ -68,6 +73,17 @@ def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
         for line in said:
             models.setdefault(line, []).append(name)
     return [line if len(of) == len(names) else f"{_several(of)}: {line}" for line, of in models.items()]
+
+
+def _headings(rows: Sequence[Row]) -> list[str]:
+    """Return the headings of the values: the models, if there are several."""
+    if len(rows) == 1:
+        return ["value"]
+    return (
+        [limit_of(row) for row in rows]
+        if is_crossed(rows) and len({row.store for row in rows}) == 1
+        else distinct(rows)
+    )
 
 
 def _about(row: Row) -> str:

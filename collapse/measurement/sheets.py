@@ -20,6 +20,7 @@ _LATEX = str.maketrans(
         **{character: f"${sign}$" for character, sign in zip("−∞‖′√μσΣ⟨⟩", _SIGNS, strict=True)},
         **{character: f"$^{{{plain}}}$" for character, plain in zip("²¹⁴⁺⁻ᵀ", "214+-T", strict=True)},
         "\u0304": r"$^-$",
+        "\u0303": r"$^\sim$",
         "–": "--",
     }
 )

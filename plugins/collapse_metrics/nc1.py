@@ -129,7 +129,7 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     needs=["counts", "means", "variances"],
     towards=0.0,
     source="ratio of unbiased means, after Galanti et al. 2021",
-    equation="mean σ̃_c² / mean D̃, D̃ = ‖μ_c − μ_c′‖² − σ̃_c²/N_c − σ̃_c′²/N_c′",
+    equation="mean σ̃_c² / mean D̃",
 )
 def debiased_cdnv(s: EmbeddingStatistics) -> Noted | float:
     """Variance over squared distance (k = 0), both without the bias of few samples; no unit; 0 at full collapse.
@@ -166,7 +166,7 @@ def debiased_cdnv_k2(s: EmbeddingStatistics) -> Noted | float:
     needs=["counts", "means", "variances"],
     towards=0.0,
     source="ratio of unbiased traces, after Tirer et al. 2023",
-    equation="(Σ_c N_c σ̃_c² / N) / mean(‖μ_c − μ̄‖², debiased)",
+    equation="(Σ_c N_c σ̃_c² / N) / mean ñ_c²",
 )
 def debiased_trace_ratio(s: EmbeddingStatistics) -> Noted | float:
     """Within-class over between-class variance, both without the bias of few samples; no unit; 0 at full collapse.

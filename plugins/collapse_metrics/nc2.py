@@ -178,7 +178,7 @@ def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"], name: s
     needs=["counts", "means", "variances"],
     scale=2.0,
     source="unbiased, after Wu & Papyan 2024, Table 4",
-    equation="mean(‖μ_c − μ̄‖² − (1 − 2/C) σ̃_c²/N_c) / √d − Σ_c σ̃_c²/N_c / (C²√d)",
+    equation="mean ñ_c² / √d",
 )
 def debiased_scaled_norm(s: EmbeddingStatistics) -> Noted | float:
     """The mean scaled norm without the noise of the class means, squared units of h.
@@ -197,7 +197,7 @@ def debiased_scaled_norm(s: EmbeddingStatistics) -> Noted | float:
     needs=["counts", "means", "variances"],
     towards=simplex_interference,
     source="of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6",
-    equation="mean over pairs of debiased ⟨μ_c − μ̄, μ_c′ − μ̄⟩ / (n_c n_c′), n_c² = debiased ‖μ_c − μ̄‖²",
+    equation="mean g̃_cc′ / (ñ_c ñ_c′)",
 )
 def debiased_interference(s: EmbeddingStatistics) -> Noted | float:
     """Mean cosine between centred class means, from debiased products and norms; −1/(C−1) at full collapse.

@@ -149,7 +149,7 @@ def centred_duality_error(s: EmbeddingStatistics) -> Noted | float:
     needs=["counts", "means", "variances", "classifier"],
     towards=1.0,
     source="ratio of unbiased means, after Wu & Papyan 2024, Eq. 8",
-    equation="mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √mean(‖μ_c − μ̄‖², debiased)",
+    equation="mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √(mean ñ_c²)",
 )
 def debiased_self_duality(s: EmbeddingStatistics) -> Noted | float:
     """Cosine of the matrix of unit classifier rows with that of centred class means, debiased; 1 at full collapse.
