@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collapse.collection.loaded import collect_loaded
     from collapse.collection.measuring import measure
     from collapse.collection.merging import merge
+    from collapse.collection.nulls import measure_with_nulls
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
@@ -73,6 +74,7 @@ _LAZY = {
     "cov": "numerics.statistics",
     "load": "hub.opening",
     "measure": "collection.measuring",
+    "measure_with_nulls": "collection.nulls",
     "merge": "collection.merging",
     "pull": "hub.sharing",
     "push": "hub.sharing",
@@ -119,6 +121,7 @@ __all__ = [
     "hookimpl",
     "load",
     "measure",
+    "measure_with_nulls",
     "merge",
     "metric",
     "pair_metric",

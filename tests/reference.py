@@ -111,7 +111,7 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
 
 
 def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
-    """The debiased measurements, over the classes of two samples or more: pair by pair, without closed forms."""
+    """The debiased measurements that have a number, over the classes of two samples or more; no closed forms."""
     several = s["counts"] > 1
     means, n, weight = s["means"][several], s["counts"][several], weight[several].astype(np.float64)
     C, d = means.shape
@@ -127,14 +127,18 @@ def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
     cosines = gram / np.sqrt(np.outer(squares, squares).clip(1e-300))
     unit_rows = weight / np.linalg.norm(weight, axis=1, keepdims=True)
     dots = (unit_rows * (means - means.mean(axis=0))).sum(axis=1)
-    return {
-        "nc1.cdnv_debiased": float(unbiased.mean() / apart),
-        "nc1.cdnv_k2_debiased": float(unbiased.mean() / apart**2),
-        "nc1.trace_ratio_debiased": float((n * unbiased).sum() / n.sum() / squares.mean()),
-        "nc2.scaled_norm_debiased": float(squares.mean() / math.sqrt(d)),
-        "nc2.interference_debiased": float(cosines[i, j][known[i] & known[j]].mean()),
-        "nc3.self_duality_debiased": float(dots.mean() / math.sqrt(squares.mean())),
+    resolved = cosines[i, j][known[i] & known[j]]
+    values = {
+        "nc2.scaled_norm_debiased": squares.mean() / math.sqrt(d),
+        "nc2.interference_debiased": resolved.mean() if len(resolved) else None,
+        "nc1.cdnv_debiased": unbiased.mean() / apart,
+        "nc1.cdnv_k2_debiased": unbiased.mean() / apart**2,
+        "nc1.trace_ratio_debiased": (n * unbiased).sum() / n.sum() / squares.mean(),
+        "nc3.self_duality_debiased": dots.mean() / math.sqrt(max(squares.mean(), 1e-300)),
     }
+    if apart <= 0:  # the means are as near as their noise makes them
+        values |= dict.fromkeys([*values][2:])
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def decisions(

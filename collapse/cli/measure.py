@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.formats import prints_a_table
-from collapse.cli.options import collecting_options, given_options
+from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.terminal import say_aside, say_error
 from collapse.errors import CollapseError, StoreError, UsageError
 
@@ -17,16 +17,6 @@ if TYPE_CHECKING:
 
 
 _FOR_PEOPLE = (".md", ".tex")
-
-
-class _Counts(click.ParamType):
-    """Numbers of samples, with commas."""
-
-    name = "N,..."
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        one = click.IntRange(min=1)
-        return tuple(dict.fromkeys(one.convert(each.strip(), param, ctx) for each in value.split(",")))
 
 
 @click.command()
@@ -42,7 +32,7 @@ class _Counts(click.ParamType):
 @click.option(
     "--min-count",
     "min_counts",
-    type=_Counts(),
+    type=Counts(),
     default="1",
     show_default=True,
     help="Drop rarer classes; several with commas give a column each: 1,10,100.",
@@ -50,7 +40,8 @@ class _Counts(click.ParamType):
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table(output="Write all measurements to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
 @click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
-@collecting_options(besides=("part",))
+@click.option("--null", is_flag=True, help="Measure it untrained and with shuffled labels too, on the same text.")
+@collecting_options(besides=("part", "null"))
 def command(
     models: tuple[str, ...],
     store: str | None,
@@ -60,6 +51,7 @@ def command(
     format_: str | None,
     output: str | None,
     no_download: bool,
+    null: bool,
     **options: Any,
 ) -> int:
     """Measure models, stores or features files.
@@ -75,6 +67,7 @@ def command(
     collapse measure roneneldan/TinyStories-33M --max-chunks 200
     collapse measure stores/a stores/b --metrics nc1,gnc2 --output results.csv
     collapse measure stores/a --min-count 1,10,100
+    collapse measure runs/a --text train.jsonl --null
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
@@ -90,7 +83,7 @@ def command(
     pick_device(device)
     how: dict[str, Any] = {"metrics": names, "device": None if device == "auto" else device}
     _check_options(models, given, store)
-    rows, failed = _measure_each(models, store, given, how, min_counts)
+    rows, failed = _measure_each(models, store, given, how, min_counts, null)
     shown = None if all_ or names else plugins().headlines()
     _show(rows, format_, shown)
     if output and rows:  # last, so that the numbers are printed even if the file cannot be written
@@ -122,9 +115,11 @@ def _measure_each(
     given: dict[str, Any],
     how: dict[str, Any],
     min_counts: tuple[int, ...],
+    null: bool,
 ) -> tuple[list["Row"], list[Exception]]:
     """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
     from collapse.cli.progress_bar import progress
+    from collapse.collection.nulls import collect_nulls, with_nulls
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
 
@@ -134,7 +129,11 @@ def _measure_each(
         for model in models:
             try:
                 opened = _open(model, store, len(models), given, report)
-                made = [measure_store(opened, min_count=least, progress=report, **how) for least in min_counts]
+                nulls = collect_nulls(opened, model, given, report) if null else {}
+                made = []
+                for least in min_counts:
+                    row = measure_store(opened, min_count=least, progress=report, **how)
+                    made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
             except Exception as error:  # a failing model must not stop the others
                 if len(models) == 1:
                     raise

@@ -31,7 +31,7 @@ def about(store: "Store") -> dict[str, Any]:
     identity, named = store.identity, store.named
     features = identity.get("features")
     return {
-        "model": _chosen(named.get("model") or store.model, identity.get("model_args") or {}),
+        "model": _chosen(named.get("model") or store.model, identity.get("model_args") or {}) + _null(identity),
         "revision": store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
@@ -131,9 +131,16 @@ def _chosen(name: str, model_args: Mapping[str, Any]) -> str:
 
 def _weights(identity: Mapping[str, Any]) -> str | None:
     weights, arguments = identity.get("weights"), identity.get("model_args")
+    if weights is not None and identity.get("null") == "untrained":
+        weights = f"untrained:{weights}"
     if weights is None or not arguments:
         return weights
     return f"{weights}+{sha256_of(arguments)[:_SHOWN]}"
+
+
+def _null(identity: Mapping[str, Any]) -> str:
+    """Return what follows the name of a model of which a null was collected."""
+    return f" ({identity['null']})" if identity.get("null") else ""
 
 
 def _text_id(identity: Mapping[str, Any], text: str) -> str | None:

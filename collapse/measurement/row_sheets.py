@@ -21,12 +21,12 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
     """Return the table of some rows with the same measurements.
 
     Args:
-        rows: A row per model.
+        rows: A row per model; if one has nulls, their values and the quotients come last.
         shown: The measurements to include; None for all.
     """
     known = plugins().measurements()
     first = rows[0]
-    models = _headings(rows)
+    models, kinds = _headings(rows), list(dict.fromkeys(kind for row in rows for kind in row.nulls))
     measured = [name for name in first.measurements if shown is None or name in shown]
     made, before = [], None
     for name in sorted(measured, key=lambda name: (_rank(known[name][0].property_of(name)), name)):
@@ -40,9 +40,15 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
         cells: list[Any] = [property_name if property_name != before else "", name]
         cells += [*(row.measurements.get(name) for row in rows), _ends([each["towards"] for each in limits])]
         cells.append(_ends(reachable))
+        nulls = [(row, name, kind) for row in rows for kind in kinds]
+        cells += ["" if (value := row.nulls.get(kind, {}).get(name)) is None else value for row, _, kind in nulls]
+        cells += [_ratio(*each) if metric.scale_of(measure) is not None else "" for each in nulls]
         made.append(cells)
         before = property_name
-    return Sheet(["property", "measurement", *models, "at full collapse", "reachable"], made, keys=2)
+    columns = ["property", "measurement", *models, "at full collapse", "reachable"]
+    columns += [kind if len(rows) == 1 else f"{model}, {kind}" for model in models for kind in kinds]
+    columns += [f"{model} ÷ {kind}" for model in models for kind in kinds]
+    return Sheet(columns, made, keys=2)
 
 
 def whole_sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
@@ -79,11 +85,9 @@ def _headings(rows: Sequence[Row]) -> list[str]:
     """Return the headings of the values: the models, if there are several."""
     if len(rows) == 1:
         return ["value"]
-    return (
-        [limit_of(row) for row in rows]
-        if is_crossed(rows) and len({row.store for row in rows}) == 1
-        else distinct(rows)
-    )
+    if is_crossed(rows) and len({row.store for row in rows}) == 1:
+        return [limit_of(row) for row in rows]
+    return distinct(rows)
 
 
 def _about(row: Row) -> str:
@@ -116,6 +120,12 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
 
 def _several(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _ratio(row: Row, name: str, null: str) -> float | str:
+    """Return a measurement over that of a null; "" where there is no quotient."""
+    value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name)
+    return value / of if value is not None and of else ""
 
 
 def _ends(limits: Sequence[float | None]) -> float | str:
