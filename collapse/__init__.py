@@ -30,6 +30,7 @@ from collapse.version import VERSION
 
 if TYPE_CHECKING:
     from collapse.collection.collecting import collect
+    from collapse.collection.converging import convergence
     from collapse.collection.features import collect_arrays
     from collapse.collection.loaded import collect_loaded
     from collapse.collection.measuring import measure
@@ -70,6 +71,7 @@ _LAZY = {
     "collect": "collection.collecting",
     "collect_arrays": "collection.features",
     "collect_loaded": "collection.loaded",
+    "convergence": "collection.converging",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
     "load": "hub.opening",
@@ -116,6 +118,7 @@ __all__ = [
     "collect",
     "collect_arrays",
     "collect_loaded",
+    "convergence",
     "cosine",
     "cov",
     "hookimpl",
