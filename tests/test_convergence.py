@@ -3,6 +3,7 @@
 import pytest
 
 import collapse
+from collapse import EmbeddingStatistics
 from collapse.errors import StoreError, UsageError
 
 OF = {"max_chunks": 96}
@@ -36,7 +37,9 @@ def test_the_last_row_is_the_whole_and_samples_grow(tiny, parts, tmp_path):
 def test_rows_are_those_of_the_parts_alone(parts):
     table = collapse.convergence([parts[1], collapse.load(parts[3])], metrics=["nc1.cdnv", "nc3.self_duality"])
     assert table.columns == ["parts", "samples", "classes", "nc1.cdnv", "nc3.self_duality"]
-    alone = collapse.measure(parts[1], metrics=["nc1.cdnv", "nc3.self_duality"])
+    part = collapse.load(parts[1])
+    s = EmbeddingStatistics(**part.tensors("train"), classifier=part.tensors("classifier")["weight"].double())
+    alone = collapse.measure(s, metrics=["nc1.cdnv", "nc3.self_duality"])
     assert table.rows[0] == [1, alone.samples, alone.classes, *map(pytest.approx, alone.measurements.values())]
     assert list(table.frame()["parts"]) == [1, 2]
     frequent = collapse.convergence(parts.values(), metrics="nc1.cdnv", min_count=5)

@@ -18,15 +18,20 @@ from collapse.inputs.shuffling import ShuffledPhase, permuted
 from collapse.testing import random_features
 
 
+def few(tiny):
+    """Options of a collection that takes little time."""
+    return tiny.options() | {"max_chunks": 60}
+
+
 @pytest.fixture(scope="module")
 def trained(tiny, tmp_path_factory):
-    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("trained") / "s", **tiny.options())
+    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("trained") / "s", **few(tiny))
 
 
 @pytest.fixture(scope="module")
 def shuffled(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("shuffled") / "s"
-    return collapse.collect(tiny.model, store=folder, null="shuffled", **tiny.options())
+    return collapse.collect(tiny.model, store=folder, null="shuffled", **few(tiny))
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +98,7 @@ def test_shuffled_labels_keep_the_number_of_samples_of_each_class(trained, shuff
 def test_parts_of_shuffled_labels_merge_to_the_whole(tiny, shuffled, tmp_path):
     for k in (1, 2, 3):
         more = {"part": (k, 3), "batch_size": k, "null": "shuffled"}
-        collapse.collect(tiny.model, store=tmp_path / str(k), **more, **tiny.options())
+        collapse.collect(tiny.model, store=tmp_path / str(k), **more, **few(tiny))
     merged = collapse.merge([tmp_path / "2", tmp_path / "3", tmp_path / "1"], store=tmp_path / "merged")
     a, b = merged.statistics(), shuffled.statistics()
     assert torch.equal(a.counts, b.counts)
@@ -102,10 +107,10 @@ def test_parts_of_shuffled_labels_merge_to_the_whole(tiny, shuffled, tmp_path):
 
 def test_an_untrained_model_has_the_weights_of_its_initialization(tiny, trained):
     """The tiny model was never trained, and was drawn with the same seed."""
-    null = collapse.collect(tiny.model, null="untrained", **tiny.options())
+    null = collapse.collect(tiny.model, null="untrained", **few(tiny))
     assert torch.allclose(null.statistics().means, trained.statistics().means, atol=1e-6)
     state = torch.get_rng_state()
-    again = collapse.collect(tiny.model, null="untrained", recollect=True, **tiny.options())
+    again = collapse.collect(tiny.model, null="untrained", recollect=True, **few(tiny))
     assert torch.equal(torch.get_rng_state(), state)
     assert again.digest == null.digest
 
@@ -114,19 +119,19 @@ def test_identities_and_caches_are_apart_and_those_without_a_null_as_ever(tiny, 
     assert "null" not in CollectionSpec().identity
     assert "null" not in trained.identity
     assert shuffled.identity == trained.identity | {"null": "shuffled"}
-    made = {null: collapse.collect(tiny.model, null=null, **tiny.options()) for null in (None, "untrained", "shuffled")}
+    made = {null: collapse.collect(tiny.model, null=null, **few(tiny)) for null in (None, "untrained", "shuffled")}
     assert len({store.path for store in made.values()}) == 3
     assert [store.identity.get("null") for store in made.values()] == [None, "untrained", "shuffled"]
     assert made["shuffled"].digest == shuffled.digest
-    again = collapse.collect(tiny.model, null="shuffled", **tiny.options())
+    again = collapse.collect(tiny.model, null="shuffled", **few(tiny))
     assert again.path == made["shuffled"].path
 
 
 def test_a_store_of_another_kind_is_refused(tiny, trained, shuffled):
     with pytest.raises(StoreError, match="null: shuffled and null"):
-        collapse.collect(tiny.model, store=shuffled.path, **tiny.options())
+        collapse.collect(tiny.model, store=shuffled.path, **few(tiny))
     with pytest.raises(StoreError, match="null: null and untrained"):
-        collapse.collect(tiny.model, store=trained.path, null="untrained", **tiny.options())
+        collapse.collect(tiny.model, store=trained.path, null="untrained", **few(tiny))
     for store, held in ((trained, "the model as it is"), (shuffled, "the null shuffled")):
         with pytest.raises(UsageError, match=f"holds {held}: --null untrained does not apply"):
             check_store_options(store, {"null": "untrained"})
@@ -138,7 +143,7 @@ def test_rows_of_nulls_say_so(trained, shuffled):
 
 
 def test_a_row_with_nulls_survives_a_file(tiny, tmp_path):
-    row = collapse.measure_with_nulls(tiny.model, metrics="nc1,nc2", **tiny.options())
+    row = collapse.measure_with_nulls(tiny.model, metrics="nc1,nc2", **few(tiny))
     assert list(row.nulls) == ["untrained", "shuffled"]
     assert all(values.keys() == row.measurements.keys() for values in row.nulls.values())
     collapse.Results([row]).write(tmp_path / "r.json")
@@ -153,7 +158,7 @@ def test_a_row_with_nulls_survives_a_file(tiny, tmp_path):
 
 def test_the_table_has_both_nulls_and_the_quotients(run, tiny, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    words = ["measure", tiny.model, "--null", "--chunk-length", 32]
+    words = ["measure", tiny.model, "--null", "--chunk-length", 32, "--max-chunks", 60]
     words += ["--text", tiny.text, "--validation-text", tiny.validation]
     shown = run(*words).stdout
     for heading in ("untrained", "shuffled", "value ÷", "reachable"):
@@ -187,11 +192,11 @@ def test_a_store_says_what_it_lacks(run, trained, shuffled, tiny, file, tmp_path
 
 def test_what_makes_no_sense_is_refused(tiny):
     with pytest.raises(UsageError, match="--null must be untrained or shuffled, got noise"):
-        collapse.collect(tiny.model, null="noise", **tiny.options())
+        collapse.collect(tiny.model, null="noise", **few(tiny))
     with pytest.raises(UsageError, match=r"m\.gguf does not say how its model was initialized: for --null untrained"):
-        collapse.collect(tiny.model, null="untrained", model_args={"gguf_file": "m.gguf"}, **tiny.options())
+        collapse.collect(tiny.model, null="untrained", model_args={"gguf_file": "m.gguf"}, **few(tiny))
     with pytest.raises(UsageError, match="leave null out"):
-        collapse.measure_with_nulls(tiny.model, null="shuffled", **tiny.options())
+        collapse.measure_with_nulls(tiny.model, null="shuffled", **few(tiny))
 
 
 def test_a_published_null_is_never_looked_for(monkeypatch, tiny):
@@ -199,5 +204,5 @@ def test_a_published_null_is_never_looked_for(monkeypatch, tiny):
         raise AssertionError
 
     monkeypatch.setattr("collapse.collection.collecting.find_store", searched)
-    made = collapse.collect(tiny.model, null="shuffled", max_chunks=20, **tiny.options())
+    made = collapse.collect(tiny.model, null="shuffled", **few(tiny))
     assert np.isfinite(collapse.measure(made, metrics="nc2.norm").measurements["nc2.norm"])

@@ -42,7 +42,8 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
         cells.append(_ends(reachable))
         nulls = [(row, name, kind) for row in rows for kind in kinds]
         cells += ["" if (value := row.nulls.get(kind, {}).get(name)) is None else value for row, _, kind in nulls]
-        cells += [_ratio(*each) if metric.scale_of(measure) is not None else "" for each in nulls]
+        is_log = metric.kind != "scalar" and metric.scale_of(measure) is None  # a quotient would depend on the unit
+        cells += ["" if is_log else _ratio(*each) for each in nulls]
         made.append(cells)
         before = property_name
     columns = ["property", "measurement", *models, "at full collapse", "reachable"]
