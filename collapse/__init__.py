@@ -30,10 +30,12 @@ from collapse.version import VERSION
 
 if TYPE_CHECKING:
     from collapse.collection.collecting import collect
+    from collapse.collection.converging import convergence
     from collapse.collection.features import collect_arrays
     from collapse.collection.loaded import collect_loaded
     from collapse.collection.measuring import measure
     from collapse.collection.merging import merge
+    from collapse.collection.nulls import measure_with_nulls
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
@@ -77,12 +79,14 @@ _LAZY = {
     "collect_loaded": "collection.loaded",
     "compare": "measurement.side_by_side",
     "confusable_pairs": "vocabulary.confusable",
+    "convergence": "collection.converging",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
     "frequency_matched": "vocabulary.matching",
     "join": "measurement.joining",
     "load": "hub.opening",
     "measure": "collection.measuring",
+    "measure_with_nulls": "collection.nulls",
     "merge": "collection.merging",
     "neighbours": "vocabulary.confusable",
     "pull": "hub.sharing",
@@ -129,6 +133,7 @@ __all__ = [
     "collect_loaded",
     "compare",
     "confusable_pairs",
+    "convergence",
     "cosine",
     "cov",
     "frequency_matched",
@@ -136,6 +141,7 @@ __all__ = [
     "join",
     "load",
     "measure",
+    "measure_with_nulls",
     "merge",
     "metric",
     "neighbours",

@@ -106,7 +106,39 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         "nc3.duality_error_centred": float(np.linalg.norm(centred_dual / np.linalg.norm(centred_dual) - etf)),
         "unc3.uniform_duality": cov(duality),
         "unc3.uniform_duality_centred": cov(centred_duality),
+        **debiased(s, weight),
     }
+
+
+def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
+    """The debiased measurements that have a number, over the classes of two samples or more; no closed forms."""
+    several = s["counts"] > 1
+    means, n, weight = s["means"][several], s["counts"][several], weight[several].astype(np.float64)
+    C, d = means.shape
+    unbiased = s["variances"][several] * n / (n - 1)
+    noise = unbiased / n
+    i, j = np.triu_indices(C, 1)
+    apart = (((means[i] - means[j]) ** 2).sum(axis=1) - noise[i] - noise[j]).mean()
+    # the centred means are P M with P = I − 11ᵀ/C, so the noise of their products is P diag(noise) P
+    centring = np.eye(C) - 1 / C
+    gram = centring @ (means @ means.T - np.diag(noise)) @ centring
+    squares = np.diag(gram)
+    known = squares > noise / 4
+    cosines = gram / np.sqrt(np.outer(squares, squares).clip(1e-300))
+    unit_rows = weight / np.linalg.norm(weight, axis=1, keepdims=True)
+    dots = (unit_rows * (means - means.mean(axis=0))).sum(axis=1)
+    resolved = cosines[i, j][known[i] & known[j]]
+    values = {
+        "nc2.scaled_norm_debiased": squares.mean() / math.sqrt(d),
+        "nc2.interference_debiased": resolved.mean() if len(resolved) else None,
+        "nc1.cdnv_debiased": unbiased.mean() / apart,
+        "nc1.cdnv_k2_debiased": unbiased.mean() / apart**2,
+        "nc1.trace_ratio_debiased": (n * unbiased).sum() / n.sum() / squares.mean(),
+        "nc3.self_duality_debiased": dots.mean() / math.sqrt(max(squares.mean(), 1e-300)),
+    }
+    if apart <= 0:  # the means are as near as their noise makes them
+        values |= dict.fromkeys([*values][2:])
+    return {name: float(value) for name, value in values.items() if value is not None}
 
 
 def decisions(

@@ -92,7 +92,7 @@ def one_folder_each() -> None:
 
 def comparing_parts() -> None:
     """Parts are merged whatever they are of."""
-    collapse.collection.merging._comparable = lambda store: {}
+    collapse.collection.merging.comparable = lambda store: {}
 
 
 def comparing_progress() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.formats import prints_a_table
-from collapse.cli.options import collecting_options, given_options
+from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.terminal import say_aside, say_error
 from collapse.errors import CollapseError, StoreError, UsageError
 
@@ -29,20 +29,29 @@ _FOR_PEOPLE = (".md", ".tex")
 @click.option(
     "--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.  [default: all]"
 )
-@click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
+@click.option(
+    "--min-count",
+    "min_counts",
+    type=Counts(),
+    default="1",
+    show_default=True,
+    help="Drop rarer classes; several with commas give a column each: 1,10,100.",
+)
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table(output="Write all measurements to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
 @click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
-@collecting_options(besides=("part",))
+@click.option("--null", is_flag=True, help="Measure it untrained and with shuffled labels too, on the same text.")
+@collecting_options(besides=("part", "null"))
 def command(
     models: tuple[str, ...],
     store: str | None,
     metrics: str | None,
-    min_count: int,
+    min_counts: tuple[int, ...],
     all_: bool,
     format_: str | None,
     output: str | None,
     no_download: bool,
+    null: bool,
     **options: Any,
 ) -> int:
     """Measure models, stores or features files.
@@ -57,6 +66,8 @@ def command(
     collapse measure runs/a --text train.jsonl --validation-text validation.jsonl
     collapse measure roneneldan/TinyStories-33M --max-chunks 200
     collapse measure stores/a stores/b --metrics nc1,gnc2 --output results.csv
+    collapse measure stores/a --min-count 1,10,100
+    collapse measure runs/a --text train.jsonl --null
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
@@ -70,21 +81,21 @@ def command(
     given = given_options(options)
     device = given.get("device", "auto")
     pick_device(device)
-    how: dict[str, Any] = {"metrics": names, "min_count": min_count, "device": None if device == "auto" else device}
+    how: dict[str, Any] = {"metrics": names, "device": None if device == "auto" else device}
     _check_options(models, given, store)
-    rows, failed = _measure_each(models, store, given, how)
+    rows, failed = _measure_each(models, store, given, how, min_counts, null)
     shown = None if all_ or names else plugins().headlines()
     _show(rows, format_, shown)
     if output and rows:  # last, so that the numbers are printed even if the file cannot be written
         _write(rows, output, shown, complete=not failed)
-    return _exit_code(rows, failed)
+    return _exit_code(len(models), rows, failed)
 
 
-def _exit_code(rows: list["Row"], failed: list[Exception]) -> int:
+def _exit_code(models: int, rows: list["Row"], failed: list[Exception]) -> int:
     """Say how many models failed, if any; return 2 if none was measured because all were refused."""
     if not failed:
         return 0
-    say_error(f"{len(failed)} of {len(rows) + len(failed)} models are not measured, for the reasons above")
+    say_error(f"{len(failed)} of {models} models are not measured, for the reasons above")
     return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
 
 
@@ -99,10 +110,16 @@ def _check_output(output: str | None) -> None:
 
 
 def _measure_each(
-    models: tuple[str, ...], store: str | None, given: dict[str, Any], how: dict[str, Any]
+    models: tuple[str, ...],
+    store: str | None,
+    given: dict[str, Any],
+    how: dict[str, Any],
+    min_counts: tuple[int, ...],
+    null: bool,
 ) -> tuple[list["Row"], list[Exception]]:
     """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
     from collapse.cli.progress_bar import progress
+    from collapse.collection.nulls import collect_nulls, with_nulls
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
 
@@ -112,14 +129,19 @@ def _measure_each(
         for model in models:
             try:
                 opened = _open(model, store, len(models), given, report)
-                rows.append(measure_store(opened, progress=report, **how))
+                nulls = collect_nulls(opened, model, given, report) if null else {}
+                made = []
+                for least in min_counts:
+                    row = measure_store(opened, min_count=least, progress=report, **how)
+                    made.append(with_nulls(row, nulls, {**how, "min_count": least}, report))
             except Exception as error:  # a failing model must not stop the others
                 if len(models) == 1:
                     raise
                 _report_failure(model, error)
                 failed.append(error)
                 continue
-            keep_row(opened, rows[-1])
+            rows += made
+            keep_row(opened, made[0])
     return rows, failed
 
 
@@ -147,9 +169,8 @@ def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> No
     """Print the rows, and the errors that occurred in measuring them."""
     from collapse.cli.formats import print_in
     from collapse.cli.rendering import print_rows, say_failures
-    from collapse.measurement.comparing import mixed
     from collapse.measurement.results import Results
-    from collapse.measurement.row_sheets import whole_sheet_of
+    from collapse.measurement.row_sheets import remarks_of, whole_sheet_of
     from collapse.measurement.sheets import Sheet
 
     if rows and format_ in (None, "table"):
@@ -157,7 +178,7 @@ def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> No
     elif rows or format_ == "json":
         sheet = whole_sheet_of(rows, shown) if rows else Sheet([], [])
         print_in(format_, sheet, data=[row.to_dict() for row in rows], frame=Results(rows).frame)
-        for remark in mixed(rows) if format_ in ("csv", "json") else ():  # the others have it among the notes
+        for remark in remarks_of(rows) if format_ in ("csv", "json") else ():  # the others have it among the notes
             say_aside(remark)
         say_failures(rows)
 

@@ -12,6 +12,16 @@ from collapse.inputs.option import Option
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
+class Counts(click.ParamType):
+    """Numbers of samples, with commas."""
+
+    name = "N,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        one = click.IntRange(min=1)
+        return tuple(dict.fromkeys(one.convert(each.strip(), param, ctx) for each in value.split(",")))
+
+
 def collecting_options(
     *,
     only: Collection[str] | None = None,

@@ -25,8 +25,7 @@ def print_rows(
     """
     from rich.text import Text
 
-    from collapse.measurement.comparing import mixed
-    from collapse.measurement.row_sheets import headings_of, notes_of, sheet_of
+    from collapse.measurement.row_sheets import headings_of, notes_of, remarks_of, sheet_of
 
     out = console()
     for model, about in headings_of(rows):
@@ -37,7 +36,7 @@ def print_rows(
         out.print(cell(f"  {counted(hidden, 'more measurement')}: {more}", "dim"), soft_wrap=True)
     for line in notes_of(rows, shown):
         out.print(cell(f"  {line}", "dim"))
-    for remark in mixed(rows):
+    for remark in remarks_of(rows):
         out.print(cell(f"  {remark}", "dim"), soft_wrap=True)
     say_failures(rows)
 

@@ -72,9 +72,9 @@ def collect(
         check_features_options(model, spec.given)
         pick_device(spec.device)  # not used, but an unavailable device is an error
         if store is None:
-            return collect_features(model, kinds=kinds)
-        return store_features(model, Path(store), kinds=kinds, without=spec.without, recollect=spec.recollect)
-    if store is None and not spec.recollect:
+            return collect_features(model, kinds=kinds, null=spec.null)
+        return store_features(model, Path(store), kinds, spec.without, spec.recollect, spec.null)
+    if store is None and not spec.recollect and spec.null is None:  # what is published as a null is not trusted
         found = find_store(str(model), spec)
         if found is not None:
             return found

@@ -14,6 +14,7 @@ from collapse.collection.passes import Collection
 from collapse.collection.store_options import check_store_options
 from collapse.errors import CollapseError, PluginError, StoreError, UsageError, first_line
 from collapse.inputs.features import check_features, open_features, source_of
+from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
@@ -29,28 +30,36 @@ from collapse.stores.store_folder import RECOLLECTED, discard_recollected, repla
 
 
 @exact_arithmetic()
-def collect_features(path: str | Path, *, kinds: Sequence[type[Statistic]] | None = None) -> Store:
+def collect_features(
+    path: str | Path, *, kinds: Sequence[type[Statistic]] | None = None, null: str | None = None
+) -> Store:
     """Accumulate a features file into a store in memory.
 
     Args:
         path: The features file.
         kinds: Plugin statistics to fill too; None for all that are registered.
+        null: "shuffled" to permute the labels.
 
     Raises:
         CollapseError: A tensor is missing, of the wrong shape or not finite, or a label lies outside the classifier.
     """
     kinds = list(plugins().statistics.values()) if kinds is None else kinds
-    return Collection(open_features(path), None, kinds).run()
+    return Collection(_opened(path, null), None, kinds).run()
+
+
+def _opened(path: str | Path, null: str | None) -> Source:
+    source = open_features(path)
+    return shuffled(source, {"null": null}) if null else source
 
 
 @exact_arithmetic()
 def store_features(
     path: str | Path,
     folder: Path,
-    *,
     kinds: Sequence[type[Statistic]],
     without: Iterable[str] = (),
     recollect: bool = False,
+    null: str | None = None,
 ) -> Store:
     """Collect a features file into a folder, or open the store there if it is of the same file.
 
@@ -60,13 +69,14 @@ def store_features(
         kinds: Plugin statistics to fill too.
         without: Names of statistics that the store must not hold.
         recollect: Collect again, and replace the store.
+        null: "shuffled" to permute the labels.
 
     Raises:
         UsageError: The store holds a statistic of ``without``.
         StoreError: The folder holds a store or an unfinished collection of something else, or other things.
         CollapseError: As for :func:`collect_features`.
     """
-    source = open_features(path)
+    source = _opened(path, null)
     if not recollect and is_store(folder) and settled(folder):
         return _same(folder, source, without)
     with writing(folder):

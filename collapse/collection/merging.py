@@ -44,7 +44,7 @@ def merge(stores: Iterable[str | Path | Store], *, store: str | Path) -> Store:
     target = Path(store)
     first = parts[0]
     for other in parts[1:]:
-        differ = differences(_comparable(first), _comparable(other))
+        differ = differences(comparable(first), comparable(other))
         if differ:
             raise StoreError(f"{first} and {other} are not parts of one collection: they differ in {'; '.join(differ)}")
     phase = "train" if any(part.state == "part" for part in parts) else "validation"
@@ -59,7 +59,7 @@ def merge(stores: Iterable[str | Path | Store], *, store: str | Path) -> Store:
     return load_same(target, make(ordered, None))
 
 
-def _comparable(store: Store) -> dict[str, Any]:
+def comparable(store: Store) -> dict[str, Any]:
     """Return what the parts of one collection have in common: identity, slices and, once trained, the class means."""
     coverage = store.manifest["coverage"]
     compared = {key: value for key, value in store.identity.items() if key != "statistics"}
@@ -101,7 +101,7 @@ def _in_order(parts: Sequence[Store], phase: str) -> list[Store]:
     return list(dict.fromkeys(part for _, _, part in covered))
 
 
-def _mergeable(parts: Sequence[Store], phase: str) -> tuple[list[type[Statistic]], dict[str, str]]:
+def mergeable(parts: Sequence[Store], phase: str) -> tuple[list[type[Statistic]], dict[str, str]]:
     """Return the statistics that can be merged, and why the others cannot; also warn about these."""
     installed = plugins().statistics
     kinds, dropped = [], dict[str, str]()
@@ -121,7 +121,7 @@ def _mergeable(parts: Sequence[Store], phase: str) -> tuple[list[type[Statistic]
 
 
 def _merge_train(parts: Sequence[Store], target: Path | None) -> Store:
-    kinds, dropped = _mergeable(parts, "train")
+    kinds, dropped = mergeable(parts, "train")
     total: ClassMoments | None = None
     for part in parts:
         moments = moments_of(part, kinds)
@@ -140,10 +140,10 @@ def _merge_train(parts: Sequence[Store], target: Path | None) -> Store:
         "coverage": {"train": train, "validation": None},
     }
     provenance = _provenance(parts, dropped | total.statistics.dropped)
-    return build_trained(target, s, _classifier(parts, s.classes), about=about, provenance=provenance)
+    return build_trained(target, s, classifier_rows(parts, s.classes), about=about, provenance=provenance)
 
 
-def _classifier(parts: Sequence[Store], classes: Tensor) -> dict[str, Tensor]:
+def classifier_rows(parts: Sequence[Store], classes: Tensor) -> dict[str, Tensor]:
     """Return the classifier's rows of all classes, each from a part that saw the class."""
     rows: dict[str, Tensor] = {}
     for part in parts:
@@ -155,7 +155,7 @@ def _classifier(parts: Sequence[Store], classes: Tensor) -> dict[str, Tensor]:
 
 def _merge_validation(parts: Sequence[Store], target: Path | None) -> Store:
     pieces = sorted((piece for part in parts for piece in pieces_of(part)), key=lambda piece: piece[0])
-    kinds, dropped = _mergeable(parts, "validation")
+    kinds, dropped = mergeable(parts, "validation")
     statistics = filled_of(parts[0], kinds, dropped=dropped)
     for part in parts[1:]:
         statistics.merge(filled_of(part, kinds), NOTHING, NOTHING)

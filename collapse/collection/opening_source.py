@@ -10,6 +10,7 @@ from collapse.inputs.corpus import Corpus
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.packing import Chunks, pack
+from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
 from collapse.progress import Report
@@ -57,7 +58,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
     if validation is None and spec.part is None:  # an optional split that is absent
         identity["validation"] = None
     validated = validation is not None or spec.part is not None  # parts may be validated after merging
-    return Source(
+    source = Source(
         identity=identity,
         model={
             "name": plan.model.name,
@@ -73,6 +74,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
         command=f"collapse collect {shlex.quote(plan.model.name)} {typed(spec, shown=True)}".rstrip(),
         clock=clock,
     )
+    return shuffled(source, {}) if spec.null == "shuffled" else source  # the plan's identity says so
 
 
 def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) -> None:

@@ -79,6 +79,12 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
         CollapseError: The model, tokenizer or a text cannot be found or read.
     """
     check_model_args(spec.model_args or {})
+    gguf = (spec.model_args or {}).get("gguf_file")
+    if spec.null == "untrained" and gguf:
+        raise UsageError(
+            f"{gguf} does not say how its model was initialized: for --null untrained name the "
+            "model that it was made of; --null shuffled applies"
+        )
     reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
     there = there or {}
     trained_on = there.get("corpus") if spec.text is None else None

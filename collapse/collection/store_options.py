@@ -42,6 +42,9 @@ def check_features_options(path: str | Path, given: Mapping[str, Any], *, alone:
     others: list[tuple[str, Any, Any]] = []
     if given.get("revision"):
         others.append(("--revision", given["revision"], None))
+    if given.get("null") == "untrained":
+        raise UsageError(f"{path} has no model to initialize: --null untrained does not apply, --null shuffled does")
+    identity["null"] = given.get("null")
     if given.get("part"):
         others.append(("--part", "{}/{}".format(*given["part"]), None))
     running = _not_running({name: value for name, value in given.items() if name != "recollect"}, alone)
@@ -109,6 +112,8 @@ def _what(name: str, identity: Mapping[str, Any]) -> str:
         return f"{'' if identity.get(name) else 'no '}end-of-text tokens between texts"
     if name == "fast_attention":
         return f"attention {identity.get('attention')}"
+    if name == "null":
+        return f"the null {identity['null']}" if identity.get("null") else "the model as it is"
     return f"{name.replace('_', ' ')} {_said(identity.get(name))}"
 
 

@@ -20,6 +20,9 @@ from collapse.inputs.option import Option, Role, TextNames, at_least, is_number,
 P = ParamSpec("P")
 R = TypeVar("R")
 
+NULLS = ("untrained", "shuffled")
+"""References: the architecture with initial weights of a fixed seed; the embeddings with the text's labels permuted."""
+
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -47,6 +50,11 @@ def _check_batch_size(size: Any) -> None:
 def _check_dtype(dtype: Any) -> None:
     if dtype not in DTYPES:
         raise UsageError(f"no dtype is called {dtype!r}; {near_names(str(dtype), DTYPES)}")
+
+
+def _check_null(null: Any) -> None:
+    if null is not None and null not in NULLS:
+        raise UsageError(f"--null must be {' or '.join(NULLS)}, got {null}")
 
 
 def _record_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,6 +150,12 @@ class CollectionSpec:
         default=True,
         flag="--no-fast-attention",
         off="Keep the model's own attention, however slow.",
+    )
+    null: str | None = option(
+        "A reference instead: the model before training, or its embeddings with shuffled labels.",
+        Role.CHANGED,
+        metavar="|".join(NULLS),
+        check=_check_null,
     )
     deterministic: bool = option("Byte-identical reruns on CUDA too.", Role.RUNNING, default=False)
     recollect: bool = option("Collect again, and replace the store at the end.", Role.RUNNING, default=False)

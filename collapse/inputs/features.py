@@ -42,6 +42,12 @@ class ArrayPhase(Phase):
     def __init__(self, name: str, features: Tensor, labels: Tensor, called: str) -> None:
         self.name, self.features, self._labels, self.called = name, features, labels.long(), called
         self.units = self.slice_units = -(-len(labels) // _ROWS)
+        self.unit_samples = _ROWS
+
+    @property
+    def n_samples(self) -> int:
+        """Number of rows."""
+        return len(self._labels)
 
     def samples(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
         """Return the embeddings and labels of some blocks."""
@@ -50,6 +56,10 @@ class ArrayPhase(Phase):
     def labels(self, start: int, stop: int) -> Tensor:
         """Return the labels of some blocks."""
         return self._labels[start * _ROWS : stop * _ROWS]
+
+    def labels_at(self, places: Tensor) -> Tensor:
+        """Return the labels of rows anywhere."""
+        return self._labels[places]
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
         """Describe where an embedding is not finite."""

@@ -27,6 +27,7 @@ from collapse.inputs.language_model import LanguageModel, fitting
 from collapse.inputs.model_hooks import prepare
 from collapse.inputs.references import config_of, watch_tokenizer, watch_weights
 from collapse.inputs.sizes import check_blocks, check_size
+from collapse.inputs.untrained import untrained
 from collapse.numerics.devices import pick_device
 from collapse.precision import set_exact
 from collapse.progress import Report
@@ -64,9 +65,14 @@ def load_model(
     check_adapter(reference)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
     with _loading, environment(override=True, DISABLE_SAFETENSORS_CONVERSION="1"):
-        model, info = _from_pretrained(reference, spec, arguments, report)
+        model, info = (
+            (untrained(reference, spec, arguments), None)
+            if spec.null == "untrained"
+            else _from_pretrained(reference, spec, arguments, report)
+        )
     set_exact()  # the model's code may have changed settings when it was imported
-    check_loaded(reference, model, info)
+    if info is not None:
+        check_loaded(reference, model, info)
     # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
     with fitting(reference.name, target):
         model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()

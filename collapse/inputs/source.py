@@ -23,6 +23,7 @@ class Phase(ABC):
         units: Number of units; all but the last one have the same size.
         slice_units: Units per slice, whatever the batch size; resuming and parts work in whole slices.
         size: Tokens or rows per unit, for the reported speed.
+        unit_samples: Samples of each unit, but that the last one may have fewer.
         words: Names of a unit and of its content, such as ("chunk", "tokens").
         out_of_memory: Advice for messages if one unit does not fit into memory.
     """
@@ -31,6 +32,7 @@ class Phase(ABC):
     units: int
     slice_units: int
     size: int
+    unit_samples: int
     words: tuple[str, str]
     out_of_memory: str
 
@@ -41,6 +43,15 @@ class Phase(ABC):
     @abstractmethod
     def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
         """Return only the labels."""
+
+    @property
+    @abstractmethod
+    def n_samples(self) -> int:
+        """Number of samples of all units."""
+
+    @abstractmethod
+    def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+        """Return the labels of samples anywhere in the phase, counted from its first one."""
 
     @abstractmethod
     def not_finite(self, start: int, row: int, wrong: str) -> str:

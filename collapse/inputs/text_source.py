@@ -34,6 +34,12 @@ class TextPhase(Phase):
         self.name, self.chunks, self.model = name, chunks, model
         self.units, self.size = len(chunks), chunks.chunk_length
         self.slice_units = slice_length(len(chunks), chunks.chunk_length)
+        self.unit_samples = self.size - 1
+
+    @property
+    def n_samples(self) -> int:
+        """T−1 of each chunk."""
+        return self.units * self.unit_samples
 
     def tokens(self, start: int, stop: int) -> Tensor:
         """Return the token ids of some chunks, int64, shape (stop − start, T)."""
@@ -48,6 +54,11 @@ class TextPhase(Phase):
     def labels(self, start: int, stop: int) -> Tensor:
         """Return the labels of some chunks."""
         return self.tokens(start, stop)[:, 1:].reshape(-1)
+
+    def labels_at(self, places: Tensor) -> Tensor:
+        """Return the labels of samples anywhere in the text."""
+        chunk_n, place_n = (each.numpy() for each in (places // self.unit_samples, places % self.unit_samples + 1))
+        return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
         """Describe where an embedding is not finite."""

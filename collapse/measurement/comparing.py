@@ -1,6 +1,6 @@
 """The identity of rows: names that distinguish stores, and remarks on rows that cannot be compared."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.stores.files import sha256_of
@@ -32,7 +32,7 @@ def about(store: "Store") -> dict[str, Any]:
     identity, named = store.identity, store.named
     features = identity.get("features")
     return {
-        "model": _chosen(named.get("model") or store.model, identity.get("model_args") or {}),
+        "model": _chosen(named.get("model") or store.model, identity.get("model_args") or {}) + _null(identity),
         "revision": store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
@@ -49,19 +49,43 @@ def about(store: "Store") -> dict[str, Any]:
 
 
 def distinct(rows: Sequence["Row"]) -> list[str]:
-    """Return a name for each row; a name shared by several stores is followed by the start of the store's digest."""
+    """Return a name for each row.
+
+    A name shared by several stores is followed by the start of the store's digest. If a store was measured with several
+    ``--min-count``, that of the row comes last.
+    """
     stores: dict[str, set[str]] = {}
+    limits: dict[str, set[int]] = {}
     for row in rows:
         stores.setdefault(row.model, set()).add(row.store)
-    return [f"{row.model} ({row.store[:_SHOWN]})" if len(stores[row.model]) > 1 else row.model for row in rows]
+        limits.setdefault(row.store, set()).add(row.min_count)
+    names = []
+    for row in rows:
+        name = f"{row.model} ({row.store[:_SHOWN]})" if len(stores[row.model]) > 1 else row.model
+        names.append(f"{name}, {limit_of(row)}" if len(limits[row.store]) > 1 else name)
+    return names
 
 
-def mixed(rows: Iterable["Row | Mapping[str, Any]"]) -> list[str]:
+def limit_of(row: "Row") -> str:
+    """Return the heading of a row among those of one store that differ in ``--min-count``."""
+    return f"N_c ≥ {row.min_count:,}"
+
+
+def is_crossed(rows: Sequence["Row"]) -> bool:
+    """Whether each of several rows' stores was measured with the same several ``--min-count``, to compare them."""
+    limits: dict[str, list[int]] = {}
+    for row in rows:
+        limits.setdefault(row.store, []).append(row.min_count)
+    return len({tuple(each) for each in limits.values()}) == 1 and all(len({*each}) > 1 for each in limits.values())
+
+
+def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = ()) -> list[str]:
     """Return a remark for each field that differs between rows but must be equal to compare their numbers.
 
     Args:
         rows: Rows, or the records of a table. Missing fields, as in rows of features files or of earlier versions, are
             ignored.
+        apart: Fields that may differ.
 
     >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])
     ['rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)']
@@ -69,6 +93,8 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"]) -> list[str]:
     records = [row if isinstance(row, Mapping) else vars(row) for row in rows]
     remarks = []
     for name, (what, label) in COMPARED.items():
+        if name in apart:
+            continue
         counted: dict[Any, list[Any]] = {}
         for record in records:
             value = _given(record.get(name))
@@ -106,9 +132,16 @@ def _chosen(name: str, model_args: Mapping[str, Any]) -> str:
 
 def _weights(identity: Mapping[str, Any]) -> str | None:
     weights, arguments = identity.get("weights"), identity.get("model_args")
+    if weights is not None and identity.get("null") == "untrained":
+        weights = f"untrained:{weights}"
     if weights is None or not arguments:
         return weights
     return f"{weights}+{sha256_of(arguments)[:_SHOWN]}"
+
+
+def _null(identity: Mapping[str, Any]) -> str:
+    """Return what follows the name of a model of which a null was collected."""
+    return f" ({identity['null']})" if identity.get("null") else ""
 
 
 def _text_id(identity: Mapping[str, Any], text: str) -> str | None:

@@ -193,11 +193,11 @@ class Found:
             return
         share = f"{alone:,} of {counted(self.s.n_classes, 'class')} ({alone / self.s.n_classes:.1%})"
         text = f"{share} have one sample, hence variance 0: rare classes look collapsed (see --min-count)"
+        said = {note.measurement for note in self.notes if note.kind == "singletons"}  # their metric leaves them out
         for metric, measures in chosen:
             if "variances" in metric.needs:
-                self.notes.extend(
-                    Note(m.name, "singletons", text) for m in measures if self.values.get(m.name) is not None
-                )
+                having = [m.name for m in measures if self.values.get(m.name) is not None and m.name not in said]
+                self.notes.extend(Note(name, "singletons", text) for name in having)
 
     def remark_on_limits(self, chosen: Sequence[tuple[Metric, Sequence[Measure]]]) -> None:
         for metric, measures in chosen:

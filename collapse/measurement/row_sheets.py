@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from collapse.errors import counted
-from collapse.measurement.comparing import distinct, mixed
+from collapse.measurement.comparing import distinct, is_crossed, limit_of, mixed
 from collapse.measurement.rows import Row
 from collapse.measurement.sheets import Sheet, number
 from collapse.plugin.metrics import limits_of
@@ -24,12 +24,12 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
     """Return the table of some rows with the same measurements.
 
     Args:
-        rows: A row per model.
+        rows: A row per model; if one has nulls, their values and the quotients come last.
         shown: The measurements to include; None for all.
     """
     known = plugins().measurements()
     first = rows[0]
-    models = distinct(rows) if len(rows) > 1 else ["value"]
+    models, kinds = _headings(rows), list(dict.fromkeys(kind for row in rows for kind in row.nulls))
     measured = [name for name in first.measurements if shown is None or name in shown]
     made, before = [], None
     for name in by_property(measured):
@@ -43,12 +43,20 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
         cells: list[Any] = [property_name if property_name != before else "", name]
         cells += [*(row.measurements.get(name) for row in rows), _ends([each["towards"] for each in limits])]
         cells.append(_ends(reachable))
+        nulls = [(row, name, kind) for row in rows for kind in kinds]
+        cells += ["" if (value := row.nulls.get(kind, {}).get(name)) is None else value for row, _, kind in nulls]
+        is_log = metric.kind != "scalar" and metric.scale_of(measure) is None  # a quotient would depend on the unit
+        cells += ["" if is_log else _ratio(*each) for each in nulls]
         made.append(cells)
         # a line of its own: beside the number it would make the table wider than a terminal
         if any(name in row.standard_errors for row in rows):
-            made.append(["", ERROR, *(row.standard_errors.get(name) for row in rows), "", ""])
+            errors = ["", ERROR, *(row.standard_errors.get(name) for row in rows)]
+            made.append([*errors, *[""] * (len(cells) - len(errors))])
         before = property_name
-    return Sheet(["property", "measurement", *models, "at full collapse", "reachable"], made, keys=2)
+    columns = ["property", "measurement", *models, "at full collapse", "reachable"]
+    columns += [kind if len(rows) == 1 else f"{model}, {kind}" for model in models for kind in kinds]
+    columns += [f"{model} ÷ {kind}" for model in models for kind in kinds]
+    return Sheet(columns, made, keys=2)
 
 
 def by_property(names: Iterable[str]) -> list[str]:
@@ -60,7 +68,7 @@ def by_property(names: Iterable[str]) -> list[str]:
 def whole_sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
     """Return the table of :func:`sheet_of` with a heading per model above it, and below it all notes but errors."""
     above = ["".join(parts) for parts in headings_of(rows)]
-    return replace(sheet_of(rows, shown), above=above, notes=[*notes_of(rows, shown), *mixed(rows)])
+    return replace(sheet_of(rows, shown), above=above, notes=[*notes_of(rows, shown), *remarks_of(rows)])
 
 
 def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -73,6 +81,11 @@ def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[
     return by_line([_notes(row, shown) for row in rows], distinct(rows))
 
 
+def remarks_of(rows: Sequence[Row]) -> list[str]:
+    """Return the remarks on rows that cannot be compared; several ``--min-count`` of every store can."""
+    return mixed(rows, apart=("min_count",) if is_crossed(rows) else ())
+
+
 def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
     """Return the lines of some models, each line once, with the models' names unless it is of all of them."""
     models: dict[str, list[str]] = {}
@@ -80,6 +93,15 @@ def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
         for line in said:
             models.setdefault(line, []).append(name)
     return [line if len(of) == len(names) else f"{_several(of)}: {line}" for line, of in models.items()]
+
+
+def _headings(rows: Sequence[Row]) -> list[str]:
+    """Return the headings of the values: the models, if there are several."""
+    if len(rows) == 1:
+        return ["value"]
+    if is_crossed(rows) and len({row.store for row in rows}) == 1:
+        return [limit_of(row) for row in rows]
+    return distinct(rows)
 
 
 def _about(row: Row) -> str:
@@ -112,6 +134,12 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
 
 def _several(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _ratio(row: Row, name: str, null: str) -> float | str:
+    """Return a measurement over that of a null; "" where there is no quotient."""
+    value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name)
+    return value / of if value is not None and of else ""
 
 
 def _ends(limits: Sequence[float | None]) -> float | str:

@@ -82,6 +82,7 @@ class Row:
         layer: The layer that was measured.
         step: The training step of the model, if it is known.
         standard_errors: Standard error by measurement, for those of the validation text that have one.
+        nulls: The same measurements of references, by their name, "untrained" and "shuffled", if they were measured.
         schema: Version of the row's keys.
     """
 
@@ -110,6 +111,7 @@ class Row:
     layer: str = "top"
     step: int | None = None
     standard_errors: dict[str, float] = field(default_factory=dict)
+    nulls: dict[str, dict[str, float | None]] = field(default_factory=dict)
     schema: int = SCHEMA
 
     def __getitem__(self, name: str) -> float | None:
@@ -132,10 +134,8 @@ class Row:
         """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has none."""
         made = asdict(self)
         made["notes"] = [asdict(note) for note in self.notes]
-        made["measurements"] = {
-            name: value if value is not None and math.isfinite(value) else None
-            for name, value in self.measurements.items()
-        }
+        made["measurements"] = _finite(self.measurements)
+        made["nulls"] = {name: _finite(values) for name, values in self.nulls.items()}
         return made
 
     @classmethod
@@ -167,12 +167,19 @@ class Row:
         made_by = known.get("made_by", {})
         if not isinstance(made_by, dict) or not all(type(each) is str for pair in made_by.items() for each in pair):
             raise TypeError(f"its made_by are {_short(made_by)}, not names with texts")
+        nulls = known.get("nulls", {})
+        for name, values in (nulls if isinstance(nulls, dict) else {"": nulls}).items():
+            _checked_table(values, f"nulls {_short(name)}")
         step = known.get("step")
         if type(known.get("layer", "")) is not str or not (
             step is None or (type(step) is int and 0 <= step < _LARGEST)
         ):
             raise TypeError("its layer must be a text, and its step a count or null")
         return cls(**{**known, "notes": tuple(_note(each) for each in notes)})
+
+
+def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
+    return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
 
 
 def _note(note: Any) -> Note:

@@ -9,7 +9,7 @@ from typing import Any
 
 from collapse.escaping import markdown, visible
 
-_SIGNS = (r"-", r"\infty", r"\|", r"'", r"\surd", r"\mu", r"\sigma", r"\Sigma", r"\langle", r"\rangle")
+_SIGNS = (r"-", r"\infty", r"\|", r"'", r"\surd", r"\mu", r"\sigma", r"\Sigma", r"\langle", r"\rangle", r"\ge")
 _LATEX = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -17,9 +17,10 @@ _LATEX = str.maketrans(
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",
         **{character: f"${character}$" for character in "<>"},
-        **{character: f"${sign}$" for character, sign in zip("−∞‖′√μσΣ⟨⟩", _SIGNS, strict=True)},
+        **{character: f"${sign}$" for character, sign in zip("−∞‖′√μσΣ⟨⟩≥", _SIGNS, strict=True)},
         **{character: f"$^{{{plain}}}$" for character, plain in zip("²¹⁴⁺⁻ᵀ", "214+-T", strict=True)},
         "\u0304": r"$^-$",
+        "\u0303": r"$^\sim$",
         "–": "--",
     }
 )

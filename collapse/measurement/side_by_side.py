@@ -88,7 +88,7 @@ def compare(
     paired = different is None and chunks[0] == chunks[1]  # chunks of one text, with the same tokens
     found = None if parts is None else measured_parts(stores, parts, paired=different is None, **given)
     errors = {**_of_chunks(influences, paired=paired), **(found.errors if found else {})}
-    made = []
+    made: list[list[object]] = []
     for name in by_property(rows[0].measurements):
         values = [row.measurements[name] for row in rows]
         difference, error = _difference(*values), errors.get(name)

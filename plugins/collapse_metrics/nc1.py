@@ -1,6 +1,7 @@
 """NC1, variability collapse: the embeddings of a class shrink to their mean."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from collapse import EmbeddingStatistics, Mean, MeanLog, Noted, Pair, Std, hookimpl, metric, pair_metric
 from collapse_metrics.covariance import within_class_covariance
+from collapse_metrics.debiasing import UNRESOLVED, Debiased, debiased
 
 # Share of the largest ‖μ_c‖ that rounding of the embeddings leaves in a direction in which the means are equal. In half
 # precision this share is as large as true differences, so the value of float32 is used.
@@ -122,7 +124,76 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     return Noted(ratio, remark)
 
 
+@metric(
+    "nc1.cdnv_debiased",
+    needs=["counts", "means", "variances"],
+    towards=0.0,
+    source="ratio of unbiased means, after Galanti et al. 2021",
+    equation="mean σ̃_c² / mean D̃",
+)
+def debiased_cdnv(s: EmbeddingStatistics) -> Noted | float:
+    """Variance over squared distance (k = 0), both without the bias of few samples; no unit; 0 at full collapse.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
+    >>> debiased_cdnv(s)  # 6 / (16 − 6); of the biased numbers 3 / 16
+    0.6
+    """
+    return _debiased_ratio(s, lambda of, sqdist: float(of.variances.mean()) / sqdist)
+
+
+@metric(
+    "nc1.cdnv_k2_debiased",
+    needs=["counts", "means", "variances"],
+    towards=0.0,
+    scale=-2.0,
+    source="ratio of unbiased means, after Wu & Papyan 2024, Eq. 4",
+    equation="mean σ̃_c² / (mean D̃)²",
+)
+def debiased_cdnv_k2(s: EmbeddingStatistics) -> Noted | float:
+    """The same with the paper's k = 2, one over squared units of h; 0 at full collapse.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
+    >>> debiased_cdnv_k2(s)
+    0.06
+    """
+    return _debiased_ratio(s, lambda of, sqdist: float(of.variances.mean()) / sqdist**2)
+
+
+@metric(
+    "nc1.trace_ratio_debiased",
+    needs=["counts", "means", "variances"],
+    towards=0.0,
+    source="ratio of unbiased traces, after Tirer et al. 2023",
+    equation="(Σ_c N_c σ̃_c² / N) / mean ñ_c²",
+)
+def debiased_trace_ratio(s: EmbeddingStatistics) -> Noted | float:
+    """Within-class over between-class variance, both without the bias of few samples; no unit; 0 at full collapse.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
+    >>> debiased_trace_ratio(s)  # 6 / (4 − 6 / 4)
+    2.4
+    """
+
+    def ratio(of: Debiased, sqdist: float) -> float:
+        within = float((of.s.counts * of.variances).sum() / of.s.counts.sum())
+        return within / float(of.sqnorms.mean())
+
+    return _debiased_ratio(s, ratio)
+
+
+def _debiased_ratio(s: EmbeddingStatistics, ratio: Callable[[Debiased, float], float]) -> Noted | float:
+    """Return a ratio to the mean squared distance of means, or a note where that is not known."""
+    of = debiased(s)
+    if isinstance(of, Noted):
+        return of
+    return UNRESOLVED if of.sqdist is None else of.noted(ratio(of, of.sqdist))
+
+
 @hookimpl
 def collapse_metrics() -> list[object]:
     """The metrics of this file."""
-    return [cdnv, cdnv_galanti, trace_ratio, covariance_ratio]
+    biased = [cdnv, cdnv_galanti, trace_ratio, covariance_ratio]
+    return [*biased, debiased_cdnv, debiased_cdnv_k2, debiased_trace_ratio]

@@ -9,8 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse import CoV, EmbeddingStatistics, Mean, Noted, Pair, Std, class_metric, hookimpl, metric, pair_metric
+from collapse_metrics.debiasing import UNRESOLVED, debiased
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
+_RESOLVED = 0.25  # share of its noise that a squared norm must exceed, because cosines are divided by it
 
 
 def simplex_interference(classes: int, dim: int) -> float:
@@ -171,7 +173,63 @@ def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"], name: s
     return math.sqrt(2 - 2 * inner / (math.sqrt(gram_square) * size))
 
 
+@metric(
+    "nc2.scaled_norm_debiased",
+    needs=["counts", "means", "variances"],
+    scale=2.0,
+    source="unbiased, after Wu & Papyan 2024, Table 4",
+    equation="mean ñ_c² / √d",
+)
+def debiased_scaled_norm(s: EmbeddingStatistics) -> Noted | float:
+    """The mean scaled norm without the noise of the class means, squared units of h.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
+    >>> debiased_scaled_norm(s)  # 4 − 6 / 4
+    2.5
+    """
+    of = debiased(s)
+    return of if isinstance(of, Noted) else of.noted(float(of.sqnorms.mean()) / math.sqrt(s.dim))
+
+
+@metric(
+    "nc2.interference_debiased",
+    needs=["counts", "means", "variances"],
+    towards=simplex_interference,
+    source="of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6",
+    equation="mean g̃_cc′ / (ñ_c ñ_c′)",
+)
+def debiased_interference(s: EmbeddingStatistics) -> Noted | float:
+    """Mean cosine between centred class means, from debiased products and norms; −1/(C−1) at full collapse.
+
+    Classes whose debiased squared norm is below a quarter of their noise are left out, because their cosines would be
+    divided by nearly nothing. The sum over pairs is computed from sums over classes.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 1.0]).double())
+    >>> debiased_interference(s)
+    -1.0
+    """
+    of = debiased(s)
+    if isinstance(of, Noted):
+        return of
+    classes, total = of.s.n_classes, of.noise.sum()
+    known = (of.sqnorms > _RESOLVED * of.noise) & of.s.has_direction
+    if int(known.sum()) < 2:
+        return UNRESOLVED
+    a_Kd, v_K, q_K = of.s.centred_means[known], of.noise[known], of.sqnorms[known].rsqrt()
+    # Σ over c ≠ c′ of (⟨a, a′⟩ + (v + v′)/C − Σv/C²) q q′, since centring takes v/C of each class from every product
+    products = (q_K @ a_Kd).square().sum() - (a_Kd.square().sum(dim=1) * q_K.square()).sum()
+    shared = 2 / classes * ((v_K * q_K).sum() * q_K.sum() - (v_K * q_K.square()).sum())
+    centre = total / classes**2 * (q_K.sum().square() - q_K.square().sum())
+    mean = float(products + shared - centre) / (len(q_K) * (len(q_K) - 1))
+    weak = classes - len(q_K)
+    said = f"{weak:,} of {classes:,} classes are left out, whose means are within their noise" if weak else ""
+    remark = "; ".join(each for each in (of.remark, said) if each)
+    return Noted(mean, remark, "singletons") if remark else mean
+
+
 @hookimpl
 def collapse_metrics() -> list[object]:
     """The metrics of this file."""
-    return [log_norms, norms, scaled_norms, interference, etf_error]
+    return [log_norms, norms, scaled_norms, interference, etf_error, debiased_scaled_norm, debiased_interference]

@@ -1,0 +1,113 @@
+"""Biased and debiased measurements of few samples a class, where the truth is known.
+
+60 classes in 128 dimensions with means of unequal length, most of them on one side, and variances of unequal size and
+shape; N_c samples each, drawn 60 times. Each measurement is compared with its own value for N_c = ∞. Prints the table
+of docs/definitions.md: the mean of the draws, with their standard deviation, the standard error of one of them.
+
+    python benchmarks/debiasing.py
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+import collapse
+from collapse import EmbeddingStatistics
+
+COUNTS = (2, 3, 5, 20)
+PAIRS = {
+    "nc1.cdnv_galanti": "nc1.cdnv_debiased",
+    "nc1.cdnv": "nc1.cdnv_k2_debiased",
+    "nc1.trace_ratio": "nc1.trace_ratio_debiased",
+    "nc2.scaled_norm": "nc2.scaled_norm_debiased",
+    "nc2.interference": "nc2.interference_debiased",
+    "nc3.self_duality": "nc3.self_duality_debiased",
+}
+"""Each biased measurement and the debiased one beside it."""
+NAMES = [name for pair in PAIRS.items() for name in pair]
+_INFINITE = 10**12  # samples a class, whose noise is nothing
+
+
+@dataclass(frozen=True)
+class Population:
+    """Classes whose true means (C, d), standard deviations (C, d) and classifier rows (C, d) are known."""
+
+    means: Tensor
+    stds: Tensor
+    rows: Tensor
+
+    @classmethod
+    def drawn(cls, classes: int = 60, dim: int = 128, seed: int = 0) -> "Population":
+        """Draw the classes: squared distances of means and variances are of one size, as in real models."""
+        draw = torch.Generator().manual_seed(seed)
+
+        def normal(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+        def uniform() -> Tensor:
+            return torch.rand(classes, 1, generator=draw, dtype=torch.float64)
+
+        side = torch.where(torch.arange(classes) % 5 == 0, -3.2, 0.8).double()  # so the mean cosine is no -1/(C-1)
+        means = normal(classes, dim) / dim**0.5 * (1 + 0.3 * uniform())
+        means[:, 0] += side
+        shape = (1 + torch.arange(dim)).double() ** -0.25  # some directions have more of the variance
+        stds = (shape / shape.norm() * (0.7 + uniform()))[:, torch.randperm(dim, generator=draw)]
+        return cls(means, stds, means - means.mean(dim=0) + normal(classes, dim) / 12)
+
+    def truth(self) -> EmbeddingStatistics:
+        """Return the statistics of infinitely many samples."""
+        return self._statistics(_INFINITE, self.means, self.stds.square().sum(dim=1))
+
+    def sampled(self, count: int, draw: torch.Generator) -> EmbeddingStatistics:
+        """Return the statistics of ``count`` samples a class."""
+        classes, dim = self.means.shape
+        h_CNd = torch.randn(classes, count, dim, generator=draw, dtype=torch.float64) * self.stds[:, None]
+        h_CNd += self.means[:, None]
+        return self._statistics(count, h_CNd.mean(dim=1), h_CNd.var(dim=1, correction=0).sum(dim=1))
+
+    def _statistics(self, count: int, means: Tensor, variances: Tensor) -> EmbeddingStatistics:
+        classes = torch.arange(len(means))
+        counts = torch.full_like(classes, count)
+        return EmbeddingStatistics(
+            classes=classes, counts=counts, means=means, variances=variances, classifier=self.rows, dtype="float64"
+        )
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """The true value of each measurement, and by N_c the mean and standard deviation of its estimates."""
+
+    truth: dict[str, float]
+    estimates: dict[int, dict[str, tuple[float, float]]]
+
+
+def simulate(draws: int = 60, seed: int = 1) -> Simulated:
+    """Measure draws of few samples a class, and the truth."""
+    population = Population.drawn()
+    draw = torch.Generator().manual_seed(seed)
+    estimates = {}
+    for count in COUNTS:
+        found = torch.tensor([_measured(population.sampled(count, draw)) for _ in range(draws)], dtype=torch.float64)
+        mean, std = found.mean(dim=0).tolist(), found.std(dim=0).tolist()
+        estimates[count] = dict(zip(NAMES, zip(mean, std, strict=True), strict=True))
+    return Simulated(dict(zip(NAMES, _measured(population.truth()), strict=True)), estimates)
+
+
+def _measured(s: EmbeddingStatistics) -> list[float]:
+    found = collapse.measure(s, metrics=NAMES).measurements
+    return [float(found[name] or "nan") for name in NAMES]
+
+
+def table(simulated: Simulated) -> str:
+    """Return the table in Markdown."""
+    lines = ["| measurement | truth | " + " | ".join(f"N_c = {count}" for count in COUNTS) + " |"]
+    lines.append("| --- |" + " --- |" * (1 + len(COUNTS)))
+    for name in NAMES:
+        cells = [f"{mean:.4f} ± {std:.4f}" for mean, std in (simulated.estimates[count][name] for count in COUNTS)]
+        lines.append(f"| `{name}` | {simulated.truth[name]:.4f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(table(simulate()))  # noqa: T201  # a script's output

@@ -1,0 +1,108 @@
+"""Debiased measurements: they recover what is true where the biased ones do not, and equal the direct computation."""
+
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_store import GOLDEN
+
+import collapse
+from collapse import EmbeddingStatistics
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "debiasing.py"
+
+
+@pytest.fixture(scope="module")
+def simulation():
+    spec = spec_from_file_location("debiasing", SCRIPT)
+    module = sys.modules[spec.name] = module_from_spec(spec)  # where its dataclasses look for it
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(scope="module")
+def simulated(simulation):
+    return simulation.simulate()
+
+
+def test_the_truth_is_recovered_within_the_standard_error_and_biased_numbers_miss_it(simulation, simulated):
+    for biased, debiased in simulation.PAIRS.items():
+        for count, estimates in simulated.estimates.items():
+            mean, error = estimates[debiased]
+            assert abs(mean - simulated.truth[debiased]) < error, (debiased, count)
+            mean, error = estimates[biased]
+            assert abs(mean - simulated.truth[biased]) > (3 if count <= 5 else 2) * error, (biased, count)
+
+
+def test_the_table_in_the_docs_is_what_the_script_prints(simulation, simulated):
+    page = (SCRIPT.parents[1] / "docs" / "definitions.md").read_text("utf-8")
+    assert f"python benchmarks/{SCRIPT.name}" in page
+    for line in simulation.table(simulated).splitlines()[2:]:
+        name, *made = line.strip("| ").split(" | ")
+        (said,) = [each.strip("| ").split(" | ")[1:] for each in page.splitlines() if each.startswith(f"| {name} | 0.")]
+        for shown, cell in zip(said, made, strict=True):
+            (a, error), (b, _) = ([*map(float, each.split(" ± ")), 1e-3][:2] for each in (shown, cell))
+            assert abs(a - b) < error, (name, shown, cell)  # no digit of random numbers is promised
+
+
+def test_the_numbers_of_a_real_store_are_the_direct_ones(reference):
+    store = collapse.load(GOLDEN)
+    s = store.statistics()
+    arrays = {name: getattr(s, name).numpy() for name in ("counts", "means", "variances")}
+    assert (arrays["counts"] == 1).any()
+    assert (arrays["counts"] > 1).any()
+    expected = reference.debiased(arrays, s.classifier.numpy())
+    row = collapse.measure(store, metrics=list(expected))
+    for name, value in expected.items():
+        assert row.measurements[name] == pytest.approx(value, rel=1e-9), name
+
+
+def test_classes_of_one_sample_are_left_out_and_counted():
+    s = collapse.load(GOLDEN).statistics()
+    names = [name for name in collapse.measure(s).measurements if name.endswith("_debiased")]
+    assert len(names) == 6
+    row, without = (collapse.measure(s, metrics=names, min_count=least) for least in (1, 2))
+    assert row.measurements == pytest.approx(without.measurements, rel=1e-12)
+    alone = int((s.counts == 1).sum())
+    for name in names:
+        (text,) = [note.text for note in row.notes if note.measurement == name]
+        assert text.startswith(f"{alone} of {s.n_classes} classes have one sample and are left out"), name
+    assert not [note for note in without.notes if "one sample" in note.text]
+
+
+@pytest.mark.parametrize(("counts", "reason"), [([1, 1, 5], "two samples"), ([2, 2, 2], "no farther apart")])
+def test_a_number_that_samples_cannot_give_is_null_with_a_reason(counts, reason):
+    means = torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    s = EmbeddingStatistics(
+        classes=torch.arange(3),
+        counts=torch.tensor(counts),
+        means=means,
+        variances=torch.full((3,), 50.0, dtype=torch.float64),
+        classifier=means,
+    )
+    row = collapse.measure(s, metrics=["nc1.cdnv_debiased", "nc2.interference_debiased", "nc3.self_duality_debiased"])
+    assert set(row.measurements.values()) == {None}
+    for name in row.measurements:
+        assert reason in next(note.text for note in row.notes if note.measurement == name)
+    if counts[0] == 2:  # an unbiased square can be negative; then no root is taken of it
+        norm = collapse.measure(s, metrics="nc2.scaled_norm_debiased").measurements["nc2.scaled_norm_debiased"]
+        assert norm < 0
+
+
+def test_many_samples_need_no_correction():
+    draw = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 5000)
+    features = 3 * np.eye(4, 8)[labels] + draw.normal(size=(20000, 8))
+    row = collapse.measure(features=features, labels=labels, classifier=np.eye(4, 8))
+    for biased, debiased in {
+        "nc1.trace_ratio": "nc1.trace_ratio_debiased",
+        "nc1.cdnv_galanti": "nc1.cdnv_debiased",
+        "nc2.scaled_norm": "nc2.scaled_norm_debiased",
+        "nc2.interference": "nc2.interference_debiased",
+        "nc3.self_duality": "nc3.self_duality_debiased",
+    }.items():
+        assert row.measurements[debiased] == pytest.approx(row.measurements[biased], rel=1e-2), debiased

@@ -1,0 +1,60 @@
+"""Convergence: growing merges of parts, each as if it were collected alone."""
+
+import pytest
+
+import collapse
+from collapse import EmbeddingStatistics
+from collapse.errors import StoreError, UsageError
+
+OF = {"max_chunks": 96}
+
+
+@pytest.fixture(scope="module")
+def parts(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("parts")
+    options = {**OF, **tiny.options()}
+    stores = {k: collapse.collect(tiny.model, store=folder / str(k), part=(k, 3), **options) for k in (1, 2, 3)}
+    return {k: store.path for k, store in stores.items()}
+
+
+def test_the_last_row_is_the_whole_and_samples_grow(tiny, parts, tmp_path):
+    table = collapse.convergence([parts[3], parts[1], parts[2]])
+    whole = collapse.measure(collapse.merge(parts.values(), store=tmp_path / "whole"))
+    *_, last = table.records()
+    assert [row["parts"] for row in table.records()] == [1, 2, 3]
+    assert (last["samples"], last["classes"]) == (whole.samples, whole.classes)
+    samples = [row["samples"] for row in table.records()]
+    assert samples == sorted(set(samples))
+    for name, value in whole.measurements.items():
+        if value is None:
+            assert name not in table.columns
+        else:
+            assert last[name] == pytest.approx(value, rel=1e-9), name
+    assert "nc1.covariance_ratio" in table.columns
+    assert "measurements left out, which parts have no numbers of" in table.notes[0]
+
+
+def test_rows_are_those_of_the_parts_alone(parts):
+    table = collapse.convergence([parts[1], collapse.load(parts[3])], metrics=["nc1.cdnv", "nc3.self_duality"])
+    assert table.columns == ["parts", "samples", "classes", "nc1.cdnv", "nc3.self_duality"]
+    part = collapse.load(parts[1])
+    s = EmbeddingStatistics(**part.tensors("train"), classifier=part.tensors("classifier")["weight"].double())
+    alone = collapse.measure(s, metrics=["nc1.cdnv", "nc3.self_duality"])
+    assert table.rows[0] == [1, alone.samples, alone.classes, *map(pytest.approx, alone.measurements.values())]
+    assert list(table.frame()["parts"]) == [1, 2]
+    frequent = collapse.convergence(parts.values(), metrics="nc1.cdnv", min_count=5)
+    assert frequent.rows[0][2] < table.rows[0][2]
+
+
+def test_what_is_no_two_parts_is_refused(tiny, parts, tmp_path):
+    for some in ([parts[1]], []):
+        with pytest.raises(UsageError, match=r"needs two parts or more, got [01]: collect them with --part 1/n to"):
+            collapse.convergence(some)
+    with pytest.raises(StoreError, match="overlap: give parts of different slices"):
+        collapse.convergence([parts[1], parts[1]])
+    options = tiny.options() | {"max_chunks": 64}
+    other = collapse.collect(tiny.model, store=tmp_path / "other", part=(2, 3), **options)
+    with pytest.raises(StoreError, match="are not parts of one collection: they differ in max_chunks"):
+        collapse.convergence([parts[1], other])
+    with pytest.raises(UsageError, match="no metric"):
+        collapse.convergence(parts.values(), metrics="nc9")

@@ -1,0 +1,68 @@
+"""``collapse measure --min-count 1,10,100``: a column for each number, a row for each in files; one number as ever."""
+
+import csv
+import io
+import json
+
+import pytest
+from safetensors.torch import save_file
+
+import collapse
+from collapse.testing import random_features
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("counts")
+    for seed, name in enumerate(("a", "b")):
+        save_file(random_features(12, 6, 300, seed=seed), folder / f"{name}.safetensors")
+        collapse.collect(folder / f"{name}.safetensors", store=folder / "stores" / name)
+    return folder
+
+
+def test_each_number_is_a_row_of_the_same_measurement_alone(run, folder):
+    words = ("measure", folder / "stores" / "a", "--metrics", "nc1,nc2")
+    rows = json.loads(run(*words, "--min-count", "1,20,24", "--json").stdout)
+    assert [row["min_count"] for row in rows] == [1, 20, 24]
+    for row in rows:
+        (alone,) = json.loads(run(*words, "--min-count", row["min_count"], "--json").stdout)
+        assert alone == row
+    assert rows[0]["classes"] > rows[1]["classes"] > rows[2]["classes"]
+    table = csv.DictReader(io.StringIO(run(*words, "--min-count", "1,20,24", "--format", "csv").stdout))
+    for line, row in zip(table, rows, strict=True):
+        assert float(line["nc1.cdnv"]) == row["measurements"]["nc1.cdnv"]
+
+
+def test_each_number_is_a_column(run, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = run("measure", folder / "stores" / "a", "--min-count", "20, 1", "--metrics", "nc2.norm")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert any(line.startswith("property measurement N_c ≥ 20 N_c ≥ 1") for line in lines)
+    assert "mixed" not in done.stdout + done.stderr
+    assert max(map(len, done.stdout.splitlines()[2:])) <= 80
+
+
+def test_columns_of_several_models_have_both_names(run, folder):
+    stores = folder / "stores" / "a", folder / "stores" / "b"
+    done = run("measure", *stores, "--min-count", "1,20", "--metrics", "nc2.norm", "--format", "markdown")
+    for name in ("a, N_c ≥ 1 ", "a, N_c ≥ 20", "b, N_c ≥ 1 ", "b, N_c ≥ 20"):
+        assert f"| {name}" in done.stdout
+    assert "mixed" not in done.stdout + done.stderr
+
+
+def test_one_number_given_twice_is_one(run, folder):
+    words = ("measure", folder / "stores" / "a", "--metrics", "nc2", "--min-count")
+    assert run(*words, "20,20").stdout == run(*words, "20").stdout
+
+
+@pytest.mark.parametrize("wrong", ["0", "1,0", "1,", "1,x", "x", "1;2", ""])
+def test_what_is_no_number_is_refused(run, folder, wrong):
+    done = run("measure", folder / "stores" / "a", "--min-count", wrong, ok=False)
+    assert done.returncode == 2
+    assert "--min-count" in done.stderr
+
+
+def test_a_number_that_leaves_no_classes_is_told(run, folder):
+    done = run("measure", folder / "stores" / "a", "--min-count", "1,100000", ok=False)
+    assert done.returncode == 1
+    assert "lower --min-count" in done.stderr

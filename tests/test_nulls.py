@@ -1,0 +1,208 @@
+"""Nulls: a model before training and shuffled labels, collected like the model, found again, never taken for it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+import collapse
+from collapse.collection.store_options import check_store_options
+from collapse.errors import StoreError, UsageError
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.features import ArrayPhase
+from collapse.inputs.shuffling import ShuffledPhase, permuted
+from collapse.testing import random_features
+
+
+def few(tiny):
+    """Options of a collection that takes little time."""
+    return tiny.options() | {"max_chunks": 60}
+
+
+@pytest.fixture(scope="module")
+def trained(tiny, tmp_path_factory):
+    return collapse.collect(tiny.model, store=tmp_path_factory.mktemp("trained") / "s", **few(tiny))
+
+
+@pytest.fixture(scope="module")
+def shuffled(tiny, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("shuffled") / "s"
+    return collapse.collect(tiny.model, store=folder, null="shuffled", **few(tiny))
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    file = tmp_path_factory.mktemp("features") / "f.safetensors"
+    save_file(random_features(6, 5, 20_000), file)
+    return file
+
+
+@given(st.integers(1, 3000), st.integers(0, 5))
+@settings(max_examples=60, deadline=None)
+def test_every_place_is_taken_once(total, seed):
+    places = permuted(torch.arange(total), total, seed)
+    assert places.sort().values.tolist() == list(range(total))
+    some = torch.arange(total)[total // 3 : total // 2 + 1]
+    assert permuted(some, total, seed).tolist() == places[some].tolist()
+
+
+def test_places_are_as_good_as_drawn():
+    total = 20_000
+    places = permuted(torch.arange(total), total).double()
+    assert int((places == torch.arange(total)).sum()) < 10  # 1 on average
+    for lag in (1, 2, 64, 1024):
+        pairs = torch.stack([places[:-lag], places[lag:]])
+        assert abs(float(torch.corrcoef(pairs)[0, 1])) < 5 / total**0.5, lag
+    assert abs(float(torch.corrcoef(torch.stack([places, torch.arange(total).double()]))[0, 1])) < 5 / total**0.5
+    assert not torch.equal(permuted(torch.arange(total), total, seed=1).double(), places)
+
+
+def test_labels_are_those_of_the_permuted_places_whatever_the_units(file):
+    features = load_file(file)
+    phase = ArrayPhase("train", features["train_features"], features["train_labels"], "f")
+    null = ShuffledPhase(phase)
+    assert null.units == 3
+    whole = torch.cat([null.labels(unit, unit + 1) for unit in range(3)])
+    assert torch.equal(null.labels(0, 3), whole)
+    assert torch.equal(whole, features["train_labels"][permuted(torch.arange(20_000), 20_000)])
+    assert torch.equal(whole.bincount(), features["train_labels"].bincount())
+    assert torch.equal(null.samples(1, 2)[0], phase.samples(1, 2)[0])
+
+
+def test_shuffled_numbers_are_the_direct_ones_of_permuted_labels(file, reference):
+    plain = {name: tensor.numpy() for name, tensor in load_file(file).items()}
+    for split in ("train", "validation"):
+        labels = plain[f"{split}_labels"]
+        plain[f"{split}_labels"] = labels[permuted(torch.arange(len(labels)), len(labels)).numpy()]
+    row = collapse.measure(collapse.collect(file, null="shuffled"))
+    for name, value in reference.everything(plain).items():
+        assert row.measurements[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
+
+
+def test_shuffled_labels_keep_the_number_of_samples_of_each_class(trained, shuffled):
+    plain, null = trained.statistics(), shuffled.statistics()
+    assert torch.equal(plain.classes, null.classes)
+    assert torch.equal(plain.counts, null.counts)
+    frequent = plain.counts > 99
+    assert float(null.variances[frequent].mean()) > float(plain.variances[frequent].mean())
+    totals = [(s.counts[:, None] * s.means).sum(dim=0) for s in (plain, null)]
+    assert torch.allclose(*totals)
+    labels = [s.validation.counts[s.validation.counts > 0] for s in (plain, null)]
+    assert torch.equal(*labels)
+
+
+def test_parts_of_shuffled_labels_merge_to_the_whole(tiny, shuffled, tmp_path):
+    for k in (1, 2, 3):
+        more = {"part": (k, 3), "batch_size": k, "null": "shuffled"}
+        collapse.collect(tiny.model, store=tmp_path / str(k), **more, **few(tiny))
+    merged = collapse.merge([tmp_path / "2", tmp_path / "3", tmp_path / "1"], store=tmp_path / "merged")
+    a, b = merged.statistics(), shuffled.statistics()
+    assert torch.equal(a.counts, b.counts)
+    assert torch.allclose(a.means, b.means, rtol=0, atol=1e-12 * float(b.means.abs().max()))
+
+
+def test_an_untrained_model_has_the_weights_of_its_initialization(tiny, trained):
+    """The tiny model was never trained, and was drawn with the same seed."""
+    null = collapse.collect(tiny.model, null="untrained", **few(tiny))
+    assert torch.allclose(null.statistics().means, trained.statistics().means, atol=1e-6)
+    state = torch.get_rng_state()
+    again = collapse.collect(tiny.model, null="untrained", recollect=True, **few(tiny))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert again.digest == null.digest
+
+
+def test_identities_and_caches_are_apart_and_those_without_a_null_as_ever(tiny, trained, shuffled):
+    assert "null" not in CollectionSpec().identity
+    assert "null" not in trained.identity
+    assert shuffled.identity == trained.identity | {"null": "shuffled"}
+    made = {null: collapse.collect(tiny.model, null=null, **few(tiny)) for null in (None, "untrained", "shuffled")}
+    assert len({store.path for store in made.values()}) == 3
+    assert [store.identity.get("null") for store in made.values()] == [None, "untrained", "shuffled"]
+    assert made["shuffled"].digest == shuffled.digest
+    again = collapse.collect(tiny.model, null="shuffled", **few(tiny))
+    assert again.path == made["shuffled"].path
+
+
+def test_a_store_of_another_kind_is_refused(tiny, trained, shuffled):
+    with pytest.raises(StoreError, match="null: shuffled and null"):
+        collapse.collect(tiny.model, store=shuffled.path, **few(tiny))
+    with pytest.raises(StoreError, match="null: null and untrained"):
+        collapse.collect(tiny.model, store=trained.path, null="untrained", **few(tiny))
+    for store, held in ((trained, "the model as it is"), (shuffled, "the null shuffled")):
+        with pytest.raises(UsageError, match=f"holds {held}: --null untrained does not apply"):
+            check_store_options(store, {"null": "untrained"})
+
+
+def test_rows_of_nulls_say_so(trained, shuffled):
+    plain, null = (collapse.measure(store, metrics="nc2.norm") for store in (trained, shuffled))
+    assert null.model == f"{plain.model} (shuffled)"
+
+
+def test_a_row_with_nulls_survives_a_file(tiny, tmp_path):
+    row = collapse.measure_with_nulls(tiny.model, metrics="nc1,nc2", **few(tiny))
+    assert list(row.nulls) == ["untrained", "shuffled"]
+    assert all(values.keys() == row.measurements.keys() for values in row.nulls.values())
+    collapse.Results([row]).write(tmp_path / "r.json")
+    (read,) = collapse.Results.read(tmp_path / "r.json").rows
+    assert read.nulls == {kind: pytest.approx(values, nan_ok=True) for kind, values in row.to_dict()["nulls"].items()}
+    broken = row.to_dict() | {"nulls": {"untrained": {"nc1.cdnv": "x"}}}
+    with pytest.raises(TypeError, match="nulls 'untrained'"):
+        collapse.Row.from_dict(broken)
+    with pytest.raises(TypeError, match="nulls"):
+        collapse.Row.from_dict(row.to_dict() | {"nulls": 3})
+
+
+def test_the_table_has_both_nulls_and_the_quotients(run, tiny, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    words = ["measure", tiny.model, "--null", "--chunk-length", 32, "--max-chunks", 60]
+    words += ["--text", tiny.text, "--validation-text", tiny.validation]
+    shown = run(*words).stdout
+    for heading in ("untrained", "shuffled", "value ÷", "reachable"):
+        assert heading in shown
+    assert max(len(line) for line in shown.splitlines()[1:] if "C = " not in line) <= 80
+    (row,) = json.loads(run(*words, "--json", "--metrics", "nc1.trace_ratio").stdout)
+    values = {kind: values["nc1.trace_ratio"] for kind, values in row["nulls"].items()}
+    table = run(*words, "--metrics", "nc1.trace_ratio", "--format", "markdown").stdout
+    line = next(line for line in table.splitlines() if "nc1.trace_ratio" in line).split(" | ")
+    value = row["measurements"]["nc1.trace_ratio"]
+    expected = [*values.values(), *(value / each for each in values.values())]
+    assert [float(each.strip("| ")) for each in line[-4:]] == pytest.approx(expected, rel=1e-3)
+
+
+def test_features_have_shuffled_labels_only(run, file):
+    (row,) = json.loads(run("measure", file, "--null", "--metrics", "nc2.norm", "--json").stdout)
+    assert list(row["nulls"]) == ["shuffled"]
+    assert [note["text"] for note in row["notes"]] == ["untrained: a features file has no model to initialize"]
+    with pytest.raises(UsageError, match="no model to initialize: --null untrained does not apply, --null shuffled"):
+        collapse.collect(file, null="untrained")
+
+
+def test_a_store_says_what_it_lacks(run, trained, shuffled, tiny, file, tmp_path):
+    done = run("measure", trained.path, "--null", ok=False)
+    assert done.returncode == 2
+    assert "its model and text must be named: collapse measure MODEL --text FILES --null" in done.stderr
+    assert "is a null itself (shuffled)" in run("measure", shuffled.path, "--null", ok=False).stderr
+    of_features = collapse.collect(file, store=tmp_path / "of")
+    assert "measure that file with --null" in run("measure", of_features.path, "--null", ok=False).stderr
+
+
+def test_what_makes_no_sense_is_refused(tiny):
+    with pytest.raises(UsageError, match="--null must be untrained or shuffled, got noise"):
+        collapse.collect(tiny.model, null="noise", **few(tiny))
+    with pytest.raises(UsageError, match=r"m\.gguf does not say how its model was initialized: for --null untrained"):
+        collapse.collect(tiny.model, null="untrained", model_args={"gguf_file": "m.gguf"}, **few(tiny))
+    with pytest.raises(UsageError, match="leave null out"):
+        collapse.measure_with_nulls(tiny.model, null="shuffled", **few(tiny))
+
+
+def test_a_published_null_is_never_looked_for(monkeypatch, tiny):
+    def searched(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("collapse.collection.collecting.find_store", searched)
+    made = collapse.collect(tiny.model, null="shuffled", **few(tiny))
+    assert np.isfinite(collapse.measure(made, metrics="nc2.norm").measurements["nc2.norm"])
