@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError
+from collapse.plugin.figures import Drawing, figure
 from collapse.plugin.hookspecs import API, hookimpl
 from collapse.plugin.metrics import (
     CoV,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
+    from collapse.measurement.drawing import draw
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
     from collapse.measurement.table import Table
@@ -71,6 +73,7 @@ _LAZY = {
     "collect_loaded": "collection.loaded",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
+    "draw": "measurement.drawing",
     "load": "hub.opening",
     "measure": "collection.measuring",
     "merge": "collection.merging",
@@ -85,6 +88,7 @@ __all__ = [
     "Batch",
     "CoV",
     "CollapseError",
+    "Drawing",
     "EmbeddingStatistics",
     "Histogram",
     "LogMeanExp",
@@ -116,6 +120,8 @@ __all__ = [
     "collect_loaded",
     "cosine",
     "cov",
+    "draw",
+    "figure",
     "hookimpl",
     "load",
     "measure",
