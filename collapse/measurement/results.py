@@ -94,6 +94,18 @@ class Results:
             ) from error
         return results
 
+    @classmethod
+    def from_frame(cls, frame: "pd.DataFrame") -> "Results":
+        """Make a table of a pandas DataFrame, a row per model; the column ``model`` has their names.
+
+        >>> import pandas as pd
+        >>> Results.from_frame(pd.DataFrame({"model": ["a", "b"], "val_loss": [1.5, 1.25]}))
+        Results(2 rows, 2 columns)
+        """
+        made = cls()
+        made._frame = frame.reset_index(drop=True)
+        return made
+
     def write(self, path: str | Path) -> None:
         """Write a .csv, .json or .parquet file atomically.
 

@@ -61,6 +61,25 @@ class Name:
         at = "" if self.checkpoint is None else f"@{self.checkpoint}"
         return f"{self.depth:02d}x{self.width:04d}_{self.epochs:02d}{self.decay}{order}{initial}{at}"
 
+    def parts(self) -> dict[str, float | str]:
+        """Return what the name says, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
+
+        >>> parse("12x1024_10L").parts()["architecture"], parse("12x1024_10L@9").parts()["recipe"]
+        ('12x1024', '10L@9')
+        """
+        checkpoint = self.epochs - 1 if self.checkpoint is None else self.checkpoint
+        seeds = {"seed": self.data_seed, "init_seed": self.seed}
+        return {
+            "depth": self.depth,
+            "width": self.width,
+            "epochs": self.epochs,
+            "decay": DECAYS[self.decay],
+            "checkpoint": checkpoint,
+            **{name: seed for name, seed in seeds.items() if seed is not None},
+            "architecture": f"{self.depth}x{self.width}",
+            "recipe": f"{self.epochs}{self.decay}@{checkpoint}",
+        }
+
     def recipe(self, **changes: Any) -> Recipe:
         """Return the paper's recipe of this name, with changed values."""
         values: dict[str, Any] = {

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse import hookimpl
+from collapse.errors import UsageError
 
 
 @hookimpl
@@ -25,3 +26,14 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
     if not (folder / TEXTS).is_file():
         return None
     return Run(folder).texts()
+
+
+@hookimpl
+def collapse_model_parts(model: str) -> Mapping[str, float | str] | None:
+    """Return the parts of a name such as TinyStories-12x1024_10L@9."""
+    from collapse_zoo.names import parse
+
+    try:
+        return parse(model).parts()
+    except UsageError:
+        return None

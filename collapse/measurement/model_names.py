@@ -1,0 +1,54 @@
+"""What the names of models say about them, as columns of a table: depth, width, epochs, whatever a plugin knows."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from collapse.errors import CollapseError, PluginError
+from collapse.plugin.guarding import Guest, described
+from collapse.plugin.plugin_manager import plugins
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ARCHITECTURE, RECIPE = "architecture", "recipe"
+"""Two columns with a meaning: which models have one size, and which were trained alike."""
+
+
+def parts_of(model: str) -> dict[str, float | str]:
+    """Return what the first plugin that knows a model's name reads from it, or {}.
+
+    Raises:
+        PluginError: A plugin failed.
+
+    >>> parts_of("TinyStories-12x1024_10L@9")["width"]
+    1024
+    """
+    for plugin, parse in plugins().namers:
+        try:
+            with Guest():
+                found = parse(model)
+        except CollapseError:
+            raise
+        except Exception as error:  # a plugin can raise anything
+            raise PluginError(f"plugin {plugin}: collapse_model_parts() raised {described(error)}") from error
+        if isinstance(found, Mapping):
+            return dict(found)
+    return {}
+
+
+def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return a table with the parts of its models' names as further columns; columns that it has stay as they are.
+
+    A row whose name says nothing has missing values. A table without the column ``model`` is returned as it is.
+
+    >>> import pandas as pd
+    >>> made = with_parts(pd.DataFrame({"model": ["02x0064_01d07@0", "mine"]}))
+    >>> made[["width", "seed", "architecture"]].values.tolist()
+    [[64.0, 7.0, '2x64'], [nan, nan, nan]]
+    """
+    if "model" not in frame:
+        return frame
+    import pandas as pd
+
+    parts = pd.DataFrame([parts_of(str(model)) for model in frame["model"]], index=frame.index)
+    return frame.join(parts[[name for name in parts if name not in frame]])
