@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collapse.plugin.batch import Batch, Side, ValidationBatch
     from collapse.plugin.state import State
     from collapse.plugin.statistic import Statistic, ValidationStatistic
+    from collapse.reporting.report import report
     from collapse.stores.store import Store
 
 __version__ = VERSION
@@ -80,6 +81,7 @@ _LAZY = {
     "pull": "hub.sharing",
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
+    "report": "reporting.report",
     "vectors": "measurement.measuring",
 }
 
@@ -132,6 +134,7 @@ __all__ = [
     "pull",
     "push",
     "push_to_hub",
+    "report",
     "vectors",
 ]
 

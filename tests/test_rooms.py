@@ -17,6 +17,7 @@ ROOMS = (
     "hub",
     "inputs",
     "collection",
+    "reporting",
     "testing",
     "cli",
 )

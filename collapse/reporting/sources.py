@@ -1,0 +1,103 @@
+"""What a report is made of: results files and stores, opened, measured and joined to one table."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError, counted
+from collapse.hub.opening import load
+from collapse.measurement.joining import joined
+from collapse.measurement.last_results import keep_row, kept_row
+from collapse.measurement.measuring import measure_store
+from collapse.measurement.results import Results, Row
+from collapse.plugin.plugin_manager import plugins
+from collapse.progress import Report
+from collapse.stores.store import Store
+
+Source = Results | Row | Store | str | Path
+_TABLES = (".csv", ".json", ".parquet")
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a report shows.
+
+    Attributes:
+        results: A row per model, of all sources; each once.
+        stores: The stores, in the order given.
+        origins: For each source, its kind, its name without folders, and what it holds.
+    """
+
+    results: Results
+    stores: list[Store]
+    origins: list[tuple[str, str, str]]
+
+
+def gather(sources: Source | Iterable[Source], progress: Report | None = None) -> Material:
+    """Open all sources; stores are measured, unless the numbers that they keep are those of the installed metrics.
+
+    Raises:
+        UsageError: No source is given, or one is neither a results table nor a store.
+        CollapseError: A source cannot be read, or no source has a row.
+    """
+    tables: list[Results] = []
+    stores: list[Store] = []
+    origins: list[tuple[str, str, str]] = []
+    for source in _listed(sources):
+        opened = _open(source)
+        if isinstance(opened, Store):
+            row = _measured(opened, progress)
+            stores.append(opened)
+            tables.append(Results([row]))
+            name = opened.origin or (opened.path.name if opened.path else opened.model)
+            origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
+        else:
+            tables.append(opened)
+            name = Path(source).name if isinstance(source, str | Path) else "in memory"
+            origins.append(("results", name, f"{counted(len(opened), 'row')}"))
+    results = joined(tables)
+    if not len(results):
+        names = ", ".join(name for _, name, _ in origins)
+        raise CollapseError(f"{names}: there is no row to report; collapse measure MODEL --output results.csv makes some")
+    return Material(results, stores, origins)
+
+
+def _listed(sources: Any) -> list[Source]:
+    alone = isinstance(sources, Results | Row | Store | str | Path) or not isinstance(sources, Iterable)
+    listed = [sources] if alone else list(sources)
+    for each in listed:
+        if not isinstance(each, Results | Row | Store | str | Path):
+            raise UsageError(f"a report is made of results and stores, or their paths; there is a {type(each).__name__}")
+    if not listed:
+        raise UsageError("a report needs a results file or a store")
+    return listed
+
+
+def _open(source: Source) -> Results | Store:
+    if isinstance(source, Results | Store):
+        return source
+    if isinstance(source, Row):
+        return Results([source])
+    path = Path(source)
+    if path.suffix in _TABLES and not path.is_dir():
+        return Results.read(path)
+    if not path.exists() and "/" not in str(source):
+        raise UsageError(
+            f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or user/repo on the Hub"
+        )
+    return load(source)
+
+
+def _measured(store: Store, progress: Report | None) -> Row:
+    """Return the numbers that a store keeps, if every installed metric has its present version among them."""
+    kept = kept_row(store)
+    known = plugins().measurements()
+    present = {name: metric.version for name, (metric, _) in known.items()}
+    makers = {name: plugins().made_by("collapse_metrics", name) for name in known}
+    if kept is not None and kept.min_count == 1 and kept.versions == present:
+        if all(kept.made_by.get(name, "") == maker for name, maker in makers.items()):
+            return kept
+    row = measure_store(store, progress=progress)
+    keep_row(store, row)
+    return row
