@@ -16,7 +16,7 @@ from collapse.reporting.methods import definition_grid, row_grid, source_grid, s
 from collapse.reporting.overview import findings, warnings
 from collapse.reporting.page import MARK, Section, bullets, figure, page_of, paragraphs, table
 from collapse.reporting.sources import Material, Source, gather
-from collapse.reporting.tables import analysis_grid, measurement_grid, tests_of
+from collapse.reporting.tables import analysis_grid, measurement_grid, tests_of, token_grids
 from collapse.stores.writing import check_output_place, write_output
 
 _SUFFIXES = (".html", ".htm")
@@ -64,7 +64,13 @@ def report(
     material = gather(sources, progress)
     figures = draw_all(material, progress)
     themes = {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")}
-    sections = [*_about_rows(material, permutations, figures), *_methods(material, figures)]
+    grids, lacking = token_grids(material.stores, tokens, progress)
+    about_tokens = "".join(map(table, grids)) + paragraphs(lacking, "note")
+    sections = [
+        *_about_rows(material, permutations, figures),
+        *([Section("tokens", "Tokens", about_tokens)] if about_tokens else []),
+        *_methods(material, figures),
+    ]
     made = page_of(title or _title(material), sections, vega=_vega(), themes=themes)
     write_output(output, made.encode())
     return output

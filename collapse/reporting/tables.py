@@ -1,6 +1,7 @@
 """The tables of a report: measurements, what goes with loss, tokens."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, counted
@@ -10,7 +11,9 @@ from collapse.measurement.results import Results
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
+from collapse.progress import Report
 from collapse.reporting.grids import Grid, grid_of_frame
+from collapse.stores.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,6 +22,7 @@ _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
 """Columns before the measurements; what else identifies a row is among the methods."""
 _GROUPS = (ARCHITECTURE, "dim", "n_params")
 """Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
+_EXTREMES = 10
 
 
 def measurement_grid(results: Results) -> Grid:
@@ -80,26 +84,50 @@ def analysis_grid(name: str, table: Table) -> Grid:
     return Grid(name, table.title, columns, rows, table.notes, "filter columns")
 
 
-def token_grid(frame: "pd.DataFrame", model: str, number: int, most: int) -> Grid:
+def token_grids(stores: Sequence[Store], most: int, progress: Report | None = None) -> tuple[list[Grid], list[str]]:
+    """Return for each store its table of tokens, and why others have none; none without the function for them.
+
+    Args:
+        stores: The stores.
+        most: How many of the most frequent tokens are kept.
+        progress: Called as progress(what, done, total).
+    """
+    try:
+        measure_tokens = import_module("collapse.vocabulary.token_table").tokens
+    except ModuleNotFoundError:
+        return [], []
+    grids, lacking = [], []
+    for number, store in enumerate(stores):
+        try:
+            table = measure_tokens(store, progress=progress)
+        except CollapseError as error:
+            lacking.append(f"tokens of {store.model}: {error}")
+        else:
+            grids.append(token_grid(table, store.model, number, most))
+    return grids, lacking
+
+
+def token_grid(table: Table, model: str, number: int, most: int) -> Grid:
     """Return a row per token: the most frequent ones, and those with the largest and smallest value of each column.
 
     Args:
-        frame: What :func:`collapse.tokens` returns.
+        table: A row per token, with its ``text`` and ``count``.
         model: Whose tokens they are.
         number: The place of the store among the report's.
         most: How many of the most frequent tokens are kept.
     """
-    kept = frame
-    notes = []
+    frame, notes = table.frame(), list(table.notes)
     if len(frame) > most:
-        numbers = frame.select_dtypes("number")
-        chosen = set(frame.nlargest(most, "count").index if "count" in frame else frame.index[:most])
-        each = 10
-        for name in numbers:
-            chosen |= {*numbers[name].nlargest(each).index, *numbers[name].nsmallest(each).index}
-        kept = frame.loc[sorted(chosen)]
-        notes.append(
-            f"{len(kept):,} of {counted(len(frame), 'token')}: the {most:,} most frequent, and the {each} with the "
-            "largest and the smallest values of each column; collapse tokens STORE gives all"
+        chosen = set(frame["count"].nlargest(most).index)
+        for name in frame.columns.drop(["id", "text", "count"], errors="ignore"):
+            values = frame[name].dropna().astype(float)
+            chosen |= {*values.nlargest(_EXTREMES).index, *values.nsmallest(_EXTREMES).index}
+        notes.insert(
+            0,
+            f"{len(chosen):,} of {counted(len(frame), 'token')}: the {most:,} most frequent, and the {_EXTREMES} with "
+            "the largest and the smallest value of each column; collapse tokens shows the others",
         )
-    return grid_of_frame(kept, f"tokens-{number}", f"Tokens of {model}", notes, "search tokens")
+        frame = frame.loc[sorted(chosen)]
+    if "text" in frame:  # in quotes, because spaces count
+        frame = frame.assign(text=[None if text is None else f'"{text}"' for text in frame["text"]])
+    return grid_of_frame(frame, f"tokens-{number}", f"Tokens of {model}", notes, "search tokens")
