@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collapse.collection.loaded import collect_loaded
     from collapse.collection.measuring import measure
     from collapse.collection.merging import merge
+    from collapse.figures.saving import SavedFigure, save_figures
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
@@ -58,6 +59,7 @@ _LAZY = {
     "Pair": "numerics.tiles",
     "Results": "measurement.results",
     "Row": "measurement.results",
+    "SavedFigure": "figures.saving",
     "Side": "plugin.batch",
     "State": "plugin.state",
     "Statistic": "plugin.statistic",
@@ -80,6 +82,7 @@ _LAZY = {
     "pull": "hub.sharing",
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
+    "save_figures": "figures.saving",
     "vectors": "measurement.measuring",
 }
 
@@ -103,6 +106,7 @@ __all__ = [
     "Quantile",
     "Results",
     "Row",
+    "SavedFigure",
     "Side",
     "State",
     "Statistic",
@@ -132,6 +136,7 @@ __all__ = [
     "pull",
     "push",
     "push_to_hub",
+    "save_figures",
     "vectors",
 ]
 

@@ -24,7 +24,19 @@ if TYPE_CHECKING:
 command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
 
-_COMMANDS = ("measure", "collect", "merge", "verify", "info", "push", "pull", "analyze", "metrics", "plugins")
+_COMMANDS = (
+    "measure",
+    "collect",
+    "merge",
+    "verify",
+    "info",
+    "push",
+    "pull",
+    "analyze",
+    "figures",
+    "metrics",
+    "plugins",
+)
 
 
 class _Commands(click.Group):
