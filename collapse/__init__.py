@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collapse.collection.loaded import collect_loaded
     from collapse.collection.measuring import measure
     from collapse.collection.merging import merge
+    from collapse.figures.saving import SavedFigure, save_figures
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
@@ -59,6 +60,7 @@ _LAZY = {
     "Pair": "numerics.tiles",
     "Results": "measurement.results",
     "Row": "measurement.results",
+    "SavedFigure": "figures.saving",
     "Side": "plugin.batch",
     "State": "plugin.state",
     "Statistic": "plugin.statistic",
@@ -82,6 +84,7 @@ _LAZY = {
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
     "report": "reporting.report",
+    "save_figures": "figures.saving",
     "vectors": "measurement.measuring",
 }
 
@@ -105,6 +108,7 @@ __all__ = [
     "Quantile",
     "Results",
     "Row",
+    "SavedFigure",
     "Side",
     "State",
     "Statistic",
@@ -135,6 +139,7 @@ __all__ = [
     "push",
     "push_to_hub",
     "report",
+    "save_figures",
     "vectors",
 ]
 

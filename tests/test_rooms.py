@@ -15,6 +15,7 @@ ROOMS = (
     "stores",
     "measurement",
     "hub",
+    "figures",
     "inputs",
     "collection",
     "reporting",

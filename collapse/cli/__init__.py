@@ -24,7 +24,20 @@ if TYPE_CHECKING:
 command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
 
-_COMMANDS = ("measure", "collect", "merge", "verify", "info", "push", "pull", "analyze", "report", "metrics", "plugins")
+_COMMANDS = (
+    "measure",
+    "collect",
+    "merge",
+    "verify",
+    "info",
+    "push",
+    "pull",
+    "analyze",
+    "figures",
+    "report",
+    "metrics",
+    "plugins",
+)
 
 
 class _Commands(click.Group):

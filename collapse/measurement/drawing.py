@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, PluginError, UsageError
+from collapse.extras import missing_package
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure
 from collapse.plugin.guarding import Guest, described
@@ -30,7 +31,7 @@ def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | 
 
     Raises:
         UsageError: There is no such figure, or it is of something else.
-        CollapseError: The source lacks what the figure needs; the message names it.
+        CollapseError: The source lacks what the figure needs, or a package is not installed; the message names it.
         PluginError: The figure's function failed, or returned something else.
     """
     found = plugins().figure(name)
@@ -50,6 +51,9 @@ def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | 
     except CollapseError:  # the figure's own message about what is missing
         raise
     except Exception as error:
+        missing = missing_package(error)
+        if missing:
+            raise CollapseError(f"figure {found.name} cannot be drawn: {missing}") from error
         raise PluginError(f"{called} failed: {described(error)}") from error
     return replace(drawing, spec=spec, title=drawing.title or found.title)
 
