@@ -51,10 +51,17 @@ function figureOf(holder) {
   const inner = view.appendChild(element("div"));  // Vega-Embed changes how its element is laid out
   let embedded = null, wanted = false;
 
-  async function draw() {
+  let last = Promise.resolve();
+  function draw() {
     wanted = true;
+    last = last.then(drawNow);  // one after the other
+    return last;
+  }
+
+  async function drawNow() {
     const width = view.clientWidth, columns = columnsOf(spec, width);
-    let panel = Math.min(width / columns - AXES, WIDEST);
+    if (!width) return;  // not laid out
+    let panel = Math.max(NARROWEST, Math.min(width / columns - AXES, WIDEST));
     try {
       for (let tries = 0; tries < 3; tries += 1) {
         embedded?.finalize();
@@ -66,7 +73,7 @@ function figureOf(holder) {
       view.dataset.drawn = isDark() ? "dark" : "light";
     } catch (error) {
       view.dataset.drawn = "failed";
-      view.textContent = `This figure cannot be drawn: ${error.message}`;
+      inner.textContent = `This figure cannot be drawn: ${error.message}`;
     }
   }
 
