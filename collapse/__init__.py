@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from collapse.plugin.statistic import Statistic, ValidationStatistic
     from collapse.reporting.report import report
     from collapse.stores.store import Store
+    from collapse.vocabulary.confusable import confusable_pairs, neighbours
+    from collapse.vocabulary.matching import frequency_matched
+    from collapse.vocabulary.token_table import TokenTable, tokens
 
 __version__ = VERSION
 
@@ -66,6 +69,7 @@ _LAZY = {
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
     "Table": "measurement.table",
+    "TokenTable": "vocabulary.token_table",
     "analyze": "measurement.analyzing",
     "permutation": "measurement.analyzing",
     "ValidationBatch": "plugin.batch",
@@ -74,17 +78,21 @@ _LAZY = {
     "collect": "collection.collecting",
     "collect_arrays": "collection.features",
     "collect_loaded": "collection.loaded",
+    "confusable_pairs": "vocabulary.confusable",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
     "draw": "measurement.drawing",
+    "frequency_matched": "vocabulary.matching",
     "load": "hub.opening",
     "measure": "collection.measuring",
     "merge": "collection.merging",
+    "neighbours": "vocabulary.confusable",
     "pull": "hub.sharing",
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
     "report": "reporting.report",
     "save_figures": "figures.saving",
+    "tokens": "vocabulary.token_table",
     "vectors": "measurement.measuring",
 }
 
@@ -115,6 +123,7 @@ __all__ = [
     "Std",
     "Store",
     "Table",
+    "TokenTable",
     "ValidationBatch",
     "ValidationStatistic",
     "ValidationStatistics",
@@ -124,15 +133,18 @@ __all__ = [
     "collect",
     "collect_arrays",
     "collect_loaded",
+    "confusable_pairs",
     "cosine",
     "cov",
     "draw",
     "figure",
+    "frequency_matched",
     "hookimpl",
     "load",
     "measure",
     "merge",
     "metric",
+    "neighbours",
     "pair_metric",
     "permutation",
     "pull",
@@ -140,6 +152,7 @@ __all__ = [
     "push_to_hub",
     "report",
     "save_figures",
+    "tokens",
     "vectors",
 ]
 

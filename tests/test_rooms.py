@@ -18,6 +18,7 @@ ROOMS = (
     "figures",
     "inputs",
     "collection",
+    "vocabulary",
     "reporting",
     "testing",
     "cli",

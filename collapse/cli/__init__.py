@@ -30,6 +30,7 @@ _COMMANDS = (
     "merge",
     "verify",
     "info",
+    "tokens",
     "push",
     "pull",
     "analyze",

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from collapse.numerics.pairs import SweepStopped, sweep
 from collapse.numerics.reducing import Taken, Taking
 from collapse.numerics.returned import as_class_values, as_mask, as_number
 from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.numerics.top_pairs import TopPairs
 from collapse.plugin.guarding import Wrote, described, truncated
 from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
 from collapse.plugin.plugin_manager import plugins
@@ -29,10 +31,19 @@ class Found:
     Args:
         lender: Lends the statistics to metrics.
         closely: Compare the content of the statistics after every metric.
+        by_class: Also keep the values behind each measurement, one per class.
+        top: Also keep so many pairs of largest value of each pair metric.
+
+    Attributes:
+        by_class: By measurement, token ids and their values, nan for a class that the measurement excludes.
+        top: By measurement of a pair metric, the pairs.
     """
 
-    def __init__(self, lender: Lender, *, closely: bool = False) -> None:
+    def __init__(self, lender: Lender, *, closely: bool = False, by_class: bool = False, top: int = 0) -> None:
         self.lender, self.closely = lender, closely
+        self._wants_classes, self._most = by_class, top
+        self.by_class: dict[str, tuple[Tensor, Tensor]] = {}
+        self.top: dict[str, TopPairs] = {}
         self.values: dict[str, float | None] = {}
         self.excluded: dict[str, int] = {}
         self.reducers: dict[str, Reducer] = {}
@@ -98,6 +109,8 @@ class Found:
             number = None if value is None else as_number(value)
             if number is None and remark is None:
                 raise PluginError("it returned None: return collapse.Noted(None, reason) where there is no number")
+            if self._wants_classes and metric.vector is not None:
+                self.by_class[measure.name] = self.lender.call(metric.vector)
         except Exception as error:  # a plugin's function: it costs its own measurement only
             self.failed(metric, [measure], error)
             return
@@ -115,18 +128,21 @@ class Found:
                 self._remark_on_zero_means(measures)
                 without = self.s.has_direction & ~included_C
                 self._remark_on_classes(measures, "zero_row", without, "with a classifier row of zero left out")
-            values_C = values_C[included_C]
+            some = values_C[included_C]
             taking = Taking(measures, self.s)
-            if len(values_C):
-                taking.add(values_C.unsqueeze(0), None)
-            self._take(metric, measures, taking.taken(len(values_C)), self.s.n_classes, "class")
+            if len(some):
+                taking.add(some.unsqueeze(0), None)
+            self._take(metric, measures, taking.taken(len(some)), self.s.n_classes, "class")
+            if self._wants_classes:
+                kept = values_C.where(included_C, math.nan)
+                self.by_class |= {measure.name: (self.s.classes, kept) for measure in measures}
         except Exception as error:  # as above
             self.failed(metric, measures, error)
 
     def pairwise(self, wanted: Sequence[tuple[Metric, Sequence[Measure]]], progress: Report | None) -> None:
         while True:
             try:
-                swept = sweep(self.s, wanted, progress=progress)
+                swept = sweep(self.s, wanted, by_class=self._wants_classes, top=self._most, progress=progress)
                 break
             except SweepStopped as stopped:  # a metric changed the statistics: repeat the sweep without it
                 self.lender.renew()
@@ -142,6 +158,9 @@ class Found:
                 self.notes.extend(Note(measure.name, "cast", text) for measure in measures)
             if isinstance(metric.over, str) and metric.over not in ("all", "distinct"):
                 self._remark_on_zero_means(measures)
+            if result.by_class:
+                self._keep_classes(measures, result.by_class)
+            self.top |= {measure.name: result.top for measure in measures if result.top}
             for measure in self._take(metric, measures, result.taken, math.comb(self.s.n_classes, 2), "pair"):
                 if metric.over == "distinct" and swept.close_pairs:
                     pairs = "pair of means is" if swept.close_pairs == 1 else "pairs of means are"
@@ -150,6 +169,11 @@ class Found:
                 if rounded := swept.rounded.get(str(metric.over)):
                     text = f"{counted(rounded, 'pair')} left out that differ by no more than the rounding of float64"
                     self.notes.append(Note(measure.name, "rounded", text))
+
+    def _keep_classes(self, measures: Sequence[Measure], by_class: Taken) -> None:
+        for measure in measures:
+            with suppress(Exception):  # a plugin's factor, whose failure _take() reports
+                self.by_class[measure.name] = self.s.classes, by_class.numbers[measure.name] * self._factor(measure)
 
     def remark_on_singletons(self, chosen: Sequence[tuple[Metric, Sequence[Measure]]]) -> None:
         alone = int((self.s.counts == 1).sum())

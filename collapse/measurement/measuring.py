@@ -27,8 +27,6 @@ from collapse.progress import Report
 from collapse.stores.store import Store
 
 
-@outside_inference_mode
-@exact_arithmetic()
 def measure_store(
     store: Store | EmbeddingStatistics | str | Path,
     *,
@@ -53,18 +51,37 @@ def measure_store(
         UsageError: An unknown metric or device.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
     """
+    return measured(store, metrics, min_count=min_count, device=device, progress=progress)[0]
+
+
+@outside_inference_mode
+@exact_arithmetic()
+def measured(
+    store: Store | EmbeddingStatistics | str | Path,
+    metrics: str | Iterable[str] | None,
+    *,
+    min_count: int,
+    device: str | None = None,
+    progress: Report | None = None,
+    by_class: bool = False,
+    top: int = 0,
+) -> tuple[Row, Found]:
+    """Measure a store, and return the row with what it was found from.
+
+    Args, Raises: as :func:`measure_store` and :class:`Found`.
+    """
     store = _opened(store)
     names = plugins().select(metrics)
     chosen = _by_metric(names)
     lender = _lender(store, min_count, device, [metric for metric, _ in chosen])
     lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
-    found = Found(lender)
+    found = Found(lender, by_class=by_class, top=top)
     found.measure(chosen, lacking, progress)
     # A write without a version counter is by an unknown metric, and a later write with one may have hidden it:
     # repeat, with a check after each metric.
     if lender.renewed or lender.overwritten():
         lender.renew()
-        found = Found(lender, closely=True)
+        found = Found(lender, closely=True, by_class=by_class, top=top)
         found.measure(chosen, lacking, progress)
     s = lender.s
     notes = found.notes
@@ -72,7 +89,7 @@ def measure_store(
     if isinstance(store, Store):
         of = about(store)
         notes = [*notes, *same_texts(store)]
-    return Row(
+    row = Row(
         **of,
         min_count=s.min_count,
         classes=s.n_classes,
@@ -84,6 +101,7 @@ def measure_store(
         excluded=found.excluded,
         notes=tuple(notes),
     )
+    return row, found
 
 
 @outside_inference_mode

@@ -19,6 +19,7 @@ from collapse.numerics.reducing import Taken, Taking
 from collapse.numerics.returned import as_tile
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.tiles import LEAVES_OUT_ZEROS, Pair, Points
+from collapse.numerics.top_pairs import TopPairs
 from collapse.plugin.guarding import Guest, Watch, Wrote
 from collapse.plugin.metrics import Measure, Metric
 
@@ -46,11 +47,13 @@ class Swept:
         taken: The measures over all pairs.
         by_class: The measures over each class's pairs, if requested.
         cast: The dtype of the function's values if it is less precise than the sweep's, or None.
+        top: The pairs of largest value, if requested.
     """
 
     taken: Taken
     by_class: Taken | None = None
     cast: str | None = None
+    top: TopPairs | None = None
 
 
 class SweepStopped(PluginError):
@@ -73,6 +76,7 @@ def sweep(
     tile: int | None = None,
     dtype: torch.dtype = torch.float64,
     by_class: bool = False,
+    top: int = 0,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Sweep:
     """Evaluate pair metrics over all pairs c < c′.
@@ -83,6 +87,7 @@ def sweep(
         tile: Classes per side of a tile; None for 512, whose fields fit into a CPU's cache, or 4,096 on a GPU.
         dtype: float64, or float32 for a faster sweep, in which more distances are recomputed.
         by_class: Also compute the measures over each class's pairs.
+        top: Also find so many pairs of largest value of each metric.
         progress: Called as progress(what, tiles done, tiles).
 
     Raises:
@@ -92,7 +97,7 @@ def sweep(
     _let_malloc_keep_tiles()
     settle(s)
     points = Points.of(s, dtype)
-    tallies = [_start(s, metric, measures, by_class) for metric, measures in wanted]
+    tallies = [_start(s, metric, measures, by_class, top) for metric, measures in wanted]
     watch, calling = Watch(tensors_of(s) | points.tensors()), Guest()
     gram = torch.empty(tile * tile, dtype=dtype, device=s.means.device)
     close_pairs, rounded = 0, dict.fromkeys(LEAVES_OUT_ZEROS, 0)
@@ -128,10 +133,12 @@ def sweep(
     return Sweep([_result(each) for each in tallies], close_pairs, rounded)
 
 
-def _start(s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool) -> "_Tally | Exception":
+def _start(
+    s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool, top: int
+) -> "_Tally | Exception":
     try:
         probe(metric, s)
-        return _Tally(s, metric, measures, by_class)
+        return _Tally(s, metric, measures, by_class, top)
     except Exception as error:  # as above
         return error
 
@@ -146,10 +153,13 @@ def _result(tally: "_Tally | Exception") -> "Swept | Exception":
 class _Tally:
     """The reducers of one pair metric during a sweep."""
 
-    def __init__(self, s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool) -> None:
+    def __init__(
+        self, s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool, top: int
+    ) -> None:
         self.metric, self.pairs = metric, math.comb(s.n_classes, 2)
         self.all = Taking(measures, s, groups=1)
         self.by_class = Taking(measures, s, groups=s.n_classes) if by_class else None
+        self.top = TopPairs.of(top, s.means.device) if top else None
         self.cast: str | None = None
 
     def add(self, returned: object, pair: Pair, rows: slice, columns: slice, above: Int[Tensor, " n"] | None) -> None:
@@ -158,6 +168,8 @@ class _Tally:
             self.cast = str(returned.dtype).removeprefix("torch.")
         skip = pair.left_out(self.metric.over)
         weights = None if skip is None else (~skip).to(values.dtype)
+        if self.top is not None:
+            self.top.add(values, skip, rows, columns)
         if above is not None:  # a diagonal tile contains every pair twice, and each class with itself
             if self.by_class is not None:
                 apart = torch.ones_like(values) if weights is None else weights
@@ -175,7 +187,7 @@ class _Tally:
 
     def result(self) -> Swept:
         by_class = self.by_class.taken(self.pairs) if self.by_class else None
-        return Swept(self.all.taken(self.pairs), by_class, self.cast)
+        return Swept(self.all.taken(self.pairs), by_class, self.cast, self.top)
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:

@@ -1,7 +1,6 @@
 """The tables of a report: measurements, what goes with loss, tokens."""
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, counted
@@ -14,6 +13,8 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.reporting.grids import Grid, grid_of_frame
 from collapse.stores.store import Store
+from collapse.vocabulary.token_table import tokens
+from collapse.vocabulary.token_texts import quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,21 +86,17 @@ def analysis_grid(name: str, table: Table) -> Grid:
 
 
 def token_grids(stores: Sequence[Store], most: int, progress: Report | None = None) -> tuple[list[Grid], list[str]]:
-    """Return for each store its table of tokens, and why others have none; none without the function for them.
+    """Return for each store its table of tokens, and why others have none.
 
     Args:
         stores: The stores.
         most: How many of the most frequent tokens are kept.
         progress: Called as progress(what, done, total).
     """
-    try:
-        measure_tokens = import_module("collapse.vocabulary.token_table").tokens
-    except ModuleNotFoundError:
-        return [], []
     grids, lacking = [], []
     for number, store in enumerate(stores):
         try:
-            table = measure_tokens(store, progress=progress)
+            table = tokens(store, progress=progress)
         except CollapseError as error:
             lacking.append(f"tokens of {store.model}: {error}")
         else:
@@ -129,5 +126,5 @@ def token_grid(table: Table, model: str, number: int, most: int) -> Grid:
         )
         frame = frame.loc[sorted(chosen)]
     if "text" in frame:  # in quotes, because spaces count
-        frame = frame.assign(text=[None if text is None else f'"{text}"' for text in frame["text"]])
+        frame = frame.assign(text=[None if text is None else quoted(text) for text in frame["text"]])
     return grid_of_frame(frame, f"tokens-{number}", f"Tokens of {model}", notes, "search tokens")

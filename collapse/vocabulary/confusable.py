@@ -1,0 +1,168 @@
+"""Classes that lie close: the most confusable pairs of all, and the neighbours of some tokens.
+
+Shapes: C classes, d dimensions.
+"""
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse.measurement.class_values import check_name, measure_classes, pair_measurements
+from collapse.numerics.lending import settle
+from collapse.numerics.returned import as_tile
+from collapse.numerics.statistics import EmbeddingStatistics, cosine
+from collapse.numerics.tiles import Pair, Points
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.metrics import Over
+from collapse.plugin.plugin_manager import plugins
+from collapse.precision import exact_arithmetic
+from collapse.progress import Report
+from collapse.progress_bar import shows_progress
+from collapse.stores.store import Store
+from collapse.vocabulary.choosing import check_number, choose, rank
+from collapse.vocabulary.token_table import TokenTable, heading, positions, remarks
+
+MOST_PAIRS = 100_000
+"""The largest number of pairs that are kept during a sweep."""
+
+_CDNV = "nc1.cdnv"
+_OF_PAIRS: Any = {"texts": ("text", "text 2"), "ids": ("id", "id 2"), "keys": 4}
+
+
+@shows_progress
+def confusable_pairs(
+    store: Store | EmbeddingStatistics | str | Path,
+    most: int = 20,
+    *,
+    by: str = _CDNV,
+    tokenizer: Any = None,
+    min_count: int = 1,
+    progress: Report | None = None,
+) -> TokenTable:
+    """Find the pairs of classes of largest CDNV, those that the model can tell apart least; exactly.
+
+    One sweep visits all pairs and keeps the largest. Of equal values, the pair of lower ids comes first. Pairs of equal
+    means have no CDNV, and are counted in a note.
+
+    Args:
+        store: A store, its folder or name on the Hub, or bare statistics.
+        most: Number of pairs, at most 100,000.
+        by: A measurement of a pair metric, by whose values pairs are compared: ``nc2.interference`` gives the pairs of
+            largest cosine.
+        tokenizer: As in :func:`collapse.tokens`.
+        min_count: As in :func:`collapse.measure`.
+        progress: Called as progress(what, done, total).
+
+    Returns:
+        A row per pair: ids, texts and counts of both, the value, ‖μ_c − μ_c′‖ and the cosine of the centred means.
+
+    Raises:
+        UsageError: There is no such pair measurement.
+        CollapseError: The store or the tokenizer cannot be read.
+
+    >>> from collapse.testing import tiny_statistics
+    >>> confusable_pairs(tiny_statistics(), 1).frame()[["id", "id 2", "nc1.cdnv"]].round(6).to_dict("records")
+    [{'id': 0, 'id 2': 1, 'nc1.cdnv': 0.011719}]
+    """
+    check_number(most, "the number of pairs", MOST_PAIRS)
+    check_name(by, pair_measurements(), "no measurement of pairs")
+    chosen = choose(store, tokenizer=tokenizer, min_count=min_count)
+    found = measure_classes(chosen.store, [by], min_count=min_count, by_class=False, top=most, progress=progress)
+    s, texts = found.statistics, chosen.texts
+    columns = ["id", "text", "id 2", "text 2", "count", "count 2", by, "distance", "cosine"]
+    rows: list[list[Any]] = []
+    if by in found.top:
+        a, b = found.top[by].pairs.T
+        apart = (s.means[a] - s.means[b]).norm(dim=1)
+        angles = cosine(s.centred_means[a], s.centred_means[b])
+        lists = [s.classes[a], s.classes[b], s.counts[a], s.counts[b], found.top[by].values, apart, angles]
+        for one, other, *numbers in zip(*(each.tolist() for each in lists), strict=True):
+            rows.append([one, texts.text(one), other, texts.text(other), *numbers])
+    return TokenTable(heading(found.row), columns, rows, [*chosen.notes, *remarks(found.row)], **_OF_PAIRS)
+
+
+@outside_inference_mode
+@exact_arithmetic()
+def neighbours(
+    store: Store | EmbeddingStatistics | str | Path,
+    tokens: str | Iterable[str] | None = None,
+    most: int = 5,
+    *,
+    ids: Iterable[int] | None = None,
+    tokenizer: Any = None,
+    min_count: int = 1,
+) -> TokenTable:
+    """Find the classes nearest to some tokens, by ‖μ_c − μ_c′‖, and those that interfere most, by the largest cosine.
+
+    Args:
+        store: A store, its folder or name on the Hub, or bare statistics.
+        tokens: Texts, verbatim.
+        most: Number of nearest and of interfering classes per token.
+        ids: Token ids.
+        tokenizer: As in :func:`collapse.tokens`.
+        min_count: As in :func:`collapse.measure`.
+
+    Returns:
+        A row per token and neighbour: what it is (``nearest`` or ``interfering``), its rank, distance and cosine of
+        the centred means, and the pair's CDNV, None for equal means.
+
+    Raises:
+        UsageError: An unknown token or id.
+        CollapseError: The store or the tokenizer cannot be read.
+
+    >>> from collapse.testing import tiny_statistics
+    >>> neighbours(tiny_statistics(), ids=[3], most=1).frame()[["id", "kind", "id 2"]].values.tolist()
+    [[3, 'nearest', 0], [3, 'interfering', 0]]
+    """
+    check_number(most, "the number of neighbours")
+    ids = [] if tokens is None and ids is None else ids  # choosing none is all
+    chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
+    found = measure_classes(chosen.store, ["nc2.norm"], min_count=min_count, by_class=False)
+    texts, classes = chosen.texts, found.statistics.classes.tolist()
+    points = Points.of(settle(found.statistics), torch.float64)
+    rows: list[list[Any]] = []
+    for at in positions(found, chosen.ids or []):
+        measured = _from(points, at)
+        distance_C, cosine_C, _ = measured
+        for kind, nearness_C in (("nearest", -distance_C), ("interfering", cosine_C)):
+            for number, other in enumerate(rank(nearness_C, most, 0), start=1):
+                one, two = classes[at], classes[other]
+                numbers = [float(each[other]) for each in measured]
+                rows.append([one, texts.text(one), kind, number, two, texts.text(two), *map(_finite, numbers)])
+    columns = ["id", "text", "kind", "rank", "id 2", "text 2", "distance", "cosine", _CDNV]
+    return TokenTable(heading(found.row), columns, rows, chosen.notes, **_OF_PAIRS)
+
+
+def _from(points: Points, at: int) -> tuple[Float[Tensor, " C"], Float[Tensor, " C"], Float[Tensor, " C"]]:
+    """Return distance, cosine and CDNV of one class with each other, nan with itself and where there is none."""
+    row = slice(at, at + 1)
+    # a tile of one row, so that near pairs are found as in the sweep
+    pair = Pair(points, row, slice(0, len(points.means)), points.means[row] @ points.means.T)
+    found = []
+    fields: list[tuple[Tensor, Over]] = [
+        (pair.distance, "all"),
+        (pair.cosine, "directions"),
+        (_cdnv(pair), "distinct"),
+    ]
+    for values, over in fields:
+        left_out = pair.left_out(over)
+        values = values[0].clone() if left_out is None else values[0].masked_fill(left_out[0], math.nan)
+        values[at] = math.nan
+        found.append(values)
+    distance_C, cosine_C, cdnv_C = found
+    return distance_C, cosine_C, cdnv_C
+
+
+def _cdnv(pair: Pair) -> Float[Tensor, "1 C"]:
+    """Return the registered CDNV, nan if no plugin has it."""
+    known = plugins().measurements()
+    return as_tile(known[_CDNV][0].function(pair), pair.gram) if _CDNV in known else pair.gram * math.nan
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value

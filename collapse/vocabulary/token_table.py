@@ -1,0 +1,192 @@
+"""A table with a row of measurements per token: the columns of Tables 4 and 5 of the paper."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import UsageError, counted
+from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
+from collapse.measurement.row_sheets import headings_of, notes_of
+from collapse.measurement.rows import Row
+from collapse.measurement.sheets import Sheet
+from collapse.measurement.table import Table
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.plugin_manager import plugins
+from collapse.progress import Report
+from collapse.progress_bar import shows_progress
+from collapse.stores.store import Store
+from collapse.vocabulary.choosing import Chosen, check_number, choose, rank
+from collapse.vocabulary.token_texts import quoted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "nc2.norm",
+    "nc2.scaled_norm",
+    "nc1.cdnv",
+    "nc2.interference",
+    "nc3.self_duality",
+    "nc4.agreement",
+    "val_loss",
+)
+"""The measurements of a token, after its id, text and count."""
+
+_AVERAGE = "average"
+_AVERAGED = "average: of all classes, pairs or validation samples, as collapse measure gives it"
+
+
+@dataclass(frozen=True)
+class TokenTable(Table):
+    """A table whose rows are tokens, or pairs of tokens.
+
+    Attributes:
+        average: A last row, with the average of everything, of which the rows show some; None without one.
+        texts: Columns with texts of tokens, which are printed in quotes, because spaces count.
+        ids: Columns with ids, which are printed without commas.
+        keys: Number of leading columns that name a row.
+    """
+
+    average: list[Any] | None = None
+    texts: tuple[str, ...] = ("text",)
+    ids: tuple[str, ...] = ("id",)
+    keys: int = 2
+
+    def sheet(self) -> Sheet:
+        """Return the table to print, with its average."""
+        rows = [[self._shown(*each) for each in zip(self.columns, row, strict=True)] for row in self.rows]
+        if self.average is not None:
+            rows.append([self.average[0] or "", *self.average[1:]])
+        return Sheet(self.columns, rows, title=self.title, keys=self.keys, notes=self.notes)
+
+    def with_average(self) -> "pd.DataFrame":
+        """Return the table as a pandas DataFrame, with the average as its last row."""
+        frame = self.frame()
+        if self.average is not None:
+            frame = frame.astype(dict.fromkeys(self.ids, "Int64"))  # whole numbers, of which the average has none
+            frame.loc[len(frame)] = self.average
+        return frame
+
+    def _shown(self, column: str, value: Any) -> Any:
+        if column in self.texts:
+            return "–" if value is None else quoted(value)
+        return str(value) if column in self.ids else value
+
+
+@shows_progress
+def tokens(
+    store: Store | EmbeddingStatistics | str | Path,
+    tokens: str | Iterable[str] | None = None,
+    *,
+    ids: Iterable[int] | None = None,
+    top: int | None = None,
+    least: int | None = None,
+    by: str | None = None,
+    tokenizer: Any = None,
+    min_count: int = 1,
+    progress: Report | None = None,
+) -> TokenTable:
+    """Measure tokens: a row per class of a store, with its text and its own share of NC1 to NC4.
+
+    The columns are those of the paper's Tables 4 and 5, named as measurements: ``count`` (N_c), ``nc2.norm``
+    (‖μ_c − μ̄‖), ``nc2.scaled_norm`` (its square / √d), ``nc1.cdnv`` and ``nc2.interference`` (means over the C−1 other
+    classes), ``nc3.self_duality`` (cosine of w_c and μ_c − μ̄), ``nc4.agreement`` and ``val_loss`` (of the validation
+    samples with this label). All pairwise ones are of one sweep.
+
+    Args:
+        store: A store, its folder or name on the Hub, or bare statistics.
+        tokens: Texts, verbatim: ``" Tim"`` is another token than ``"Tim"``, and the row of the other one is added.
+        ids: Token ids. Without tokens, ids, top and least, all classes.
+        top, least: So many classes of the largest or smallest value of ``by``.
+        by: ``count`` or a measurement that has a value per class, which becomes a column; ``nc1.cdnv``.
+        tokenizer: Folder or Hub id of the tokenizer, or a tokenizer of transformers; None for the one that the store
+            records.
+        min_count: As in :func:`collapse.measure`.
+        progress: Called as progress(what, done, total).
+
+    Returns:
+        A table, whose ``frame()`` is a pandas frame with a row per token; ``average`` has the measurements of all
+        classes. A text is None if no tokenizer is found, which a note says.
+
+    Raises:
+        UsageError: An unknown token, id or column; the message says what is similar, or which tokens make up a word.
+        CollapseError: The store or the tokenizer cannot be read.
+
+    >>> from collapse.testing import tiny_statistics
+    >>> tokens(tiny_statistics(), ids=[3]).frame()[["id", "count", "nc3.self_duality"]].round(6).to_dict("records")
+    [{'id': 3, 'count': 2, 'nc3.self_duality': 1.0}]
+    """
+    ranked = top is not None or least is not None
+    if ranked and (tokens is not None or ids is not None):
+        raise UsageError("--top and --least rank all classes: leave them out, or leave out the tokens")
+    if by is not None and not ranked:
+        raise UsageError("--by names the column of --top or --least: give one of them")
+    by = check_name(by or "nc1.cdnv", ["count", *class_measurements()], "no column")
+    numbers = [0 if each is None else check_number(each, name) for name, each in (("top", top), ("least", least))]
+    chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True)
+    names = measured_columns() + ([by] if ranked and by not in (*COLUMNS, "count") else [])
+    found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)
+    if chosen.ids is not None:
+        at = positions(found, chosen.ids)
+    elif ranked:
+        at = rank(_column(found, by), *numbers)
+    else:
+        at = list(range(found.statistics.n_classes))
+    return _table(chosen, found, names, at)
+
+
+def measured_columns() -> list[str]:
+    """Return the measurements that are columns, but for those whose plugin is left out."""
+    return [name for name in COLUMNS if name in plugins().measurements()]
+
+
+def positions(found: ClassValues, ids: Sequence[int]) -> list[int]:
+    """Return the positions of some classes."""
+    at = {each: index for index, each in enumerate(found.statistics.classes.tolist())}
+    return [at[each] for each in ids]
+
+
+def _column(found: ClassValues, by: str) -> Any:
+    if by == "count":
+        return found.statistics.counts.double()
+    if by not in found.values:
+        reasons = [note.text for note in found.row.notes if note.measurement == by]
+        raise UsageError(f"there is no {by} to rank by: {'; '.join(reasons)}")
+    return found.values[by]
+
+
+def _table(chosen: Chosen, found: ClassValues, names: Sequence[str], at: Sequence[int]) -> TokenTable:
+    s, texts, row = found.statistics, chosen.texts, found.row
+    ids, counts = s.classes.tolist(), s.counts.tolist()
+    values = {name: found.values[name].tolist() if name in found.values else None for name in names}
+    rows = [[ids[c], texts.text(ids[c]), counts[c], *(_number(values[name], c) for name in names)] for c in at]
+    average = [None, _AVERAGE, row.samples / row.classes, *(row.measurements[name] for name in names)]
+    notes = [*chosen.notes, *remarks(row), *_absent(names, rows), _AVERAGED]
+    return TokenTable(heading(row), ["id", "text", "count", *names], rows, notes, average)
+
+
+def heading(row: Row) -> str:
+    """Return the title of a table: the model, and what it was measured on."""
+    return "".join(headings_of([row])[0])
+
+
+def remarks(row: Row) -> list[str]:
+    """Return the notes on measurements, also why one failed."""
+    failed = [f"{note.measurement}: {note.text}" for note in row.notes if note.kind == "error"]
+    return [*notes_of([row]), *failed]
+
+
+def _number(values: Sequence[float] | None, at: int) -> float | None:
+    return None if values is None or math.isnan(values[at]) else values[at]
+
+
+def _absent(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
+    """Say of how many tokens the validation text has no sample."""
+    known = plugins().measurements()
+    columns = [3 + index for index, name in enumerate(names) if known[name][0].vector is not None]
+    absent = sum(all(row[column] is None for column in columns) for row in rows)
+    if not columns or not 0 < absent < len(rows):
+        return []
+    return [f"{counted(absent, 'token')} of {len(rows):,} without a sample in validation: no agreement and no loss"]

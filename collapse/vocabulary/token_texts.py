@@ -1,0 +1,122 @@
+"""Texts of tokens: decode an id, look a text up, and explain why a text is no class."""
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from collapse.errors import UsageError
+from collapse.escaping import visible
+
+_MOST_PIECES = 12
+_NOT_A_CHARACTER = "\ufffd"
+_SENTENCEPIECE_SPACE = "▁"
+
+
+def quoted(text: str) -> str:
+    r"""Return a token's text as people see it: in quotes, because spaces count, and without control characters.
+
+    >>> print(quoted(" Tim"), quoted("\n"))
+    " Tim" "\n"
+    """
+    return f'"{visible(text)}"'
+
+
+class TokenTexts:
+    """The texts of a store's classes.
+
+    Args:
+        tokenizer: A tokenizer of transformers; None if there is none, and then ids have no text.
+        classes: Token ids of the classes.
+    """
+
+    def __init__(self, tokenizer: Any, classes: Iterable[int]) -> None:
+        self.tokenizer = tokenizer
+        self.classes = list(classes)
+        self._known: dict[int, str | None] = {}
+
+    def text(self, token: int) -> str | None:
+        """Return a token's text, as it stands in a running text: with its leading space.
+
+        A token of a byte-level vocabulary that is no whole character is returned as its entry in the vocabulary.
+        """
+        if token not in self._known:
+            self._known[token] = None if self.tokenizer is None else self._decoded(token)
+        return self._known[token]
+
+    def shown(self, token: int) -> str:
+        """Return a token's quoted text, or its id if it has none."""
+        text = self.text(token)
+        return f"token {token}" if text is None else quoted(text)
+
+    def _decoded(self, token: int) -> str | None:
+        try:
+            piece = self.tokenizer.convert_ids_to_tokens(token)
+            if piece in (None, ""):
+                return None
+            text = str(self.tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        except (OverflowError, IndexError, KeyError, TypeError, ValueError):  # another vocabulary's id
+            return None
+        if _NOT_A_CHARACTER in text:
+            return str(piece)
+        # decoding a single token, some tokenizers drop the space before a word
+        return f" {text}" if str(piece).startswith(_SENTENCEPIECE_SPACE) and not text.startswith(" ") else text
+
+    @cached_property
+    def _by_text(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for token in self.classes:
+            text = self.text(token)
+            if text is not None:
+                found.setdefault(text, []).append(token)
+        return found
+
+    def find(self, text: str) -> list[int]:
+        """Return the classes with exactly this text; usually one or none."""
+        return self._by_text.get(text, [])
+
+    def explain(self, text: str) -> str:
+        """Say why a text is no class: it is several tokens, or one that is no class; and which classes are similar."""
+        pieces: Sequence[int] = ()
+        with suppress(UnicodeError, TypeError, ValueError):  # a lone surrogate
+            pieces = self.tokenizer.encode(text, add_special_tokens=False)
+        if len(pieces) > 1:
+            shown = " + ".join(f"{self.shown(each)} ({each})" for each in pieces[:_MOST_PIECES])
+            said = f"{quoted(text)} is {len(pieces)} tokens, {shown}{' + …' if len(pieces) > _MOST_PIECES else ''}"
+        elif pieces and self.text(pieces[0]) == text:
+            said = f"{quoted(text)} is token {pieces[0]}, which is no class of this store"
+        else:
+            said = f"{quoted(text)} is no token"
+        near = self.near(text)
+        return f"{said}; similar classes: {', '.join(map(quoted, near))}" if near else said
+
+    def near(self, text: str) -> list[str]:
+        """Return up to three similar texts of classes, first those that differ only in case and spaces."""
+        plain = text.strip().casefold()
+        same = [each for each in self._by_text if plain and each.strip().casefold() == plain]
+        return list(dict.fromkeys([*same, *get_close_matches(text, list(self._by_text), n=3)]))[:3]
+
+
+def variant(text: str) -> str:
+    """Return a token's text without its leading space, or with one if it has none.
+
+    >>> variant(" Tim"), variant("Tim")
+    ('Tim', ' Tim')
+    """
+    return text[1:] if text.startswith(" ") else f" {text}"
+
+
+def check_tokens(tokens: str | Iterable[str]) -> list[str]:
+    """Return texts of tokens as a list, verbatim.
+
+    Raises:
+        UsageError: One is empty, or no text.
+    """
+    listed = [tokens] if isinstance(tokens, str) else list(tokens)
+    for each in listed:
+        if not isinstance(each, str):
+            raise UsageError(f"a token's text is needed; there is a {type(each).__name__}: {each!r:.40} (ids are ids=)")
+        if not each:
+            raise UsageError("an empty text is no token")
+    return listed
