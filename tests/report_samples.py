@@ -9,7 +9,7 @@ HOSTILE = [
     "\u202egnp.exe",
     "=HYPERLINK(1)",
     "<!-- a",
-    'quote " and \' & amp;',
+    "quote \" and ' & amp;",
     "plain",
 ]
 
@@ -35,7 +35,8 @@ def panels(results):
     rows = frame.rename(columns=columns)[["model", "val_loss", "cdnv", "agreement"]].to_dict("records")
     brush = {"name": "brush", "select": {"type": "interval"}}
     views = [view("cdnv", [brush]), view("agreement")]
-    return Drawing({"data": {"values": rows}, "columns": 2, "concat": views}, "Points <b>of</b> models.", notes=("a note",))
+    spec = {"data": {"values": rows}, "columns": 2, "concat": views}
+    return Drawing(spec, "Points <b>of</b> models.", notes=("a note",))
 
 
 @figure("pairs", title="Pairs")
@@ -70,7 +71,13 @@ def rows_of(names: list[str], **changes: object) -> list[Row]:
     made = []
     for index, name in enumerate(names):
         numbers = {"val_loss": 3.0 - index / 4, "nc1.cdnv": 0.01 * (index + 1), "nc4.agreement": index / 10}
-        about = {"corpus": "stories", "store": f"{index:064x}", "min_count": 1, "classes": 100, "dim": 8 * (1 + index % 2)}
+        about = {
+            "corpus": "stories",
+            "store": f"{index:064x}",
+            "min_count": 1,
+            "classes": 100,
+            "dim": 8 * (1 + index % 2),
+        }
         made.append(Row(model=name, revision=None, samples=1000, measurements=numbers, **(about | changes)))
     return made
 

@@ -1,5 +1,7 @@
 """collapse report: one HTML file of results and stores."""
 
+from typing import Any
+
 import click
 
 from collapse.cli.terminal import say_aside, say_error
@@ -23,11 +25,12 @@ from collapse.cli.terminal import say_aside, say_error
     show_default=True,
     help="How many of the most frequent tokens of a store are in its table.",
 )
-def command(sources: tuple[str, ...], output: str, title: str | None, permutations: int, tokens: int) -> None:
+@click.option("--tokenizer", metavar="DIR_OR_ID", help="The stores' tokenizer.  [default: the one that each records]")
+def command(sources: tuple[str, ...], **options: Any) -> None:
     """Write a report: what stands out, interactive figures, tables and methods as one HTML file.
 
-    RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, or a store on the Hub; several are
-    joined to one table. The page opens from disk and loads nothing. Needs the extra report.
+    RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, or a store on the Hub; several
+    are joined to one table. The page opens from disk and loads nothing. Needs the extra report.
 
     \b
     collapse report results.csv
@@ -40,5 +43,5 @@ def command(sources: tuple[str, ...], output: str, title: str | None, permutatio
     for problem in plugins().problems:
         say_error(problem)
     with progress() as shown:
-        written = report(sources, output, title=title, permutations=permutations, tokens=tokens, progress=shown)
+        written = report(sources, options.pop("output"), progress=shown, **options)
     say_aside(f"written to {written} ({written.stat().st_size / 1e6:,.1f} MB): open it in a browser")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from collapse.measurement.results import Results, Row
+from collapse.measurement.results import Results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,6 +14,7 @@ _SAME = ("store", "min_count", "layer")
 def joined(tables: Sequence[Results]) -> Results:
     """Return the rows of several tables as one; rows of one store with equal ``min_count`` appear once.
 
+    >>> from collapse.measurement.rows import Row
     >>> row = Row("m", None, "", "a1", 1, 9, 4, 99, {"val_loss": 2.0})
     >>> len(joined([Results([row]), Results([row])]))
     1

@@ -106,5 +106,3 @@ def version_grid() -> Grid:
     rows = [[name, version] for name, version in found.items()]
     rows += [[f"plugin {each.name}", each.origin] for each in plugins().found if not each.problem]
     return Grid("versions", "Versions", ["package", "version"], rows, [f"the report was made at {now()}"])
-
-

@@ -100,7 +100,9 @@ def _associations(tested: Table, n: int) -> list[str]:
         found.append(f"With {counted(n, 'row')}, such an R² can come by chance: see the p-values below.")
     against = [each for each in ranked if _contradicts(each)]
     if against:
-        listed = _listed([f"{each['column']} (r = {_signed(each['r'])}, predicted {each['predicted']})" for each in against])
+        listed = _listed(
+            [f"{each['column']} (r = {_signed(each['r'])}, predicted {each['predicted']})" for each in against]
+        )
         found.append(f"Against what collapse predicts, over these rows: {listed}.")
     elif any(each["predicted"] for each in ranked):
         found.append("Every measurement of which collapse predicts a sign has it, over these rows.")
@@ -142,11 +144,11 @@ def _of_two(frame: "pd.DataFrame") -> list[str]:
     if LOSS not in frame or frame[LOSS].isna().any() or frame[LOSS].nunique() < 2:
         return []
     better, worse = (frame.sort_values(LOSS).iloc[at] for at in (0, 1))
-    others = {name: (value, end) for name, value, end, _ in _headlines(worse)}
+    others = {name: abs(value - end) for name, value, end, _ in _headlines(worse) if end is not None}
     nearer: dict[bool, list[str]] = {True: [], False: []}
     for name, value, end, _ in _headlines(better):
-        if end is not None and name in others and others[name][1] is not None:
-            nearer[abs(value - end) < abs(others[name][0] - others[name][1])].append(name)
+        if end is not None and name in others:
+            nearer[abs(value - end) < others[name]].append(name)
     if not (nearer[True] or nearer[False]):
         return []
     parts = [f"nearer to full collapse in {_listed(nearer[True])}"] if nearer[True] else []

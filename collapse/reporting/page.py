@@ -69,18 +69,19 @@ def bullets(texts: Iterable[str]) -> str:
     return f'<ul class="findings">{"".join(f"<li>{text_of(each)}</li>" for each in texts)}</ul>\n'
 
 
-def table(grid: Grid, *, folded: bool = False) -> str:
+def table(grid: Grid, *, folded: bool = False, heading: bool = True) -> str:
     """Return a table with its heading and notes; its rows are data, which the script shows.
 
     Args:
         grid: The table.
         folded: Show only the heading until it is clicked.
+        heading: Whether it needs one; not if it is all that a section has.
     """
     holder = f'<div class="table" data-from="data-{grid.name}" data-filter="{text_of(grid.filter_)}"></div>'
     content = holder + paragraphs(grid.notes, "note") + _data(f"data-{grid.name}", grid.content())
     if folded:
         return f"<details><summary>{text_of(grid.title)}</summary>{content}</details>\n"
-    return f"<h3>{text_of(grid.title)}</h3>{content}\n"
+    return f"<h3>{text_of(grid.title)}</h3>{content}\n" if heading else content
 
 
 def figure(drawn: Drawn) -> str:

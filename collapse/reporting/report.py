@@ -32,6 +32,7 @@ def report(
     title: str | None = None,
     permutations: int = 9_999,
     tokens: int = 2_000,
+    tokenizer: str | Path | None = None,
     progress: Report | None = None,
 ) -> Path:
     """Write a report of results and stores as one HTML file, which opens from disk and loads nothing.
@@ -46,6 +47,7 @@ def report(
         title: Its title; by default it names the sources.
         permutations: Random permutations of the test against validation loss.
         tokens: How many of the most frequent tokens of a store are in its table.
+        tokenizer: Folder or Hub id of the stores' tokenizer; None for the one that each records.
         progress: Called as progress(what, done, total).
 
     Returns:
@@ -64,7 +66,7 @@ def report(
     material = gather(sources, progress)
     figures = draw_all(material, progress)
     themes = {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")}
-    grids, lacking = token_grids(material.stores, tokens, progress)
+    grids, lacking = token_grids(material.stores, tokens, tokenizer, progress)
     about_tokens = "".join(map(table, grids)) + paragraphs(lacking, "note")
     sections = [
         *_about_rows(material, permutations, figures),
@@ -112,7 +114,7 @@ def _about_rows(material: Material, permutations: int, figures: list[Drawn]) -> 
     sections = [Section("overview", "What stands out", overview)]
     if drawn:
         sections.append(Section("figures", "Figures", drawn))
-    sections.append(Section("measurements", "Measurements", table(measurement_grid(material.results))))
+    sections.append(Section("measurements", "Measurements", table(measurement_grid(material.results), heading=False)))
     if association:
         sections.append(Section("association", "What goes with loss", association))
     return sections
@@ -133,4 +135,4 @@ def _vega() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script."""
     import vl_convert
 
-    return str(vl_convert.javascript_bundle())
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))

@@ -59,7 +59,9 @@ def gather(sources: Source | Iterable[Source], progress: Report | None = None) -
     results = joined(tables)
     if not len(results):
         names = ", ".join(name for _, name, _ in origins)
-        raise CollapseError(f"{names}: there is no row to report; collapse measure MODEL --output results.csv makes some")
+        raise CollapseError(
+            f"{names}: there is no row to report; collapse measure MODEL --output results.csv makes some"
+        )
     return Material(results, stores, origins)
 
 
@@ -68,7 +70,9 @@ def _listed(sources: Any) -> list[Source]:
     listed = [sources] if alone else list(sources)
     for each in listed:
         if not isinstance(each, Results | Row | Store | str | Path):
-            raise UsageError(f"a report is made of results and stores, or their paths; there is a {type(each).__name__}")
+            raise UsageError(
+                f"a report is made of results and stores, or their paths; there is a {type(each).__name__}"
+            )
     if not listed:
         raise UsageError("a report needs a results file or a store")
     return listed
@@ -84,7 +88,7 @@ def _open(source: Source) -> Results | Store:
         return Results.read(path)
     if not path.exists() and "/" not in str(source):
         raise UsageError(
-            f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or user/repo on the Hub"
+            f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or stores on the Hub"
         )
     return load(source)
 
@@ -95,8 +99,9 @@ def _measured(store: Store, progress: Report | None) -> Row:
     known = plugins().measurements()
     present = {name: metric.version for name, (metric, _) in known.items()}
     makers = {name: plugins().made_by("collapse_metrics", name) for name in known}
-    if kept is not None and kept.min_count == 1 and kept.versions == present:
-        if all(kept.made_by.get(name, "") == maker for name, maker in makers.items()):
+    if kept is not None and (kept.min_count, kept.versions) == (1, present):
+        same = all(kept.made_by.get(name, "") == maker for name, maker in makers.items())
+        if same:
             return kept
     row = measure_store(store, progress=progress)
     keep_row(store, row)

@@ -1,13 +1,16 @@
 """The tables of a report: measurements, what goes with loss, tokens."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, counted
 from collapse.measurement.analyzing import analyze
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results
-from collapse.measurement.rows import ABOUT
+from collapse.measurement.row_sheets import notes_of, sheet_of
+from collapse.measurement.rows import ABOUT, Row
+from collapse.measurement.sheets import is_number, text
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
@@ -24,10 +27,14 @@ _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
 _GROUPS = (ARCHITECTURE, "dim", "n_params")
 """Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
 _EXTREMES = 10
+_SIDE_BY_SIDE = 4
+"""Up to so many models are columns; more are rows."""
 
 
 def measurement_grid(results: Results) -> Grid:
     """Return a row per model with every measurement that one of them has."""
+    if results.rows and len(results.rows) <= _SIDE_BY_SIDE:
+        return _side_by_side(results.rows)
     frame = results.frame()
     hidden = {*ABOUT, "versions"} - set(_SHOWN)
     present = [name for name in frame if name not in hidden and frame[name].notna().any()]
@@ -36,6 +43,20 @@ def measurement_grid(results: Results) -> Grid:
     empty = [name for name in frame if name not in hidden and name not in present and name not in _SHOWN]
     notes = [f"without a value in any row: {', '.join(map(str, empty))}"] if empty else []
     return grid_of_frame(frame[present], "measurements", "Measurements", notes, "filter models")
+
+
+def _side_by_side(rows: Sequence[Row]) -> Grid:
+    """Return a row per measurement and a column per model, beside the values at full collapse and reachable."""
+    known = plugins().measurements()
+    shown = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
+    sheet = sheet_of(rows, shown)
+    filled: list[list[object]] = []
+    for row in sheet.rows:  # for people, a property is printed once; sorted rows need it in each
+        cells = [None if value == "" else value for value in row]
+        filled.append([cells[0] or filled[-1][0], *cells[1:]])
+    others = sorted({name for row in rows for name in row.measurements} - set(shown))
+    notes = notes_of(rows) + ([f"not in every row, or of no installed plugin: {', '.join(others)}"] if others else [])
+    return Grid("measurements", "Measurements", sheet.columns, filled, notes, "filter measurements")
 
 
 def tests_of(results: Results, permutations: int) -> tuple[dict[str, Table], dict[str, Table], list[str]]:
@@ -85,18 +106,21 @@ def analysis_grid(name: str, table: Table) -> Grid:
     return Grid(name, table.title, columns, rows, table.notes, "filter columns")
 
 
-def token_grids(stores: Sequence[Store], most: int, progress: Report | None = None) -> tuple[list[Grid], list[str]]:
+def token_grids(
+    stores: Sequence[Store], most: int, tokenizer: str | Path | None = None, progress: Report | None = None
+) -> tuple[list[Grid], list[str]]:
     """Return for each store its table of tokens, and why others have none.
 
     Args:
         stores: The stores.
         most: How many of the most frequent tokens are kept.
+        tokenizer: Folder or Hub id of their tokenizer; None for the one that each records.
         progress: Called as progress(what, done, total).
     """
     grids, lacking = [], []
     for number, store in enumerate(stores):
         try:
-            table = tokens(store, progress=progress)
+            table = tokens(store, tokenizer=tokenizer, progress=progress)
         except CollapseError as error:
             lacking.append(f"tokens of {store.model}: {error}")
         else:
@@ -114,6 +138,10 @@ def token_grid(table: Table, model: str, number: int, most: int) -> Grid:
         most: How many of the most frequent tokens are kept.
     """
     frame, notes = table.frame(), list(table.notes)
+    average = getattr(table, "average", None)
+    if average is not None:
+        each = zip(table.columns, average, strict=True)
+        notes.append("; ".join(f"{name} {text(value)}" for name, value in each if is_number(value)))
     if len(frame) > most:
         chosen = set(frame["count"].nlargest(most).index)
         for name in frame.columns.drop(["id", "text", "count"], errors="ignore"):
@@ -125,6 +153,7 @@ def token_grid(table: Table, model: str, number: int, most: int) -> Grid:
             "the largest and the smallest value of each column; collapse tokens shows the others",
         )
         frame = frame.loc[sorted(chosen)]
-    if "text" in frame:  # in quotes, because spaces count
-        frame = frame.assign(text=[None if text is None else quoted(text) for text in frame["text"]])
+    # Texts in quotes, because spaces count; an id is a name, not a number.
+    texts = [None if each is None else quoted(each) for each in frame["text"]]
+    frame = frame.assign(id=frame["id"].astype(str), text=texts)
     return grid_of_frame(frame, f"tokens-{number}", f"Tokens of {model}", notes, "search tokens")
