@@ -24,19 +24,7 @@ if TYPE_CHECKING:
 command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
 
-_COMMANDS = (
-    "measure",
-    "collect",
-    "merge",
-    "verify",
-    "info",
-    "push",
-    "pull",
-    "analyze",
-    "figures",
-    "metrics",
-    "plugins",
-)
+_COMMANDS = tuple("measure collect merge verify info push pull analyze figures metrics plugins".split())
 
 
 class _Commands(click.Group):

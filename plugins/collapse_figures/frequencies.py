@@ -7,7 +7,7 @@ import numpy as np
 
 from collapse import CollapseError, Drawing, Store, figure, hookimpl
 from collapse.errors import counted
-from collapse_figures.panels import specification
+from collapse_figures.panels import log_ticks, specification
 from collapse_figures.stores import MOST, names_of
 
 _LEAST = 50  # points of a curve, however many stores
@@ -38,10 +38,19 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
         ranks = np.unique(np.geomspace(1, len(counts), each_most).round().astype(int))
         rows += [{"store": name, "rank": int(rank), "count": int(counts[rank - 1])} for rank in ranks]
         said.append(f"{name}: C = {len(counts):,}, N = {int(counts.sum()):,}, {int((counts == 1).sum()):,} occur once")
-    log = {"format": "~s", "tickCount": 5}
     encoding: dict[str, Any] = {
-        "x": alt.X("rank:Q", title="rank of the class", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(**log)),
-        "y": alt.Y("count:Q", title="samples N_c", scale=alt.Scale(type="log"), axis=alt.Axis(**log)),
+        "x": alt.X(
+            "rank:Q",
+            title="rank of the class",
+            scale=alt.Scale(type="log", nice=False),
+            axis=alt.Axis(values=log_ticks([row["rank"] for row in rows]), format="~s"),
+        ),
+        "y": alt.Y(
+            "count:Q",
+            title="samples N_c",
+            scale=alt.Scale(type="log", nice=False),
+            axis=alt.Axis(values=log_ticks([row["count"] for row in rows]), format="~s"),
+        ),
         "tooltip": ["store:N", "rank:Q", "count:Q"],
     }
     if len(said) > 1:

@@ -8,7 +8,7 @@ import numpy as np
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
-from collapse_figures.panels import axis, coloured, linked, together
+from collapse_figures.panels import axis, coloured, headed, linked, logged, together
 from collapse_figures.tables import Colour, colour_of, field, having, measured, r_squared, records, remarks
 
 if TYPE_CHECKING:
@@ -88,8 +88,8 @@ def _panel(frame: "pd.DataFrame", name: str, colour: Colour | None) -> Any:
     import altair as alt
 
     about = shown(name)
-    log = about.log and bool((frame[name].dropna() > 0).all())
-    fits = r_squared(np.log(frame[name]) if log else frame[name], frame["val_loss"])
+    log = logged(frame, name)
+    fits = r_squared(frame[name] if log is None else np.log(log), frame["val_loss"])
     hover = [
         alt.Tooltip("model:N"),
         alt.Tooltip("val_loss:Q", format=".4f"),
@@ -100,7 +100,7 @@ def _panel(frame: "pd.DataFrame", name: str, colour: Colour | None) -> Any:
     encoding = {"x": axis("x", "val_loss"), "y": axis("y", name, log=log), "tooltip": hover, **coloured(colour)}
     if "corpus" in frame and frame["corpus"].nunique() > 1:
         encoding["shape"] = alt.Shape("corpus:N", title="corpus")
-    title = about.title + (f"  R² = {fits:.3f}" if fits is not None else "")
+    title = headed(about.title, f"R² = {fits:.3f}" if fits is not None else "")
     return alt.Chart(title=title).mark_point().encode(**encoding)
 
 

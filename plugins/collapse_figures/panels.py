@@ -1,5 +1,6 @@
 """Panels in Vega-Altair: axes, colours, and the selections that link panels on a screen and do nothing in print."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -8,25 +9,26 @@ from collapse_figures.tables import Colour, field
 
 if TYPE_CHECKING:
     import altair as alt
+    import pandas as pd
 
 BRUSH, PICKED = "brush", "picked"
 """Names of the selections."""
 
 
-def axis(channel: str, name: str, *, title: str = "", log: bool = False, **scale: Any) -> Any:
-    """Return an axis of numbers, with a title; a log axis shows few, round ticks.
+def axis(channel: str, name: str, *, title: str = "", log: Any = None, **scale: Any) -> Any:
+    """Return an axis of numbers, with a title.
 
     Args:
         channel: "x" or "y".
         name: A column, as in the table.
         title: Another title than the measurement's.
-        log: On a log scale.
+        log: The values of a log axis; None for a linear one.
         **scale: More about the scale, such as ``base=2``.
     """
     import altair as alt
 
-    kind = {"type": "log", "nice": False} if log else {"zero": False}
-    ticks: dict[str, Any] = {"format": "~g", "tickCount": 3} if log else {"tickCount": 4}
+    kind: dict[str, Any] = {"zero": False} if log is None else {"type": "log", "nice": False}
+    ticks: dict[str, Any] = {"tickCount": 4} if log is None else {"values": log_ticks(log), "format": "~g"}
     return {"x": alt.X, "y": alt.Y}[channel](
         field(name),
         type="quantitative",
@@ -34,6 +36,35 @@ def axis(channel: str, name: str, *, title: str = "", log: bool = False, **scale
         scale=alt.Scale(**{**kind, **scale}),
         axis=alt.Axis(**ticks),
     )
+
+
+def log_ticks(values: Any) -> list[float]:
+    """Return few round numbers between the least and the largest of some positive values; Vega would mark every digit.
+
+    >>> log_ticks([0.0002, 0.3]), log_ticks([30.0, 70.0])
+    ([0.001, 0.01, 0.1], [30.0, 50.0])
+    """
+    known = [float(each) for each in values if each > 0]  # leaves NaN out
+    low, high = min(known), max(known)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 3), (1, 2, 3, 5, 7)):
+        ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+        inside = [each for each in ticks if low <= each <= high]
+        if len(inside) > 1:
+            return inside[:: -(-len(inside) // 6)]
+    return [low, high] if high > low else [low]
+
+
+def logged(frame: "pd.DataFrame", name: str) -> Any:
+    """Return a column's values if it is drawn on a log axis, for :func:`axis`; else None."""
+    return frame[name] if shown(name).log and bool((frame[name].dropna() > 0).all()) else None
+
+
+def headed(title: str, below: str) -> Any:
+    """Return the title of a panel with a line below it."""
+    import altair as alt
+
+    return alt.TitleParams(title, subtitle=below) if below else alt.TitleParams(title)
 
 
 def coloured(colour: Colour | None) -> dict[str, Any]:
@@ -90,6 +121,13 @@ def together(
 def _is_listed(colour: Colour | None) -> bool:
     """Whether the legend lists values that can be chosen."""
     return colour is not None and colour.kind != "quantitative"
+
+
+def beside(panels: Sequence[Any], *, columns: int) -> dict[str, Any]:
+    """Return the specification of panels side by side that have their own data."""
+    import altair as alt
+
+    return specification(alt.concat(*panels, columns=columns).resolve_scale(color="shared"))
 
 
 def specification(chart: Any) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
-from collapse_figures.panels import axis, together
+from collapse_figures.panels import axis, logged, together
 from collapse_figures.tables import field, having, measured, records, remarks
 
 if TYPE_CHECKING:
@@ -143,7 +143,11 @@ def _drawn(
         about = shown(name)
         ordered = {"type": "ordinal", "title": f"{colour}"}
         at = axis(
-            "x", along, title=title or (f"{along} (layers)" if along == "depth" else f"{along} d"), log=log, **scale
+            "x",
+            along,
+            title=title or (f"{along} (layers)" if along == "depth" else f"{along} d"),
+            log=frame[along] if log else None,
+            **scale,
         )
         at.axis = alt.Axis(values=values, format="~g", labelOverlap="greedy")
         panels.append(
@@ -151,7 +155,7 @@ def _drawn(
             .mark_line(point={"size": 10}, strokeWidth=0.8)
             .encode(
                 x=at,
-                y=axis("y", name, log=about.log and bool((frame[name].dropna() > 0).all())),
+                y=axis("y", name, log=logged(frame, name)),
                 color=alt.Color(field(colour), **ordered),
                 detail=[alt.Detail(f"{field(each)}:N") for each in detail],
                 tooltip=[alt.Tooltip("model:N"), alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
