@@ -30,9 +30,9 @@ class Value:
 
 
 VALUES = (
-    Value("nc1.cdnv", "CDNV of a class (1/h²)", True),
-    Value("nc2.norm", "norm of μ_c − μ (h)", True),
-    Value("nc3.self_duality", "cos(w_c, μ_c − μ)", False),
+    Value("nc1.cdnv", "CDNV (1/h²)", True),
+    Value("nc2.norm", "norm of μ_c (h)", True),
+    Value("nc3.self_duality", "cos(w_c, μ_c)", False),
 )
 _BINS = 40
 _COUNT_BINS = 14
@@ -60,7 +60,7 @@ def class_distributions(stores: Sequence[Store]) -> Drawing:
     caption = (
         f"Each class of {', '.join(names_of(stores))}. Left: share of the classes in each of {_BINS} bins. Right: "
         f"median (line) and quartiles (band) in at most {_COUNT_BINS} bins of the number of samples N_c, "
-        "of equal width on the log axis. The CDNV of a class is the mean over its pairs."
+        "of equal width on the log axis. The CDNV of a class is the mean over its pairs; means are centred."
     )
     return Drawing(beside(panels, columns=2), caption, notes=tuple(dict.fromkeys(notes)))
 
@@ -72,7 +72,7 @@ def _histogram(rows: list[dict[str, Any]], value: Value) -> Any:
         alt.Chart(alt.InlineData(values=rows))
         .mark_area(interpolate="step-after", opacity=0.35, line={"strokeWidth": 1})
         .encode(
-            x=axis("x", "value", title=value.axis, log=_values(rows, "value") if value.log else None),
+            x=axis("x", "value", _values(rows, "value"), title=value.axis, log=value.log),
             y=alt.Y("share:Q", title="share of classes", stack=None, axis=alt.Axis(format="~%", tickCount=3)),
             color=_store_colour(rows),
             tooltip=["store:N", alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("share:Q", format=".2%")],
@@ -85,12 +85,12 @@ def _dependence(rows: list[dict[str, Any]], value: Value) -> Any:
 
     ends = [*_values(rows, "low"), *_values(rows, "high")]
     base = alt.Chart(alt.InlineData(values=rows)).encode(
-        x=axis("x", "count", title="samples N_c", log=_values(rows, "count")), color=_store_colour(rows)
+        x=axis("x", "count", _values(rows, "count"), title="samples N_c", log=True), color=_store_colour(rows)
     )
     hover = ["store:N", "classes:Q", alt.Tooltip("count:Q", format=".3g"), alt.Tooltip("median:Q", format=".3g")]
-    log = ends if value.log else None
-    band = base.mark_area(opacity=0.25).encode(y=axis("y", "low", title=value.axis, log=log), y2="high:Q")
-    line = base.mark_line(point={"size": 8}).encode(y=axis("y", "median", title=value.axis, log=log), tooltip=hover)
+    band = base.mark_area(opacity=0.25).encode(y=axis("y", "low", ends, title=value.axis, log=value.log), y2="high:Q")
+    middle = axis("y", "median", ends, title=value.axis, log=value.log)
+    line = base.mark_line(point={"size": 8, "strokeWidth": 0}).encode(y=middle, tooltip=hover)
     return band + line
 
 

@@ -1,7 +1,7 @@
 """Panels in Vega-Altair: axes, colours, and the selections that link panels on a screen and do nothing in print."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse_figures.labels import shown
@@ -15,20 +15,25 @@ BRUSH, PICKED = "brush", "picked"
 """Names of the selections."""
 
 
-def axis(channel: str, name: str, *, title: str = "", log: Any = None, **scale: Any) -> Any:
+def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log: bool = False, **scale: Any) -> Any:
     """Return an axis of numbers, with a title.
 
     Args:
         channel: "x" or "y".
         name: A column, as in the table.
+        values: Its values.
         title: Another title than the measurement's.
-        log: The values of a log axis; None for a linear one.
+        log: On a log scale.
         **scale: More about the scale, such as ``base=2``.
     """
     import altair as alt
 
-    kind: dict[str, Any] = {"zero": False} if log is None else {"type": "log", "nice": False}
-    ticks: dict[str, Any] = {"tickCount": 4} if log is None else {"values": log_ticks(log), "format": "~g"}
+    known = [float(each) for each in values if each == each]
+    kind: dict[str, Any] = {"type": "log", "nice": False, "padding": 3} if log else {"zero": False}
+    ticks: dict[str, Any] = {"values": log_ticks(known), "format": ".3~g"} if log else {"tickCount": 4}
+    if len(set(known)) == 1:  # Vega would label the only tick with a rounded number
+        kind |= {"domain": [known[0] / 2, known[0] * 2] if log else [known[0] - 0.5, known[0] + 0.5], "nice": False}
+        ticks = {"values": known[:1], "format": ".3~g"}
     return {"x": alt.X, "y": alt.Y}[channel](
         field(name),
         type="quantitative",
@@ -55,9 +60,9 @@ def log_ticks(values: Any) -> list[float]:
     return [low, high] if high > low else [low]
 
 
-def logged(frame: "pd.DataFrame", name: str) -> Any:
-    """Return a column's values if it is drawn on a log axis, for :func:`axis`; else None."""
-    return frame[name] if shown(name).log and bool((frame[name].dropna() > 0).all()) else None
+def logged(frame: "pd.DataFrame", name: str) -> bool:
+    """Whether a measurement is drawn on a log axis: one of a wide range, if all of its values are positive."""
+    return shown(name).log and bool((frame[name].dropna() > 0).all())
 
 
 def headed(title: str, below: str) -> Any:
@@ -74,7 +79,7 @@ def coloured(colour: Colour | None) -> dict[str, Any]:
     if colour is None:
         return {}
     scale = alt.Scale(type="log") if colour.kind == "quantitative" else alt.Undefined
-    legend = alt.Legend(columns=2, symbolLimit=8, labelLimit=90) if colour.kind == "nominal" else alt.Legend()
+    legend = alt.Legend(columns=1, labelLimit=170, titleOrient="top") if colour.kind == "nominal" else alt.Legend()
     if colour.kind == "quantitative":
         legend = alt.Legend(format="~s", gradientLength=90)
     return {"color": alt.Color(field(colour.column), type=colour.kind, title=colour.title, scale=scale, legend=legend)}
@@ -87,7 +92,7 @@ def linked(panels: Sequence["alt.Chart"], colour: Colour | None) -> list["alt.Ch
     chosen = alt.when(alt.selection_interval(name=BRUSH))
     if _is_listed(colour):
         chosen = alt.when(alt.selection_interval(name=BRUSH), alt.selection_point(name=PICKED))
-    faded = chosen.then(alt.value(0.85)).otherwise(alt.value(0.08))
+    faded = chosen.then(alt.value(1)).otherwise(alt.value(0.08))
     return [panel.encode(opacity=faded).properties(name=f"panel_{index}") for index, panel in enumerate(panels)]
 
 

@@ -43,7 +43,7 @@ def reachable(results: Results) -> Drawing:
         raise CollapseError("no headline measurement of the table has a reachable value other than 0")
     ratios = [row["ratio"] for row in rows]
     log = min(ratios) > 0 and max(ratios) > 10 * min(ratios)
-    x = axis("x", "ratio", title="value ÷ reachable", log=ratios if log else None)
+    x = axis("x", "ratio", [*ratios, 1.0], title="value ÷ reachable", log=log)
     marks = (
         alt.Chart()
         .mark_tick(thickness=1.2, opacity=0.7)

@@ -26,19 +26,13 @@ def training(results: Results) -> Drawing:
     present = having(frame, HEADLINES)
     if not present:
         raise CollapseError(f"needs one of {', '.join(HEADLINES)}, of which the table has no value")
-    colour = colour_of(frame)
-    if colour is None or colour.column == "model":
-        frame = frame.assign(model_=frame["model"], model=frame["run"])  # a line per run
-        colour = colour_of(frame)
-        frame = frame.assign(model=frame["model_"])
-        if colour is not None and colour.column == "model":
-            colour = type(colour)("run", "run", "nominal")
+    colour = colour_of(frame, names="run")
     panels = [
         alt.Chart(title=shown(name).title)
-        .mark_line(point={"size": 10}, strokeWidth=0.8)
+        .mark_line(point={"size": 10, "strokeWidth": 0}, strokeWidth=0.8)
         .encode(
             x=_time_axis(frame, along, title),
-            y=axis("y", name, log=logged(frame, name)),
+            y=axis("y", name, frame[name], log=logged(frame, name)),
             detail="run:N",
             tooltip=[alt.Tooltip("model:N"), alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
             **coloured(colour),
@@ -57,7 +51,7 @@ def _time_axis(frame: "pd.DataFrame", along: str, title: str) -> Any:
     import altair as alt
 
     times = sorted({float(each) for each in frame[along]})
-    found = axis("x", along, title=title)
+    found = axis("x", along, times, title=title)
     if len(times) <= _FEW:
         found.axis = alt.Axis(values=times, format="~s")
     return found
