@@ -16,7 +16,10 @@ WIDTHS = {"column": 3.25, "page": 6.75}
 NARROWEST, WIDEST = 1.5, 40.0
 _POINTS = 72  # an inch; Vega's pixels become points
 _PPI = 300
-_SMALLEST_PANEL = 36.0
+_SMALLEST_PANEL, _LARGE_PANEL = 36.0, 150.0
+_FLAT, _SQUARE = 0.62, 0.95  # height over width, of large or many panels and of small and few
+_FEW = 4
+_NARROW = 4.5 * _POINTS  # then two panels are side by side, and three entries of a legend
 _CLOSE = 0.5  # points
 _SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
 
@@ -78,7 +81,7 @@ def converted(svg: str, form: Format) -> bytes:
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"], dark: bool = False) -> str:
     """Render a specification to SVG, as :func:`rendered` does; raises as it does."""
     goal = width * _POINTS
-    spec = _narrowed(themed(spec, dark=dark), 2 if goal < 4.5 * _POINTS else 4)
+    spec = _narrowed(themed(spec, dark=dark), narrow=goal < _NARROW)
     columns = _columns(spec)
     tried: list[tuple[float, float]] = []
     panel = max(0.7 * goal / columns, _SMALLEST_PANEL)
@@ -97,7 +100,7 @@ def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"], dark: bool 
 
 
 def _converted_at(spec: dict[str, Any], panel: float) -> str:
-    ratio = 0.62 if _columns(spec) == 1 else 0.95
+    ratio = _FLAT if panel > _LARGE_PANEL or len(spec.get("concat") or ()) > _FEW else _SQUARE
     sizes = {"continuousWidth": panel, "continuousHeight": panel * ratio}
     config = {**spec["config"], "view": {**spec["config"]["view"], **sizes}}
     try:
@@ -108,8 +111,13 @@ def _converted_at(spec: dict[str, Any], panel: float) -> str:
         raise CollapseError(f"vl-convert cannot render it: {first_line(error)}") from error
 
 
-def _narrowed(spec: dict[str, Any], most: int) -> dict[str, Any]:
-    return {**spec, "columns": min(spec["columns"], most)} if isinstance(spec.get("columns"), int) else spec
+def _narrowed(spec: dict[str, Any], *, narrow: bool) -> dict[str, Any]:
+    """Return a specification with fewer panels and entries of legends side by side, if there is no room for more."""
+    legend = {"columns": 3 if narrow else 8, **spec["config"]["legend"]}
+    spec = {**spec, "config": {**spec["config"], "legend": legend}}
+    if not isinstance(spec.get("columns"), int):
+        return spec
+    return {**spec, "columns": min(spec["columns"], 2 if narrow else 4)}
 
 
 def _columns(spec: dict[str, Any]) -> int:

@@ -10,8 +10,8 @@ TEXT = 7.5
 """Size of labels in points, for figures in print; titles are half a point larger."""
 
 _CATEGORIES = {
-    False: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"],
-    True: ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#FFFFFF"],
+    False: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"],
+    True: ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#FFFFFF", "#999999"],
 }
 _VIRIDIS = ["#440154", "#472D7B", "#3B528B", "#2C728E", "#21918C", "#28AE80", "#5EC962", "#ADDC30", "#FDE725"]
 _ORDERED = {False: _VIRIDIS[:-2], True: _VIRIDIS[2:]}
@@ -48,6 +48,7 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
             "tickSize": 3,
             "titlePadding": 3,
         },
+        "axisY": {"labelFlush": text / 2},  # no label above its panel: titles of a row are in one line
         "legend": {
             **words,
             **plain,
@@ -61,11 +62,21 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
             "gradientThickness": 6,
         },
         "header": {**words, "titleFontWeight": "normal", "labelPadding": 2},
-        "title": {"color": ink, "fontSize": title, "fontWeight": "bold", "anchor": "start", "offset": 4},
+        "title": {
+            "anchor": "start",
+            "color": ink,
+            "fontSize": title,
+            "frame": "group",
+            "offset": 5,
+            "subtitleColor": ink,
+            "subtitleFontSize": text,
+            "subtitlePadding": 1,
+        },
         "view": {"stroke": None},
         "concat": {"spacing": 10},
         "facet": {"spacing": 10},
-        "point": {"filled": True, "size": 16, "opacity": 0.85},
+        # opaque: transparency makes a PDF of a thousand points twenty times as large
+        "point": {"filled": True, "opacity": 1, "size": 15, "stroke": paper, "strokeWidth": 0.4},
         "line": {"strokeWidth": 1.2},
         "rule": {"color": ink, "strokeDash": [3, 2], "strokeWidth": 0.8},
         "text": {"color": ink, "fontSize": text},

@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from collapse import CollapseError, Drawing, Store, figure, hookimpl, vectors
-from collapse_figures.panels import specification
+from collapse_figures.panels import axis, beside
 from collapse_figures.stores import MOST, names_of
-
-if TYPE_CHECKING:
-    import altair as alt
 
 Floats = NDArray[np.float64]
 
@@ -33,9 +30,9 @@ class Value:
 
 
 VALUES = (
-    Value("nc1.cdnv", "CDNV of a class (h⁻²)", True),
-    Value("nc2.norm", "norm of μ_c − μ (h)", True),
-    Value("nc3.self_duality", "cos(w_c, μ_c − μ)", False),
+    Value("nc1.cdnv", "CDNV (1/h²)", True),
+    Value("nc2.norm", "norm of μ_c (h)", True),
+    Value("nc3.self_duality", "cos(w_c, μ_c)", False),
 )
 _BINS = 40
 _COUNT_BINS = 14
@@ -49,57 +46,63 @@ _STORES = 6
     needs=["means", "variances"],
 )
 def class_distributions(stores: Sequence[Store]) -> Drawing:
-    """CDNV, norm and self-duality of each class: histograms above, and below medians and quartiles against N_c."""
-    import altair as alt
-
+    """CDNV, norm and self-duality of each class: a histogram, and medians and quartiles against N_c."""
     if len(stores) > _STORES:
         raise CollapseError(f"at most {_STORES} stores can be told apart in one picture, got {len(stores)}")
-    several = len(stores) > 1
-    histograms: list[Any] = []
-    dependences: list[Any] = []
+    panels: list[Any] = []
     notes: list[str] = []
     for value in VALUES:
         shares, quartiles = _rows_of(stores, value, notes)
-        if not shares:
-            continue
-        scale = alt.Scale(type="log", nice=False) if value.log else alt.Scale(zero=False)
-        ticks = alt.Axis(format="~g", tickCount=3)
-        colour = {"color": alt.Color("store:N", title=None, legend=alt.Legend(columns=2) if several else None)}
-        histograms.append(
-            alt.Chart(alt.InlineData(values=shares))
-            .mark_area(interpolate="step", opacity=0.35, line={"strokeWidth": 1}, clip=True)
-            .encode(
-                x=alt.X("value:Q", title=value.axis, scale=scale, axis=ticks),
-                y=alt.Y("share:Q", title="share of classes", stack=None, axis=alt.Axis(format="~%", tickCount=3)),
-                tooltip=["store:N", alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("share:Q", format=".2%")],
-                **colour,
-            )
-        )
-        dependences.append(_dependence(quartiles, value, scale, ticks, colour))
-    if not histograms:
+        if shares:
+            panels += [_histogram(shares, value), _dependence(quartiles, value)]
+    if not panels:
         raise CollapseError(f"no store has values per class: {'; '.join(dict.fromkeys(notes))}")
-    chart = alt.concat(*histograms, *dependences, columns=len(histograms)).resolve_scale(color="shared")
     caption = (
-        f"Each class of {', '.join(names_of(stores))}. Above: share of the classes in each of {_BINS} bins. Below: median "
-        f"(line) and quartiles (band) of the classes in at most {_COUNT_BINS} bins of the number of samples N_c, "
-        "of equal width on the log axis. The CDNV of a class is the mean over its pairs."
+        f"Each class of {', '.join(names_of(stores))}. Left: share of the classes in each of {_BINS} bins. Right: "
+        f"median (line) and quartiles (band) in at most {_COUNT_BINS} bins of the number of samples N_c, "
+        "of equal width on the log axis. The CDNV of a class is the mean over its pairs; means are centred."
     )
-    return Drawing(specification(chart), caption, notes=tuple(dict.fromkeys(notes)))
+    return Drawing(beside(panels, columns=2), caption, notes=tuple(dict.fromkeys(notes)))
 
 
-def _dependence(
-    rows: list[dict[str, Any]], value: Value, scale: "alt.Scale", ticks: "alt.Axis", colour: dict[str, Any]
-) -> Any:
+def _histogram(rows: list[dict[str, Any]], value: Value) -> Any:
     import altair as alt
 
-    counts = alt.X(
-        "count:Q", title="samples N_c", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(format="~s", tickCount=3)
+    return (
+        alt.Chart(alt.InlineData(values=rows))
+        .mark_area(interpolate="step-after", opacity=0.35, line={"strokeWidth": 1})
+        .encode(
+            x=axis("x", "value", _values(rows, "value"), title=value.axis, log=value.log),
+            y=alt.Y("share:Q", title="share of classes", stack=None, axis=alt.Axis(format="~%", tickCount=3)),
+            color=_store_colour(rows),
+            tooltip=["store:N", alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("share:Q", format=".2%")],
+        )
     )
-    base = alt.Chart(alt.InlineData(values=rows)).encode(x=counts)
-    y = alt.Y("median:Q", title=value.axis, scale=scale, axis=ticks)
+
+
+def _dependence(rows: list[dict[str, Any]], value: Value) -> Any:
+    import altair as alt
+
+    ends = [*_values(rows, "low"), *_values(rows, "high")]
+    base = alt.Chart(alt.InlineData(values=rows)).encode(
+        x=axis("x", "count", _values(rows, "count"), title="samples N_c", log=True), color=_store_colour(rows)
+    )
     hover = ["store:N", "classes:Q", alt.Tooltip("count:Q", format=".3g"), alt.Tooltip("median:Q", format=".3g")]
-    band = base.mark_area(opacity=0.25).encode(y=alt.Y("low:Q", title=value.axis, scale=scale), y2="high:Q", **colour)
-    return band + base.mark_line(point={"size": 8}).encode(y=y, tooltip=hover, **colour)
+    band = base.mark_area(opacity=0.25).encode(y=axis("y", "low", ends, title=value.axis, log=value.log), y2="high:Q")
+    middle = axis("y", "median", ends, title=value.axis, log=value.log)
+    line = base.mark_line(point={"size": 8, "strokeWidth": 0}).encode(y=middle, tooltip=hover)
+    return band + line
+
+
+def _store_colour(rows: list[dict[str, Any]]) -> Any:
+    import altair as alt
+
+    several = len({row["store"] for row in rows}) > 1
+    return alt.Color("store:N", title=None, legend=alt.Legend(columns=1, labelLimit=220) if several else None)
+
+
+def _values(rows: list[dict[str, Any]], name: str) -> list[float]:
+    return [row[name] for row in rows]
 
 
 def _rows_of(

@@ -7,7 +7,7 @@ import numpy as np
 
 from collapse import CollapseError, Drawing, Store, figure, hookimpl
 from collapse.errors import counted
-from collapse_figures.panels import specification
+from collapse_figures.panels import axis, specification
 from collapse_figures.stores import MOST, names_of
 
 _LEAST = 50  # points of a curve, however many stores
@@ -38,15 +38,14 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
         ranks = np.unique(np.geomspace(1, len(counts), each_most).round().astype(int))
         rows += [{"store": name, "rank": int(rank), "count": int(counts[rank - 1])} for rank in ranks]
         said.append(f"{name}: C = {len(counts):,}, N = {int(counts.sum()):,}, {int((counts == 1).sum()):,} occur once")
-    log = {"format": "~s", "tickCount": 5}
     encoding: dict[str, Any] = {
-        "x": alt.X("rank:Q", title="rank of the class", scale=alt.Scale(type="log", nice=False), axis=alt.Axis(**log)),
-        "y": alt.Y("count:Q", title="samples N_c", scale=alt.Scale(type="log"), axis=alt.Axis(**log)),
+        "x": axis("x", "rank", [row["rank"] for row in rows], title="rank of the class", log=True),
+        "y": axis("y", "count", [row["count"] for row in rows], title="samples N_c", log=True),
         "tooltip": ["store:N", "rank:Q", "count:Q"],
     }
     if len(said) > 1:
         encoding["color"] = alt.Color("store:N", title=None, legend=alt.Legend(columns=1, labelLimit=220))
-    chart = alt.Chart(alt.InlineData(values=rows)).mark_line(point={"size": 5}).encode(**encoding)
+    chart = alt.Chart(alt.InlineData(values=rows)).mark_line(point={"size": 5, "strokeWidth": 0}).encode(**encoding)
     caption = (
         f"Training samples of each class (next token) by rank, both on log axes, of {counted(len(said), 'text')}: at "
         f"most {each_most:,} ranks a curve are drawn. {'; '.join(said)}."

@@ -8,7 +8,7 @@ import numpy as np
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
-from collapse_figures.panels import axis, coloured, linked, together
+from collapse_figures.panels import axis, coloured, headed, linked, logged, together
 from collapse_figures.tables import Colour, colour_of, field, having, measured, r_squared, records, remarks
 
 if TYPE_CHECKING:
@@ -64,12 +64,14 @@ def against_loss(results: Results, names: Sequence[str]) -> Drawing:
     if not present:
         raise CollapseError(f"needs one of {', '.join(names)}, of which the table has no value")
     frame = whole.dropna(subset=present, how="all")
+    if len(frame) < 2:
+        raise CollapseError("needs two models at least, with a loss and a measurement, and there is 1")
     colour = colour_of(frame)
     panels = linked([_panel(frame, name, colour) for name in present], colour)
     columns = ["model", "val_loss", *present, *([colour.column] if colour else []), "corpus"]
     rows = records(frame, columns)
     spec = together(panels, rows, colour=colour)
-    said = f"coloured by {colour.title}" if colour and colour.column != "model" else "a colour per model"
+    said = f"coloured by {colour.title}" if colour and colour.column != "called" else "a colour per model"
     caption = (
         f"{' and '.join([', '.join(present[:-1]), present[-1]]) if len(present) > 1 else present[0]} against "
         f"validation loss of {counted(len(frame), 'model')}{', ' + said if colour else ''}. R² is the square of "
@@ -88,19 +90,24 @@ def _panel(frame: "pd.DataFrame", name: str, colour: Colour | None) -> Any:
     import altair as alt
 
     about = shown(name)
-    log = about.log and bool((frame[name].dropna() > 0).all())
+    log = logged(frame, name)
     fits = r_squared(np.log(frame[name]) if log else frame[name], frame["val_loss"])
     hover = [
         alt.Tooltip("model:N"),
         alt.Tooltip("val_loss:Q", format=".4f"),
         alt.Tooltip(f"{field(name)}:Q", title=name),
     ]
-    if colour and colour.column != "model":
+    if colour and colour.column != "called":
         hover.append(alt.Tooltip(field(colour.column), type=colour.kind, title=colour.title))
-    encoding = {"x": axis("x", "val_loss"), "y": axis("y", name, log=log), "tooltip": hover, **coloured(colour)}
+    encoding = {
+        "x": axis("x", "val_loss", frame["val_loss"]),
+        "y": axis("y", name, frame[name], log=log),
+        "tooltip": hover,
+        **coloured(colour),
+    }
     if "corpus" in frame and frame["corpus"].nunique() > 1:
         encoding["shape"] = alt.Shape("corpus:N", title="corpus")
-    title = about.title + (f"  R² = {fits:.3f}" if fits is not None else "")
+    title = headed(about.title, f"R² = {fits:.3f}" if fits is not None else "")
     return alt.Chart(title=title).mark_point().encode(**encoding)
 
 

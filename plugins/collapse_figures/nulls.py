@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
-from collapse_figures.panels import together
+from collapse_figures.panels import headed, together
 from collapse_figures.scaling import HEADLINES
 from collapse_figures.tables import field, having, measured, remarks
 
@@ -53,7 +53,8 @@ def permutation_null(results: Results) -> Drawing:
     caption = (
         f"Pearson's r of each measurement with the validation loss under {PERMUTATIONS:,} random permutations of "
         f"{counted(len(frame), 'row')} (seed 0), and the r observed (dashed). p is the share, of these and the order "
-        "observed, whose |r| is at least as large; no correction for several measurements. It assumes exchangeable rows."
+        "observed, whose |r| is at least as large, without correction for several measurements; rows are taken as "
+        "exchangeable."
     )
     constant = [name for name in names if name not in varying]
     notes = (f"constant: {', '.join(constant)}",) if constant else ()
@@ -84,10 +85,16 @@ def _panel(title: str, key: str, p: float) -> Any:
 
     of = alt.datum.of == key
     bars = (
-        alt.Chart(title=f"{title}  p {'=' if p > 1 / (PERMUTATIONS + 1) else '≤'} {p:.2g}")
+        alt.Chart(title=headed(title, f"p {'=' if p > 1 / (PERMUTATIONS + 1) else '≤'} {p:.2g}"))
         .mark_bar(binSpacing=0)
         .encode(
-            x=alt.X("r:Q", title="r with the loss", scale=alt.Scale(domain=[-1, 1]), axis=alt.Axis(tickCount=3)),
+            x=alt.X(
+                "r:Q",
+                bin="binned",
+                title="r with the loss",
+                scale=alt.Scale(domain=[-1, 1]),
+                axis=alt.Axis(values=[-1, 0, 1]),
+            ),
             x2="r_end:Q",
             y=alt.Y("share:Q", title="share", axis=alt.Axis(format="~%", tickCount=3)),
             tooltip=[alt.Tooltip("r:Q", format=".2f"), alt.Tooltip("share:Q", format=".2%")],

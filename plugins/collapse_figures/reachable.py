@@ -7,7 +7,8 @@ from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
-from collapse_figures.panels import coloured, specification
+from collapse_figures.labels import shown
+from collapse_figures.panels import axis, coloured, specification
 from collapse_figures.tables import colour_of, field, having, measured, remarks
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def reachable(results: Results) -> Drawing:
     colour = colour_of(frame)
     rows: list[dict[str, Any]] = []
     for name in _limited(frame):
-        metric, measure = plugins().measurements()[name]
+        _, measure = plugins().measurements()[name]
         limit = measure.towards if measure.reachable is None else measure.reachable
         for row in frame.dropna(subset=[name]).to_dict("records"):
             at = limit_at(limit, int(row["classes"]), int(row["dim"]))
@@ -31,7 +32,8 @@ def reachable(results: Results) -> Drawing:
                 continue
             made = {
                 "model": row["model"],
-                "measurement": name,
+                "measurement": shown(name).title,
+                "name": name,
                 "value": row[name],
                 "limit": at,
                 "ratio": row[name] / at,
@@ -41,19 +43,18 @@ def reachable(results: Results) -> Drawing:
         raise CollapseError("no headline measurement of the table has a reachable value other than 0")
     ratios = [row["ratio"] for row in rows]
     log = min(ratios) > 0 and max(ratios) > 10 * min(ratios)
-    x = alt.X(
-        "ratio:Q",
-        title="value ÷ reachable",
-        scale=alt.Scale(type="log") if log else alt.Scale(zero=False),
-        axis=alt.Axis(format="~g", tickCount=5),
-    )
+    x = axis("x", "ratio", [*ratios, 1.0], title="value ÷ reachable", log=log)
     marks = (
         alt.Chart()
         .mark_tick(thickness=1.2, opacity=0.7)
         .encode(
             x=x,
-            y=alt.Y("measurement:N", title="measurement", axis=alt.Axis(labelLimit=200, titleAnchor="end")),
-            tooltip=["model:N", *(alt.Tooltip(f"{each}:Q", format=".4g") for each in ("value", "limit", "ratio"))],
+            y=alt.Y("measurement:N", title=None),
+            tooltip=[
+                "model:N",
+                "name:N",
+                *(alt.Tooltip(f"{each}:Q", format=".4g") for each in ("value", "limit", "ratio")),
+            ],
             **coloured(colour),
         )
     )
@@ -61,8 +62,8 @@ def reachable(results: Results) -> Drawing:
     chart = alt.layer(marks, rule, data=alt.InlineData(values=rows))
     caption = (
         f"Measurements of {counted(frame['model'].nunique(), 'model')} divided by the value that their C classes in d "
-        "dimensions can reach (that of full collapse where the two are equal). The dashed line is 1. A value may reach 1 "
-        "without any collapse: random directions in many dimensions are nearly uniform."
+        "dimensions can reach (that of full collapse where the two are equal). The dashed line is 1. A value may reach "
+        "1 without any collapse: random directions in many dimensions are nearly uniform."
     )
     return Drawing(specification(chart), caption, notes=remarks(frame, len(results) - len(frame)))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
-from collapse_figures.panels import axis, together
+from collapse_figures.panels import axis, logged, together
 from collapse_figures.tables import field, having, measured, records, remarks
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def _scaled(results: Results, *, along: str, colour: str) -> Drawing:
         recipe = str(ordered.index[-1])
         frame = frame[frame["recipe"] == recipe]
     if frame[along].nunique() < 2:
-        raise CollapseError(
-            f"needs two values of {along} in one recipe; all {len(frame)} rows have {frame[along].iloc[0]:g}"
-        )
+        raise CollapseError(f"needs two values of {along} in one recipe; there is only {frame[along].iloc[0]:g}")
     of = f"of recipe {recipe} (epochs, decay, checkpoint), " if recipe else ""
     caption = f"Measurements against {along}, a line per {colour}, {of}{counted(len(frame), 'model')}."
     return _drawn(frame, along, colour, [colour], caption, repeats, base=2)
@@ -143,15 +141,20 @@ def _drawn(
         about = shown(name)
         ordered = {"type": "ordinal", "title": f"{colour}"}
         at = axis(
-            "x", along, title=title or (f"{along} (layers)" if along == "depth" else f"{along} d"), log=log, **scale
+            "x",
+            along,
+            frame[along],
+            title=title or (f"{along} (layers)" if along == "depth" else f"{along} d"),
+            log=log,
+            **scale,
         )
         at.axis = alt.Axis(values=values, format="~g", labelOverlap="greedy")
         panels.append(
             alt.Chart(title=about.title)
-            .mark_line(point={"size": 10}, strokeWidth=0.8)
+            .mark_line(point={"size": 10, "strokeWidth": 0}, strokeWidth=0.8)
             .encode(
                 x=at,
-                y=axis("y", name, log=about.log and bool((frame[name].dropna() > 0).all())),
+                y=axis("y", name, frame[name], log=logged(frame, name)),
                 color=alt.Color(field(colour), **ordered),
                 detail=[alt.Detail(f"{field(each)}:N") for each in detail],
                 tooltip=[alt.Tooltip("model:N"), alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],

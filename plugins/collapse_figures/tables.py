@@ -76,6 +76,7 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
         frame["width"] = frame["dim"]
     if "model" not in frame:
         frame["model"] = [f"row {index + 1}" for index in range(len(frame))]
+    frame["called"] = _short([str(each) for each in frame["model"]])
     lacking = [name for name in needs if name not in frame or not frame[name].notna().any()]
     if lacking:
         raise CollapseError(f"needs {', '.join(lacking)}, of which the table has no value")
@@ -90,8 +91,8 @@ def having(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
     return [name for name in names if name in frame and frame[name].notna().any()]
 
 
-def colour_of(frame: "pd.DataFrame") -> Colour | None:
-    """Return what tells sizes of models apart: width, number of parameters, or else the models' names if few."""
+def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
+    """Return what tells sizes of models apart: width, number of parameters, or else a column of names if few."""
     for column, title in (("width", "width d"), ("n_params", "parameters"), ("dim", "width d")):
         if column not in frame or frame[column].isna().all():
             continue
@@ -100,7 +101,8 @@ def colour_of(frame: "pd.DataFrame") -> Colour | None:
             return Colour(column, title, "quantitative")
         if 1 < different <= _COLOURS:
             return Colour(column, title, "ordinal")
-    return Colour("model", "model", "nominal") if 1 < frame["model"].nunique() <= _COLOURS else None
+    title = "model" if names == "called" else names
+    return Colour(names, title, "nominal") if 1 < frame[names].nunique() <= _COLOURS else None
 
 
 def records(frame: "pd.DataFrame", columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -151,6 +153,16 @@ def r_squared(x: Any, y: Any) -> float | None:
     if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
         return None
     return float(np.corrcoef(x, y)[0, 1] ** 2)
+
+
+def _short(names: list[str]) -> list[str]:
+    """Return names for a legend: without the owner or folder where they differ without it.
+
+    >>> _short(["user/a", "user/b", "user/a"]), _short(["x/a", "y/a"])
+    (['a', 'b', 'a'], ['x/a', 'y/a'])
+    """
+    last = [each.rstrip("/").rpartition("/")[2] for each in names]
+    return last if len(set(last)) == len(set(names)) else names
 
 
 def _whole(value: Any) -> Any:

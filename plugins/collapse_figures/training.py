@@ -1,16 +1,18 @@
 """Training curves: the loss and the properties of collapse at each checkpoint of a run."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
-from collapse_figures.panels import axis, coloured, together
+from collapse_figures.panels import axis, coloured, logged, together
 from collapse_figures.scaling import HEADLINES
 from collapse_figures.tables import colour_of, field, having, measured, records, remarks
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_FEW = 6  # ticks
 
 
 @figure(
@@ -24,19 +26,13 @@ def training(results: Results) -> Drawing:
     present = having(frame, HEADLINES)
     if not present:
         raise CollapseError(f"needs one of {', '.join(HEADLINES)}, of which the table has no value")
-    colour = colour_of(frame)
-    if colour is None or colour.column == "model":
-        frame = frame.assign(model_=frame["model"], model=frame["run"])  # a line per run
-        colour = colour_of(frame)
-        frame = frame.assign(model=frame["model_"])
-        if colour is not None and colour.column == "model":
-            colour = type(colour)("run", "run", "nominal")
+    colour = colour_of(frame, names="run")
     panels = [
         alt.Chart(title=shown(name).title)
-        .mark_line(point={"size": 10}, strokeWidth=0.8)
+        .mark_line(point={"size": 10, "strokeWidth": 0}, strokeWidth=0.8)
         .encode(
-            x=axis("x", along, title=title),
-            y=axis("y", name, log=shown(name).log and bool((frame[name].dropna() > 0).all())),
+            x=_time_axis(frame, along, title),
+            y=axis("y", name, frame[name], log=logged(frame, name)),
             detail="run:N",
             tooltip=[alt.Tooltip("model:N"), alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
             **coloured(colour),
@@ -49,6 +45,16 @@ def training(results: Results) -> Drawing:
         f"Loss and measurements of {counted(len(frame), 'checkpoint')} of {runs}, a line per run, against {title}."
     )
     return Drawing(together(panels, rows), caption, notes=remarks(frame))
+
+
+def _time_axis(frame: "pd.DataFrame", along: str, title: str) -> Any:
+    import altair as alt
+
+    times = sorted({float(each) for each in frame[along]})
+    found = axis("x", along, times, title=title)
+    if len(times) <= _FEW:
+        found.axis = alt.Axis(values=times, format="~s")
+    return found
 
 
 def _by_time(results: Results) -> "tuple[pd.DataFrame, str, str]":
