@@ -51,12 +51,12 @@ def command(store: str, format_: str | None, output: str | None, **options: Any)
     for problem in plugins().problems:
         say_error(problem)
     table = _table(store, **options)
-    made: dict[str, Any] = {"title": table.title, "rows": table.records(), "notes": table.notes}
+    made: dict[str, Any] = {"title": table.title, "rows": table.records()}
     frame = table.frame
-    if isinstance(table, TokenTable):
+    if isinstance(table, TokenTable) and table.average is not None:
+        made["average"] = dict(zip(table.columns, table.average, strict=True))
         frame = table.with_average
-        if table.average is not None:
-            made["average"] = dict(zip(table.columns, table.average, strict=True))
+    made["notes"] = table.notes
     if format_ == "csv":  # has no place for them
         for note in table.notes:
             say_aside(note)

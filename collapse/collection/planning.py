@@ -59,8 +59,8 @@ class Plan:
 
     @property
     def names(self) -> dict[str, str | None]:
-        """The names of the model and the texts, which are not part of the identity."""
-        return {"model": self.model.name, **self.texts.names}
+        """The names of the model and the texts, and where the tokenizer is; none is part of the identity."""
+        return {"model": self.model.name, "tokenizer": self.tokenizer.location, **self.texts.names}
 
     @property
     def cached(self) -> Path:

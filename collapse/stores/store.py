@@ -44,8 +44,8 @@ class Store:
         path: Its folder.
         manifest: The content of ``collapse.json``.
         origin: Its address on the Hub, or None.
-        named: Names of the model, corpus and validation text in the user's request. They can differ from those in the
-            manifest, because a store is found by its content.
+        named: Names of the model, corpus and validation text in the user's request, and where its tokenizer is. They
+            can differ from those in the manifest, because a store is found by its content.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Store:
         return self._fetch is not None
 
     def called(self, names: Mapping[str, str | None]) -> "Store":
-        """Record the names that the user gave to the model, corpus and validation text; the manifest is unchanged."""
+        """Record the names of :attr:`named`; the manifest is unchanged."""
         self.named = {kind: name for kind, name in names.items() if name is not None}
         return self
 

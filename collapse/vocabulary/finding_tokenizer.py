@@ -20,7 +20,8 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
 
     A store records its tokenizer by a commit on the Hub, which is loaded from there or from the cache, or by the hash
-    of a folder's files. The folder is found again if the model's name leads to it from the current folder.
+    of a folder's files. The folder is found again if it was just collected from, or if the model's name leads to it
+    from the current folder.
 
     Args:
         store: The store; None for bare statistics, which have no tokenizer.
@@ -60,7 +61,7 @@ def _own(store: Store, identity: Mapping[str, Any]) -> tuple[ModelReference, Map
     if kind == "commit":
         repo, _, commit = rest.rpartition(":")
         return find_model(repo, revision=commit, what="tokenizer"), arguments if repo == store.model else {}
-    for name in (store.named.get("model"), store.model):
+    for name in (store.named.get("tokenizer"), store.model):
         folder = expanded(name) if name else None
         if folder is not None and folder.is_dir():
             found = _named(str(folder), identity)

@@ -63,10 +63,12 @@ class TokenTable(Table):
 
     def with_average(self) -> "pd.DataFrame":
         """Return the table as a pandas DataFrame, with the average as its last row."""
+        import pandas as pd
+
         frame = self.frame()
         if self.average is not None:
+            frame = pd.DataFrame([*frame.values.tolist(), self.average], columns=self.columns)
             frame = frame.astype(dict.fromkeys(self.ids, "Int64"))  # whole numbers, of which the average has none
-            frame.loc[len(frame)] = self.average
         return frame
 
     def _shown(self, column: str, value: Any) -> Any:

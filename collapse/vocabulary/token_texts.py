@@ -86,6 +86,8 @@ class TokenTexts:
             said = f"{quoted(text)} is {len(pieces)} tokens, {shown}{' + …' if len(pieces) > _MOST_PIECES else ''}"
         elif pieces and self.text(pieces[0]) == text:
             said = f"{quoted(text)} is token {pieces[0]}, which is no class of this store"
+        elif pieces:  # some tokenizers put a space before the first word
+            said = f"{quoted(text)} is encoded as another text, {self.shown(pieces[0])} ({pieces[0]})"
         else:
             said = f"{quoted(text)} is no token"
         near = self.near(text)

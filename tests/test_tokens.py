@@ -1,0 +1,310 @@
+"""A row of measurements per token, against a direct float64 computation; texts of tokens; which tokens are chosen."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from golden_store import GOLDEN
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import collapse
+from collapse.errors import CollapseError, UsageError
+from collapse.testing import random_features, tiny_statistics
+from collapse.vocabulary.token_table import COLUMNS
+from collapse.vocabulary.token_texts import TokenTexts
+
+
+def direct(s: collapse.EmbeddingStatistics) -> dict[str, np.ndarray]:
+    """The columns of each class, from their definitions, all pairs at once."""
+    means, variances = s.means.numpy(), s.variances.numpy()
+    d = means.shape[1]
+    centred = means - means.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=1)
+    units = centred / norms[:, None]
+    sqdist = ((means[:, None] - means[None]) ** 2).sum(axis=2)
+    cosines = units @ units.T
+    np.fill_diagonal(sqdist, np.nan)
+    np.fill_diagonal(cosines, np.nan)
+    found = {
+        "nc2.norm": norms,
+        "nc2.scaled_norm": norms**2 / math.sqrt(d),
+        "nc1.cdnv": np.nanmean((variances[:, None] + variances[None]) / (2 * sqdist**2), axis=1),
+        "nc2.interference": np.nanmean(cosines, axis=1),
+    }
+    if s.classifier is not None:
+        rows = s.classifier.numpy()
+        found["nc3.self_duality"] = (rows / np.linalg.norm(rows, axis=1, keepdims=True) * units).sum(axis=1)
+    if s.validation is not None:
+        v = s.validation
+        for name, sums in (("nc4.agreement", v.agreements), ("val_loss", v.loss_sum)):
+            labels = zip(v.classes.tolist(), sums.tolist(), v.counts.tolist(), strict=True)
+            by_label = {label: total / n for label, total, n in labels if n}
+            found[name] = np.array([by_label.get(c, math.nan) for c in s.classes.tolist()])
+    return found
+
+
+def check(store, min_count: int = 1) -> None:
+    """Compare every number of a store's tokens with the direct ones, and the average with what is measured."""
+    s = store.statistics().keep(min_count) if isinstance(store, collapse.Store) else store.keep(min_count)
+    table = collapse.tokens(store, min_count=min_count)
+    frame = table.frame()
+    assert frame["id"].tolist() == s.classes.tolist()
+    assert frame["count"].tolist() == s.counts.tolist()
+    for name, expected in direct(s).items():
+        np.testing.assert_allclose(frame[name].to_numpy(float), expected, rtol=1e-9, atol=1e-12, err_msg=name)
+    row = collapse.measure(store, metrics=COLUMNS, min_count=min_count)
+    average = dict(zip(table.columns, table.average, strict=True))
+    assert {name: average[name] for name in COLUMNS} == row.measurements
+    assert average["count"] == row.samples / row.classes
+
+
+@pytest.mark.parametrize("min_count", [1, 3])
+def test_the_golden_stores_tokens_are_as_computed_directly(min_count):
+    check(collapse.load(GOLDEN), min_count)
+
+
+@settings(deadline=None, max_examples=8)
+@given(
+    seed=st.integers(0, 10_000),
+    classes=st.integers(2, 30),
+    dim=st.integers(2, 12),
+    more=st.integers(0, 200),
+    offset=st.sampled_from([0.0, 20.0]),
+)
+def test_any_stores_tokens_are_as_computed_directly(seed, classes, dim, more, offset):
+    features = random_features(classes, dim, classes + more, seed=seed)
+    store = collapse.collect_arrays(
+        features["train_features"].double() + offset,
+        features["train_labels"],
+        features["classifier"].double(),
+        validation_features=features["validation_features"].double() + offset,
+        validation_labels=features["validation_labels"],
+    )
+    check(store)
+
+
+def test_without_classifier_and_validation_their_columns_are_empty_and_why_is_said():
+    features = random_features(5, 3, 30)
+    store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
+    table = collapse.tokens(store)
+    assert table.frame()[["nc4.agreement", "val_loss"]].isna().all(axis=None)
+    assert any("nc4.agreement" in note and "no validation text was given" in note for note in table.notes)
+    bare = tiny_statistics()
+    bare = collapse.EmbeddingStatistics(
+        classes=bare.classes, counts=bare.counts, means=bare.means, variances=bare.variances
+    )
+    table = collapse.tokens(bare)
+    assert table.frame()["nc3.self_duality"].isna().all()
+    assert "nc3.self_duality: no classifier in these statistics" in table.notes
+
+
+def test_a_part_of_a_store_says_what_to_do(tmp_path, tiny):
+    part = collapse.collect(tiny.model, store=tmp_path / "part", part=(1, 2), **tiny.options())
+    with pytest.raises(CollapseError, match="collapse merge"):
+        collapse.tokens(part)
+
+
+def test_ranks_are_of_any_column_and_nan_has_none():
+    everything = collapse.tokens(GOLDEN).frame()
+    frame = collapse.tokens(GOLDEN, top=4, least=3, by="val_loss").frame()
+    having = everything.dropna(subset="val_loss")
+    largest = having.sort_values("val_loss", ascending=False, kind="stable")["id"].tolist()[:4]
+    smallest = having.sort_values("val_loss", kind="stable")["id"].tolist()[:3]
+    assert frame["id"].tolist() == largest + smallest
+    by_count = collapse.tokens(GOLDEN, top=1, by="count").frame()
+    assert by_count["count"].item() == everything["count"].max()
+    other = collapse.tokens(GOLDEN, top=2, by="gnc2.log_kernel")
+    ids, values = collapse.vectors(GOLDEN, "gnc2.log_kernel")
+    assert other.frame()["gnc2.log_kernel"].tolist() == pytest.approx(values.topk(2).values.tolist())
+    assert other.frame()["id"].tolist() == ids[values.topk(2).indices].tolist()
+    assert collapse.tokens(GOLDEN, least=10**6).frame()["id"].nunique() == len(everything)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"top": 3, "ids": [20]}, "leave out the tokens"),
+        ({"top": 0}, "top is 0: give a whole number of 1 or more"),
+        ({"by": "nc1.cdnv"}, "give one of them"),
+        ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
+        ({"top": 3, "by": "nc1.trace_ratio"}, "no column is called 'nc1.trace_ratio'"),
+        ({"ids": []}, "no token is named"),
+        ({"ids": [20, 511]}, "511: no class of this store"),
+        ({"ids": [20], "min_count": 1000}, "needs two|no class of this store"),
+        ({"tokens": "the"}, "a text needs a tokenizer .* --ids"),
+        ({"tokens": ""}, "an empty text"),
+        ({"tokens": "a", "tokenizer": 3}, "a int is no tokenizer"),
+        ({"tokens": "a", "tokenizer": "/no/such/folder"}, "no tokenizer is called"),
+    ],
+)
+def test_what_is_wrong_is_said(options, message):
+    with pytest.raises(CollapseError, match=message):
+        collapse.tokens(GOLDEN, **options)
+
+
+def test_ranking_by_what_the_store_lacks_says_why():
+    features = random_features(5, 3, 30)
+    store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
+    with pytest.raises(UsageError, match="there is no val_loss to rank by: no validation text"):
+        collapse.tokens(store, top=2, by="val_loss")
+
+
+def test_ids_without_a_tokenizer_are_shown_and_it_is_said():
+    table = collapse.tokens(GOLDEN, ids=[20])
+    assert table.frame()["text"].tolist() == [None]
+    assert any("tokenizer is not available" in note and "--tokenizer" in note for note in table.notes)
+    features = random_features(5, 3, 30)
+    store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
+    assert "the store records no tokenizer: ids have no texts" in collapse.tokens(store).notes
+
+
+@pytest.fixture(scope="module")
+def model(tiny, tmp_path_factory) -> Path:
+    """The tiny model, with a tokenizer that decodes what it encodes."""
+    model = shutil.copytree(tiny.model, tmp_path_factory.mktemp("tokens") / "decoding")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    tokenizer["decoder"] = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return model
+
+
+@pytest.fixture(scope="module")
+def collected(model, tiny) -> collapse.Store:
+    return collapse.collect(model, store=model.parent / "store", **tiny.options())
+
+
+@pytest.fixture(scope="module")
+def texts(model, collected) -> dict[int, str]:
+    """The text of each class, decoded by the tokenizer itself."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    return {each: tokenizer.decode([each]) for each in collected.statistics().classes.tolist()}
+
+
+def test_a_collected_store_finds_its_tokenizer_again(collected, texts, model, monkeypatch):
+    frame = collapse.tokens(collected).frame()
+    assert dict(zip(frame["id"], frame["text"], strict=True)) == texts
+    assert any(text.startswith(" ") for text in texts.values())
+    again = collapse.load(collected.path)  # which knows the model's name only
+    assert collapse.tokens(again, top=1).frame()["text"].tolist() == [None]
+    monkeypatch.chdir(model.parent)
+    assert collapse.tokens(again, top=1).frame()["text"].notna().all()
+
+
+def test_texts_are_taken_verbatim_and_the_variant_is_shown(collected, texts):
+    by_text = {text: each for each, text in texts.items()}
+    both = next(text for text in by_text if f" {text}" in by_text)
+    for asked in (both, f" {both}"):
+        frame = collapse.tokens(collected, asked).frame()
+        assert frame["text"].tolist() == ([both, f" {both}"] if asked == both else [f" {both}", both])
+        assert frame["id"].tolist() == [by_text[text] for text in frame["text"]]
+    named = collapse.tokens(collected, [f" {both}", both], ids=[by_text[both]]).frame()
+    assert named["text"].tolist() == [f" {both}", both]
+
+
+def test_unknown_texts_are_explained(collected, texts, model):
+    word = next(text for text in texts.values() if len(text) > 3)
+    with pytest.raises(UsageError, match=r"is \d+ tokens, \".*similar classes: "):
+        collapse.tokens(collected, word.strip() * 2)
+    table = collapse.tokens(collected, [word, "\U0001f600"])
+    assert table.frame()["text"].tolist()[0] == word
+    assert any(note.startswith('"\U0001f600" is ') for note in table.notes)
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    absent = next(each for each in tokenizer["model"]["vocab"].values() if each not in texts)
+    with pytest.raises(UsageError, match=rf"^{absent} \(\".*\"\): no class"):
+        collapse.tokens(collected, ids=[absent])
+    many = [f"zq{number}" for number in range(8)]
+    with pytest.raises(UsageError, match='3 more texts that are no class: "zq5", "zq6", "zq7"'):
+        collapse.tokens(collected, many)
+
+
+def test_another_tokenizer_is_reported(collected, model, tmp_path):
+    assert collapse.tokens(collected, top=1, tokenizer=str(model)).notes == collapse.tokens(collected, top=1).notes
+    copy = shutil.copytree(model, tmp_path / "copy")
+    assert not any("differs" in note for note in collapse.tokens(collected, top=1, tokenizer=copy).notes)
+    changed = json.loads((copy / "tokenizer.json").read_text())
+    changed["added_tokens"][0]["lstrip"] = True
+    (copy / "tokenizer.json").write_text(json.dumps(changed))
+    notes = collapse.tokens(collected, top=1, tokenizer=copy).notes
+    assert any("the tokenizer copy" in note and "differs from the store's" in note for note in notes)
+
+
+@pytest.fixture
+def strange(tmp_path) -> tuple[collapse.Store, str]:
+    """A store of a features file, and a tokenizer whose tokens are not harmless as they are."""
+    from tokenizers import Tokenizer, models
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = ["</script>", "\x1b[31mred", "line\nbreak", "a|b", "=1+1", "\u202eevil", "\u2581Tim"]
+    made = Tokenizer(models.WordLevel({text: at for at, text in enumerate(vocabulary)}, unk_token="a|b"))
+    PreTrainedTokenizerFast(tokenizer_object=made).save_pretrained(tmp_path / "strange")
+    features = random_features(7, 3, 30)
+    store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
+    return store.save(tmp_path / "store"), str(tmp_path / "strange")
+
+
+def test_texts_are_data_and_are_shown_visibly(strange):
+    store, tokenizer = strange
+    table = collapse.tokens(store, tokenizer=tokenizer)
+    assert table.frame()["text"].tolist()[:3] == ["</script>", "\x1b[31mred", "line\nbreak"]
+    assert "the store records no tokenizer: the texts are those of strange" in table.notes
+    shown = [row[1] for row in table.sheet().rows]
+    assert shown[1:3] == [r'"\x1b[31mred"', r'"line\nbreak"']
+    assert shown[-1] == "average"
+    html = table._repr_html_()
+    assert "</script>" not in html
+    assert "&lt;/script&gt;" in html
+    assert "\x1b" not in html
+    assert "\u202e" not in html
+
+
+def test_a_tokenizer_object_serves(collected, model):
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    assert collapse.tokens(collected, tokenizer=tokenizer).frame()["text"].notna().all()
+
+
+def test_a_token_that_is_no_whole_character_is_shown_as_its_entry():
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.BPE({"\u00e2\u0122": 0, "\u0120Tim": 1}, []))
+    made.decoder = decoders.ByteLevel()
+    texts = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=made), [0, 1])
+    assert texts.text(0) == "\u00e2\u0122"
+    assert texts.text(1) == " Tim"
+    assert texts.find(" Tim") == [1]
+    assert [texts.text(other) for other in (-1, 2, 10**12)] == [None, None, None]
+    assert texts.shown(2) == "token 2"
+
+
+def test_a_space_that_decoding_drops_is_put_back():
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    made = Tokenizer(models.WordLevel({"\u2581Tim": 0, "Tim": 1, "?": 2}, unk_token="?"))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    texts = TokenTexts(PreTrainedTokenizerFast(tokenizer_object=made), [0, 2])
+    assert [texts.text(each) for each in (0, 1)] == [" Tim", "Tim"]
+    assert texts.explain("Tim") == '"Tim" is encoded as another text, " Tim" (0); similar classes: " Tim"'
+
+
+def test_the_average_has_whole_ids_in_a_frame_of_its_own():
+    frame = collapse.tokens(GOLDEN, ids=[20, 35]).with_average()
+    assert frame["id"].astype("string").tolist()[:2] == ["20", "35"]
+    assert frame["id"].isna().tolist() == [False, False, True]
+    assert frame["text"].tolist()[-1] == "average"
+    assert frame["count"].tolist()[-1] == pytest.approx(collapse.tokens(GOLDEN).frame()["count"].mean())
+
+
+def test_torch_inference_mode_of_the_caller_changes_nothing():
+    with torch.inference_mode():
+        inside = collapse.tokens(GOLDEN, ids=[20]).rows
+    assert inside == collapse.tokens(GOLDEN, ids=[20]).rows
