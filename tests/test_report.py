@@ -133,7 +133,7 @@ def test_the_published_rows(page):
     assert "lowest, 1.100 nats, in 12x1024_10L@9" in made.text
     assert "nc2.equiangularity (r = −0.593, predicted r > 0)" in made.text
     assert "within equal architecture" in made.text
-    assert "2024, Eq. 3" in str(made.data["data-definitions"])
+    assert "Wu & Papyan 2024, Eq. 4" in str(made.data["data-definitions"])
 
 
 def test_what_stands_out_with_few_rows(page):
@@ -148,9 +148,9 @@ def test_what_stands_out_with_few_rows(page):
 
 
 def test_rows_that_cannot_be_compared_are_warned_of(page):
-    rows = [*rows_of(["a", "b"], corpus_id="1"), *rows_of(["a"], corpus="news", corpus_id="2", store="f")]
+    rows = [*rows_of(["a", "b", "c", "d"], corpus_id="1"), *rows_of(["a"], corpus="news", corpus_id="2", store="f")]
     made = page(Results(rows))
-    assert "Rows of different training texts are mixed: stories 1 (2 rows), news 2 (1 row)." in made.text
+    assert "Rows of different training texts are mixed: stories 1 (4 rows), news 2 (1 row)." in made.text
     assert "Rows share a model's name: a (2 rows)." in made.text
     assert "on news and stories" in made.text
     assert made.data["data-measurements"]["columns"][1] == "corpus"
