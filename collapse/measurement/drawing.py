@@ -34,7 +34,11 @@ def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | 
         CollapseError: The source lacks what the figure needs, or a package is not installed; the message names it.
         PluginError: The figure's function failed, or returned something else.
     """
-    found = plugins().figure(name)
+    return drawn(plugins().figure(name), source)
+
+
+def drawn(found: Figure, source: Results | Iterable[Row] | Store | Iterable[Store] | str | Path) -> Drawing:
+    """Draw a declared figure, as :func:`draw` does one of a plugin; raises as it does."""
     given: Any = _stores(source) if found.of == "stores" else _results(source)
     _check_needs(found, given)
     called = f"figure {found.name} of {found.function.__module__}"

@@ -14,7 +14,7 @@ ARCHITECTURE, RECIPE = "architecture", "recipe"
 """Two columns with a meaning: which models have one size, and which were trained alike."""
 
 
-def parts_of(model: str) -> dict[str, float | int | str]:
+def parts_of(model: str) -> dict[str, int | float | str]:
     """Return what the first plugin that knows a model's name reads from it, or {}.
 
     Raises:

@@ -62,7 +62,7 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookspec
-def collapse_model_parts(model: str) -> Mapping[str, float | str] | None:
+def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
     """Return what the name of a model says about it, such as depth, width and epochs; None for another model's name.
 
     These become columns of a results table for analyses, unless the table has columns of these names. The key

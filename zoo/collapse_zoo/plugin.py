@@ -29,7 +29,7 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookimpl
-def collapse_model_parts(model: str) -> Mapping[str, float | str] | None:
+def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
     """Return the parts of a name such as TinyStories-12x1024_10L@9."""
     from collapse_zoo.names import parse
 
