@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
     from collapse.measurement.drawing import draw
+    from collapse.measurement.joining import join
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
     from collapse.measurement.table import Table
@@ -83,6 +84,7 @@ _LAZY = {
     "cov": "numerics.statistics",
     "draw": "measurement.drawing",
     "frequency_matched": "vocabulary.matching",
+    "join": "measurement.joining",
     "load": "hub.opening",
     "measure": "collection.measuring",
     "merge": "collection.merging",
@@ -140,6 +142,7 @@ __all__ = [
     "figure",
     "frequency_matched",
     "hookimpl",
+    "join",
     "load",
     "measure",
     "merge",

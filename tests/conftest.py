@@ -38,7 +38,7 @@ collect_ignore = [
 ]
 
 # Shapes in signatures are checked here and only here.
-install_import_hook(["collapse", "collapse_metrics"], "beartype.beartype")
+install_import_hook(["collapse", "collapse_analyses", "collapse_metrics"], "beartype.beartype")
 
 
 @pytest.fixture(scope="session")

@@ -128,7 +128,7 @@ def _take_over(module: ModuleType) -> bool:
     new = module_from_spec(spec)
     sys.modules[module.__name__] = new  # dataclasses look their module up by name
     spec.loader.exec_module(new)
-    if module.__name__.startswith("collapse_metrics."):
+    if module.__name__.startswith(("collapse_analyses.", "collapse_metrics.")):
         return _replace(module, new)
     sys.modules[module.__name__] = module
     changed = False
@@ -168,7 +168,8 @@ def _replace(module: ModuleType, new: ModuleType) -> bool:
     """Put a plugin's new module in the place of the old, wherever its parts were imported."""
     from collapse.plugin import plugin_manager
 
-    setattr(sys.modules["collapse_metrics"], module.__name__.split(".")[-1], new)
+    package, _, name = module.__name__.rpartition(".")
+    setattr(sys.modules[package], name, new)
     for name, value in list(vars(module).items()):
         if name in vars(new) and getattr(value, "__module__", None) == module.__name__:
             _put(value, vars(new)[name], name)

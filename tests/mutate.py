@@ -39,11 +39,12 @@ PAIRS = (
     "--deselect tests/test_pairs.py::test_any_tiling_equals_all_pairs_at_once " + METRICS
 )
 PERMUTATION = (
-    "tests/plugins/test_permutation.py "
+    "tests/plugins/test_permutation.py tests/plugins/test_restricted.py "
     "--deselect tests/plugins/test_permutation.py::test_the_command "
     "--deselect tests/plugins/test_permutation.py::test_bad_input_to_the_command "
     "--deselect tests/plugins/test_permutation.py::test_a_guests_analysis_is_a_command"
 )
+CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_findings.py "
 TESTS = {
     "plugins/collapse_metrics/nc1.py": METRICS,
     "plugins/collapse_metrics/nc2.py": METRICS,
@@ -54,9 +55,22 @@ TESTS = {
     "plugins/collapse_metrics/generalization.py": METRICS,
     "plugins/collapse_metrics/covariance.py": METRICS
     + " tests/test_accumulate.py tests/test_hostile_stores.py::test_a_forged_covariance_costs_its_own_measurement",
-    "plugins/collapse_metrics/permutation.py": PERMUTATION,
-    "plugins/collapse_metrics/tested_columns.py": PERMUTATION,
-    "plugins/collapse_metrics/shuffling.py": PERMUTATION,
+    "plugins/collapse_analyses/permutation.py": PERMUTATION,
+    "plugins/collapse_analyses/tested_columns.py": PERMUTATION,
+    "plugins/collapse_analyses/shuffling.py": PERMUTATION,
+    "plugins/collapse_analyses/rows.py": PERMUTATION,
+    "plugins/collapse_analyses/selecting.py": PERMUTATION,
+    "plugins/collapse_analyses/directions.py": PERMUTATION,
+    "plugins/collapse_analyses/paper_columns.py": PERMUTATION,
+    "plugins/collapse_analyses/correlation.py": CORRELATION,
+    "plugins/collapse_analyses/residuals.py": CORRELATION,
+    "plugins/collapse_analyses/bootstrap.py": CORRELATION,
+    "plugins/collapse_analyses/adjusting.py": CORRELATION,
+    "plugins/collapse_analyses/strata.py": CORRELATION,
+    "plugins/collapse_analyses/testing_r.py": CORRELATION,
+    "plugins/collapse_analyses/paired.py": "tests/plugins/test_paired.py",
+    "plugins/collapse_analyses/pairing.py": "tests/plugins/test_paired.py",
+    "plugins/collapse_analyses/scaling.py": "tests/plugins/test_scaling.py",
     "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_decisions.py tests/test_hostile_statistics.py "
     "tests/plugins/test_numbers.py",
     "collapse/numerics/tiles.py": PAIRS,

@@ -154,10 +154,9 @@ def test_help_and_import_load_nothing_heavy():
 
 def test_entry_points_are_the_files():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    folder = ROOT / "plugins" / "collapse_metrics"
-    files = {file.stem for file in folder.glob("*.py") if "@hookimpl" in file.read_text()}
-    metrics = {name: f"collapse_metrics.{name}" for name in files}
-    assert project["entry-points"]["collapse"] == metrics | {"zoo": "collapse_zoo.plugin"}
+    files = [file for file in (ROOT / "plugins").glob("*/*.py") if "@hookimpl" in file.read_text()]
+    own = {file.stem: f"{file.parent.name}.{file.stem}" for file in files}
+    assert project["entry-points"]["collapse"] == own | {"zoo": "collapse_zoo.plugin"}
 
 
 def test_the_core_imports_neither_plugins_nor_zoo():
@@ -165,7 +164,9 @@ def test_the_core_imports_neither_plugins_nor_zoo():
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not any(name.split(".")[0] in ("collapse_metrics", "collapse_zoo") for name in names), file
+            assert not any(
+                name.split(".")[0] in ("collapse_analyses", "collapse_metrics", "collapse_zoo") for name in names
+            ), file
 
 
 KNOWN = plugins().measurements()

@@ -16,13 +16,12 @@ from report_samples import FIGURES, HOSTILE, hostile_results, rows_of
 import collapse
 from collapse import CollapseError, Results
 from collapse.errors import UsageError
-from collapse.measurement.joining import joined
 from collapse.measurement.table import Table
 from collapse.plugin import plugin_manager
 from collapse.reporting import report as writing
 from collapse.reporting import sources
 from collapse.reporting.overview import findings, warnings
-from collapse.reporting.tables import token_grid
+from collapse.reporting.tables import Tests, token_grid
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
 
@@ -129,10 +128,11 @@ def test_a_store_is_measured_once_and_its_origin_is_told(page, figures, tmp_path
 def test_the_published_rows(page):
     made = page(PUBLISHED)
     assert len(made.data["data-measurements"]["rows"]) == 230
-    assert "nc4.agreement goes most with validation loss: R² = 0.891 (r = −0.944)" in made.text
+    assert "nc4.agreement has the largest R² with validation loss, 0.891 (r = −0.944)" in made.text
     assert "lowest, 1.100 nats, in 12x1024_10L@9" in made.text
     assert "nc2.equiangularity (r = −0.593, predicted r > 0)" in made.text
-    assert "within equal architecture" in made.text
+    assert "nc2.equiangularity (−0.593, then +0.029)" in made.text
+    assert {"data-permutation", "data-correlation-within"} <= set(made.data)
     assert "Wu & Papyan 2024, Eq. 4" in str(made.data["data-definitions"])
 
 
@@ -157,10 +157,11 @@ def test_rows_that_cannot_be_compared_are_warned_of(page):
 
 
 def test_columns_may_be_missing_or_constant():
+    none = Tests({}, {}, None, [])
     frame = pd.DataFrame({"model": ["a", "b", "c"], "nc1.cdnv": [1.0, 1.0, 1.0]})
-    assert findings(frame, None, {}) == ["3 models, with 1 measurement."]
+    assert findings(frame, none) == ["3 models, with 1 measurement."]
     assert warnings(frame) == ["No row has a validation loss: nothing is said about generalization."]
-    assert findings(pd.DataFrame({"x": [1.0]}), None, {})[0] == "1 row, with 0 measurements."
+    assert findings(pd.DataFrame({"x": [1.0]}), none)[0] == "1 row, with 0 measurements."
 
 
 def test_a_table_without_a_test_says_why(page):
@@ -171,7 +172,7 @@ def test_a_table_without_a_test_says_why(page):
 def test_tables_are_joined_and_a_store_appears_once(tmp_path):
     rows = rows_of(["a", "b"])
     Results(rows[:1]).write(tmp_path / "one.csv")
-    table = joined([Results(rows), Results.read(tmp_path / "one.csv"), Results.read(PUBLISHED)])
+    table = sources.gather([Results(rows), tmp_path / "one.csv", "paper"]).results
     assert table.frame()["model"].tolist()[:2] == ["a", "b"]
     assert len(table) == 232
 

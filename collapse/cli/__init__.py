@@ -36,6 +36,7 @@ _COMMANDS = (
     "analyze",
     "figures",
     "report",
+    "results",
     "metrics",
     "plugins",
 )

@@ -25,7 +25,7 @@ _UNLIMITED = 10_000
 _GAP = 2  # characters between columns
 _BELOW = 4  # blanks before a text that stands below its name
 _NARROW = 24  # the least width of a column of prose
-_NUMBERS = re.compile(r"([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, and ranges of them
+_NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, ranges of them, and bounds
 _PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
 
 

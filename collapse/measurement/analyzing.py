@@ -19,7 +19,7 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 
     Args:
         name: The analysis.
-        results: A table, its file, or rows.
+        results: A table, its file, rows, or ``"paper"``, the published measurements.
         **options: The analysis's own.
 
     Raises:
@@ -69,13 +69,14 @@ def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -
     """Test by permutation whether columns of a results table go with validation loss.
 
     Args:
-        results: A table, its file, or rows.
+        results: A table, its file, rows, or ``"paper"``, the published measurements.
         **options: ``against`` (the column to permute: "val_loss"), ``columns`` (those to test: names, prefixes or
             arithmetic; all measurements), ``where`` (globs that choose rows), ``within`` (permute rows of equal
-            values of this column only), ``n`` (permutations: 99,999) and ``seed``.
+            values of these columns only), ``n`` (permutations: 99,999) and ``seed``.
 
     Returns:
-        A row per column: r, the sign that collapse predicts, R², p, its standard error, and the max-T p.
+        A row per column, sorted by p: r, the sign that collapse predicts, R², p, its standard error, the max-T p, an
+        interval of r, and its range without one row.
 
     Raises:
         UsageError, CollapseError: As for :func:`analyze`.

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collapse.errors import CollapseError, UsageError, near_names
+from collapse.plugin.metrics import limit_at
+from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +33,10 @@ _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Pow: operator.pow,
 }
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
-_HOW = "write column names, numbers, + - * / ** and parentheses, such as norms_log_std/norms_log_mean"
+_HOW = (
+    "write column names, numbers, + - * / **, log(…), reachable(MEASUREMENT) and parentheses, such as "
+    "norms_log_std/norms_log_mean"
+)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,9 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
 
     Args:
         frame: A results table.
-        text: Names may have dots; ``+ - * / **``, unary signs, numbers and parentheses are supported.
+        text: Names may have dots; ``+ - * / **``, unary signs, numbers, parentheses, ``log(…)`` (natural) and
+            ``reachable(measurement)`` are supported. The latter is the value that each row's C classes in d dimensions
+            can reach, and needs the columns ``classes`` and ``dim``.
 
     Raises:
         UsageError: A column does not exist or holds text, or the arithmetic is not supported.
@@ -190,12 +197,32 @@ def _walk(node: ast.expr, frame: "pd.DataFrame", names: dict[str, Floats]) -> An
         return _UNARY[type(node.op)](_walk(node.operand, frame, names))
     if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
         return np.float64(node.value)  # not int: 9**9**9 is infinite for floats, and takes forever for ints
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
+        if node.func.id == "log":
+            return np.log(_walk(node.args[0], frame, names))
+        measurement = _dotted(node.args[0])
+        if node.func.id == "reachable" and measurement is not None:
+            return _reachable(measurement, frame, names)
     name = _dotted(node)
     if name is None:
         raise SyntaxError(f"{type(node).__name__} is not arithmetic")
     if name not in names:
         names[name] = _numbers(frame, name)
     return names[name]
+
+
+def _reachable(measurement: str, frame: "pd.DataFrame", names: dict[str, Floats]) -> Floats:
+    """Return what each row's classes and dimensions can reach of a measurement, NaN where this is not known."""
+    known = plugins().measurements()
+    if measurement not in known:
+        raise UsageError(f"no measurement is called {measurement!r}; {near_names(measurement, known)}")
+    _, measure = known[measurement]
+    shape = [names.setdefault(name, _numbers(frame, name)) for name in ("classes", "dim")]
+    limits = [
+        None if np.isnan(pair).any() else limit_at(measure.reachable, int(pair[0]), int(pair[1]))
+        for pair in np.stack(shape, axis=1)
+    ]
+    return np.array([np.nan if limit is None else limit for limit in limits], dtype=np.float64)
 
 
 def _dotted(node: ast.expr) -> str | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 12  # characters of a digest
 _PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of several models of one name
-_COMPARED = {  # fields that must be equal to compare numbers: field, plural, and the field of its name if it is a hash
+COMPARED = {  # fields that must be equal to compare numbers: field, plural, and the field of its name if it is a hash
     "corpus_id": ("training texts", "corpus"),
     "validation_id": ("validation texts", "validation"),
     "chunk_length": ("chunk lengths", None),
@@ -20,6 +20,7 @@ _COMPARED = {  # fields that must be equal to compare numbers: field, plural, an
     "dtype": ("dtypes", None),
     "min_count": ("limits of --min-count", None),
 }
+"""Texts and settings that must be equal to compare rows, by the column of a table."""
 SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
 """What is said wherever numbers of such texts are shown."""
 CUT = {"shards": 2, "eos_between": False}
@@ -67,7 +68,7 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"]) -> list[str]:
     """
     records = [row if isinstance(row, Mapping) else vars(row) for row in rows]
     remarks = []
-    for name, (what, label) in _COMPARED.items():
+    for name, (what, label) in COMPARED.items():
         counted: dict[Any, list[Any]] = {}
         for record in records:
             value = _given(record.get(name))

@@ -1,40 +1,80 @@
-"""Join results tables."""
+"""Join results tables: the rows of several files in one table, with columns added."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collapse.errors import CollapseError, UsageError, counted
+from collapse.measurement.columns import choose_rows
+from collapse.measurement.model_names import with_parts
 from collapse.measurement.results import Results
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SAME = ("store", "min_count", "layer")
 
+def join(
+    tables: Iterable["Results | str | Path"],
+    *,
+    columns: Mapping[str, str | int | float] | None = None,
+    parts: bool = False,
+    where: str | Iterable[str] | None = None,
+) -> Results:
+    """Return one table with the rows of several, in order; a column that a table lacks is missing in its rows.
 
-def joined(tables: Sequence[Results]) -> Results:
-    """Return the rows of several tables as one; rows of one store with equal ``min_count`` appear once.
+    Args:
+        tables: Tables or their files; ``paper`` names the published measurements.
+        columns: Columns to add, each with one value for all rows.
+        parts: Add what the models' names say: depth, width, epochs, decay, seed, checkpoint, architecture, recipe.
+        where: Keep the rows whose column matches a glob, such as ``width=64``; several filters must all match.
 
-    >>> from collapse.measurement.rows import Row
-    >>> row = Row("m", None, "", "a1", 1, 9, 4, 99, {"val_loss": 2.0})
-    >>> len(joined([Results([row]), Results([row])]))
-    1
+    Raises:
+        UsageError: There is no table, a column to add is there already, or a filter is wrong.
+        CollapseError: A table cannot be read, or a column holds texts in one table and numbers in another.
+
+    >>> import pandas as pd
+    >>> tables = [Results.from_frame(pd.DataFrame({"model": [name], "val_loss": [1.5]})) for name in "ab"]
+    >>> join(tables, columns={"seed": 3}).frame().to_dict("records")
+    [{'model': 'a', 'val_loss': 1.5, 'seed': 3}, {'model': 'b', 'val_loss': 1.5, 'seed': 3}]
     """
-    if len(tables) == 1:
-        return tables[0]
     import pandas as pd
 
-    frames = [table.frame() for table in tables if len(table)]
-    if not frames:
-        return Results()
-    columns = list(dict.fromkeys(name for frame in frames for name in frame))
-    # pandas warns of columns without a value, whose dtype says nothing
-    whole = pd.concat([frame.dropna(axis="columns", how="all") for frame in frames], ignore_index=True)
-    return Results.from_frame(_each_once(whole.reindex(columns=columns)))
+    read = [each if isinstance(each, Results) else Results.read(each) for each in tables]
+    if not read:
+        raise UsageError("there is no table to join: name one or several results files")
+    if not columns and not parts and where is None and not any(each._frame is not None for each in read):
+        return Results(row for each in read for row in each.rows)  # keeps the notes
+    frames = [each.frame() for each in read]
+    _check_kinds(frames)
+    full = [frame for frame in frames if len(frame)] or frames[:1]
+    frame = pd.concat(full, ignore_index=True) if len(full) > 1 else full[0].copy()
+    if parts or where is not None:
+        whole = with_parts(frame)
+        kept = whole if where is None else choose_rows(whole, where if isinstance(where, str) else list(where))
+        frame = kept if parts else kept[list(frame.columns)]
+    for name, value in (columns or {}).items():
+        if not name or name in frame:
+            there = "there is a column of this name" if name else "it has no name"
+            raise UsageError(f"--set {name}={value}: {there}; choose another name")
+        frame = frame.assign(**{name: value})
+    return Results.from_frame(frame)
 
 
-def _each_once(frame: "pd.DataFrame") -> "pd.DataFrame":
-    keys = [name for name in _SAME if name in frame]
-    if "store" not in keys:
-        return frame
-    named = frame["store"].notna() & (frame["store"] != "")
-    return frame[~(named & frame.duplicated(keys))]
+def _check_kinds(frames: Sequence["pd.DataFrame"]) -> None:
+    """Refuse a column that holds numbers in one table and texts in another: its numbers would become texts."""
+    from pandas.api.types import is_numeric_dtype
+
+    first: dict[str, tuple[bool, int]] = {}
+    for at, frame in enumerate(frames, start=1):
+        for name in frame.columns:
+            column = frame[name].dropna()
+            if not len(column):
+                continue
+            numeric = bool(is_numeric_dtype(column.dtype))
+            known, place = first.setdefault(name, (numeric, at))
+            if known != numeric:
+                kinds = ["texts", "numbers"]
+                raise CollapseError(
+                    f"the column {name!r} holds {kinds[known]} in table {place} and {kinds[numeric]} in table {at} of "
+                    f"{counted(len(frames), 'table')}: they cannot be joined"
+                )

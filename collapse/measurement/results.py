@@ -2,31 +2,26 @@
 
 import csv
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Set
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Set
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.escaping import guarded, unguarded
-from collapse.measurement.rows import ABOUT, IDENTITY
+from collapse.measurement.named_results import file_of, named_results
+from collapse.measurement.rows import ABOUT
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
+from collapse.measurement.table import plain
+from collapse.measurement.table_files import OURS as OURS
+from collapse.measurement.table_files import as_csv as as_csv
+from collapse.measurement.table_files import read_csv, read_json_table, read_parquet, whole
 from collapse.reading import open_regular, read_json
 from collapse.stores.manifest import MANIFEST, ORIGIN, RESULTS
 from collapse.stores.writing import check_output_place, write_output
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_NAMES = ("model", "corpus")  # always text: a model may be called 007 or NA
-_TEXT = (*_NAMES, "revision", "store", "versions")
-OURS = frozenset({"model", "store", "versions"})
-"""Columns of every table of measurements that collapse writes."""
-_COUNTS = ("chunk_length", "max_chunks")  # integers, which may be missing
-_IDENTITY_TEXT = tuple(name for name in IDENTITY if name not in _COUNTS)
 
 
 class Results:
@@ -65,29 +60,32 @@ class Results:
             record |= row.measurements
             record["versions"] = json.dumps(row.versions, sort_keys=True)
             records.append(record)
-        return _whole(pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"]))
+        return whole(pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"]))
 
     @classmethod
     def read(cls, path: str | Path) -> "Results":
         """Read a .csv, .json or .parquet file, from collapse or elsewhere (published tables are plain CSV).
 
+        Args:
+            path: The file, or the name of a table that a plugin brings: ``paper`` has the published measurements.
+
         Raises:
             CollapseError: There is no such file, or it cannot be read in the format of its suffix.
-            UsageError: It has another suffix.
+            UsageError: It has another suffix, and no table has this name.
         """
-        path = Path(path)
-        _check_suffix(path)
+        path = file_of(Path(path))
+        _check_suffix(path, tables=True)
         if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
         results = cls()
         try:
             open_regular(path).close()  # pandas would block on a FIFO, and read a device until memory is full
             if path.suffix == ".json":
-                results.rows = _read_rows(path)
+                read = read_json_table(path)
+                results.rows, results._frame = (read, None) if isinstance(read, list) else ([], read)
                 results.frame()  # fails now, not later, if a text cannot be encoded as UTF-8
             else:
-                frame = _read_csv(path) if path.suffix == ".csv" else _read_parquet(path)
-                results._frame = _whole(frame) if _is_ours(frame) else frame
+                results._frame = read_csv(path) if path.suffix == ".csv" else read_parquet(path)
         except (ValueError, KeyError, TypeError, OSError, RecursionError, OverflowError, csv.Error) as error:
             raise CollapseError(
                 f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
@@ -109,24 +107,32 @@ class Results:
     def write(self, path: str | Path) -> None:
         """Write a .csv, .json or .parquet file atomically.
 
+        A .json file has rows with notes and versions; that of a table read from elsewhere has a value per column.
+
         Raises:
             CollapseError: The file cannot be written.
-            UsageError: As for :func:`check_output`, or the suffix is .json for a table read from .csv or .parquet.
+            UsageError: As for :func:`check_output`.
         """
         path = Path(path)
-        check_output(path)
-        if path.suffix == ".json" and self._frame is not None:
-            raise UsageError(
-                f"a table read from .csv or .parquet has no rows to write to {path}: write .csv or .parquet"
-            )
+        columns = frozenset(map(str, self.frame().columns))
+        check_output(path, columns=OURS if columns >= OURS else columns)
         try:
             write_output(path, self._rendered(path.suffix))
         except UnicodeError as error:
             raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
 
+    def records(self) -> list[dict[str, Any]]:
+        """Return the rows for JSON; those of a table from elsewhere have a value per column, None where missing."""
+        if self._frame is None:
+            return [row.to_dict() for row in self.rows]
+        return [
+            {str(name): plain(None if _is_missing(value) else value) for name, value in record.items()}
+            for record in self._frame.to_dict("records")
+        ]
+
     def _rendered(self, suffix: str) -> bytes:
         if suffix == ".json":
-            return (json.dumps([row.to_dict() for row in self.rows], indent=1) + "\n").encode()
+            return (json.dumps(self.records(), indent=1) + "\n").encode()
         if suffix == ".csv":
             return as_csv(self.frame())
         table = BytesIO()
@@ -134,17 +140,10 @@ class Results:
         return table.getvalue()
 
 
-def as_csv(frame: "pd.DataFrame") -> bytes:
-    """Return a table as CSV without texts that a spreadsheet would run as formulas (see collapse.escaping).
+def _is_missing(value: Any) -> bool:
+    import pandas as pd
 
-    Raises:
-        UnicodeError: A text cannot be encoded as UTF-8.
-    """
-    made = _texts(frame, guarded)
-    returns = any("\r" in str(value) for column in _text_columns(made) for value in made[column])
-    # csv does not quote a lone carriage return, which readers treat as the end of a line
-    quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-    return str(made.to_csv(index=False, quoting=quoting, lineterminator="\n")).encode()
+    return pd.isna(value) is True
 
 
 def _checked(rows: Any) -> list[Row]:
@@ -159,103 +158,6 @@ def _checked(rows: Any) -> list[Row]:
         if not isinstance(each, Row):
             raise UsageError(f"{wanted}; among the rows there is a {type(each).__name__}")
     return listed
-
-
-def _read_rows(path: Path) -> list[Row]:
-    given = read_json(path)
-    if not isinstance(given, list):
-        raise TypeError("it is not a list of rows")
-    rows = []
-    for index, each in enumerate(given):
-        try:
-            rows.append(Row.from_dict(each))
-        except TypeError as error:
-            raise TypeError(f"row {index + 1}: {error}") from error
-    return rows
-
-
-def _check_fields(path: Path) -> None:
-    """Refuse headings that are equal, and rows of another length: pandas would rename, fill or shift their values."""
-    with path.open(encoding="utf-8", errors="replace", newline="") as file, _fields_of_any_length():
-        lines = csv.reader(file)
-        heading = next(lines, [])
-        twice = [name for name, times in Counter(heading).items() if times > 1 and name]
-        if twice:
-            raise ValueError(f"two of its columns are called {twice[0]!r}")
-        for fields in lines:
-            given = fields[:-1] if fields[-1:] == [""] else fields  # a comma at the end
-            if fields and not len(given) <= len(heading) <= len(fields):
-                raise ValueError(
-                    f"line {lines.line_num} has {counted(len(fields), 'value')} where the heading has "
-                    f"{counted(len(heading), 'name')}"
-                )
-
-
-@contextmanager
-def _fields_of_any_length() -> Iterator[None]:
-    before = csv.field_size_limit(2**31 - 1)  # a long on every platform
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
-
-
-def _read_csv(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    _check_fields(path)
-    # pandas reads floats exactly by default since 3.1, and before with an option
-    old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
-    exactly: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
-    heading = pd.read_csv(path, nrows=0)
-    # another program's table may have a column of numbers with the name of one of our text columns
-    texts = [*_TEXT, *_IDENTITY_TEXT] if _is_ours(heading) else _TEXT
-    # without index_col=False, a comma at the end of each row shifts all values to other columns
-    frame = pd.read_csv(path, index_col=False, dtype=dict.fromkeys(texts, str), **exactly)
-    names = [name for name in _NAMES if name in frame]
-    if names:  # unchanged text, even NA, which means a missing number in other columns
-        frame[names] = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)[names]
-    return _texts(frame, unguarded)
-
-
-def _read_parquet(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
-    frame = pd.read_parquet(path)
-    for column in _text_columns(frame):
-        for value in frame[column]:
-            if isinstance(value, Iterable) and not isinstance(value, str):
-                raise TypeError(f"column {column!r} holds {type(value).__name__}s, not texts or numbers")
-    return frame
-
-
-def _is_ours(frame: "pd.DataFrame") -> bool:
-    return set(frame.columns) >= OURS
-
-
-def _whole(frame: "pd.DataFrame") -> "pd.DataFrame":
-    """Return the table with its counts as integers; pandas makes them floats if some are missing."""
-    kinds = {name: "Int64" for name in _COUNTS if name in frame}
-    return frame.astype(kinds) if kinds else frame
-
-
-def _text_columns(frame: "pd.DataFrame") -> list[str]:
-    """Return the columns that may hold texts: those of pandas 3's string dtype or of object dtype."""
-    from pandas.api.types import is_object_dtype, is_string_dtype
-
-    return [name for name, kind in frame.dtypes.items() if is_object_dtype(kind) or is_string_dtype(kind)]
-
-
-def _texts(frame: "pd.DataFrame", change: Callable[[str], str]) -> "pd.DataFrame":
-    """Return the table with a change applied to its headings and texts only."""
-
-    def changed(value: Any) -> Any:
-        return change(value) if isinstance(value, str) else value
-
-    made = frame.rename(columns=changed)
-    for column in _text_columns(made):
-        made[column] = made[column].map(changed, na_action="ignore").astype(made[column].dtype)
-    return made
 
 
 def check_output(path: str | Path, *, what: str = "results table", columns: Set[str] = OURS) -> None:
@@ -305,6 +207,7 @@ def _holds_ours(path: Path, columns: Set[str]) -> bool:
         return False
 
 
-def _check_suffix(path: Path) -> None:
+def _check_suffix(path: Path, *, tables: bool = False) -> None:
     if path.suffix not in (".csv", ".json", ".parquet"):
-        raise UsageError(f"{path} is not a results file: its name must end in .csv, .json or .parquet")
+        names = f"; known by name: {', '.join(sorted(named_results()))}" if tables and named_results() else ""
+        raise UsageError(f"{path} is not a results file: its name must end in .csv, .json or .parquet{names}")

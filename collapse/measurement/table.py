@@ -1,7 +1,7 @@
 """The result of an analysis."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted
@@ -20,12 +20,15 @@ class Table:
         columns: Headings.
         rows: Values, one list per row; None prints as –.
         notes: Remarks, one per line.
+        shown: The same table as people read it, where that is not a heading and a number per column: intervals, bounds
+            and marks. Its title and notes are the table's.
     """
 
     title: str
     columns: list[str]
     rows: list[list[Any]]
     notes: list[str] = field(default_factory=list)
+    shown: Sheet | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -38,7 +41,7 @@ class Table:
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows as dictionaries for JSON: NumPy numbers as plain numbers, infinite ones and NaN as None."""
-        return [dict(zip(self.columns, map(_plain, row), strict=True)) for row in self.rows]
+        return [dict(zip(self.columns, map(plain, row), strict=True)) for row in self.rows]
 
     def frame(self) -> "pd.DataFrame":
         """Return the table as a pandas DataFrame."""
@@ -48,14 +51,16 @@ class Table:
 
     def sheet(self) -> Sheet:
         """Return the table to print, with its title and notes."""
-        return Sheet(self.columns, self.rows, title=self.title, notes=self.notes)
+        shown = self.shown or Sheet(self.columns, self.rows)
+        return replace(shown, title=self.title, notes=self.notes)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value of a table for JSON."""
     if hasattr(value, "tolist"):  # an array or a tensor, or one number of it
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, str | int) else str(value)

@@ -62,6 +62,14 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookspec
+def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # as above
+    """Return results tables that can be given by a name instead of a file: the files (.csv, .json, .parquet) by name.
+
+    A name is lower-case letters, digits, ``_`` and ``-``. A file of the user with this very path comes first.
+    """
+
+
+@hookspec
 def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
     """Return what the name of a model says about it, such as depth, width and epochs; None for another model's name.
 

@@ -71,6 +71,7 @@ def plugins() -> Plugins:
                 _refuse_named(next(each.origin for each in loaded.found if each.name == name), problem)
     loaded.preparers = implementations(manager, "collapse_prepare_model")
     loaded.trainers = implementations(manager, "collapse_trained_on")
+    loaded.tables = implementations(manager, "collapse_results")
     loaded.namers = implementations(manager, "collapse_model_parts")
     return loaded
 

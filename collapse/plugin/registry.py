@@ -62,6 +62,7 @@ class Plugins:
     figures: dict[str, Figure] = field(default_factory=dict)
     preparers: list[tuple[str, Callable[[Any], str | None]]] = field(default_factory=list)
     trainers: list[tuple[str, Callable[[Path], Mapping[str, Any] | None]]] = field(default_factory=list)
+    tables: list[tuple[str, Callable[[], Mapping[str, Path]]]] = field(default_factory=list)
     namers: list[tuple[str, Callable[[str], Mapping[str, int | float | str] | None]]] = field(default_factory=list)
     origins: dict[tuple[str, str], str] = field(default_factory=dict)  # by hook and name
     makers: dict[str, str] = field(default_factory=dict)  # by plugin, as the next

@@ -10,6 +10,7 @@ from collapse.measurement.sheets import number
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
+from collapse.reporting.tables import Tests
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,18 +20,19 @@ _FEW = 20  # models, below which one R² says little
 _GENERALIZATION = "generalization"
 
 
-def findings(frame: "pd.DataFrame", tested: Table | None, within: Mapping[str, Table]) -> list[str]:
+def findings(frame: "pd.DataFrame", tests: Tests) -> list[str]:
     """Return what stands out in a table, a sentence or two each.
 
     Args:
         frame: The rows.
-        tested: The permutation test against validation loss, or None where there is none.
-        within: The same within rows of equal values of a column, by column.
+        tests: What goes with validation loss.
     """
     said = [_how_many(frame), *_losses(frame)]
+    tested = tests.over.get("permutation")
     if tested is not None:
         said += _associations(tested, len(frame))
-        said += [line for column, table in within.items() for line in _reversals(tested, table, column)]
+        if tests.size is not None and "permutation" in tests.within:
+            said += _by_size(tested, tests.within["permutation"], tests.size)
     elif len(frame) < 3:
         said.append(f"What goes with loss can be said of 3 models or more; there {_are(len(frame))}.")
     if len(frame) == 1:
@@ -82,19 +84,14 @@ def _losses(frame: "pd.DataFrame") -> list[str]:
 
 
 def _associations(tested: Table, n: int) -> list[str]:
-    known = plugins().measurements()
-    records = [
-        each
-        for each in tested.records()
-        if each["column"] in known and known[each["column"]][0].property_of(each["column"]).lower() != _GENERALIZATION
-    ]
+    records = _of_collapse(tested)
     if not records:
         return []
     ranked = sorted(records, key=lambda each: -each["R2"])
     first, last = ranked[0], ranked[-1]
-    said = f"{first['column']} goes most with validation loss: R² = {first['R2']:.3f} (r = {_signed(first['r'])})"
+    said = f"{first['column']} has the largest R² with validation loss, {first['R2']:.3f} (r = {_signed(first['r'])})"
     if len(ranked) > 1:
-        said += f"; {last['column']} least: R² = {last['R2']:.3f}"
+        said += f"; {last['column']} the smallest, {last['R2']:.3f}"
     found = [f"{said}."]
     if n < _FEW:
         found.append(f"With {counted(n, 'row')}, such an R² can come by chance: see the p-values below.")
@@ -109,16 +106,39 @@ def _associations(tested: Table, n: int) -> list[str]:
     return found
 
 
-def _reversals(tested: Table, within: Table, column: str) -> list[str]:
-    """Say which correlations have another sign among rows of equal values of a column (Simpson's paradox)."""
-    over = {each["column"]: each["r"] for each in tested.records()}
-    turned = [each for each in within.records() if each["column"] in over and over[each["column"]] * each["r"] < 0]
-    if not turned:
+def _by_size(tested: Table, within: Table, size: str) -> list[str]:
+    """Say which correlations differ most, or turn, among models of one size (Simpson's paradox)."""
+    over = {each["column"]: each for each in tested.records()}
+    both = [(over[each["column"]], each) for each in _of_collapse(within) if each["column"] in over]
+    if not both:
         return []
-    listed = _listed(
-        [f"{each['column']} (r = {_signed(over[each['column']])}, within {_signed(each['r'])})" for each in turned]
+    whole, inside = max(both, key=lambda each: each[1]["R2"])
+    said = [
+        f"Among models of equal {size}, {inside['column']} has the largest R², {inside['R2']:.3f}; over all rows it "
+        f"has {whole['R2']:.3f}."
+    ]
+    whole, inside = max(both, key=lambda each: abs(each[1]["R2"] - each[0]["R2"]))
+    said.append(
+        f"Size hides or makes most for {inside['column']}: r = {_signed(whole['r'])} over all rows, "
+        f"{_signed(inside['r'])} among models of equal {size}."
     )
-    return [f"Within rows of equal {column}, the correlation with loss has the other sign for {listed}."]
+    turned = [(one, other) for one, other in both if one["r"] * other["r"] < 0]
+    if turned:
+        listed = _listed(
+            [f"{one['column']} ({_signed(one['r'])}, then {_signed(other['r'])})" for one, other in turned]
+        )
+        said.append(f"The correlation turns among models of equal {size}: {listed}.")
+    return said
+
+
+def _of_collapse(tested: Table) -> list[dict[str, Any]]:
+    """Return the records of measurements of collapse: accuracy goes with loss by definition."""
+    known = plugins().measurements()
+
+    def is_collapse(name: str) -> bool:
+        return name in known and known[name][0].property_of(name).lower() != _GENERALIZATION
+
+    return [each for each in tested.records() if is_collapse(each["column"])]
 
 
 def _contradicts(record: Mapping[str, Any]) -> bool:

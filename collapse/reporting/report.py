@@ -105,12 +105,12 @@ def _title(material: Material) -> str:
 
 def _about_rows(material: Material, permutations: int, figures: list[Drawn]) -> list[Section]:
     frame = material.results.frame()
-    tables, within, lacking = tests_of(material.results, permutations)
-    overview = paragraphs(warnings(frame), "warning") + bullets(findings(frame, tables.get("permutation"), within))
+    tests = tests_of(material.results, permutations)
+    overview = paragraphs(warnings(frame), "warning") + bullets(findings(frame, tests))
     drawn = "".join(figure(each) for each in figures if each.drawing is not None)
-    tests = [analysis_grid(name, each) for name, each in tables.items()]
-    tests += [analysis_grid(f"permutation-within-{column}", each) for column, each in within.items()]
-    association = "".join(table(each) for each in tests) + paragraphs(lacking, "note")
+    grids = [analysis_grid(name, each) for name, each in tests.over.items()]
+    grids += [analysis_grid(f"{name}-within", each) for name, each in tests.within.items()]
+    association = "".join(map(table, grids)) + paragraphs(tests.lacking, "note")
     sections = [Section("overview", "What stands out", overview)]
     if drawn:
         sections.append(Section("figures", "Figures", drawn))

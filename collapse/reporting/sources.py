@@ -7,9 +7,10 @@ from typing import Any
 
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.hub.opening import load
-from collapse.measurement.joining import joined
+from collapse.measurement.joining import join
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
+from collapse.measurement.named_results import file_of
 from collapse.measurement.results import Results, Row
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
@@ -17,6 +18,8 @@ from collapse.stores.store import Store
 
 Source = Results | Row | Store | str | Path
 _TABLES = (".csv", ".json", ".parquet")
+_SAME = ("store", "min_count", "layer")
+"""Columns that are equal in rows of one measured store."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +59,28 @@ def gather(sources: Source | Iterable[Source], progress: Report | None = None) -
             tables.append(opened)
             name = Path(source).name if isinstance(source, str | Path) else "in memory"
             origins.append(("results", name, f"{counted(len(opened), 'row')}"))
-    results = joined(tables)
+    results = _each_once(join(tables))
     if not len(results):
         names = ", ".join(name for _, name, _ in origins)
         raise CollapseError(
             f"{names}: there is no row to report; collapse measure MODEL --output results.csv makes some"
         )
     return Material(results, stores, origins)
+
+
+def _each_once(results: Results) -> Results:
+    """Return a table in which a store appears once, though a results file and the store itself may be sources."""
+    frame = results.frame()
+    keys = [name for name in _SAME if name in frame]
+    if "store" not in keys:
+        return results
+    named = frame["store"].notna() & (frame["store"] != "")
+    again = named & frame.duplicated(keys)
+    if not again.any():
+        return results
+    if results.rows:
+        return Results(row for row, left_out in zip(results.rows, again, strict=True) if not left_out)
+    return Results.from_frame(frame[~again])
 
 
 def _listed(sources: Any) -> list[Source]:
@@ -84,7 +102,7 @@ def _open(source: Source) -> Results | Store:
     if isinstance(source, Row):
         return Results([source])
     path = Path(source)
-    if path.suffix in _TABLES and not path.is_dir():
+    if not path.is_dir() and (path.suffix in _TABLES or file_of(path) != path):
         return Results.read(path)
     if not path.exists() and "/" not in str(source):
         raise UsageError(

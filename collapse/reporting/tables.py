@@ -1,6 +1,7 @@
 """The tables of a report: measurements, what goes with loss, tokens."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
 
 _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
 """Columns before the measurements; what else identifies a row is among the methods."""
-_GROUPS = (ARCHITECTURE, "dim", "n_params")
+_SIZES = (ARCHITECTURE, "dim", "n_params")
 """Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
+_RESAMPLES = 999
 _EXTREMES = 10
 _SIDE_BY_SIDE = 4
 """Up to so many models are columns; more are rows."""
@@ -59,34 +61,43 @@ def _side_by_side(rows: Sequence[Row]) -> Grid:
     return Grid("measurements", "Measurements", sheet.columns, filled, notes, "filter measurements")
 
 
-def tests_of(results: Results, permutations: int) -> tuple[dict[str, Table], dict[str, Table], list[str]]:
-    """Run the registered analyses that a report shows.
+@dataclass(frozen=True)
+class Tests:
+    """What goes with validation loss.
 
-    Args:
-        results: All rows.
-        permutations: Number of random permutations.
-
-    Returns:
-        The tables by analysis; the permutation tests within equal values of a column, by column; and why others are
-        not shown.
+    Attributes:
+        over: Tables of analyses over all rows, by analysis.
+        within: The same within models of one size.
+        size: The column whose values are the sizes, or None where sizes do not repeat.
+        lacking: Why others are not shown.
     """
-    options: dict[str, Mapping[str, object]] = {"permutation": {"n": permutations}, "correlation": {}}
-    tables: dict[str, Table] = {}
+
+    over: Mapping[str, Table]
+    within: Mapping[str, Table]
+    size: str | None
+    lacking: Sequence[str]
+
+
+def tests_of(results: Results, permutations: int) -> Tests:
+    """Run those of the analyses permutation and correlation that are installed."""
+    options: dict[str, dict[str, object]] = {
+        "permutation": {"n": permutations},
+        "correlation": {"resamples": _RESAMPLES},
+    }
+    installed = [name for name in options if name in plugins().analyses]
+    over: dict[str, Table] = {}
     within: dict[str, Table] = {}
     lacking = []
-    for name in [each for each in options if each in plugins().analyses]:
+    named = with_parts(results.frame())
+    size = next((name for name in _SIZES if _repeats(named, name)), None)
+    for name in installed:
         try:
-            tables[name] = analyze(name, results, **options[name])
+            over[name] = analyze(name, results, **options[name])
+            if size is not None:
+                within[name] = analyze(name, Results.from_frame(named), **options[name], within=[size])
         except CollapseError as error:
             lacking.append(f"{name}: {error}")
-    with_names = with_parts(results.frame())
-    groups = [name for name in _GROUPS if _repeats(with_names, name)] if "permutation" in tables else []
-    for name in groups[:1]:
-        try:
-            within[name] = analyze("permutation", Results.from_frame(with_names), n=permutations, within=name)
-        except CollapseError as error:
-            lacking.append(f"permutation within equal {name}: {error}")
-    return tables, within, lacking
+    return Tests(over, within, size, lacking)
 
 
 def _repeats(frame: "pd.DataFrame", column: str) -> bool:
@@ -99,10 +110,12 @@ def _repeats(frame: "pd.DataFrame", column: str) -> bool:
 
 def analysis_grid(name: str, table: Table) -> Grid:
     """Return the table of an analysis, the strongest association first."""
-    rows, columns = table.rows, list(table.columns)
+    kept = [at for at in range(len(table.columns)) if any(row[at] is not None for row in table.rows)]
+    columns = [table.columns[at] for at in kept]
+    rows = [[row[at] for at in kept] for row in table.rows]
     if "R2" in columns:
         at = columns.index("R2")
-        rows = sorted(rows, key=lambda row: -(row[at] if row[at] is not None else -1.0))
+        rows.sort(key=lambda row: -(row[at] if row[at] is not None else -1.0))
     return Grid(name, table.title, columns, rows, table.notes, "filter columns")
 
 

@@ -166,7 +166,7 @@ def _table(chosen: Chosen, found: ClassValues, names: Sequence[str], at: Sequenc
     rows = [[ids[c], texts.text(ids[c]), counts[c], *(_number(values[name], c) for name in names)] for c in at]
     average = [None, _AVERAGE, row.samples / row.classes, *(row.measurements[name] for name in names)]
     notes = [*chosen.notes, *remarks(row), *_absent(names, rows), _AVERAGED]
-    return TokenTable(heading(row), ["id", "text", "count", *names], rows, notes, average)
+    return TokenTable(heading(row), ["id", "text", "count", *names], rows, notes, average=average)
 
 
 def heading(row: Row) -> str:

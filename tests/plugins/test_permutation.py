@@ -19,7 +19,7 @@ from scipy.stats import permutation_test
 import collapse
 from collapse import CollapseError, Results, Row
 from collapse.errors import UsageError
-from collapse_metrics.permutation import Floats, permutation, shuffle
+from collapse_analyses.permutation import Floats, permutation, shuffle
 
 TABLE_1 = [  # column as the data README names it, R², p with 6 million permutations, max-T p, predicted sign
     ("nc1.cdnv=cdnv_mean", 0.192011, 0.0476, 0.202, "r > 0"),
@@ -74,8 +74,10 @@ def test_table_1(shared: Path) -> None:
     started = time.perf_counter()
     found = permutation(published, columns=columns, where=SEEDS, n=10_000)
     assert time.perf_counter() - started < 1
-    for row, (column, r2, p, max_t_p, predicted) in zip(found.records(), TABLE_1, strict=True):
+    ordered = sorted(TABLE_1, key=lambda each: each[2])
+    for row, (column, r2, p, max_t_p, predicted) in zip(found.records(), ordered, strict=True):
         assert row["column"] == column.partition("=")[0]
+        assert row["agrees"] == (not column.startswith("nc2.equiangularity"))
         assert f"{row['R2']:.6f}" == f"{r2:.6f}"
         assert abs(row["p"] - p) < 4 * math.sqrt(p * (1 - p) / 1e4)
         assert row["p_error"] == pytest.approx(math.sqrt(row["p"] * (1 - row["p"]) / 1e4))
@@ -257,7 +259,8 @@ def test_rows_with_a_missing_value_are_left_out_of_all_columns() -> None:
     )
     found = permutation(results)
     assert found.notes[0] == "2 rows left out for missing values: val_loss in 1, nc4.agreement in 1"
-    assert found.records()[0]["r"] == pytest.approx(np.corrcoef([1, 3, 4], [1, 2, 4])[0, 1])
+    (r,) = [each["r"] for each in found.records() if each["column"] == "nc1.cdnv"]
+    assert r == pytest.approx(np.corrcoef([1, 3, 4], [1, 2, 4])[0, 1])
     assert permutation(results, columns=["nc1.cdnv"]).title.endswith("4 rows")
 
 
@@ -267,6 +270,7 @@ def test_the_same_columns_by_label_expression_or_text() -> None:
     first, second = found.records()
     assert (first.pop("column"), second.pop("column")) == ("a/b.c", "nc1.cdnv")
     assert (first.pop("predicted"), second.pop("predicted")) == (None, "r > 0")
+    assert (first.pop("agrees"), second.pop("agrees")) == (None, True)
     assert first == second
 
 
@@ -342,7 +346,7 @@ def test_more_permutations_than_memory_holds_are_refused() -> None:
 
 
 def test_as_many_permutations_as_memory_holds_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collapse_metrics.permutation._MOST", 60)
+    monkeypatch.setattr("collapse_analyses.permutation._MOST", 60)
     losses = [float(i) for i in range(20)]
     results = table(val_loss=losses, nc1__cdnv=losses, nc2__norm=losses)
     assert "share of 30 random permutations" in permutation(results, n=30).notes[0]

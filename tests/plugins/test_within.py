@@ -8,7 +8,7 @@ import pytest
 
 import collapse
 from collapse.errors import CollapseError
-from collapse_metrics.shuffling import shuffle
+from collapse_analyses.shuffling import shuffle
 
 
 def table(losses, values, dims):

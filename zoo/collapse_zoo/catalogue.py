@@ -9,7 +9,7 @@ from typing import Any
 
 from collapse.errors import CollapseError, UsageError
 from collapse_zoo.names import Name, parse
-from collapse_zoo.published import published
+from collapse_zoo.published import ABOUT, published
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import RECORD, Run
 
@@ -147,7 +147,7 @@ def _is(entry: Entry, wanted: Name, any_corpus: bool) -> bool:
 def _published() -> Iterator[Entry]:
     for model, row in published().iterrows():
         name = parse(str(model))
-        numbers: dict[str, float | None] = {key: float(value) for key, value in row.items() if key != "n_params"}
+        numbers: dict[str, float | None] = {key: float(value) for key, value in row.items() if key not in ABOUT}
         yield Entry(str(name), PUBLISHED, name.recipe(), name.checkpoint, numbers)
 
 

@@ -29,6 +29,14 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookimpl
+def collapse_results() -> Mapping[str, Path]:
+    """Return the paper's own measurements of its 230 models."""
+    from collapse_zoo.published import FILE
+
+    return {"paper": FILE}
+
+
+@hookimpl
 def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
     """Return the parts of a name such as TinyStories-12x1024_10L@9."""
     from collapse_zoo.names import parse

@@ -9,14 +9,19 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collapse_zoo.names import parse
+
 if TYPE_CHECKING:
     import pandas as pd
 
 FILE = Path(__file__).with_name("published.csv")
 
 # our names, with the published column or a formula of columns
+ABOUT = ("n_params", "classes", "dim")
+"""Columns that are no measurements."""
 MAY = {
     "n_params": "n_params",
+    "classes": "(matches / matches_mean + 0.5) // 1",  # the mean is of a class
     "val_loss": "val_loss",
     "val_accuracy": "val_acc",
     "perplexity": "perplex",
@@ -49,7 +54,7 @@ OCTOBER = {
 
 @cache
 def published() -> "pd.DataFrame":
-    """Return one row per model, by its short name (``12x1024_10L@9``): size, validation and measurements."""
+    """Return one row per model, by its short name (``12x1024_10L@9``): size, C, d, validation and measurements."""
     import pandas as pd
 
     return pd.read_csv(FILE, index_col="model")
@@ -63,4 +68,6 @@ def convert(may: Path, october: Path) -> "pd.DataFrame":
     for file, columns in ((may, MAY), (october, OCTOBER)):
         there = pd.read_csv(file).set_index("model")
         tables.append(pd.DataFrame({name: there.eval(formula) for name, formula in columns.items()}))
-    return tables[0].join(tables[1], validate="one_to_one").sort_index()
+    made = tables[0].join(tables[1], validate="one_to_one").sort_index()
+    made.insert(2, "dim", [parse(str(model)).width for model in made.index])
+    return made.astype({"classes": int})

@@ -58,7 +58,7 @@ def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int, groups_n: Groups | 
     >>> found.exact, found.permutations, round(found.p[0] * 24)
     (True, 24, 2)
     """
-    unit_n, unit_nk = _unit(y_n, groups_n), _unit(x_nk, groups_n)
+    unit_n, unit_nk = unit(y_n, groups_n), unit(x_nk, groups_n)
     rng = np.random.default_rng(seed)
     null_Pk = _null(unit_n, unit_nk, n, rng) if groups_n is None else _null_within(unit_n, unit_nk, groups_n, n, rng)
     permutations = len(null_Pk)
@@ -129,12 +129,37 @@ def _null_within(unit_n: Floats, unit_nk: Floats, groups_n: Groups, n: int, rng:
     return np.concatenate(null)
 
 
-def _unit(values: Floats, groups_n: Groups | None) -> Floats:
-    """Centred along the rows of each group, of unit norm; scaled first so that no square over- or underflows."""
+def unit(values: Floats, groups_n: Groups | None) -> Floats:
+    """Return values centred in each group, of unit norm; scaled first, so that no square over- or underflows."""
     values = values / np.abs(values).max(axis=0)
     for _ in range(2):  # again, to remove the rounding error of the first means
         values = centred(values, groups_n)
     return values / np.linalg.norm(values, axis=0)
+
+
+def range_without_one(unit_n: Floats, unit_x_n: Floats, groups_n: Groups | None = None) -> tuple[float, float] | None:
+    """Return the smallest and the largest r of all rows but one; None if fewer than 3 rows are left.
+
+    Args:
+        unit_n, unit_x_n: (rows,) of :func:`unit`.
+        groups_n: (rows,) the group of each row, whose mean is taken again without the row.
+
+    >>> y, x = (unit(np.array(values), None) for values in ([1.0, 2.0, 3.0, 9.0], [1.0, 2.0, 3.0, -9.0]))
+    >>> [round(r, 3) for r in range_without_one(y, x)]
+    [-0.981, 1.0]
+    """
+    if len(unit_n) < 4:
+        return None
+    sizes_n = np.full(len(unit_n), len(unit_n)) if groups_n is None else np.bincount(groups_n)[groups_n]
+    # without a row that differs from its group's mean by a, the group's sum of squares is smaller by a²·m/(m−1)
+    factor_n = np.where(sizes_n > 1, sizes_n / np.maximum(sizes_n - 1, 1), 0)
+    xy = unit_n @ unit_x_n - factor_n * unit_n * unit_x_n
+    yy, xx = (1 - factor_n * each**2 for each in (unit_n, unit_x_n))
+    usable = (xx > 1e-9) & (yy > 1e-9)  # without a row, the others may be constant
+    if not usable.any():
+        return None
+    r = np.clip(xy[usable] / np.sqrt(xx[usable] * yy[usable]), -1, 1)
+    return float(r.min()), float(r.max())
 
 
 def centred(values: Floats, groups_n: Groups | None) -> Floats:

@@ -1,0 +1,100 @@
+"""``collapse results``: join, extend, convert and show results tables."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from collapse.cli.formats import check_suffix, print_in, prints_a_table, write_in
+from collapse.cli.terminal import say_aside
+from collapse.errors import UsageError, counted, near_names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from collapse.measurement.sheets import Sheet
+
+_TABLES = (".csv", ".json", ".parquet")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True)
+@click.option("--set", "added", multiple=True, metavar="NAME=VALUE", help="Add a column. May be given several times.")
+@click.option("--parts", is_flag=True, help="Add what the models' names say: depth, width, epochs, decay and others.")
+@click.option("--where", multiple=True, metavar="NAME=GLOB", help="Keep rows that match. May be given several times.")
+@click.option(
+    "--columns", metavar="NAMES", help="Print these; a prefix means all of its columns.  [default: headlines]"
+)
+@prints_a_table(output="Write the whole table to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
+def command(
+    files: tuple[str, ...],
+    added: tuple[str, ...],
+    parts: bool,
+    where: tuple[str, ...],
+    columns: str | None,
+    format_: str | None,
+    output: str | None,
+) -> None:
+    """Join results tables, add columns, convert, and show.
+
+    FILES are .csv, .json or .parquet files of `collapse measure --output` or from elsewhere, or `paper`, the published
+    measurements. The rows of all are put into one table.
+
+    \b
+    collapse results a.csv b.json --set corpus_size=2 --output all.parquet
+    collapse results paper --where width=64 --columns val_loss,nc4.agreement
+    """
+    from collapse.measurement.joining import join
+
+    check_suffix(output, _TABLES)
+    new = dict(map(_named, added))
+    table = join(files, columns=new, parts=parts, where=where or None)
+    frame = table.frame()
+    names = _chosen(columns, frame, list(new))
+    sheet = _sheet(frame[names])
+    print_in(format_, sheet, data=table.records(), frame=lambda: frame)
+    if not output:
+        return
+    if output.endswith(_TABLES):
+        table.write(output)
+    else:
+        write_in(output, sheet, data=table.records(), frame=lambda: frame)
+    say_aside(f"written to {output}")
+
+
+def _named(text: str) -> tuple[str, str | int | float]:
+    """Return the name and the value of ``--set``: a number if it is one, else a text."""
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not name:
+        raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
+    for kind in (int, float):
+        try:
+            return name, kind(value)
+        except ValueError:
+            continue
+    return name, value
+
+
+def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:
+    """Return the columns to print: model, those added, and the headlines, or every one of a table without them."""
+    from collapse.measurement.columns import split_columns
+    from collapse.plugin.plugin_manager import plugins
+
+    if columns is not None:
+        wanted = list(split_columns(columns, frame))
+        for name in wanted:
+            if name not in frame:
+                raise UsageError(
+                    f"no column is called {name!r} (--columns); {near_names(name, map(str, frame.columns))}"
+                )
+    else:
+        known = [name for name in ("val_loss", *plugins().headlines()) if name in frame]
+        wanted = [*added, *known] if known else [str(name) for name in frame.columns]
+    return list(dict.fromkeys([*(["model"] if "model" in frame else []), *wanted]))
+
+
+def _sheet(frame: "pd.DataFrame") -> "Sheet":
+    from collapse.measurement.results import Results
+    from collapse.measurement.sheets import Sheet
+
+    rows = [list(record.values()) for record in Results.from_frame(frame).records()]
+    return Sheet(list(frame.columns), rows, title=counted(len(rows), "row"))

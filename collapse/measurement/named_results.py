@@ -1,0 +1,48 @@
+"""Results tables that a plugin brings, by name: ``paper`` is the table of the published measurements."""
+
+import re
+from pathlib import Path
+
+from collapse.errors import PluginError
+from collapse.plugin.guarding import Guest, described
+from collapse.plugin.plugin_manager import plugins
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+def named_results() -> dict[str, Path]:
+    """Return the files of all named tables; of two plugins with the same name, the first comes first.
+
+    Raises:
+        PluginError: A plugin failed, or gives something else.
+
+    >>> "paper" in named_results()
+    True
+    """
+    found: dict[str, Path] = {}
+    for plugin, tables in plugins().tables:
+        try:
+            with Guest():
+                given = tables()
+                pairs = [(name, Path(file)) for name, file in given.items()]
+        except Exception as error:  # a plugin can raise anything
+            raise PluginError(f"plugin {plugin}: collapse_results() failed: {described(error)}") from error
+        for name, file in pairs:
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise PluginError(
+                    f"plugin {plugin}: collapse_results() gives the name {name!r:.40}: use lower-case letters, digits, "
+                    "_ and -"
+                )
+            found.setdefault(name, file)
+    return found
+
+
+def file_of(path: Path) -> Path:
+    """Return the file of a named table, or the path itself where it is a file or has the form of a file's name.
+
+    >>> file_of(Path("results.csv")).name
+    'results.csv'
+    """
+    if not _NAME.fullmatch(str(path)) or path.exists():
+        return path
+    return named_results().get(str(path), path)

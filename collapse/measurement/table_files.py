@@ -1,0 +1,166 @@
+"""Files of results tables: CSV, Parquet and JSON, from collapse or elsewhere, as rows or as a pandas DataFrame."""
+
+import csv
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import counted
+from collapse.escaping import guarded, unguarded
+from collapse.measurement.rows import IDENTITY, SCHEMA, Row
+from collapse.reading import read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NAMES = ("model", "corpus")  # always text: a model may be called 007 or NA
+_TEXT = (*_NAMES, "revision", "store", "versions")
+OURS = frozenset({"model", "store", "versions"})
+"""Columns of every table of measurements that collapse writes."""
+_COUNTS = ("chunk_length", "max_chunks")  # integers, which may be missing
+_IDENTITY_TEXT = tuple(name for name in IDENTITY if name not in _COUNTS)
+
+
+def read_json_table(path: Path) -> "list[Row] | pd.DataFrame":
+    """Read a .json file: the rows that collapse measured, or plain records, a value per column, as a DataFrame.
+
+    Raises:
+        TypeError: It is not such a list; the message names the row.
+    """
+    given = read_json(path)
+    if not isinstance(given, list):
+        raise TypeError("it is not a list of rows")
+    if given and all(isinstance(each, dict) and _is_record(each) for each in given):
+        return _of_records(given)
+    rows = []
+    for index, each in enumerate(given):
+        try:
+            rows.append(Row.from_dict(each))
+        except TypeError as error:
+            raise TypeError(f"row {index + 1}: {error}") from error
+    return rows
+
+
+def _is_record(given: Mapping[str, Any]) -> bool:
+    """Whether an object has a value per column, not a row's measurements and notes."""
+    return not given.keys() & {"measurements", "notes"} and any(type(each) in (int, float) for each in given.values())
+
+
+def _of_records(records: list[Mapping[str, Any]]) -> "pd.DataFrame":
+    import pandas as pd
+
+    for index, record in enumerate(records):
+        schema = record.get("schema", SCHEMA)
+        if type(schema) is not int or not 1 <= schema <= SCHEMA:
+            raise TypeError(
+                f"row {index + 1}: it has schema {schema!r:.40}, and this version reads {SCHEMA}: upgrade "
+                "linguistic-collapse"
+            )
+        for name, value in record.items():
+            if not (value is None or isinstance(value, str | int | float)):
+                raise TypeError(f"row {index + 1}: its {name} is a {type(value).__name__}, not a text or a number")
+    frame = pd.DataFrame(records)
+    return whole(frame) if is_ours(frame) else frame
+
+
+def as_csv(frame: "pd.DataFrame") -> bytes:
+    """Return a table as CSV without texts that a spreadsheet would run as formulas (see collapse.escaping).
+
+    Raises:
+        UnicodeError: A text cannot be encoded as UTF-8.
+    """
+    made = _texts(frame, guarded)
+    returns = any("\r" in str(value) for column in _text_columns(made) for value in made[column])
+    # csv does not quote a lone carriage return, which readers treat as the end of a line
+    quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
+    return str(made.to_csv(index=False, quoting=quoting, lineterminator="\n")).encode()
+
+
+def _check_fields(path: Path) -> None:
+    """Refuse headings that are equal, and rows of another length: pandas would rename, fill or shift their values."""
+    with path.open(encoding="utf-8", errors="replace", newline="") as file, _fields_of_any_length():
+        lines = csv.reader(file)
+        heading = next(lines, [])
+        twice = [name for name, times in Counter(heading).items() if times > 1 and name]
+        if twice:
+            raise ValueError(f"two of its columns are called {twice[0]!r}")
+        for fields in lines:
+            given = fields[:-1] if fields[-1:] == [""] else fields  # a comma at the end
+            if fields and not len(given) <= len(heading) <= len(fields):
+                raise ValueError(
+                    f"line {lines.line_num} has {counted(len(fields), 'value')} where the heading has "
+                    f"{counted(len(heading), 'name')}"
+                )
+
+
+@contextmanager
+def _fields_of_any_length() -> Iterator[None]:
+    before = csv.field_size_limit(2**31 - 1)  # a long on every platform
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def read_csv(path: Path) -> "pd.DataFrame":
+    """Read a .csv file; the texts of our columns stay as they are."""
+    import pandas as pd
+
+    _check_fields(path)
+    # pandas reads floats exactly by default since 3.1, and before with an option
+    old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+    exactly: dict[str, Any] = {"float_precision": "round_trip"} if old else {}
+    heading = pd.read_csv(path, nrows=0)
+    # another program's table may have a column of numbers with the name of one of our text columns
+    texts = [*_TEXT, *_IDENTITY_TEXT] if is_ours(heading) else _TEXT
+    # without index_col=False, a comma at the end of each row shifts all values to other columns
+    frame = pd.read_csv(path, index_col=False, dtype=dict.fromkeys(texts, str), **exactly)
+    names = [name for name in _NAMES if name in frame]
+    if names:  # unchanged text, even NA, which means a missing number in other columns
+        frame[names] = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)[names]
+    frame = _texts(frame, unguarded)
+    return whole(frame) if is_ours(frame) else frame
+
+
+def read_parquet(path: Path) -> "pd.DataFrame":
+    """Read a .parquet file of texts and numbers."""
+    import pandas as pd
+
+    frame = pd.read_parquet(path)
+    for column in _text_columns(frame):
+        for value in frame[column]:
+            if isinstance(value, Iterable) and not isinstance(value, str):
+                raise TypeError(f"column {column!r} holds {type(value).__name__}s, not texts or numbers")
+    return whole(frame) if is_ours(frame) else frame
+
+
+def is_ours(frame: "pd.DataFrame") -> bool:
+    """Whether a table has the columns of every table that collapse writes."""
+    return set(frame.columns) >= OURS
+
+
+def whole(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the table with its counts as integers; pandas makes them floats if some are missing."""
+    kinds = {name: "Int64" for name in _COUNTS if name in frame}
+    return frame.astype(kinds) if kinds else frame
+
+
+def _text_columns(frame: "pd.DataFrame") -> list[str]:
+    """Return the columns that may hold texts: those of pandas 3's string dtype or of object dtype."""
+    from pandas.api.types import is_object_dtype, is_string_dtype
+
+    return [name for name, kind in frame.dtypes.items() if is_object_dtype(kind) or is_string_dtype(kind)]
+
+
+def _texts(frame: "pd.DataFrame", change: Callable[[str], str]) -> "pd.DataFrame":
+    """Return the table with a change applied to its headings and texts only."""
+
+    def changed(value: Any) -> Any:
+        return change(value) if isinstance(value, str) else value
+
+    made = frame.rename(columns=changed)
+    for column in _text_columns(made):
+        made[column] = made[column].map(changed, na_action="ignore").astype(made[column].dtype)
+    return made

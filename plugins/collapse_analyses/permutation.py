@@ -1,0 +1,207 @@
+"""The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from collapse import Results, Table, analysis, hookimpl
+from collapse.errors import UsageError, counted
+from collapse.measurement.columns import Column
+from collapse.measurement.sheets import Sheet
+from collapse_analyses import shown
+from collapse_analyses.bootstrap import intervals
+from collapse_analyses.directions import agrees, predicted
+from collapse_analyses.rows import groups_of, names_of, sizes_note
+from collapse_analyses.selecting import select, table_of
+from collapse_analyses.shuffling import _MOST, Floats, Groups, Shuffled, orders, range_without_one, shuffle, unit
+from collapse_analyses.tested_columns import varying_within
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@analysis("permutation")
+def permutation(
+    results: Results,
+    *,
+    against: str = "val_loss",
+    columns: Sequence[str] | None = None,
+    where: Sequence[str] | None = None,
+    within: Sequence[str] | None = None,
+    n: int = 99_999,
+    seed: int = 0,
+) -> Table:
+    """Test whether columns of a results table go with generalization.
+
+    For each column: Pearson's r, the sign that collapse predicts, R², the permutation p-value of |r| with its
+    standard error, and a Westfall–Young max-T p-value corrected for all columns tested, from the same permutations.
+    Where there are no more orders of the rows than permutations asked for, all are enumerated and p is exact.
+
+    Args:
+        results: A results table, a row a model.
+        against: The column to permute: a name, expression, or label=expression.
+        columns: Columns to test, separated by commas: names, or arithmetic such as norms_log_std/norms_log_mean; write
+            nc2.equinormness=norms_log_std/norms_log_mean to say which measurement it is. All measurements by default;
+            paper means the seven of the paper's Table 1, also in the published tables.
+        where: Keep the rows whose column matches a glob, such as 'model=TinyStories-02x0768_01d*@0'. Rows must match
+            every filter.
+        within: Permute only rows with equal values of this column, or of all of these columns (with commas), such as
+            dim or architecture, and correlate what differs from the group's mean: models of different sizes are not
+            exchangeable. Rows without a value of it are left out.
+        n: Number of random permutations.
+        seed: Seed of the permutations.
+
+    Returns:
+        A row a column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
+        (whether r has the predicted sign); p_is_bound and max_t_p_is_bound (no permutation reached |r|); r_low and
+        r_high (95 % bootstrap interval); r_without_one_low and r_without_one_high (range of r without one row).
+
+    Raises:
+        UsageError: An unknown column or filter, or an expression that cannot be read.
+        CollapseError: A column is constant or not finite, or fewer than 3 rows are left.
+
+    Source: Wu & Papyan 2024, §3.8; Westfall & Young 1993 for max-T.
+
+    >>> from collapse import Row
+    >>> def model(loss, cdnv):
+    ...     return Row("m", None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "nc1.cdnv": cdnv})
+    >>> table = permutation(Results([model(1.0, 0.1), model(2.0, 0.2), model(3.0, 0.3)]))
+    >>> [(row["column"], round(row["r"], 9), row["predicted"], round(row["p"], 6)) for row in table.records()]
+    [('nc1.cdnv', 1.0, 'r > 0', 0.333333)]
+    """
+    if n < 1 or seed < 0:
+        raise UsageError(f"--n must be at least 1 and --seed at least 0, not {n} and {seed}")
+    frame, notes = table_of(results, where)
+    names = names_of(within, frame, "--within")
+    chosen = select(frame, notes, against=against, columns=columns, whole=len(results), named=names)
+    frame, goal, tested, notes = chosen.frame, chosen.goal, chosen.tested, chosen.notes
+    groups, equal = None, " and ".join(names)
+    if not names:
+        notes += sizes_note(frame)
+    else:
+        groups = groups_of(frame, names)
+        if groups.max() + 1 == len(frame):
+            raise UsageError(f"every row has another {equal}: there is nothing to permute within (--within)")
+        notes += sizes_note(frame, groups)
+        tested = varying_within(goal, tested, groups, equal, notes)
+    if min(n, orders(len(frame), groups)) * len(tested) > _MOST:
+        raise UsageError(
+            f"--n {n:,} needs more memory than there is room for: with {counted(len(tested), 'column')} give at most "
+            f"{_MOST // len(tested):,}"
+        )
+    x_nk = np.stack([column.values for column in tested], axis=1)
+    found = shuffle(goal.values, x_nk, n=n, seed=seed, groups_n=groups)
+    spans = [_span(goal.values, x_n, groups, seed) for x_n in x_nk.T]
+    records = _records(found, goal, tested, frame, spans)
+    return Table(
+        title=f"Permutation test against {goal.label}, {len(frame)} rows"
+        + (f", within equal {equal}" if names else ""),
+        columns=list(records[0]),
+        rows=[list(record.values()) for record in records],
+        notes=[*notes, *_explain(found, goal, records, len(frame), seed, equal)],
+        shown=_shown(records),
+    )
+
+
+@dataclass(frozen=True)
+class _Span:
+    """A bootstrap interval of r, and the smallest and largest r of all rows but one."""
+
+    interval: tuple[float, float] | None
+    without_one: tuple[float, float] | None
+
+
+def _span(y_n: Floats, x_n: Floats, groups: Groups | None, seed: int) -> _Span:
+    unit_n, unit_x_n = (unit(values, groups) for values in (y_n, x_n))
+    return _Span(intervals(unit_x_n, unit_n, seed=seed).r, range_without_one(unit_n, unit_x_n, groups))
+
+
+def _records(
+    found: Shuffled, goal: Column, tested: Sequence[Column], frame: "pd.DataFrame", spans: Sequence[_Span]
+) -> list[dict[str, Any]]:
+    """A record a column, the smallest p first."""
+    records = []
+    smallest = 1 / (found.permutations + 1)
+    for i, (column, span) in enumerate(zip(tested, spans, strict=True)):
+        r, p, max_t_p = (float(each[i]) for each in (found.r, found.p, found.max_t_p))
+        sign = predicted(column, goal, frame)
+        low, high = span.interval or (None, None)
+        least, most = span.without_one or (None, None)
+        records.append(
+            {
+                "column": column.label,
+                "r": r,
+                "predicted": sign,
+                "R2": r**2,
+                "p": p,
+                "p_error": None if found.exact else float(found.p_error[i]),
+                "max_t_p": max_t_p,
+                "agrees": agrees(r, sign),
+                "p_is_bound": not found.exact and p < 1.5 * smallest,  # no permutation reached |r|
+                "max_t_p_is_bound": not found.exact and max_t_p < 1.5 * smallest,
+                "r_low": low,
+                "r_high": high,
+                "r_without_one_low": least,
+                "r_without_one_high": most,
+            }
+        )
+    return sorted(records, key=lambda record: (record["p"], -abs(record["r"])))
+
+
+def _shown(records: Sequence[Mapping[str, Any]]) -> Sheet:
+    """The records as people read them."""
+    headings = ["column", "r", "predicted", "R²", "p", "max-T p", "95 % interval of r", "leave-one-out r", "p error"]
+    rows = [
+        [
+            each["column"],
+            shown.signed(each["r"]),
+            shown.sign(each["predicted"], each["agrees"]),
+            shown.fixed(each["R2"]),
+            shown.p_value(each["p"], bound=each["p_is_bound"]),
+            shown.p_value(each["max_t_p"], bound=each["max_t_p_is_bound"]),
+            shown.interval(each["r_low"], each["r_high"]),
+            shown.interval(each["r_without_one_low"], each["r_without_one_high"]),
+            shown.three(each["p_error"]),
+        ]
+        for each in records
+    ]
+    return Sheet(headings, rows)
+
+
+def _explain(
+    found: Shuffled, goal: Column, records: Sequence[Mapping[str, Any]], n_rows: int, seed: int, within: str
+) -> list[str]:
+    """How to read the numbers."""
+    if found.exact:
+        how = (
+            f"p is exact, without a standard error: all {found.permutations:,} orders of {goal.label} "
+            f"{f'within equal {within}' if within else f'({n_rows}!)'} were enumerated"
+        )
+    else:
+        how = (
+            f"p: share of {found.permutations:,} random permutations of {goal.label} (seed {seed}), and of the "
+            "order observed, whose |r| is at least as large; p_error is its standard error"
+        )
+    notes = [
+        how,
+        f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
+        f"predicted: the sign of r if better {goal.label} goes with more collapse"
+        + (f"; {shown.DISAGREES}: r has the other sign" if any(each["agrees"] is False for each in records) else ""),
+        "interval of r: bootstrap of the rows, percentiles; leave-one-out: the smallest and largest r without one row",
+    ]
+    if any(each["p_is_bound"] or each["max_t_p_is_bound"] for each in records):
+        notes.append(f"≤: no permutation reached |r|, so p is at most 1/{found.permutations + 1:,}")
+    if any(each["predicted"] is None for each in records):
+        notes.append(
+            "no sign is predicted for a measurement without a value at full collapse, or with values on both sides of "
+            "it, nor for an expression: give one the name of a measurement, as name=expression"
+        )
+    return notes
+
+
+@hookimpl
+def collapse_analyses() -> list[object]:
+    """The analyses of this file."""
+    return [permutation]

@@ -1,0 +1,67 @@
+"""Numbers of analyses as people read them: three digits, intervals, bounds, and a mark where a sign disagrees."""
+
+DISAGREES = "✗"
+"""Stands beside a predicted sign that the data do not have."""
+
+
+def signed(value: float | None) -> str:
+    """Format a correlation, with its sign and three digits; – for none.
+
+    >>> signed(0.5), signed(-1.0), signed(None)
+    ('+0.500', '-1.000', '–')
+    """
+    return "–" if value is None else f"{value:+.3f}"
+
+
+def fixed(value: float | None) -> str:
+    """Format a share, such as R², with three digits behind the point; – for none.
+
+    >>> fixed(0.91604), fixed(3.6e-5)
+    ('0.916', '0.000')
+    """
+    return "–" if value is None else f"{value:.3f}"
+
+
+def three(value: float | None) -> str:
+    """Format a number with three digits; – for none.
+
+    >>> three(0.91604), three(123456.0), three(-2.4449e-5), three(0.0), three(None)
+    ('0.916', '123,456', '-2.44e-05', '0', '–')
+    """
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:#.3g}".removesuffix(".")
+
+
+def p_value(p: float | None, *, bound: bool = False) -> str:
+    """Format a p-value with three digits; one that is only a bound says so.
+
+    >>> p_value(0.04761), p_value(1e-5, bound=True), p_value(1.0)
+    ('0.0476', '≤ 1e-05', '1.00')
+    """
+    if p is None:
+        return "–"
+    return f"≤ {p:.3g}" if bound else three(p)
+
+
+def interval(low: float | None, high: float | None, *, signs: bool = True) -> str:
+    """Format an interval; – for none.
+
+    >>> interval(-0.5, 0.25), interval(0.5, 12.0, signs=False)
+    ('-0.500 to +0.250', '0.500 to 12.0')
+    """
+    if low is None or high is None:
+        return "–"
+    write = signed if signs else three
+    return f"{write(low)} to {write(high)}"
+
+
+def sign(predicted: str | None, agrees: bool | None) -> str:
+    """Format a predicted sign, marked where the data disagree.
+
+    >>> sign("r > 0", True), sign("r < 0", False), sign(None, None)
+    ('r > 0', 'r < 0 ✗', '–')
+    """
+    return "–" if predicted is None else f"{predicted} {DISAGREES}" if agrees is False else predicted

@@ -1,0 +1,253 @@
+"""The correlation analysis: against SciPy and against formulas written out, its groups, and what it refuses."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import pearsonr, rankdata, spearmanr, t
+
+from collapse import CollapseError, Results, Row, analyze
+from collapse.errors import UsageError
+from collapse.testing import check_analysis
+from collapse_analyses.adjusting import benjamini_hochberg, holm
+from collapse_analyses.bootstrap import _weights, intervals
+from collapse_analyses.correlation import correlation
+from collapse_analyses.paired import paired
+from collapse_analyses.residuals import explained
+from collapse_analyses.scaling import scaling
+from collapse_analyses.testing_r import p_of_r
+
+
+def frame_of(rows=30, seed=0):
+    draw = np.random.default_rng(seed)
+    frame = pd.DataFrame(draw.normal(size=(rows, 3)), columns=["val_loss", "a", "b"])
+    frame["val_loss"] += frame["a"]
+    return frame.assign(g=np.arange(rows) % 5, h=np.arange(rows) // 5)
+
+
+def correlate(frame, **options):
+    return analyze("correlation", Results.from_frame(frame), **{"columns": "a,b", "resamples": 99, **options})
+
+
+def of(table, column="a"):
+    return next(row for row in table.records() if row["column"] == column)
+
+
+def test_without_groups_it_is_scipys():
+    frame = frame_of()
+    table = correlate(frame)
+    for column in "ab":
+        found, theirs = of(table, column), pearsonr(frame["val_loss"], frame[column])
+        assert (found["r"], found["p"]) == pytest.approx((theirs.statistic, theirs.pvalue))
+        assert found["spearman"] == pytest.approx(spearmanr(frame["val_loss"], frame[column]).statistic)
+        assert found["R2"] == pytest.approx(theirs.statistic**2)
+        assert found["strata"] is None
+    assert [row["column"] for row in table.records()] == ["a", "b"]
+
+
+def test_controls_give_partial_correlations():
+    frame = frame_of()
+    found = of(correlate(frame, columns="a", control="b,g**2"))
+
+    def rest(name):
+        design = np.stack([np.ones(len(frame)), frame["b"], frame["g"] ** 2], axis=1)
+        return frame[name] - design @ np.linalg.lstsq(design, frame[name], rcond=None)[0]
+
+    r = np.corrcoef(rest("a"), rest("val_loss"))[0, 1]
+    degrees = len(frame) - 2 - 2
+    assert found["r"] == pytest.approx(r)
+    assert found["p"] == pytest.approx(2 * t.sf(abs(r) * np.sqrt(degrees / (1 - r**2)), degrees))
+    assert "controlled for b, g**2" in correlate(frame, columns="a", control="b,g**2").title
+
+
+def test_one_column_of_groups_subtracts_their_means_and_two_subtract_both():
+    frame = frame_of()
+
+    def centred(name, by):
+        return frame[name] - frame[name].groupby(frame[by]).transform("mean")
+
+    one = np.corrcoef(centred("a", "g"), centred("val_loss", "g"))[0, 1]
+    assert of(correlate(frame, within="g"))["r"] == pytest.approx(one)
+    both = [centred(name, "g") + centred(name, "h") - (frame[name] - frame[name].mean()) for name in ("a", "val_loss")]
+    assert of(correlate(frame, within="g,h"))["r"] == pytest.approx(np.corrcoef(*both)[0, 1])
+
+
+def test_signs_are_counted_in_the_groups_of_the_first_column():
+    frame = frame_of()
+    found = of(correlate(frame, within="g,h"))
+    each = [np.corrcoef(part["a"], part["val_loss"])[0, 1] for _, part in frame.groupby("g")]
+    assert found["strata"] == found["strata_positive"] + found["strata_negative"] == 5
+    assert found["strata_positive"] == sum(r > 0 for r in each)
+    assert found["strata_median_r"] == pytest.approx(np.median(each))
+    strata = analyze("correlation", Results.from_frame(frame), columns="a", within="g", strata=True)
+    assert [row["r"] for row in strata.records()] == pytest.approx(each)
+    assert [row["g"] for row in strata.records()] == [0, 1, 2, 3, 4]
+    assert [row["rows"] for row in strata.records()] == [6] * 5
+
+
+def test_strata_of_one_row_say_nothing():
+    frame = frame_of(8).assign(g=[0, 0, 0, 0, 0, 0, 1, 2])
+    found = of(correlate(frame, within="g"))
+    assert (found["strata"], found["rows"]) == (1, 8)
+    rows = analyze("correlation", Results.from_frame(frame), columns="a", within="g", strata=True).records()
+    assert [row["r"] is None for row in rows] == [False, True, True]
+    with pytest.raises(CollapseError, match="no group of equal g has 3 rows"):
+        analyze(
+            "correlation",
+            Results.from_frame(frame.assign(g=[0, 0, 1, 1, 2, 2, 3, 3])),
+            columns="a",
+            within="g",
+            strata=True,
+        )
+    with pytest.raises(UsageError, match="every row has another g"):
+        correlate(frame.assign(g=range(8)), within="g")
+
+
+def test_clusters_give_the_robust_error():
+    frame = frame_of()
+    x, y = ((each - each.mean()).to_numpy() for each in (frame["a"], frame["val_loss"]))
+    x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
+    slope = x @ y
+    scores = [sum(x[i] * (y[i] - slope * x[i]) for i in range(30) if frame["h"][i] == cluster) for cluster in range(6)]
+    error = np.sqrt(6 / 5 * sum(score**2 for score in scores))
+    assert p_of_r(x, y, 28, frame["h"].to_numpy()) == pytest.approx(2 * t.sf(abs(slope) / error, 5))
+    table = correlate(frame, cluster="h")
+    assert of(table)["p"] == pytest.approx(2 * t.sf(abs(slope) / error, 5))
+    assert "6 clusters are few: intervals and p are too optimistic" in table.notes
+
+
+def test_whole_clusters_are_resampled():
+    clusters = np.repeat(np.arange(6), 5)
+    (weights,) = _weights(30, clusters, 50, 0)
+    assert (weights.reshape(50, 6, 5) == weights.reshape(50, 6, 5)[:, :, :1]).all()
+    assert (weights.sum(axis=1) == 30).all()
+    frame = frame_of()
+    repeated = pd.concat([frame] * 8, ignore_index=True).assign(of=np.tile(np.arange(30), 8))
+    narrow, honest = (
+        of(correlate(repeated, columns="a", resamples=499, **options)) for options in ({}, {"cluster": "of"})
+    )
+    assert honest["r_high"] - honest["r_low"] > 2 * (narrow["r_high"] - narrow["r_low"])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 3)), min_size=8, max_size=14), st.integers(0, 99))
+def test_an_interval_is_that_of_the_resampled_rows(rows, seed):
+    x, y = np.array(rows, dtype=float).T
+    (weights,) = _weights(len(x), None, 40, seed)
+    r, rho = [], []
+    for counts in weights:
+        again = np.repeat(np.arange(len(x)), counts.astype(int))
+        if len(set(x[again])) > 1 and len(set(y[again])) > 1:
+            r.append(np.corrcoef(x[again], y[again])[0, 1])
+            rho.append(np.corrcoef(rankdata(x[again]), rankdata(y[again]))[0, 1])
+    found = intervals(x, y, resamples=40, seed=seed, level=0.8, ranks=True)
+    if len(r) < 20:
+        assert found.r is None
+    else:
+        np.testing.assert_allclose(found.r, np.quantile(r, [0.1, 0.9]), atol=1e-9)
+        np.testing.assert_allclose(found.spearman, np.quantile(rho, [0.1, 0.9]), atol=1e-9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_corrected_p(values):
+    p, m = np.array(values), len(values)
+    order = np.argsort(p)
+    down, up = np.empty(m), np.empty(m)
+    for rank, at in enumerate(order):
+        down[at] = max(min(1, (m - i) * p[order[i]]) for i in range(rank + 1))
+        up[at] = min(min(1, m / (i + 1) * p[order[i]]) for i in range(rank, m))
+    np.testing.assert_allclose(holm(p), down)
+    np.testing.assert_allclose(benjamini_hochberg(p), up)
+
+
+def test_the_residuals_are_orthogonal_to_groups_and_controls():
+    frame = frame_of()
+    groups, control = frame["g"].to_numpy(), frame["b"].to_numpy() * 1e9
+    rest = explained(30, [groups, groups, frame["h"].to_numpy()], [control]).residuals(frame["a"].to_numpy())
+    assert np.abs(np.bincount(groups, weights=rest)).max() < 1e-12
+    assert abs(rest @ (control / 1e9)) < 1e-12
+    assert explained(30, [groups, groups], [np.ones(30)]).degrees == 30 - 5 - 1
+
+
+def test_logarithms_and_reachable_values_are_columns():
+    frame = frame_of().assign(classes=100, dim=np.arange(30) + 5)
+    frame["gnc2.log_kernel_std"] = frame["a"]
+    frame["nc1.cdnv"] = np.exp(frame["b"])
+    table = correlate(frame, columns="log(nc1.cdnv),x=gnc2.log_kernel_std/reachable(gnc2.log_kernel_std)")
+    assert of(table, "log(nc1.cdnv)")["r"] == pytest.approx(np.corrcoef(frame["b"], frame["val_loss"])[0, 1])
+    assert of(table, "log(nc1.cdnv)")["predicted"] == "r > 0"
+    with pytest.raises(CollapseError, match=r"log\(a\) is nan in row"):
+        correlate(frame, columns="log(a)")
+    with pytest.raises(UsageError, match=r"no measurement is called 'gnc2.log_kernl'; did you mean"):
+        correlate(frame, columns="a/reachable(gnc2.log_kernl)")
+    with pytest.raises(UsageError, match="no column is called 'dim'"):
+        correlate(frame.drop(columns="dim"), columns="a/reachable(gnc2.log_kernel)")
+    with pytest.raises(UsageError, match="cannot be read"):
+        correlate(frame, columns="exp(a)")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"cluster": "gg"}, r"no column is called 'gg' \(--cluster\); did you mean g"),
+        ({"control": "c"}, "no column is called 'c'"),
+        ({"control": "model"}, "'model' is not of numbers"),
+        ({"within": "c"}, r"no column is called 'c' \(--within\)"),
+        ({"strata": True}, "--strata needs groups"),
+        ({"level": 1.0}, "--level between 0 and 1"),
+        ({"resamples": 0}, "--resamples must be at least 1"),
+        ({"columns": "c"}, "no column is called 'c'"),
+        ({"cluster": "two"}, "two has 2 values: --cluster needs at least 3"),
+        ({"columns": "same"}, "same is constant, 1 in all 30 rows"),
+        ({"against": "same"}, "same is constant"),
+        ({"within": "g", "against": "g"}, "g is constant within equal g"),
+        ({"within": "g", "columns": "g**2"}, "every column is constant within equal g"),
+        ({"control": "val_loss"}, "val_loss is constant within equal val_loss"),
+    ],
+)
+def test_what_cannot_be_correlated(options, said):
+    frame = frame_of().assign(same=1.0, two=np.arange(30) % 2, model=[f"m{i}" for i in range(30)])
+    with pytest.raises(CollapseError, match=said):
+        correlate(frame, **options)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2])
+@pytest.mark.parametrize("name", ["correlation", "permutation", "scaling", "paired"])
+def test_empty_and_short_tables_say_what_is_needed(name, rows):
+    table = Results(
+        Row("2x16", None, "t", f"{i}", 1, 9, 4, 99, {"val_loss": float(i), "nc1.cdnv": 2.0 * i + 1})
+        for i in range(rows)
+    )
+    options = {"paired": {"by": "dim"}, "scaling": {"sizes": "dim"}}.get(name, {})
+    with pytest.raises(CollapseError, match=r"at least 3 are needed|no column is called"):
+        analyze(name, table, **options)
+
+
+def test_rows_that_are_not_models_of_their_own_are_noted():
+    frame = frame_of(6).assign(model=list("aabcde"), corpus=["x", "x", "x", "y", "y", "y"])
+    notes = correlate(frame).notes
+    assert "1 row has the model name of another row: measurements of one model are not independent" in notes
+    assert "rows of 2 corpora are mixed: x, y" in notes
+
+
+def test_few_degrees_are_refused():
+    with pytest.raises(CollapseError, match="4 rows are too few for b and g: no degree of freedom is left"):
+        correlate(frame_of(4), columns="a", control="b,g")
+
+
+@pytest.mark.parametrize("analysis", [correlation, scaling])
+def test_the_laws_of_analyses(analysis):
+    options = {"columns": "nc1,nc4.agreement", "resamples": 20}
+    check_analysis(analysis, **options, **({"sizes": "samples"} if analysis is scaling else {}))
+
+
+def test_paired_keeps_the_laws():
+    from dataclasses import replace
+
+    from collapse.testing import random_results
+
+    rows = random_results(12, ["val_loss", "nc1.cdnv", "nc4.agreement"]).rows
+    named = [replace(row, model=f"{i // 2 + 1}x8_01{'dL'[i % 2]}") for i, row in enumerate(rows)]
+    check_analysis(paired, results=Results(named), by="decay")

@@ -1,0 +1,98 @@
+"""Pairs of models that differ in one thing: which are made, what is counted, and what is refused."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import binomtest
+
+from collapse import CollapseError, Results, analyze
+from collapse.errors import UsageError
+
+
+def frame_of(seed=0):
+    draw = np.random.default_rng(seed)
+    names = [
+        f"{depth}x{width}_{epochs}{decay}"
+        for depth in (1, 2)
+        for width in (16, 32)
+        for epochs in ("01", "10")
+        for decay in "dL"
+    ]
+    frame = pd.DataFrame(draw.normal(size=(len(names), 2)), columns=["val_loss", "nc4.agreement"])
+    return frame.assign(model=names)
+
+
+def pair(frame, by="decay", **options):
+    return analyze("paired", Results.from_frame(frame), **{"by": by, "columns": "nc4.agreement", **options})
+
+
+def test_pairs_are_equal_in_everything_else_that_names_say():
+    frame = frame_of()
+    shuffled = frame.sample(frac=1, random_state=3)
+    loss, agreement = pair(shuffled).records()
+    change = (
+        frame[1::2].reset_index(drop=True)[["val_loss", "nc4.agreement"]]
+        - frame[::2].reset_index(drop=True)[["val_loss", "nc4.agreement"]]
+    )
+    for found, column in ((loss, "val_loss"), (agreement, "nc4.agreement")):
+        rises = int((change[column] > 0).sum())
+        assert (found["column"], found["pairs"]) == (column, 8)
+        assert (found["rises"], found["falls"]) == (rises, 8 - rises)
+        assert found["mean"] == pytest.approx(change[column].mean())
+        assert found["mean_low"] < found["mean"] < found["mean_high"]
+        assert found["p"] == pytest.approx(binomtest(rises, 8).pvalue)
+    assert loss["better"] == loss["falls"]
+    assert loss["r"] is None
+    assert agreement["r"] == pytest.approx(np.corrcoef(change.T)[0, 1])
+    table = pair(shuffled)
+    assert table.title == "decay 0.1 − decay 0.0005, 8 pairs"
+    assert "pairs are equal in depth, width, epochs, checkpoint" in table.notes
+
+
+def test_values_choose_the_pairs_and_their_order():
+    frame = frame_of()
+    there, back = (pair(frame, values=each).records()[0]["mean"] for each in ("0.0005,0.1", "0.1, 0.0005"))
+    assert there == pytest.approx(-back)
+    assert pair(frame, by="width", values="16,32").records()[0]["pairs"] == 8
+    more = pd.concat([frame, frame[4:8].assign(model=frame["model"].str.replace("x32", "x64"))])
+    with pytest.raises(UsageError, match=r"width has 3 values \(16, 32, 64\): name two with --values"):
+        pair(more, by="width")
+
+
+def test_other_columns_can_be_equal():
+    frame = frame_of().assign(text=list("ab") * 8, model=[f"m{i}" for i in range(16)], size=np.arange(16) // 2)
+    assert pair(frame, by="text", equal="size").records()[0]["pairs"] == 8
+    mixed = frame.assign(dtype=["float32", "bfloat16"] * 8)
+    with pytest.raises(CollapseError, match=r"two rows .* are equal in dtype: choose rows with --where"):
+        pair(mixed, by="text")
+
+
+def test_a_row_without_a_counterpart_is_counted():
+    table = pair(frame_of()[:-1])
+    assert table.records()[0]["pairs"] == 7
+    assert "1 row without a counterpart left out" in table.notes
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"by": "decoy"}, r"no column is called 'decoy' \(--by\); did you mean decay"),
+        ({"values": "0.1"}, "--values must be two different values of decay"),
+        ({"values": "0.1,0.2"}, r"--values must be .* it has 0\.0005, 0\.1"),
+        ({"values": "0.1,0.1"}, "--values must be"),
+        ({"equal": "decay,width"}, "rows of a pair differ in decay"),
+        ({"equal": "widht"}, r"no column is called 'widht' \(--equal\)"),
+        ({"equal": "width"}, "two rows .* choose rows with --where, or name more columns with --equal"),
+        ({"where": "model=1x16*"}, "2 pairs of rows that differ in decay .*: at least 3 are needed"),
+        ({"level": 0.0}, "--level must be between 0 and 1"),
+    ],
+)
+def test_what_cannot_be_paired(options, said):
+    with pytest.raises(CollapseError, match=said):
+        pair(frame_of(), **options)
+
+
+def test_two_rows_of_one_name_are_refused():
+    frame = frame_of()
+    with pytest.raises(CollapseError, match=r"two rows \(2x32_10L and 2x32_10L\) have decay = 0\.1"):
+        pair(pd.concat([frame, frame[-1:]]))

@@ -1,0 +1,82 @@
+"""Power laws: exponents that are there are found, with what is held fixed, and what cannot be fitted is said."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from collapse import CollapseError, Results, analyze
+from collapse.errors import UsageError
+
+
+def frame_of(noise=0.0):
+    """Models of every size; loss ∝ width^−½ · depth^−¼ · epochs^−⅛, and another level for each decay."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for depth in (1, 2, 4):
+        for width in (16, 32, 64):
+            for epochs, decay, level in ((1, "d", 1.0), (1, "L", 1.5), (10, "d", 1.0), (10, "L", 1.5)):
+                loss = level * width**-0.5 * depth**-0.25 * epochs**-0.125 * np.exp(noise * draw.normal())
+                rows.append({"model": f"{depth}x{width}_{epochs:02d}{decay}", "val_loss": loss, "nc1.cdnv": loss**2})
+    return pd.DataFrame(rows)
+
+
+def fit(frame, **options):
+    return analyze("scaling", Results.from_frame(frame), **{"resamples": 199, **options})
+
+
+def exponents(table):
+    return {(row["column"], row["size"]): row["exponent"] for row in table.records()}
+
+
+def test_exponents_are_found():
+    found = exponents(fit(frame_of()))
+    for size, exponent in (("width", -0.5), ("depth", -0.25), ("epochs", -0.125)):
+        assert found["val_loss", size] == pytest.approx(exponent)
+        assert found["nc1.cdnv", size] == pytest.approx(2 * exponent)
+    assert len(found) == 6
+
+
+def test_intervals_hold_the_truth_and_shrink_with_the_noise():
+    wide, narrow = (fit(frame_of(noise)).records() for noise in (0.05, 0.005))
+    truth = {"width": -0.5, "depth": -0.25, "epochs": -0.125}
+    for loud, quiet in zip(wide[:3], narrow[:3], strict=True):
+        assert loud["low"] - 0.01 < truth[loud["size"]] < loud["high"] + 0.01
+        assert quiet["high"] - quiet["low"] < 0.3 * (loud["high"] - loud["low"])
+
+
+def test_epochs_take_the_last_checkpoint_of_each_run():
+    frame = frame_of()
+    half = frame[frame["model"].str.contains("_10")].assign(model=lambda f: f["model"] + "@4", val_loss=9.0)
+    found = fit(pd.concat([frame, half]), sizes="epochs", columns="val_loss").records()
+    assert (found[0]["rows"], found[0]["exponent"]) == (36, pytest.approx(-0.125))
+
+
+def test_a_table_without_names_has_its_own_sizes():
+    frame = pd.DataFrame({"dim": [8, 16, 32, 64], "nc1.cdnv": [8.0, 4.0, 2.0, 1.0], "units": [1, 2, 3, 4]})
+    table = fit(frame)
+    assert exponents(table) == {("nc1.cdnv", "dim"): pytest.approx(-1)}
+    assert exponents(fit(frame, sizes="units"))["nc1.cdnv", "units"] < -1
+    assert any("resamples of rows" in note for note in table.notes)
+
+
+@pytest.mark.parametrize(
+    ("frame", "options", "said"),
+    [
+        (frame_of(), {"sizes": "widht"}, r"no column is called 'widht' \(--sizes\); did you mean width"),
+        (frame_of(), {"cluster": "x"}, r"no column is called 'x' \(--cluster\)"),
+        (frame_of(), {"sizes": "checkpoint"}, "checkpoint is 0 in a row: a size must be above 0"),
+        (frame_of(), {"level": 2.0}, "--level between 0 and 1"),
+        (frame_of()[["val_loss", "nc1.cdnv"]], {}, "no size varies in the table: width, "),
+        (frame_of().assign(x=[-1.0, 1.0] * 18), {"columns": "x"}, "no power law can be fitted"),
+    ],
+)
+def test_what_cannot_be_fitted(frame, options, said):
+    with pytest.raises(CollapseError, match=said):
+        fit(frame, **options)
+
+
+def test_a_measurement_of_both_signs_is_left_out():
+    frame = frame_of().assign(x=[-1.0, 1.0] * 18)
+    assert "not fitted: x (zero, or of both signs)" in fit(frame, columns="nc1.cdnv,x").notes
+    with pytest.raises(UsageError):
+        fit(frame, sizes="model,width", columns="nc1.cdnv")

@@ -1,0 +1,157 @@
+"""collapse results: joined tables, added columns, formats, names of tables and of models."""
+
+import json
+
+import pandas as pd
+import pytest
+
+import collapse
+from collapse import CollapseError, Results, Row, join
+from collapse.errors import PluginError, UsageError
+from collapse.measurement.model_names import parts_of, with_parts
+from collapse.measurement.named_results import file_of, named_results
+from collapse.plugin.plugin_manager import plugins
+
+
+def row(name, loss):
+    return Row(name, None, "text", f"{name}{loss}", 1, 9, 4, 99, {"val_loss": loss, "nc4.agreement": loss / 9})
+
+
+@pytest.fixture
+def files(tmp_path):
+    Results([row("2x8_01", 1.5), row("2x8_01L", 1.25)]).write(tmp_path / "a.csv")
+    Results([row("4x8_01", 1.0)]).write(tmp_path / "b.json")
+    return tmp_path
+
+
+def test_rows_of_several_files_are_one_table(out, files):
+    out(
+        "results",
+        files / "a.csv",
+        files / "b.json",
+        "--set",
+        "seed=3",
+        "--set",
+        "text=a b",
+        "--output",
+        files / "c.csv",
+    )
+    frame = Results.read(files / "c.csv").frame()
+    assert frame["model"].tolist() == ["2x8_01", "2x8_01L", "4x8_01"]
+    assert frame["val_loss"].tolist() == [1.5, 1.25, 1.0]
+    assert (frame["seed"].tolist(), frame["text"].unique().tolist()) == ([3, 3, 3], ["a b"])
+    assert frame["versions"].tolist() == ["{}"] * 3
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_formats_are_converted_without_loss(out, files, suffix):
+    made = files / f"made{suffix}"
+    out("results", files / "a.csv", "--output", made)
+    assert out("results", files / "a.csv", "--output", made)  # its like is replaced
+    again = files / "again.csv"
+    out("results", made, "--output", again)
+    assert again.read_bytes() == (files / "a.csv").read_bytes()
+
+
+def test_rows_with_notes_keep_them(files):
+    noted = Row("m", None, "", "s", 1, 9, 4, 99, {"x": 1.0}, notes=(collapse.Note("x", "remark", "why"),))
+    assert join([Results([noted]), files / "b.json"]).rows[0].notes == noted.notes
+
+
+def test_what_is_shown(out, files, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = out("results", files / "a.csv", "--where", "decay=0.1", "--parts", "--columns", "val_loss,width,recipe")
+    assert shown.splitlines()[0] == "1 row"
+    assert shown.splitlines()[-1].split() == ["2x8_01L", "1.250", "8", "1L@0"]
+    assert "val_loss" not in out("results", files / "a.csv", "--columns", "nc4")
+    records = json.loads(out("results", files / "a.csv", "--json"))
+    assert [record["val_loss"] for record in records] == [1.5, 1.25]
+    paper = out("results", "paper", "--where", "width=64")
+    assert paper.startswith("35 rows")
+    assert max(len(line.rstrip()) for line in paper.splitlines()) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["papr"], 2, "papr is not a results file: its name must end in .csv, .json or .parquet"),
+        (["papr"], 2, "known by name: paper"),
+        (["absent.csv"], 1, "there is no results file absent.csv"),
+        (["a.csv", "--set", "seed"], 2, "--set must be NAME=VALUE, got 'seed'"),
+        (["a.csv", "--set", "dim=3"], 2, "--set dim=3: there is a column of this name"),
+        (["a.csv", "--where", "wdith=8"], 2, "no column is called 'wdith' (--where); did you mean width"),
+        (["a.csv", "--columns", "val_los"], 2, "no column is called 'val_los' (--columns); did you mean val_loss"),
+        (["a.csv", "c.csv"], 1, "'val_loss' holds numbers in table 1 and texts in table 2 of 2 tables"),
+        (["a.csv", "--output", "c.csv"], 2, "c.csv exists and is not a results table of collapse"),
+        (["new.json"], 1, "it has schema 2, and this version reads 1: upgrade linguistic-collapse"),
+        (["flat.json"], 1, "it has schema 2, and this version reads 1: upgrade linguistic-collapse"),
+    ],
+)
+def test_bad_input(told, files, monkeypatch, words, code, said):
+    monkeypatch.chdir(files)
+    (files / "c.csv").write_text("model,val_loss\na,high\n")
+    (files / "new.json").write_text(json.dumps([row("m", 1.0).to_dict() | {"schema": 2}]))
+    (files / "flat.json").write_text('[{"model": "m", "val_loss": 1.5, "schema": 2}]')
+    assert said in told(code, "results", *words)
+    if len(words) == 1:
+        assert said in told(code, "analyze", "correlation", *words)
+
+
+def test_a_file_of_the_name_of_a_table_comes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert file_of(tmp_path / "paper") == tmp_path / "paper"
+    assert len(Results.read("paper")) == 230
+    (tmp_path / "paper").write_text("mine")
+    with pytest.raises(UsageError, match="paper is not a results file"):
+        Results.read("paper")
+
+
+def test_names_of_models_are_columns_and_those_of_the_table_stay():
+    frame = pd.DataFrame({"model": ["TinyStories-12x1024_10L@5", "02x0768_01d07@0", "gpt2", "12x1024_10q"]})
+    made = with_parts(frame)
+    assert made["epochs"].tolist()[:2] == [10, 1]
+    assert made["decay"].tolist()[:2] == [0.1, 0.0005]
+    assert made["seed"].isna().tolist() == [True, False, True, True]
+    assert made["architecture"].isna().tolist() == [False, False, True, True]
+    assert with_parts(frame.assign(width=7))["width"].tolist() == [7] * 4
+    assert "depth" not in with_parts(pd.DataFrame({"val_loss": [1.0]}))
+    assert parts_of("12x1024_10L") == parts_of("TinyStories-12x1024_10L@9")
+    assert (parts_of("2x8_01d07i03")["seed"], parts_of("2x8_01d07i03")["init_seed"]) == (7, 3)
+
+
+def test_a_plugin_that_fails_is_named(monkeypatch, tmp_path):
+    def wrong(*_):
+        raise ValueError("no")
+
+    monkeypatch.setattr(plugins(), "namers", [("mine", wrong)])
+    with pytest.raises(PluginError, match=r"plugin mine: collapse_model_parts\(\) raised"):
+        parts_of("2x8")
+    monkeypatch.setattr(plugins(), "tables", [("mine", wrong)])
+    with pytest.raises(PluginError, match=r"plugin mine: collapse_results\(\) failed"):
+        named_results()
+    monkeypatch.setattr(plugins(), "tables", [("mine", lambda: {"My Table": tmp_path})])
+    with pytest.raises(PluginError, match="gives the name 'My Table'"):
+        named_results()
+    monkeypatch.setattr(plugins(), "tables", [("one", lambda: {"t": "a.csv"}), ("two", lambda: {"t": "b.csv"})])
+    assert str(named_results()["t"]) == "a.csv"
+
+
+def test_nothing_to_join():
+    with pytest.raises(UsageError, match="there is no table to join"):
+        join([])
+    empty = join([Results(), Results()], columns={"seed": 1})
+    assert len(empty) == 0
+    with pytest.raises(CollapseError, match="at least 3 are needed"):
+        collapse.analyze("correlation", empty, against="dim", columns="classes")
+
+
+def test_a_hook_of_a_plugin_file_gives_a_table_and_names(run, tmp_path):
+    (tmp_path / "t.csv").write_text("model,val_loss,x\n" + "".join(f"m-{i},{i}.5,{i * i}\n" for i in range(5)))
+    (tmp_path / "mine.py").write_text(
+        "from pathlib import Path\nfrom collapse import hookimpl\n\n@hookimpl\ndef collapse_results():\n"
+        "    return {'mine': Path(__file__).with_name('t.csv')}\n\n@hookimpl\ndef collapse_model_parts(model):\n"
+        "    return {'number': int(model[2:])} if model.startswith('m-') else None\n"
+    )
+    words = ["-p", "mine.py", "analyze", "correlation", "mine", "--columns", "x,number", "--json"]
+    found = json.loads(run(*words, cwd=tmp_path).stdout)["rows"]
+    assert {record["column"]: round(record["r"], 6) for record in found}["number"] == 1
