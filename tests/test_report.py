@@ -21,7 +21,7 @@ from collapse.plugin import plugin_manager
 from collapse.reporting import report as writing
 from collapse.reporting import sources
 from collapse.reporting.overview import findings, warnings
-from collapse.reporting.tables import Tests, token_grid
+from collapse.reporting.tables import Associations, analysis_grid, token_grid
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
 
@@ -125,6 +125,13 @@ def test_a_store_is_measured_once_and_its_origin_is_told(page, figures, tmp_path
     page(store, Results([collapse.measurement.last_results.kept_row(collapse.load(store))]))
 
 
+def test_a_bound_is_shown_as_one():
+    table = Table("", ["column", "p", "p_is_bound", "x"], [["a", 0.25, False, None], ["b", 1e-4, True, None]])
+    grid = analysis_grid("permutation", table)
+    assert list(grid.columns) == ["column", "p"]
+    assert grid.rows == [["a", 0.25], ["b", "≤ 0.0001"]]
+
+
 def test_the_published_rows(page):
     made = page(PUBLISHED)
     assert len(made.data["data-measurements"]["rows"]) == 230
@@ -157,7 +164,7 @@ def test_rows_that_cannot_be_compared_are_warned_of(page):
 
 
 def test_columns_may_be_missing_or_constant():
-    none = Tests({}, {}, None, [])
+    none = Associations({}, {}, None, [])
     frame = pd.DataFrame({"model": ["a", "b", "c"], "nc1.cdnv": [1.0, 1.0, 1.0]})
     assert findings(frame, none) == ["3 models, with 1 measurement."]
     assert warnings(frame) == ["No row has a validation loss: nothing is said about generalization."]

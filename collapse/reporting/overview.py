@@ -10,7 +10,7 @@ from collapse.measurement.sheets import number
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.reporting.tables import Tests
+from collapse.reporting.tables import Associations
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +20,7 @@ _FEW = 20  # models, below which one R² says little
 _GENERALIZATION = "generalization"
 
 
-def findings(frame: "pd.DataFrame", tests: Tests) -> list[str]:
+def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
     """Return what stands out in a table, a sentence or two each.
 
     Args:

@@ -12,7 +12,13 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-function numeric(value) { return typeof value === "number" || value in INFINITE; }
+// The number that a cell stands for, also ∞ and a bound such as ≤ 0.0001; NaN for a text.
+function numberOf(value) {
+  if (typeof value === "number") return value;
+  return INFINITE[value] ?? (String(value).startsWith("≤ ") ? Number(value.slice(2)) : NaN);
+}
+
+function numeric(value) { return !Number.isNaN(numberOf(value)); }
 
 function shown(value) {
   if (value === null) return NONE;
@@ -47,7 +53,7 @@ function csvOf(columns, rows) { return [columns, ...rows].map((row) => row.map(c
 
 function compare(a, b) {
   const first = numeric(a), second = numeric(b);
-  if (first && second) return (INFINITE[a] ?? a) - (INFINITE[b] ?? b) || 0;
+  if (first && second) return numberOf(a) - numberOf(b) || 0;
   if (first !== second) return first ? -1 : 1;
   return String(a).localeCompare(String(b), "en", { numeric: true });
 }

@@ -28,6 +28,8 @@ _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
 _SIZES = (ARCHITECTURE, "dim", "n_params")
 """Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
 _RESAMPLES = 999
+_BOUND = "_is_bound"
+"""End of a column that says whether the one without this end is a number or the largest that it can be."""
 _EXTREMES = 10
 _SIDE_BY_SIDE = 4
 """Up to so many models are columns; more are rows."""
@@ -62,7 +64,7 @@ def _side_by_side(rows: Sequence[Row]) -> Grid:
 
 
 @dataclass(frozen=True)
-class Tests:
+class Associations:
     """What goes with validation loss.
 
     Attributes:
@@ -78,7 +80,7 @@ class Tests:
     lacking: Sequence[str]
 
 
-def tests_of(results: Results, permutations: int) -> Tests:
+def tests_of(results: Results, permutations: int) -> Associations:
     """Run those of the analyses permutation and correlation that are installed."""
     options: dict[str, dict[str, object]] = {
         "permutation": {"n": permutations},
@@ -97,7 +99,7 @@ def tests_of(results: Results, permutations: int) -> Tests:
                 within[name] = analyze(name, Results.from_frame(named), **options[name], within=[size])
         except CollapseError as error:
             lacking.append(f"{name}: {error}")
-    return Tests(over, within, size, lacking)
+    return Associations(over, within, size, lacking)
 
 
 def _repeats(frame: "pd.DataFrame", column: str) -> bool:
@@ -110,9 +112,13 @@ def _repeats(frame: "pd.DataFrame", column: str) -> bool:
 
 def analysis_grid(name: str, table: Table) -> Grid:
     """Return the table of an analysis, the strongest association first."""
-    kept = [at for at in range(len(table.columns)) if any(row[at] is not None for row in table.rows)]
-    columns = [table.columns[at] for at in kept]
-    rows = [[row[at] for at in kept] for row in table.rows]
+    columns = [name for name in table.columns if not name.endswith(_BOUND)]
+    records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    columns = [name for name in columns if any(record[name] is not None for record in records)]
+    rows = [
+        [f"≤ {record[name]:.3g}" if record.get(name + _BOUND) else record[name] for name in columns]
+        for record in records
+    ]
     if "R2" in columns:
         at = columns.index("R2")
         rows.sort(key=lambda row: -(row[at] if row[at] is not None else -1.0))
