@@ -115,7 +115,7 @@ def test_a_heading_sorts_and_the_box_filters(opened):
     assert column(table, at)[0] == "1.100"
     assert table.locator("tbody td").nth(at).get_attribute("title") == "1.09984899"
     assert len(column(table, 0)) == 200
-    page.get_by_text("show all 230").click()
+    page.locator("#measurements").get_by_text("show all 230").click()
     assert len(column(table, 0)) == 230
     table.locator("input").fill("12x1024")
     assert table.locator(".count").text_content() == f"{len(column(table, 0))} of 230 rows"
@@ -139,13 +139,13 @@ def test_copying_gives_all_digits(opened):
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     page.evaluate("""() => {
       const row = document.querySelector("#measurements tbody tr"), range = document.createRange();
-      range.setStartBefore(row.cells[0]); range.setEndAfter(row.cells[2]);
+      range.setStartBefore(row.cells[0]); range.setEndAfter(row.cells[4]);
       getSelection().removeAllRanges(); getSelection().addRange(range);
       const keep = (event) => { window.copied = event.clipboardData.getData("text/plain"); };
       row.closest(".scroll").addEventListener("copy", keep);
       document.execCommand("copy");
     }""")
-    assert page.evaluate("window.copied") == "01x0064_01L@0\t3397440\t3.89006448"
+    assert page.evaluate("window.copied") == "01x0064_01L@0\t29233\t64\t3397440\t3.89006448"
 
 
 def test_tokens_are_searched(opened):

@@ -1,7 +1,7 @@
 "use strict";
 // Figures: drawn when they come into view, again when the theme changes, and downloaded as they are.
 
-const PANEL = 270, AXES = 70, NARROWEST = 90, WIDEST = 560;  // pixels
+const PANEL = 270, AXES = 70, NARROWEST = 90, WIDEST = 560, PHONE = 500;  // pixels
 const themes = dataOf("themes");
 
 function isDark() {
@@ -31,6 +31,7 @@ function sized(spec, width, panel) {
   if (made.concat || "columns" in spec) made.columns = columns;
   const view = { continuousWidth: panel, continuousHeight: Math.round(panel * (columns === 1 ? 0.62 : 0.8)) };
   const config = merged(themes[isDark() ? "dark" : "light"], spec.config ?? {});
+  if (width < PHONE) config.legend = { ...config.legend, columns: 3, titleOrient: "top" };
   return { ...made, config: { ...config, view: { ...config.view, ...view } } };
 }
 

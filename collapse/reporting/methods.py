@@ -62,9 +62,9 @@ def _shape(frame: "pd.DataFrame") -> tuple[int, int] | None:
 
 
 def row_grid(frame: "pd.DataFrame") -> Grid | None:
-    """Return what identifies each row, or None for a table that says only the model."""
+    """Return what identifies each row, or None for a table that says only the model and its size."""
     present = [name for name in ABOUT if name in frame and frame[name].notna().any()]
-    if not set(present) - {"model"}:
+    if not set(present) - {"model", "classes", "dim"}:
         return None
     return grid_of_frame(frame[present], "rows", "What was measured")
 

@@ -41,7 +41,8 @@ def measurement_grid(results: Results) -> Grid:
         return _side_by_side(results.rows)
     frame = results.frame()
     hidden = {*ABOUT, "versions"} - set(_SHOWN)
-    present = [name for name in frame if name not in hidden and frame[name].notna().any()]
+    ordered = [*(name for name in _SHOWN if name in frame), *(name for name in frame if name not in _SHOWN)]
+    present = [name for name in ordered if name not in hidden and frame[name].notna().any()]
     if "corpus" in present and frame["corpus"].nunique() == 1:
         present.remove("corpus")  # the overview names it
     empty = [name for name in frame if name not in hidden and name not in present and name not in _SHOWN]
@@ -114,14 +115,12 @@ def analysis_grid(name: str, table: Table) -> Grid:
     """Return the table of an analysis, the strongest association first."""
     columns = [name for name in table.columns if not name.endswith(_BOUND)]
     records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    records.sort(key=lambda record: -(record.get("R2") or 0.0))
     columns = [name for name in columns if any(record[name] is not None for record in records)]
     rows = [
         [f"≤ {record[name]:.3g}" if record.get(name + _BOUND) else record[name] for name in columns]
         for record in records
     ]
-    if "R2" in columns:
-        at = columns.index("R2")
-        rows.sort(key=lambda row: -(row[at] if row[at] is not None else -1.0))
     return Grid(name, table.title, columns, rows, table.notes, "filter columns")
 
 
