@@ -7,7 +7,7 @@ import re
 import sys
 from pathlib import Path
 
-ALWAYS = ("needs a GPU", "needs network")
+ALWAYS = ("needs a GPU", "needs network", "needs Chromium")
 WITHOUT_DATA = (*ALWAYS, "needs ../shared")
 
 

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError
+from collapse.plugin.figures import Drawing, figure
 from collapse.plugin.hookspecs import API, hookimpl
 from collapse.plugin.metrics import (
     CoV,
@@ -36,9 +37,11 @@ if TYPE_CHECKING:
     from collapse.collection.measuring import measure
     from collapse.collection.merging import merge
     from collapse.collection.nulls import measure_with_nulls
+    from collapse.figures.saving import SavedFigure, save_figures
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
+    from collapse.measurement.drawing import draw
     from collapse.measurement.joining import join
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from collapse.plugin.batch import Batch, Side, ValidationBatch
     from collapse.plugin.state import State
     from collapse.plugin.statistic import Statistic, ValidationStatistic
+    from collapse.reporting.report import report
     from collapse.stores.store import Store
     from collapse.vocabulary.confusable import confusable_pairs, neighbours
     from collapse.vocabulary.matching import frequency_matched
@@ -63,6 +67,7 @@ _LAZY = {
     "Pair": "numerics.tiles",
     "Results": "measurement.results",
     "Row": "measurement.results",
+    "SavedFigure": "figures.saving",
     "Side": "plugin.batch",
     "State": "plugin.state",
     "Statistic": "plugin.statistic",
@@ -82,6 +87,7 @@ _LAZY = {
     "convergence": "collection.converging",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
+    "draw": "measurement.drawing",
     "frequency_matched": "vocabulary.matching",
     "join": "measurement.joining",
     "load": "hub.opening",
@@ -92,6 +98,8 @@ _LAZY = {
     "pull": "hub.sharing",
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
+    "report": "reporting.report",
+    "save_figures": "figures.saving",
     "tokens": "vocabulary.token_table",
     "vectors": "measurement.measuring",
 }
@@ -101,6 +109,7 @@ __all__ = [
     "Batch",
     "CoV",
     "CollapseError",
+    "Drawing",
     "EmbeddingStatistics",
     "Histogram",
     "LogMeanExp",
@@ -115,6 +124,7 @@ __all__ = [
     "Quantile",
     "Results",
     "Row",
+    "SavedFigure",
     "Side",
     "State",
     "Statistic",
@@ -136,6 +146,8 @@ __all__ = [
     "convergence",
     "cosine",
     "cov",
+    "draw",
+    "figure",
     "frequency_matched",
     "hookimpl",
     "join",
@@ -150,6 +162,8 @@ __all__ = [
     "pull",
     "push",
     "push_to_hub",
+    "report",
+    "save_figures",
     "tokens",
     "vectors",
 ]

@@ -2,7 +2,7 @@
 
 import re
 
-EXTRAS = {"gguf": "gguf", "accelerate": "zoo,gguf", "submitit": "zoo"}
+EXTRAS = {"gguf": "gguf", "accelerate": "zoo,gguf", "submitit": "zoo", "altair": "report", "vl_convert": "report"}
 """Extras by package."""
 
 

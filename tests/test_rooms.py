@@ -15,9 +15,11 @@ ROOMS = (
     "stores",
     "measurement",
     "hub",
+    "figures",
     "inputs",
     "collection",
     "vocabulary",
+    "reporting",
     "testing",
     "cli",
 )

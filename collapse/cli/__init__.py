@@ -34,8 +34,10 @@ _COMMANDS = (
     "tokens",
     "push",
     "pull",
-    "results",
     "analyze",
+    "figures",
+    "report",
+    "results",
     "metrics",
     "plugins",
 )

@@ -39,6 +39,11 @@ def collapse_analyses() -> Sequence[Callable[..., Any]]:  # type: ignore[empty-b
 
 
 @hookspec
+def collapse_figures() -> Sequence[Callable[..., Any]]:  # type: ignore[empty-body]  # as above
+    """Return figures of a results table or of stores: functions declared with ``@figure``."""
+
+
+@hookspec
 def collapse_prepare_model(model: Any) -> str | None:
     """Replace modules of a loaded transformers model, in place, by equivalent faster ones; return a name for them.
 

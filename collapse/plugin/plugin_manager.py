@@ -64,7 +64,7 @@ def plugins() -> Plugins:
             loaded.problems.append(problem)
             _refuse_named(origin, problem)
     # Statistics first: the metrics' needs are checked against them.
-    for hook in ("collapse_statistics", "collapse_metrics", "collapse_analyses"):
+    for hook in ("collapse_statistics", "collapse_metrics", "collapse_analyses", "collapse_figures"):
         for name, implementation in implementations(manager, hook):
             for problem in _take_all(loaded, hook, name, implementation):
                 loaded.problems.append(problem)

@@ -64,7 +64,7 @@ def code_hash(plugin: Any) -> str:
     """Return a hash of the code that a plugin's statistics may run, or "" for one that is not a file given with ``-p``.
 
     A file may change without a new version of its statistics. Left out are comments, the hooks that offer other things
-    than statistics, and metrics and analyses that no other code of the file names.
+    than statistics, and metrics, analyses and figures that no other code of the file names.
     """
     return str(getattr(getattr(plugin, "__loader__", None), "code_hash", ""))
 
@@ -102,7 +102,7 @@ def _is_declared(statement: ast.stmt) -> TypeGuard[ast.FunctionDef]:
         return False
     called = (each.func if isinstance(each, ast.Call) else each for each in statement.decorator_list)
     names = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}
-    return bool(names & {"metric", "class_metric", "pair_metric", "analysis", "hookimpl"})
+    return bool(names & {"metric", "class_metric", "pair_metric", "analysis", "figure", "hookimpl"})
 
 
 def load_given(name: str) -> ModuleType:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.plugin.figures import Figure, declared_figure
 from collapse.plugin.guarding import Guest, described
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
 
@@ -52,13 +53,14 @@ class Plugin:
 
 @dataclass
 class Plugins:
-    """The installed metrics, statistics, analyses and preparers by name; and the unusable ones, with the reason."""
+    """What plugins offer, by name; and the plugins that are not usable, with the reason."""
 
     found: list[Plugin] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     metrics: list[Metric] = field(default_factory=list)
     statistics: dict[str, type["Statistic"]] = field(default_factory=dict)
     analyses: dict[str, Analysis] = field(default_factory=dict)
+    figures: dict[str, Figure] = field(default_factory=dict)
     preparers: list[tuple[str, Callable[[Any], str | None]]] = field(default_factory=list)
     trainers: list[tuple[str, Callable[[Path], Mapping[str, Any] | None]]] = field(default_factory=list)
     tables: list[tuple[str, Callable[[], Mapping[str, Path]]]] = field(default_factory=list)
@@ -159,6 +161,16 @@ class Plugins:
             raise UsageError(f"no analysis is called {name!r}; {near_names(name, self.analyses)}")
         return self.analyses[name]
 
+    def figure(self, name: str) -> Figure:
+        """Return a figure by name.
+
+        Raises:
+            UsageError: No plugin has it.
+        """
+        if name not in self.figures:
+            raise UsageError(f"no figure is called {name!r}; {near_names(name, self.figures)}")
+        return self.figures[name]
+
     def prepare(self, model: Any, check: Callable[[str], None] | None = None) -> str | None:
         """Let the first plugin that supports a model make it faster; return the plugin's name for the result, or None.
 
@@ -247,6 +259,13 @@ def take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
             raise PluginError(f"analysis {analysis.name} is already defined in {other}")
         loaded.analyses[analysis.name] = analysis
         loaded.origins[hook, analysis.name] = plugin
+    elif hook == "collapse_figures":
+        figure = declared_figure(offered)
+        if figure.name in loaded.figures:
+            other = loaded.figures[figure.name].function.__module__
+            raise PluginError(f"figure {figure.name} is already defined in {other}")
+        loaded.figures[figure.name] = figure
+        loaded.origins[hook, figure.name] = plugin
     else:
         metric = declaration(offered)
         if not isinstance(metric, Metric):

@@ -1,6 +1,7 @@
 """Support for testing plugins: samples, and checks of every law that the built-in plugins obey."""
 
 from collapse.testing.analysis_laws import check_analysis
+from collapse.testing.figure_laws import check_figure
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric
 from collapse.testing.samples import random_features, random_results, statistics_of, tiny_statistics
@@ -9,6 +10,7 @@ from collapse.testing.statistic_laws import check_statistic
 __all__ = [
     "LawBroken",
     "check_analysis",
+    "check_figure",
     "check_metric",
     "check_statistic",
     "random_features",

@@ -1,0 +1,86 @@
+"""collapse figures: draw figures of results and stores into a folder, for a paper."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from collapse.cli.terminal import say, say_error
+from collapse.errors import CollapseError, UsageError
+
+if TYPE_CHECKING:
+    from collapse.figures.saving import SavedFigure
+
+
+@click.command()
+@click.argument("sources", nargs=-1, metavar="[RESULTS]...")
+@click.option("--out", metavar="DIR", help="Folder of the files.")
+@click.option(
+    "--format", "formats", default="pdf", show_default=True, metavar="LIST", help="pdf, svg, png, csv (the numbers)."
+)
+@click.option("--figure", "names", multiple=True, metavar="NAME", help="Only this figure; may be repeated.")
+@click.option(
+    "--width", default="column", show_default=True, help="column (3.25 inches), page (6.75), or a number of inches."
+)
+@click.option("--where", multiple=True, metavar="COLUMN=GLOB", help="Only these rows; may be repeated.")
+@click.option("--dark", is_flag=True, help="On a dark background.")
+@click.option("--list", "listing", is_flag=True, help="List the figures, and what they need.")
+def command(
+    sources: tuple[str, ...],
+    out: str | None,
+    formats: str,
+    names: tuple[str, ...],
+    width: str,
+    where: tuple[str, ...],
+    dark: bool,
+    listing: bool,
+) -> None:
+    """Draw figures of results and stores.
+
+    RESULTS are results files, whose rows are joined, and stores. Each figure that they allow becomes a file per format
+    in the folder of --out, beside figures.json with the captions. The extra [report] is needed.
+    """
+    from collapse.cli.progress_bar import progress
+    from collapse.figures.saving import save_figures
+    from collapse.plugin.plugin_manager import plugins
+
+    for problem in plugins().problems:
+        say_error(problem)
+    if listing:
+        _list()
+        return
+    if not sources or out is None:
+        raise UsageError("name a results file or a store, and a folder with --out (see all figures with: --list)")
+    with progress() as report:
+        saved = save_figures(
+            sources,
+            out,
+            formats=formats,
+            names=names or None,
+            width=width,
+            dark=dark,
+            where=where or None,
+            progress=report,
+        )
+    _show(saved)
+    if not any(each.files for each in saved):
+        raise CollapseError("no figure was drawn, for the reasons above")
+
+
+def _show(saved: list["SavedFigure"]) -> None:
+    for each in saved:
+        if each.files:
+            said = ", ".join(map(str, each.files))
+            say(f"figure {each.name}: {said}")
+            for note in each.notes:
+                say(f"  {note}")
+        else:
+            say(f"figure {each.name}: not drawn: {each.problem}")
+
+
+def _list() -> None:
+    from collapse.cli.rendering import print_records
+    from collapse.plugin.plugin_manager import plugins
+
+    found = [plugins().figures[name] for name in sorted(plugins().figures)]
+    rows = [[each.name, each.of, ", ".join(each.needs) or "–", each.title] for each in found]
+    print_records(["figure", "of", "needs", "title"], rows)

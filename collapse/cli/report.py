@@ -1,0 +1,47 @@
+"""collapse report: one HTML file of results and stores."""
+
+from typing import Any
+
+import click
+
+from collapse.cli.terminal import say_aside, say_error
+
+
+@click.command()
+@click.argument("sources", nargs=-1, required=True, metavar="RESULTS_OR_STORE...")
+@click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The page, .html.")
+@click.option("--title", metavar="TEXT", help="Its title.  [default: the names of the sources]")
+@click.option(
+    "--permutations",
+    type=click.IntRange(min=1),
+    default=9_999,
+    show_default=True,
+    help="Random permutations of the test against validation loss.",
+)
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=1),
+    default=2_000,
+    show_default=True,
+    help="How many of the most frequent tokens of a store are in its table.",
+)
+@click.option("--tokenizer", metavar="DIR_OR_ID", help="The stores' tokenizer.  [default: the one that each records]")
+def command(sources: tuple[str, ...], **options: Any) -> None:
+    """Write a report: what stands out, interactive figures, tables and methods as one HTML file.
+
+    RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, or a store on the Hub; several
+    are joined to one table. The page opens from disk and loads nothing. Needs the extra report.
+
+    \b
+    collapse report results.csv
+    collapse report results.csv stores/a stores/b --output report.html
+    """
+    from collapse.cli.progress_bar import progress
+    from collapse.plugin.plugin_manager import plugins
+    from collapse.reporting.report import report
+
+    for problem in plugins().problems:
+        say_error(problem)
+    with progress() as shown:
+        written = report(sources, options.pop("output"), progress=shown, **options)
+    say_aside(f"written to {written} ({written.stat().st_size / 1e6:,.1f} MB): open it in a browser")

@@ -1,0 +1,1 @@
+"""Figures as pictures: one theme for all, rendering without a network, and files."""

@@ -1,0 +1,113 @@
+"""The look of every figure: a Vega-Lite configuration, light or dark, for paper and for screens.
+
+Colours of categories are those of Okabe & Ito 2008, which people with colour blindness can tell apart; ordered values,
+such as sizes of models, take viridis. Its ends that would vanish into the background are cut off.
+"""
+
+from typing import Any
+
+TEXT = 7.5
+"""Size of labels in points, for figures in print; titles are half a point larger."""
+
+_CATEGORIES = {
+    False: ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999"],
+    True: ["#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#FFFFFF", "#999999"],
+}
+_VIRIDIS = ["#440154", "#472D7B", "#3B528B", "#2C728E", "#21918C", "#28AE80", "#5EC962", "#ADDC30", "#FDE725"]
+_ORDERED = {False: _VIRIDIS[:-2], True: _VIRIDIS[2:]}
+_FONT = "Arial, Helvetica, Liberation Sans, sans-serif"
+
+
+def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
+    """Return the ``config`` of a Vega-Lite specification.
+
+    Args:
+        dark: Light marks on a dark background.
+        text: Size of labels, in points (in pixels on a screen).
+
+    >>> theme()["axis"]["labelFontSize"], theme(dark=True)["background"]
+    (7.5, '#15171c')
+    """
+    ink, faint, paper = ("#E6E6E6", "#3A3F49", "#15171c") if dark else ("#1A1A1A", "#DDDDDD", "white")
+    title = text + 0.5
+    words = {"labelColor": ink, "titleColor": ink, "labelFontSize": text, "titleFontSize": title}
+    plain = {"titleFontWeight": "normal", "labelLimit": 130, "titleLimit": 0}
+    return {
+        "background": paper,
+        "font": _FONT,
+        "padding": 3,
+        "axis": {
+            **words,
+            **plain,
+            "domainColor": ink,
+            "gridColor": faint,
+            "gridWidth": 0.5,
+            "labelOverlap": "greedy",
+            "labelPadding": 2,
+            "tickColor": ink,
+            "tickSize": 3,
+            "titlePadding": 3,
+        },
+        "axisY": {"labelFlush": text / 2},  # no label above its panel: titles of a row are in one line
+        "legend": {
+            **words,
+            **plain,
+            "orient": "bottom",
+            "columnPadding": 6,
+            "offset": 4,
+            "rowPadding": 1,
+            "symbolSize": 30,
+            "titleOrient": "left",
+            "titlePadding": 5,
+            "gradientThickness": 6,
+        },
+        "header": {**words, "titleFontWeight": "normal", "labelPadding": 2},
+        "title": {
+            "anchor": "start",
+            "color": ink,
+            "fontSize": title,
+            "frame": "group",
+            "offset": 5,
+            "subtitleColor": ink,
+            "subtitleFontSize": text,
+            "subtitlePadding": 1,
+        },
+        "view": {"stroke": None},
+        "concat": {"spacing": 10},
+        "facet": {"spacing": 10},
+        # opaque: transparency makes a PDF of a thousand points twenty times as large
+        "point": {"filled": True, "opacity": 1, "size": 15, "stroke": paper, "strokeWidth": 0.4},
+        "line": {"strokeWidth": 1.2},
+        "rule": {"color": ink, "strokeDash": [3, 2], "strokeWidth": 0.8},
+        "text": {"color": ink, "fontSize": text},
+        "mark": {"color": _CATEGORIES[dark][0]},
+        "range": {
+            "category": _CATEGORIES[dark],
+            "ordinal": {"scheme": _ORDERED[dark]},
+            "ramp": {"scheme": _ORDERED[dark]},
+            "heatmap": {"scheme": _ORDERED[dark]},
+        },
+    }
+
+
+def themed(spec: dict[str, Any], *, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
+    """Return a specification with the theme as its configuration; its own settings go before the theme's.
+
+    Sizes of panels are not taken from it: who shows the figure chooses them (``config.view.continuousWidth``).
+
+    >>> made = themed({"mark": "point", "config": {"view": {"continuousWidth": 300}, "point": {"size": 9}}})
+    >>> made["config"]["point"]["size"], made["config"]["view"]
+    (9, {'stroke': None})
+    """
+    own = dict(spec.get("config") or {})
+    sizes = ("continuousWidth", "continuousHeight", "discreteWidth", "discreteHeight")
+    own["view"] = {key: value for key, value in (own.get("view") or {}).items() if key not in sizes}
+    return {**spec, "config": _merged(theme(dark=dark, text=text), own)}
+
+
+def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    made = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, dict) and isinstance(made.get(key), dict)
+        made[key] = _merged(made[key], value) if both else value
+    return made

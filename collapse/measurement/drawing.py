@@ -1,0 +1,129 @@
+"""Draw a figure: run its function on results or stores, and check the specification that it returns."""
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, PluginError, UsageError
+from collapse.extras import missing_package
+from collapse.measurement.results import Results, Row
+from collapse.plugin.figures import Drawing, Figure
+from collapse.plugin.guarding import Guest, described
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.store import Store
+
+_VIEWS = {"mark", "layer", "hconcat", "vconcat", "concat", "facet", "repeat"}
+
+
+def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | str | Path) -> Drawing:
+    """Draw a figure of a plugin, such as ``loss``.
+
+    Args:
+        name: The figure.
+        source: A results table, its file, or rows; for a figure of stores, stores or the folder of one.
+
+    Returns:
+        The drawing: its specification is a dictionary of Vega-Lite with all data inside, in which numbers that are not
+        finite are null. Notebooks show it.
+
+    Raises:
+        UsageError: There is no such figure, or it is of something else.
+        CollapseError: The source lacks what the figure needs, or a package is not installed; the message names it.
+        PluginError: The figure's function failed, or returned something else.
+    """
+    return drawn(plugins().figure(name), source)
+
+
+def drawn(found: Figure, source: Results | Iterable[Row] | Store | Iterable[Store] | str | Path) -> Drawing:
+    """Draw a declared figure, as :func:`draw` does one of a plugin; raises as it does."""
+    given: Any = _stores(source) if found.of == "stores" else _results(source)
+    _check_needs(found, given)
+    called = f"figure {found.name} of {found.function.__module__}"
+    try:
+        with Guest():
+            drawing = found.function(given)
+            if not isinstance(drawing, Drawing):
+                raise PluginError(f"it returned {type(drawing).__name__}, not a collapse.Drawing")
+            spec = drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec
+            spec = _plain(spec)
+            _check_spec(spec)
+    except PluginError as error:
+        raise PluginError(f"{called} failed: {error}") from error
+    except CollapseError:  # the figure's own message about what is missing
+        raise
+    except Exception as error:
+        missing = missing_package(error)
+        if missing:
+            raise CollapseError(f"figure {found.name} cannot be drawn: {missing}") from error
+        raise PluginError(f"{called} failed: {described(error)}") from error
+    return replace(drawing, spec=spec, title=drawing.title or found.title)
+
+
+def _results(source: Any) -> Results:
+    if isinstance(source, Results):
+        return source
+    return Results.read(source) if isinstance(source, str | Path) else Results(source)
+
+
+def _stores(source: Any) -> list[Store]:
+    if isinstance(source, str | Path):
+        return [Store.load(source)]
+    stores = [source] if isinstance(source, Store) else list(source)
+    for each in stores:
+        if not isinstance(each, Store):
+            raise UsageError(f"this figure is of stores; there is a {type(each).__name__}")
+    if not stores:
+        raise UsageError("this figure is of stores, and there is none")
+    return stores
+
+
+def _check_needs(found: Figure, given: Results | Sequence[Store]) -> None:
+    if isinstance(given, Results):
+        frame = given.frame()
+        lacking = [name for name in found.needs if name not in frame or not frame[name].notna().any()]
+        if lacking:
+            raise CollapseError(f"figure {found.name} needs {', '.join(lacking)}, of which the table has no value")
+        return
+    for store in given:
+        s = store.statistics()
+        lacking = [name for name in found.needs if not s.has(name)]
+        if lacking:
+            what = ", ".join(lacking)
+            raise CollapseError(f"figure {found.name} needs {what}, which the store of {store.model} lacks")
+
+
+def _check_spec(spec: Any) -> None:
+    """Refuse what is not a specification, and data that it would have to load: a figure holds its own numbers."""
+    if not isinstance(spec, dict) or not _VIEWS & set(spec):
+        raise PluginError("it returned no Vega-Lite specification: give a dictionary or an Altair chart")
+    try:
+        json.dumps(spec, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise PluginError(f"its specification cannot be written as JSON: {error}") from error
+    if _loads(spec):
+        raise PluginError("its specification loads data from a URL: put the data into it")
+
+
+def _loads(node: Any) -> bool:
+    if isinstance(node, dict):
+        data = node.get("data")
+        return (isinstance(data, dict) and "url" in data) or any(
+            _loads(value) for key, value in node.items() if key not in ("values", "datasets")
+        )
+    return isinstance(node, list) and any(map(_loads, node))
+
+
+def _plain(node: Any) -> Any:
+    """Return a specification with plain numbers: those of NumPy as Python's, those that are not finite as null."""
+    if hasattr(node, "tolist"):
+        node = node.tolist()
+    if isinstance(node, Mapping):
+        return {str(key): _plain(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_plain(each) for each in node]
+    if isinstance(node, float):
+        return node if math.isfinite(node) else None
+    return node

@@ -1,0 +1,1 @@
+"""Reports: figures, tables and definitions of results and stores as one HTML file."""

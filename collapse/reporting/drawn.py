@@ -1,0 +1,47 @@
+"""Every figure of every plugin, drawn; or the reason why it is not."""
+
+from dataclasses import dataclass
+
+from collapse.errors import CollapseError
+from collapse.measurement.drawing import draw
+from collapse.plugin.figures import Drawing, Figure
+from collapse.plugin.plugin_manager import plugins
+from collapse.progress import Report
+from collapse.reporting.sources import Material
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure of the report.
+
+    Attributes:
+        figure: Its declaration.
+        drawing: What was drawn, or None.
+        why_not: Why it is not drawn, or "".
+    """
+
+    figure: Figure
+    drawing: Drawing | None
+    why_not: str = ""
+
+
+def draw_all(material: Material, progress: Report | None = None) -> list[Drawn]:
+    """Draw every figure for which there is something; a figure that fails costs only itself."""
+    figures = list(plugins().figures.values())
+    made = []
+    for done, figure in enumerate(figures):
+        if progress is not None:
+            progress("figures", done, len(figures))
+        made.append(_drawn(figure, material))
+    if progress is not None and figures:
+        progress("figures", len(figures), len(figures))
+    return made
+
+
+def _drawn(figure: Figure, material: Material) -> Drawn:
+    if figure.of == "stores" and not material.stores:
+        return Drawn(figure, None, "it is drawn from stores, and none is given")
+    try:
+        return Drawn(figure, draw(figure.name, material.stores if figure.of == "stores" else material.results))
+    except CollapseError as error:
+        return Drawn(figure, None, str(error))

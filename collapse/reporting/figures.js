@@ -1,0 +1,128 @@
+"use strict";
+// Figures: drawn when they come into view, again when the theme changes, and downloaded as they are.
+
+const PANEL = 270, AXES = 70, NARROWEST = 90, WIDEST = 560, PHONE = 500;  // pixels
+const themes = dataOf("themes");
+
+function isDark() {
+  const chosen = document.documentElement.dataset.theme;
+  return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+function isObject(value) { return value !== null && typeof value === "object" && !Array.isArray(value); }
+
+function merged(first, second) {
+  const made = { ...first };
+  for (const [key, value] of Object.entries(second)) made[key] = isObject(value) && isObject(made[key]) ? merged(made[key], value) : value;
+  return made;
+}
+
+// Specifications leave the size of their panels to whoever shows them. Panels side by side wrap where there is no room.
+function columnsOf(spec, width) {
+  const fitting = Math.max(1, Math.floor(width / PANEL));
+  const panels = (spec.concat ?? spec.hconcat ?? [spec]).length;
+  return Math.min(fitting, isObject(spec.facet) || spec.repeat ? spec.columns ?? fitting : Math.min(spec.columns ?? panels, panels));
+}
+
+function sized(spec, width, panel) {
+  const columns = columnsOf(spec, width);
+  const made = { ...spec };
+  if (made.hconcat) { made.concat = made.hconcat; delete made.hconcat; }
+  if (made.concat || "columns" in spec) made.columns = columns;
+  const view = { continuousWidth: panel, continuousHeight: Math.round(panel * (columns === 1 ? 0.62 : 0.8)) };
+  const config = merged(themes[isDark() ? "dark" : "light"], spec.config ?? {});
+  if (width < PHONE) config.legend = { ...config.legend, columns: 3, titleOrient: "top" };
+  return { ...made, config: { ...config, view: { ...config.view, ...view } } };
+}
+
+function rowsOf(spec) {
+  const found = [];
+  for (const [key, value] of Object.entries(spec)) {
+    if (key === "data" && isObject(value)) found.push(...(value.values ?? []));
+    else if (key === "datasets" && isObject(value)) found.push(...Object.values(value).flat());
+    else if (isObject(value)) found.push(...rowsOf(value));
+    else if (Array.isArray(value)) value.filter(isObject).forEach((each) => found.push(...rowsOf(each)));
+  }
+  return found;
+}
+
+function figureOf(holder) {
+  const spec = dataOf(holder.dataset.from), name = holder.dataset.name;
+  const view = holder.querySelector(".view");
+  const inner = view.appendChild(element("div"));  // Vega-Embed changes how its element is laid out
+  let embedded = null, wanted = false;
+
+  let last = Promise.resolve();
+  function draw() {
+    wanted = true;
+    last = last.then(drawNow);  // one after the other
+    return last;
+  }
+
+  async function drawNow() {
+    const width = view.clientWidth, columns = columnsOf(spec, width);
+    if (!width) return;  // not laid out
+    let panel = Math.max(NARROWEST, Math.min(width / columns - AXES, WIDEST));
+    try {
+      for (let tries = 0; tries < 3; tries += 1) {
+        embedded?.finalize();
+        embedded = await vegaEmbed(inner, sized(spec, width, panel), { mode: "vega-lite", actions: false, ast: true, renderer: "svg" });
+        const excess = view.querySelector("svg").getBoundingClientRect().width - width;
+        if (excess <= 0 || panel <= NARROWEST) break;
+        panel = Math.max(NARROWEST, panel - Math.ceil(excess / columns));
+      }
+      view.dataset.drawn = isDark() ? "dark" : "light";
+    } catch (error) {
+      view.dataset.drawn = "failed";
+      inner.textContent = `This figure cannot be drawn: ${error.message}`;
+    }
+  }
+
+  async function picture(kind) {
+    if (!embedded) await draw();
+    if (kind === "svg") save(`collapse-${name}.svg`, await embedded.view.toSVG(), "image/svg+xml");
+    else {
+      const canvas = await embedded.view.toCanvas(2);
+      canvas.toBlob((blob) => save(`collapse-${name}.png`, blob, "image/png"), "image/png");
+    }
+  }
+
+  function numbers() {
+    const rows = rowsOf(spec), columns = [...new Set(rows.flatMap(Object.keys))];
+    save(`collapse-${name}.csv`, csvOf(columns, rows.map((row) => columns.map((each) => row[each] ?? null))), "text/csv");
+  }
+
+  const tools = {
+    SVG: () => picture("svg"),
+    PNG: () => picture("png"),
+    CSV: numbers,
+    "Vega-Lite": () => save(`collapse-${name}.vl.json`, JSON.stringify(spec, null, 1), "application/json"),
+  };
+  const buttons = Object.entries(tools).map(([text, act]) => {
+    const button = element("button", { type: "button", textContent: text, title: `download ${text}` });
+    button.addEventListener("click", act);
+    return button;
+  });
+  holder.querySelector(".tools").append(...buttons);
+  return { view, draw, redraw: () => { if (wanted) draw(); } };
+}
+
+const figures = [...document.querySelectorAll("figure[data-from]")].map(figureOf);
+const seen = new IntersectionObserver((entries) => entries.filter((each) => each.isIntersecting).forEach((each) => {
+  seen.unobserve(each.target);
+  figures.find((figure) => figure.view === each.target).draw();
+}), { rootMargin: "400px" });
+figures.forEach((figure) => seen.observe(figure.view));
+
+function redraw() { figures.forEach((figure) => figure.redraw()); }
+
+document.getElementById("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  redraw();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+window.addEventListener("beforeprint", () => figures.forEach((figure) => figure.draw()));
+let before = document.body.clientWidth;
+window.addEventListener("resize", () => {
+  if (Math.abs(before - document.body.clientWidth) > 20) { before = document.body.clientWidth; redraw(); }
+});

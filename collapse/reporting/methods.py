@@ -1,0 +1,108 @@
+"""How the numbers were made: definitions, versions, and the origin of every row and store."""
+
+import sys
+from collections.abc import Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from collapse.measurement.rows import ABOUT
+from collapse.plugin.metrics import limits_of
+from collapse.plugin.plugin_manager import plugins
+from collapse.reporting.grids import Grid, grid_of_frame
+from collapse.stores.provenance import now, versions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from collapse.reporting.sources import Material
+    from collapse.stores.store import Store
+
+_DRAWING = ("altair", "vl-convert-python")
+
+
+def definition_grid(frame: "pd.DataFrame") -> Grid:
+    """Return a row per measurement of the table that an installed plugin defines."""
+    known = plugins().measurements()
+    shape = _shape(frame)
+    rows = []
+    for name in [str(each) for each in frame if each in known]:
+        metric, measure = known[name]
+        limits: dict[str, Any] = {"towards": measure.towards, "reachable": measure.reachable}
+        if shape is not None:
+            limits = {**limits_of(metric, measure, *shape)[0]}
+        elif callable(measure.towards) or callable(measure.reachable):
+            limits = {name: "of C and d" if callable(limit) else limit for name, limit in limits.items()}
+        rows.append(
+            [
+                name,
+                metric.property_of(name),
+                metric.equation_of(measure),
+                limits["towards"],
+                limits["reachable"],
+                metric.source or None,
+                metric.version,
+            ]
+        )
+    notes = []
+    if shape is not None:
+        notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, the row with the most classes")
+    columns = ["measurement", "property", "definition", "at full collapse", "reachable", "source", "version"]
+    return Grid("definitions", "Definitions", columns, rows, notes, "filter definitions")
+
+
+def _shape(frame: "pd.DataFrame") -> tuple[int, int] | None:
+    """Return C and d of one row, for the limits that depend on them."""
+    if "classes" not in frame or "dim" not in frame:
+        return None
+    shaped = frame[["classes", "dim"]].dropna()
+    if shaped.empty:
+        return None
+    largest = shaped.loc[shaped["classes"].idxmax()]
+    return int(largest["classes"]), int(largest["dim"])
+
+
+def row_grid(frame: "pd.DataFrame") -> Grid | None:
+    """Return what identifies each row, or None for a table that says only the model and its size."""
+    present = [name for name in ABOUT if name in frame and frame[name].notna().any()]
+    if not set(present) - {"model", "classes", "dim"}:
+        return None
+    return grid_of_frame(frame[present], "rows", "What was measured")
+
+
+def source_grid(material: "Material") -> Grid:
+    """Return the files and stores of the report."""
+    return Grid("sources", "Sources", ["kind", "name", "holds"], material.origins)
+
+
+def store_grids(material: "Material") -> list[Grid]:
+    """Return for each store what its manifest says of its identity and of how it was made."""
+    return [_store_grid(store, number) for number, store in enumerate(material.stores)]
+
+
+def _store_grid(store: "Store", number: int) -> Grid:
+    made: dict[str, Any] = {"store": store.digest, "state": store.state, "model": store.model, "corpus": store.corpus}
+    facts = {**made, **store.identity, "made": store.manifest["provenance"]}
+    return Grid(f"store-{number}", f"Store of {store.model}", ["", "value"], list(_flat(facts).items()))
+
+
+def _flat(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """Return nested facts as one list: ``made, versions, torch``."""
+    found: dict[str, Any] = {}
+    for key, value in facts.items():
+        name = f"{before}{str(key).replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            found |= _flat(value, f"{name}, ")
+        elif value is not None and value != []:
+            found[name] = ", ".join(map(str, value)) if isinstance(value, list) else value
+    return found
+
+
+def version_grid() -> Grid:
+    """Return the versions of what made the report, and of the plugins."""
+    found = dict(versions())
+    for name in _DRAWING:
+        if name.replace("-", "_").removesuffix("_python") in sys.modules:
+            found[name] = metadata.version(name)
+    rows = [[name, version] for name, version in found.items()]
+    rows += [[f"plugin {each.name}", each.origin] for each in plugins().found if not each.problem]
+    return Grid("versions", "Versions", ["package", "version"], rows, [f"the report was made at {now()}"])

@@ -1,0 +1,219 @@
+"""What stands out, in sentences computed from the rows."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import counted
+from collapse.measurement.comparing import mixed
+from collapse.measurement.sheets import number
+from collapse.measurement.table import Table
+from collapse.plugin.metrics import limits_of
+from collapse.plugin.plugin_manager import plugins
+from collapse.reporting.tables import Associations
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOSS = "val_loss"
+_FEW = 20  # models, below which one R² says little
+_GENERALIZATION = "generalization"
+
+
+def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
+    """Return what stands out in a table, a sentence or two each.
+
+    Args:
+        frame: The rows.
+        tests: What goes with validation loss.
+    """
+    said = [_how_many(frame), *_losses(frame)]
+    tested = tests.over.get("permutation")
+    if tested is not None:
+        said += _associations(tested, len(frame))
+        if tests.size is not None and "permutation" in tests.within:
+            said += _by_size(tested, tests.within["permutation"], tests.size)
+    elif len(frame) < 3:
+        said.append(f"What goes with loss can be said of 3 models or more; there {_are(len(frame))}.")
+    if len(frame) == 1:
+        said += _of_one(frame)
+    elif len(frame) == 2:
+        said += _of_two(frame)
+    return said
+
+
+def warnings(frame: "pd.DataFrame") -> list[str]:
+    """Return what forbids to compare the rows, or makes them hard to tell apart."""
+    said = [_sentence(remark) for remark in mixed(frame.to_dict("records"))]
+    if "model" in frame:
+        twice = frame["model"].value_counts()
+        twice = twice[twice > 1]
+        if len(twice):
+            shown = ", ".join(f"{name} ({times} rows)" for name, times in twice.head(3).items())
+            more = f", and {len(twice) - 3} more" if len(twice) > 3 else ""
+            said.append(f"Rows share a model's name: {shown}{more}.")
+    if LOSS not in frame or frame[LOSS].notna().sum() == 0:
+        said.append("No row has a validation loss: nothing is said about generalization.")
+    return said
+
+
+def _how_many(frame: "pd.DataFrame") -> str:
+    made = counted(len(frame), "row")
+    if "model" in frame:
+        models = frame["model"].nunique()
+        made = counted(models, "model") + (f" in {made}" if models != len(frame) else "")
+    measured = [name for name in plugins().measurements() if name in frame and frame[name].notna().any()]
+    corpora = sorted(set(frame["corpus"].dropna()) - {""}) if "corpus" in frame else []
+    on = f", on {_listed(corpora)}" if corpora else ""
+    return f"{made}{on}, with {counted(len(measured), 'measurement')}."
+
+
+def _losses(frame: "pd.DataFrame") -> list[str]:
+    if LOSS not in frame or frame[LOSS].notna().sum() == 0:
+        return []
+    rows = frame[frame[LOSS].notna()].sort_values(LOSS)
+    best, worst = rows.iloc[0], rows.iloc[-1]
+    if len(rows) == 1:
+        value = float(best[LOSS])
+        perplexity = f", a perplexity of {_number(math.exp(value))}" if value < 700 else ""
+        return [f"Validation loss is {_number(value)} nats a token{perplexity}."]
+    return [
+        f"Validation loss is lowest, {_number(float(best[LOSS]))} nats, in {_name(best)}, and highest, "
+        f"{_number(float(worst[LOSS]))}, in {_name(worst)}; the median is {_number(float(rows[LOSS].median()))}."
+    ]
+
+
+def _associations(tested: Table, n: int) -> list[str]:
+    records = _of_collapse(tested)
+    if not records:
+        return []
+    ranked = sorted(records, key=lambda each: -each["R2"])
+    first, last = ranked[0], ranked[-1]
+    said = f"{first['column']} has the largest R² with validation loss, {first['R2']:.3f} (r = {_signed(first['r'])})"
+    if len(ranked) > 1:
+        said += f"; {last['column']} the smallest, {last['R2']:.3f}"
+    found = [f"{said}."]
+    if n < _FEW:
+        found.append(f"With {counted(n, 'row')}, such an R² can come by chance: see the p-values below.")
+    against = [each for each in ranked if _contradicts(each)]
+    if against:
+        listed = _listed(
+            [f"{each['column']} (r = {_signed(each['r'])}, predicted {each['predicted']})" for each in against]
+        )
+        found.append(f"Against what collapse predicts, over these rows: {listed}.")
+    elif any(each["predicted"] for each in ranked):
+        found.append("Every measurement of which collapse predicts a sign has it, over these rows.")
+    return found
+
+
+def _by_size(tested: Table, within: Table, size: str) -> list[str]:
+    """Say which correlations differ most, or turn, among models of one size (Simpson's paradox)."""
+    over = {each["column"]: each for each in tested.records()}
+    both = [(over[each["column"]], each) for each in _of_collapse(within) if each["column"] in over]
+    if not both:
+        return []
+    whole, inside = max(both, key=lambda each: each[1]["R2"])
+    said = [
+        f"Among models of equal {size}, {inside['column']} has the largest R², {inside['R2']:.3f}; over all rows it "
+        f"has {whole['R2']:.3f}."
+    ]
+    whole, inside = max(both, key=lambda each: abs(each[1]["R2"] - each[0]["R2"]))
+    said.append(
+        f"Size hides or makes most for {inside['column']}: r = {_signed(whole['r'])} over all rows, "
+        f"{_signed(inside['r'])} among models of equal {size}."
+    )
+    turned = [(one, other) for one, other in both if one["r"] * other["r"] < 0]
+    if turned:
+        listed = _listed(
+            [f"{one['column']} ({_signed(one['r'])}, then {_signed(other['r'])})" for one, other in turned]
+        )
+        said.append(f"The correlation turns among models of equal {size}: {listed}.")
+    return said
+
+
+def _of_collapse(tested: Table) -> list[dict[str, Any]]:
+    """Return the records of measurements of collapse: accuracy goes with loss by definition."""
+    known = plugins().measurements()
+
+    def is_collapse(name: str) -> bool:
+        return name in known and known[name][0].property_of(name).lower() != _GENERALIZATION
+
+    return [each for each in tested.records() if is_collapse(each["column"])]
+
+
+def _contradicts(record: Mapping[str, Any]) -> bool:
+    predicted = record["predicted"]
+    return bool(predicted) and (record["r"] > 0) != (predicted == "r > 0")
+
+
+def _of_one(frame: "pd.DataFrame") -> list[str]:
+    """Say how far the headline measurements of one model are from full collapse."""
+    row = frame.iloc[0]
+    said = []
+    for name, value, towards, reachable in _headlines(row):
+        ends = [f"{_number(towards)} at full collapse"] if towards is not None else []
+        if reachable is not None and reachable != towards:
+            ends.append(f"{_number(reachable)} within reach of {row['classes']:,} classes in {row['dim']:,} dimensions")
+        if ends:
+            said.append(f"{name} is {_number(value)}; it would be {' and '.join(ends)}.")
+    return said
+
+
+def _of_two(frame: "pd.DataFrame") -> list[str]:
+    """Say in which of two models the headline measurements are nearer to full collapse."""
+    if LOSS not in frame or frame[LOSS].isna().any() or frame[LOSS].nunique() < 2:
+        return []
+    better, worse = (frame.sort_values(LOSS).iloc[at] for at in (0, 1))
+    others = {name: abs(value - end) for name, value, end, _ in _headlines(worse) if end is not None}
+    nearer: dict[bool, list[str]] = {True: [], False: []}
+    for name, value, end, _ in _headlines(better):
+        if end is not None and name in others:
+            nearer[abs(value - end) < others[name]].append(name)
+    if not (nearer[True] or nearer[False]):
+        return []
+    parts = [f"nearer to full collapse in {_listed(nearer[True])}"] if nearer[True] else []
+    parts += [f"farther from it in {_listed(nearer[False])}"] if nearer[False] else []
+    return [f"{_name(better)}, which has the lower loss, is {' and '.join(parts)}."]
+
+
+def _headlines(row: "pd.Series") -> list[tuple[str, float, float | None, float | None]]:
+    """Return the headline measurements of a row that have a value, with both of their limits."""
+    import pandas as pd
+
+    known = plugins().measurements()
+    found = []
+    for name in plugins().headlines():
+        if name not in row or pd.isna(row[name]) or not math.isfinite(row[name]):
+            continue
+        shaped = "classes" in row and "dim" in row and pd.notna(row["classes"]) and pd.notna(row["dim"])
+        limits: dict[str, float | None] = {"towards": None, "reachable": None}
+        if shaped:
+            limits, _ = limits_of(*known[name], int(row["classes"]), int(row["dim"]))
+        found.append((name, float(row[name]), limits["towards"], limits["reachable"]))
+    return found
+
+
+def _name(row: "pd.Series") -> str:
+    return str(row["model"]) if "model" in row else f"row {row.name + 1}"
+
+
+def _number(value: float) -> str:
+    return number(value).replace("-", "−")
+
+
+def _signed(r: float) -> str:
+    return f"{r:+.3f}".replace("-", "−")
+
+
+def _listed(names: Sequence[str], most: int = 6) -> str:
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
+
+
+def _are(n: int) -> str:
+    return "is 1" if n == 1 else f"are {n}"
+
+
+def _sentence(remark: str) -> str:
+    return f"{remark[:1].upper()}{remark[1:]}."

@@ -1,0 +1,126 @@
+"""What a report is made of: results files and stores, opened, measured and joined to one table."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import CollapseError, UsageError, counted
+from collapse.hub.opening import load
+from collapse.measurement.joining import join
+from collapse.measurement.last_results import keep_row, kept_row
+from collapse.measurement.measuring import measure_store
+from collapse.measurement.named_results import file_of
+from collapse.measurement.results import Results, Row
+from collapse.plugin.plugin_manager import plugins
+from collapse.progress import Report
+from collapse.stores.store import Store
+
+Source = Results | Row | Store | str | Path
+_TABLES = (".csv", ".json", ".parquet")
+_SAME = ("store", "min_count", "layer")
+"""Columns that are equal in rows of one measured store."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a report shows.
+
+    Attributes:
+        results: A row per model, of all sources; each once.
+        stores: The stores, in the order given.
+        origins: For each source, its kind, its name without folders, and what it holds.
+    """
+
+    results: Results
+    stores: list[Store]
+    origins: list[tuple[str, str, str]]
+
+
+def gather(sources: Source | Iterable[Source], progress: Report | None = None) -> Material:
+    """Open all sources; stores are measured, unless the numbers that they keep are those of the installed metrics.
+
+    Raises:
+        UsageError: No source is given, or one is neither a results table nor a store.
+        CollapseError: A source cannot be read, or no source has a row.
+    """
+    tables: list[Results] = []
+    stores: list[Store] = []
+    origins: list[tuple[str, str, str]] = []
+    for source in _listed(sources):
+        opened = _open(source)
+        if isinstance(opened, Store):
+            row = _measured(opened, progress)
+            stores.append(opened)
+            tables.append(Results([row]))
+            name = opened.origin or (opened.path.name if opened.path else opened.model)
+            origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
+        else:
+            tables.append(opened)
+            name = Path(source).name if isinstance(source, str | Path) else "in memory"
+            origins.append(("results", name, f"{counted(len(opened), 'row')}"))
+    results = _each_once(join(tables))
+    if not len(results):
+        names = ", ".join(name for _, name, _ in origins)
+        raise CollapseError(
+            f"{names}: there is no row to report; collapse measure MODEL --output results.csv makes some"
+        )
+    return Material(results, stores, origins)
+
+
+def _each_once(results: Results) -> Results:
+    """Return a table in which a store appears once, though a results file and the store itself may be sources."""
+    frame = results.frame()
+    keys = [name for name in _SAME if name in frame]
+    if "store" not in keys:
+        return results
+    named = frame["store"].notna() & (frame["store"] != "")
+    again = named & frame.duplicated(keys)
+    if not again.any():
+        return results
+    if results.rows:
+        return Results(row for row, left_out in zip(results.rows, again, strict=True) if not left_out)
+    return Results.from_frame(frame[~again])
+
+
+def _listed(sources: Any) -> list[Source]:
+    alone = isinstance(sources, Results | Row | Store | str | Path) or not isinstance(sources, Iterable)
+    listed = [sources] if alone else list(sources)
+    for each in listed:
+        if not isinstance(each, Results | Row | Store | str | Path):
+            raise UsageError(
+                f"a report is made of results and stores, or their paths; there is a {type(each).__name__}"
+            )
+    if not listed:
+        raise UsageError("a report needs a results file or a store")
+    return listed
+
+
+def _open(source: Source) -> Results | Store:
+    if isinstance(source, Results | Store):
+        return source
+    if isinstance(source, Row):
+        return Results([source])
+    path = Path(source)
+    if not path.is_dir() and (path.suffix in _TABLES or file_of(path) != path):
+        return Results.read(path)
+    if not path.exists() and "/" not in str(source):
+        raise UsageError(
+            f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or stores on the Hub"
+        )
+    return load(source)
+
+
+def _measured(store: Store, progress: Report | None) -> Row:
+    """Return the numbers that a store keeps, if every installed metric has its present version among them."""
+    kept = kept_row(store)
+    known = plugins().measurements()
+    present = {name: metric.version for name, (metric, _) in known.items()}
+    makers = {name: plugins().made_by("collapse_metrics", name) for name in known}
+    if kept is not None and (kept.min_count, kept.versions) == (1, present):
+        same = all(kept.made_by.get(name, "") == maker for name, maker in makers.items())
+        if same:
+            return kept
+    row = measure_store(store, progress=progress)
+    keep_row(store, row)
+    return row

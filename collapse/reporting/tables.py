@@ -1,0 +1,177 @@
+"""The tables of a report: measurements, what goes with loss, tokens."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from collapse.errors import CollapseError, counted
+from collapse.measurement.analyzing import analyze
+from collapse.measurement.model_names import ARCHITECTURE, with_parts
+from collapse.measurement.results import Results
+from collapse.measurement.row_sheets import notes_of, sheet_of
+from collapse.measurement.rows import ABOUT, Row
+from collapse.measurement.sheets import is_number, text
+from collapse.measurement.table import Table
+from collapse.plugin.plugin_manager import plugins
+from collapse.progress import Report
+from collapse.reporting.grids import Grid, grid_of_frame
+from collapse.stores.store import Store
+from collapse.vocabulary.token_table import tokens
+from collapse.vocabulary.token_texts import quoted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
+"""Columns before the measurements; what else identifies a row is among the methods."""
+_SIZES = (ARCHITECTURE, "dim", "n_params")
+"""Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
+_RESAMPLES = 999
+_BOUND = "_is_bound"
+"""End of a column that says whether the one without this end is a number or the largest that it can be."""
+_EXTREMES = 10
+_SIDE_BY_SIDE = 4
+"""Up to so many models are columns; more are rows."""
+
+
+def measurement_grid(results: Results) -> Grid:
+    """Return a row per model with every measurement that one of them has."""
+    if results.rows and len(results.rows) <= _SIDE_BY_SIDE:
+        return _side_by_side(results.rows)
+    frame = results.frame()
+    hidden = {*ABOUT, "versions"} - set(_SHOWN)
+    ordered = [*(name for name in _SHOWN if name in frame), *(name for name in frame if name not in _SHOWN)]
+    present = [name for name in ordered if name not in hidden and frame[name].notna().any()]
+    if "corpus" in present and frame["corpus"].nunique() == 1:
+        present.remove("corpus")  # the overview names it
+    empty = [name for name in frame if name not in hidden and name not in present and name not in _SHOWN]
+    notes = [f"without a value in any row: {', '.join(map(str, empty))}"] if empty else []
+    return grid_of_frame(frame[present], "measurements", "Measurements", notes, "filter models")
+
+
+def _side_by_side(rows: Sequence[Row]) -> Grid:
+    """Return a row per measurement and a column per model, beside the values at full collapse and reachable."""
+    known = plugins().measurements()
+    shown = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
+    sheet = sheet_of(rows, shown)
+    filled: list[list[object]] = []
+    for row in sheet.rows:  # for people, a property is printed once; sorted rows need it in each
+        cells = [None if value == "" else value for value in row]
+        filled.append([cells[0] or filled[-1][0], *cells[1:]])
+    others = sorted({name for row in rows for name in row.measurements} - set(shown))
+    notes = notes_of(rows) + ([f"not in every row, or of no installed plugin: {', '.join(others)}"] if others else [])
+    return Grid("measurements", "Measurements", sheet.columns, filled, notes, "filter measurements")
+
+
+@dataclass(frozen=True)
+class Associations:
+    """What goes with validation loss.
+
+    Attributes:
+        over: Tables of analyses over all rows, by analysis.
+        within: The same within models of one size.
+        size: The column whose values are the sizes, or None where sizes do not repeat.
+        lacking: Why others are not shown.
+    """
+
+    over: Mapping[str, Table]
+    within: Mapping[str, Table]
+    size: str | None
+    lacking: Sequence[str]
+
+
+def tests_of(results: Results, permutations: int) -> Associations:
+    """Run those of the analyses permutation and correlation that are installed."""
+    options: dict[str, dict[str, object]] = {
+        "permutation": {"n": permutations},
+        "correlation": {"resamples": _RESAMPLES},
+    }
+    installed = [name for name in options if name in plugins().analyses]
+    over: dict[str, Table] = {}
+    within: dict[str, Table] = {}
+    lacking = []
+    named = with_parts(results.frame())
+    size = next((name for name in _SIZES if _repeats(named, name)), None)
+    for name in installed:
+        try:
+            over[name] = analyze(name, results, **options[name])
+            if size is not None:
+                within[name] = analyze(name, Results.from_frame(named), **options[name], within=[size])
+        except CollapseError as error:
+            lacking.append(f"{name}: {error}")
+    return Associations(over, within, size, lacking)
+
+
+def _repeats(frame: "pd.DataFrame", column: str) -> bool:
+    """Whether a column divides the rows into several groups, most of more than two rows."""
+    if column not in frame:
+        return False
+    sizes = frame[column].value_counts()
+    return len(sizes) > 1 and bool((sizes > 2).mean() > 0.5)
+
+
+def analysis_grid(name: str, table: Table) -> Grid:
+    """Return the table of an analysis, the strongest association first."""
+    columns = [name for name in table.columns if not name.endswith(_BOUND)]
+    records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    records.sort(key=lambda record: -(record.get("R2") or 0.0))
+    columns = [name for name in columns if any(record[name] is not None for record in records)]
+    rows = [
+        [f"≤ {record[name]:.3g}" if record.get(name + _BOUND) else record[name] for name in columns]
+        for record in records
+    ]
+    return Grid(name, table.title, columns, rows, table.notes, "filter columns")
+
+
+def token_grids(
+    stores: Sequence[Store], most: int, tokenizer: str | Path | None = None, progress: Report | None = None
+) -> tuple[list[Grid], list[str]]:
+    """Return for each store its table of tokens, and why others have none.
+
+    Args:
+        stores: The stores.
+        most: How many of the most frequent tokens are kept.
+        tokenizer: Folder or Hub id of their tokenizer; None for the one that each records.
+        progress: Called as progress(what, done, total).
+    """
+    grids, lacking = [], []
+    for number, store in enumerate(stores):
+        try:
+            table = tokens(store, tokenizer=tokenizer, progress=progress)
+        except CollapseError as error:
+            lacking.append(f"tokens of {store.model}: {error}")
+        else:
+            grids.append(token_grid(table, store.model, number, most))
+    return grids, lacking
+
+
+def token_grid(table: Table, model: str, number: int, most: int) -> Grid:
+    """Return a row per token: the most frequent ones, and those with the largest and smallest value of each column.
+
+    Args:
+        table: A row per token, with its ``text`` and ``count``.
+        model: Whose tokens they are.
+        number: The place of the store among the report's.
+        most: How many of the most frequent tokens are kept.
+    """
+    frame, notes = table.frame(), list(table.notes)
+    average = getattr(table, "average", None)
+    if average is not None:
+        each = zip(table.columns, average, strict=True)
+        notes.append("; ".join(f"{name} {text(value)}" for name, value in each if is_number(value)))
+    if len(frame) > most:
+        chosen = set(frame["count"].nlargest(most).index)
+        for name in frame.columns.drop(["id", "text", "count"], errors="ignore"):
+            values = frame[name].dropna().astype(float)
+            chosen |= {*values.nlargest(_EXTREMES).index, *values.nsmallest(_EXTREMES).index}
+        notes.insert(
+            0,
+            f"{len(chosen):,} of {counted(len(frame), 'token')}: the {most:,} most frequent, and the {_EXTREMES} with "
+            "the largest and the smallest value of each column; collapse tokens shows the others",
+        )
+        frame = frame.loc[sorted(chosen)]
+    # Texts in quotes, because spaces count; an id is a name, not a number.
+    texts = [None if each is None else quoted(each) for each in frame["text"]]
+    frame = frame.assign(id=frame["id"].astype(str), text=texts)
+    return grid_of_frame(frame, f"tokens-{number}", f"Tokens of {model}", notes, "search tokens")

@@ -1,0 +1,1 @@
+"""The built-in figures: one idea a file, each registered through an entry point like anybody's."""

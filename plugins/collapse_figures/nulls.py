@@ -1,0 +1,114 @@
+"""Null distributions of the permutation test: which correlations would chance give?"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from collapse import CollapseError, Drawing, Results, figure, hookimpl
+from collapse.errors import counted
+from collapse_figures.labels import shown
+from collapse_figures.panels import headed, together
+from collapse_figures.scaling import HEADLINES
+from collapse_figures.tables import field, having, measured, remarks
+
+Floats = NDArray[np.float64]
+
+PERMUTATIONS = 9_999
+_EDGES = np.linspace(-1.0, 1.0, 61)
+_TIE = 1e-12  # r of an equal arrangement, in another order of additions
+
+
+@figure(
+    "permutation-null",
+    title="Null distributions of the permutation test",
+    needs=["val_loss"],
+    source="the test of Wu & Papyan 2024, §3.8",
+)
+def permutation_null(results: Results) -> Drawing:
+    """Pearson's r with the loss of each headline measurement under permutation, and the r observed."""
+
+    whole = measured(results, needs=["val_loss"])
+    names = [name for name in having(whole, HEADLINES) if name != "val_loss"]
+    frame = whole.dropna(subset=names)
+    if len(frame) < 4:
+        raise CollapseError(f"needs at least 4 rows with a loss and all measurements, and there are {len(frame)}")
+    varying = [name for name in ["val_loss", *names] if np.ptp(frame[name]) > 0]
+    if varying[:1] != ["val_loss"] or len(varying) == 1:
+        raise CollapseError("every loss, or every measurement, is the same in all rows: nothing can correlate")
+    observed, null = null_of(frame["val_loss"].to_numpy(), frame[varying[1:]].to_numpy())
+    panels, rows = [], []
+    for index, name in enumerate(varying[1:]):
+        r = float(observed[index])
+        p = (1 + int((np.abs(null[:, index]) >= abs(r) - _TIE).sum())) / (PERMUTATIONS + 1)
+        shares = np.histogram(null[:, index], _EDGES)[0] / PERMUTATIONS
+        key = field(name)
+        rows += [
+            {"of": key, "r": float(low), "r_end": float(high), "share": float(share)}
+            for low, high, share in zip(_EDGES[:-1], _EDGES[1:], shares, strict=True)
+        ]
+        rows.append({"of": key, "observed": r, "p": p})
+        panels.append(_panel(shown(name).title, key, p))
+    spec = together(panels, rows)
+    caption = (
+        f"Pearson's r of each measurement with the validation loss under {PERMUTATIONS:,} random permutations of "
+        f"{counted(len(frame), 'row')} (seed 0), and the r observed (dashed). p is the share, of these and the order "
+        "observed, whose |r| is at least as large, without correction for several measurements; rows are taken as "
+        "exchangeable."
+    )
+    constant = [name for name in names if name not in varying]
+    notes = (f"constant: {', '.join(constant)}",) if constant else ()
+    return Drawing(spec, caption, notes=(*remarks(frame, len(results) - len(frame)), *notes))
+
+
+def null_of(y: Floats, x: Floats, *, n: int = PERMUTATIONS, seed: int = 0) -> tuple[Floats, Floats]:
+    """Return Pearson's r of y with each column of x, shape (k,), and with permutations of y, shape (n, k)."""
+    unit_n = _unit(y[:, None])[:, 0]
+    unit_nk = _unit(x)
+    rng = np.random.default_rng(seed)
+    null = np.empty((n, x.shape[1]))
+    batch = max(1, (1 << 20) // len(y))
+    for start in range(0, n, batch):
+        shuffled = rng.permuted(np.tile(unit_n, (min(batch, n - start), 1)), axis=1)
+        null[start : start + batch] = shuffled @ unit_nk
+    return unit_n @ unit_nk, null
+
+
+def _unit(values: Floats) -> Floats:
+    scaled = values / np.abs(values).max(axis=0)
+    centred = scaled - scaled.mean(axis=0)
+    return np.asarray(centred / np.linalg.norm(centred, axis=0))
+
+
+def _panel(title: str, key: str, p: float) -> Any:
+    import altair as alt
+
+    of = alt.datum.of == key
+    bars = (
+        alt.Chart(title=headed(title, f"p {'=' if p > 1 / (PERMUTATIONS + 1) else '≤'} {p:.2g}"))
+        .mark_bar(binSpacing=0)
+        .encode(
+            x=alt.X(
+                "r:Q",
+                bin="binned",
+                title="r with the loss",
+                scale=alt.Scale(domain=[-1, 1]),
+                axis=alt.Axis(values=[-1, 0, 1]),
+            ),
+            x2="r_end:Q",
+            y=alt.Y("share:Q", title="share", axis=alt.Axis(format="~%", tickCount=3)),
+            tooltip=[alt.Tooltip("r:Q", format=".2f"), alt.Tooltip("share:Q", format=".2%")],
+        )
+    )
+    rule = (
+        alt.Chart()
+        .mark_rule(strokeWidth=1.5)
+        .encode(x="observed:Q", tooltip=[alt.Tooltip("observed:Q", format=".3f"), alt.Tooltip("p:Q", format=".2g")])
+    )
+    return alt.layer(bars, rule).transform_filter(of)
+
+
+@hookimpl
+def collapse_figures() -> list[object]:
+    """The figure of this file."""
+    return [permutation_null]

@@ -1,0 +1,84 @@
+"""Training curves: the loss and the properties of collapse at each checkpoint of a run."""
+
+from typing import TYPE_CHECKING, Any
+
+from collapse import CollapseError, Drawing, Results, figure, hookimpl
+from collapse.errors import counted
+from collapse_figures.labels import shown
+from collapse_figures.panels import axis, coloured, logged, together
+from collapse_figures.scaling import HEADLINES
+from collapse_figures.tables import colour_of, field, having, measured, records, remarks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FEW = 6  # ticks
+
+
+@figure(
+    "training", title="Loss and neural collapse during training", source="in the manner of Wu & Papyan 2024, Figure 5"
+)
+def training(results: Results) -> Drawing:
+    """Loss and every headline measurement at the checkpoints of each run, by training step or epoch."""
+    import altair as alt
+
+    frame, along, title = _by_time(results)
+    present = having(frame, HEADLINES)
+    if not present:
+        raise CollapseError(f"needs one of {', '.join(HEADLINES)}, of which the table has no value")
+    colour = colour_of(frame, names="run")
+    panels = [
+        alt.Chart(title=shown(name).title)
+        .mark_line(point={"size": 10, "strokeWidth": 0}, strokeWidth=0.8)
+        .encode(
+            x=_time_axis(frame, along, title),
+            y=axis("y", name, frame[name], log=logged(frame, name)),
+            detail="run:N",
+            tooltip=[alt.Tooltip("model:N"), alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
+            **coloured(colour),
+        )
+        for name in present
+    ]
+    rows = records(frame, ["model", "run", along, *present, *([colour.column] if colour else [])])
+    runs = counted(frame["run"].nunique(), "run")
+    caption = (
+        f"Loss and measurements of {counted(len(frame), 'checkpoint')} of {runs}, a line per run, against {title}."
+    )
+    return Drawing(together(panels, rows), caption, notes=remarks(frame))
+
+
+def _time_axis(frame: "pd.DataFrame", along: str, title: str) -> Any:
+    import altair as alt
+
+    times = sorted({float(each) for each in frame[along]})
+    found = axis("x", along, times, title=title)
+    if len(times) <= _FEW:
+        found.axis = alt.Axis(values=times, format="~s")
+    return found
+
+
+def _by_time(results: Results) -> "tuple[pd.DataFrame, str, str]":
+    """Return the checkpoints of runs with two or more of them, the column of their time, and its title."""
+    frame = measured(results)
+    steps = {row.model: row.step for row in results.rows if row.step is not None}
+    if "step" not in frame:
+        frame["step"] = frame["model"].map(steps)
+    frame["run"] = [str(model).rpartition("@")[0] or str(model) for model in frame["model"]]
+    times = {"step": "training step"}
+    if "checkpoint" in frame:
+        frame["epochs_trained"] = frame["checkpoint"] + 1
+        times["epochs_trained"] = "epochs trained"
+    for along, title in times.items():
+        kept = frame.dropna(subset=[along])
+        several = kept.groupby("run")[along].transform("nunique") > 1
+        if several.any():
+            return kept[several].reset_index(drop=True), along, title
+    raise CollapseError(
+        "needs two checkpoints of one run: rows with step, or models named run@k, such as TinyStories-02x0768_03d@2"
+    )
+
+
+@hookimpl
+def collapse_figures() -> list[object]:
+    """The figure of this file."""
+    return [training]

@@ -1,0 +1,246 @@
+"""Reports: what the page holds, that names stay data, and what is said of bad input. test_report_page.py opens them."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from golden_store import GOLDEN
+from report_samples import FIGURES, HOSTILE, hostile_results, rows_of
+
+import collapse
+from collapse import CollapseError, Results
+from collapse.errors import UsageError
+from collapse.measurement.table import Table
+from collapse.plugin import plugin_manager
+from collapse.reporting import report as writing
+from collapse.reporting import sources
+from collapse.reporting.overview import findings, warnings
+from collapse.reporting.tables import Associations, analysis_grid, token_grid
+
+PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
+
+
+class Page(HTMLParser):
+    """A page as a browser reads it: elements, texts, scripts, and data by identifier."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.data: dict[str, object] = {}
+        self.text = ""
+        self.comments: list[str] = []
+        self.feed(path.read_text("utf-8"))
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_comment(self, data):
+        self.comments.append(data)
+
+    def handle_data(self, data):
+        tag, attributes = self.elements[-1] if self.elements else ("", {})
+        if tag == "script" and data.strip():
+            if "type" in attributes:
+                self.data[str(attributes["id"])] = json.loads(data)
+            else:
+                self.scripts.append(data)
+        elif tag != "style":
+            self.text += data
+
+
+@pytest.fixture
+def figures(tmp_path, monkeypatch):
+    """Only the figures of report_samples.py besides the built-in plugins."""
+    file = tmp_path / "figures_of_a_test.py"
+    file.write_text(FIGURES)
+    monkeypatch.setattr(plugin_manager, "_extra", [])
+    plugin_manager.add_plugins([str(file)])
+    yield
+    monkeypatch.undo()
+    plugin_manager.plugins.cache_clear()
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """Make a report and read it; bundling Vega takes seconds, which most tests do without."""
+    pytest.importorskip("vl_convert")
+    monkeypatch.setattr(writing, "_vega", lambda: "window.vegaEmbed = 0; // </script>")
+
+    def page(*sources, **options):
+        return Page(collapse.report(list(sources), tmp_path / "report.html", permutations=99, **options))
+
+    return page
+
+
+def test_names_stay_data(page, figures):
+    made = page(hostile_results(), title=HOSTILE[1])
+    names = {tag for tag, _ in made.elements}
+    assert not names & {"img", "b", "iframe", "object", "link"}
+    assert len(made.scripts) == 2
+    assert made.comments == [" a report of collapse "]
+    rows = made.data["data-measurements"]["rows"]
+    assert [row[0] for row in rows] == [name.replace("\x1b", "\\x1b").replace("\u202e", "\\u202e") for name in HOSTILE]
+    assert HOSTILE[1] in made.text
+
+
+def test_nothing_is_loaded_and_only_the_two_scripts_may_run(page, figures):
+    made = page(hostile_results())
+    for tag, attributes in made.elements:
+        assert not {"src", "srcset", "action"} & set(attributes), tag
+        assert str(attributes.get("href", "#")).startswith("#"), attributes
+    policy = next(each["content"] for tag, each in made.elements if each.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'; script-src 'sha256-")
+    assert "unsafe-eval" not in policy
+    assert "unsafe-inline" not in policy.partition("script-src")[2].partition(";")[0]
+    for script in made.scripts:
+        assert base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() in policy
+
+
+def test_figures_are_drawn_or_say_why_not(page, figures):
+    made = page(hostile_results())
+    assert made.data["data-figure-panels"]["data"]["values"][0]["model"] == HOSTILE[0]
+    assert "Points <b>of</b> models. After A & B 2024." in made.text
+    assert "a note" in made.text
+    assert "Pairs: not drawn: it wants <more> rows" in made.text
+    assert "Broken: not drawn: " in made.text
+    assert "Samples of classes: not drawn: it is drawn from stores, and none is given" in made.text
+
+
+def test_a_store_is_measured_once_and_its_origin_is_told(page, figures, tmp_path, monkeypatch):
+    store = tmp_path / "store"
+    shutil.copytree(GOLDEN, store)
+    made = page(store)
+    assert "data-figure-classes" in made.data
+    assert made.data["data-store-0"]["rows"][0] == ["store", collapse.load(store).digest]
+    assert ["made, versions, torch", "2.13.0+cpu"] in made.data["data-store-0"]["rows"]
+    assert "there is 1" in made.text
+    monkeypatch.setattr(sources, "measure_store", lambda *_, **__: pytest.fail("measured again"))
+    page(store, Results([collapse.measurement.last_results.kept_row(collapse.load(store))]))
+
+
+def test_a_bound_is_shown_as_one():
+    table = Table("", ["column", "p", "p_is_bound", "x"], [["a", 0.25, False, None], ["b", 1e-4, True, None]])
+    grid = analysis_grid("permutation", table)
+    assert list(grid.columns) == ["column", "p"]
+    assert grid.rows == [["a", 0.25], ["b", "≤ 0.0001"]]
+
+
+def test_the_published_rows(page):
+    made = page(PUBLISHED)
+    assert len(made.data["data-measurements"]["rows"]) == 230
+    assert "nc4.agreement has the largest R² with validation loss, 0.891 (r = −0.944)" in made.text
+    assert "lowest, 1.100 nats, in 12x1024_10L@9" in made.text
+    assert "nc2.equiangularity (r = −0.593, predicted r > 0)" in made.text
+    assert "nc2.equiangularity (−0.593, then +0.029)" in made.text
+    assert {"data-permutation", "data-correlation-within"} <= set(made.data)
+    assert "Wu & Papyan 2024, Eq. 4" in str(made.data["data-definitions"])
+
+
+def test_what_stands_out_with_few_rows(page):
+    one = page(Results(rows_of(["alone"])))
+    assert "What goes with loss can be said of 3 models or more; there is 1." in one.text
+    assert "nc4.agreement is 0; it would be 1 at full collapse." in one.text
+    two = page(Results(rows_of(["a", "b"])))
+    assert "b, which has the lower loss, is nearer to full collapse in nc4.agreement and farther" in two.text
+    eight = page(hostile_results())
+    assert "With 8 rows, such an R² can come by chance" in eight.text
+    assert "Against what collapse predicts, over these rows: nc1.cdnv" in eight.text
+
+
+def test_rows_that_cannot_be_compared_are_warned_of(page):
+    rows = [*rows_of(["a", "b", "c", "d"], corpus_id="1"), *rows_of(["a"], corpus="news", corpus_id="2", store="f")]
+    made = page(Results(rows))
+    assert "Rows of different training texts are mixed: stories 1 (4 rows), news 2 (1 row)." in made.text
+    assert "Rows share a model's name: a (2 rows)." in made.text
+    assert "on news and stories" in made.text
+    assert made.data["data-measurements"]["columns"][1] == "corpus"
+
+
+def test_columns_may_be_missing_or_constant():
+    none = Associations({}, {}, None, [])
+    frame = pd.DataFrame({"model": ["a", "b", "c"], "nc1.cdnv": [1.0, 1.0, 1.0]})
+    assert findings(frame, none) == ["3 models, with 1 measurement."]
+    assert warnings(frame) == ["No row has a validation loss: nothing is said about generalization."]
+    assert findings(pd.DataFrame({"x": [1.0]}), none)[0] == "1 row, with 0 measurements."
+
+
+def test_a_table_without_a_test_says_why(page):
+    made = page(Results(rows_of(["a", "b"])))
+    assert "permutation: only 2 of 2 rows to correlate" in made.text
+
+
+def test_tables_are_joined_and_a_store_appears_once(tmp_path):
+    rows = rows_of(["a", "b"])
+    Results(rows[:1]).write(tmp_path / "one.csv")
+    table = sources.gather([Results(rows), tmp_path / "one.csv", "paper"]).results
+    assert table.frame()["model"].tolist()[:2] == ["a", "b"]
+    assert len(table) == 232
+
+
+def test_tokens_are_the_most_frequent_and_the_extremes():
+    rows = [[i, f" t{i}", 1000 - i, float(i % 501)] for i in range(900)]
+    grid = token_grid(Table("", ["id", "text", "count", "nc1.cdnv"], rows, ["noted"]), "m", 0, most=100)
+    assert {int(row[0]) for row in grid.rows} >= {*range(100), 500}
+    assert len(grid.rows) <= 120
+    assert grid.notes[0].startswith(f"{len(grid.rows)} of 900 tokens: the 100 most frequent")
+    assert grid.rows[0][1] == '" t0"'
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "a report needs a results file or a store"),
+        (["nowhere.csv"], "there is no results file nowhere.csv"),
+        (["nowhere"], "there is no nowhere: give results files"),
+        ([Results()], "there is no row to report"),
+    ],
+)
+def test_bad_sources(page, given, said):
+    with pytest.raises(CollapseError, match=re.escape(said)):
+        page(*given)
+
+
+def test_a_results_file_of_a_newer_schema(page, tmp_path):
+    newer = rows_of(["a"])[0].to_dict() | {"schema": 99}
+    (tmp_path / "newer.json").write_text(json.dumps([newer]))
+    with pytest.raises(CollapseError, match="schema"):
+        page(tmp_path / "newer.json")
+
+
+def test_where_a_report_may_be_written(page, tmp_path, monkeypatch):
+    with pytest.raises(UsageError, match=r"must end in \.html"):
+        collapse.report(PUBLISHED, tmp_path / "report.pdf")
+    (tmp_path / "mine.html").write_text("<p>mine")
+    monkeypatch.setattr(sources, "_open", lambda source: pytest.fail("opened before the output was checked"))
+    with pytest.raises(UsageError, match="exists and is not a report"):
+        collapse.report(PUBLISHED, tmp_path / "mine.html")
+    with pytest.raises(UsageError, match="cannot write"):
+        collapse.report(PUBLISHED, tmp_path / "mine.html" / "report.html")
+    monkeypatch.undo()
+    monkeypatch.setattr(writing, "_vega", lambda: "")
+    made = collapse.report(hostile_results(), tmp_path / "again.html", permutations=9)
+    assert collapse.report(hostile_results(), made, permutations=9) == made
+
+
+def test_without_the_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(writing, "find_spec", lambda name: None)
+    with pytest.raises(CollapseError, match=r"pip install 'linguistic-collapse\[report\]'"):
+        collapse.report(PUBLISHED, tmp_path / "report.html")
+
+
+def test_the_command(run, tmp_path):
+    pytest.importorskip("vl_convert")
+    output = tmp_path / "report.html"
+    done = run("report", PUBLISHED, "-o", output, "--title", "Mine", "--permutations", 99)
+    assert done.stdout == ""
+    assert "report.html" in done.stderr
+    assert output.stat().st_size < 6e6
+    assert "<title>Mine</title>" in output.read_text("utf-8")
+    assert run("report", "nowhere.csv", "-o", output, ok=False).returncode == 1
