@@ -43,8 +43,8 @@ def run_loss(stores: Sequence[Store]) -> Drawing:
         ],
     }
     caption = (
-        f"Training loss of {counted(len(folders), 'run')} by step (line), and validation loss after each epoch (points). "
-        f"At most {_MOST:,} steps are drawn."
+        f"Training loss of {counted(len(folders), 'run')} by step (line), and validation loss after each epoch "
+        f"(points). At most {_MOST:,} steps are drawn."
     )
     left = len(stores) - sum(_run_of(each) is not None for each in stores)
     return Drawing(spec, caption, notes=(f"{counted(left, 'store')} in no run's folder left out",) if left else ())
