@@ -111,10 +111,10 @@ def test_the_plugin_of_all_kinds_runs(tmp_path, run):
 
 
 def test_the_tests_of_the_example_plugin_pass(tmp_path):
-    names = ("mine.py", "spread.py", "test_mine.py", "test_laws.py")
+    names = ("mine.py", "sizes.py", "spread.py", "test_mine.py", "test_laws.py")
     for name in names:
         (tmp_path / name).write_text(EXAMPLES[name], "utf-8")
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, *names[2:]]
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, *names[3:]]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout
 

@@ -17,7 +17,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.reading import read_json
 from collapse.stores.files import sha256_file
-from collapse.stores.writing import check_output_place, write_output
+from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output
 
 FORMATS = (*get_args(Format), "csv")
 INDEX = "figures.json"
@@ -92,12 +92,13 @@ def save_figures(
             saved.append(SavedFigure(each.name, problem=_reason(each, error)))
             continue
         for path, made in files.items():
-            write_output(path, made)
+            write_output(path, made, other=ANOTHER_FOLDER)
         saved.append(
             SavedFigure(each.name, tuple(files), title=drawing.title, caption=drawing.caption, notes=drawing.notes)
         )
         written |= _entries(saved[-1], written)
-        write_output(folder / INDEX, (json.dumps(written, indent=1, ensure_ascii=False) + "\n").encode())
+        index = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
+        write_output(folder / INDEX, index.encode("utf-8", "replace"), other=ANOTHER_FOLDER)
     if progress is not None:
         progress("figures", len(chosen), len(chosen))
     return saved
@@ -127,7 +128,7 @@ def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     written = _index(folder)
     for name in (*names, INDEX):
         path = folder / name
-        check_output_place(path)
+        check_output_place(path, other=ANOTHER_FOLDER)
         if name != INDEX and path.exists() and sha256_file(path, remember=False) not in _hashes(written):
             raise UsageError(
                 f"{path} exists and was not written by collapse figures: choose another --out, or remove it"

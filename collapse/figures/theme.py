@@ -29,7 +29,7 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
     (7.5, '#15171c')
     """
     ink, faint, paper = ("#E6E6E6", "#3A3F49", "#15171c") if dark else ("#1A1A1A", "#DDDDDD", "white")
-    title = text + 0.5
+    title, ordered = text + 0.5, {"scheme": _ORDERED[dark]}
     words = {"labelColor": ink, "titleColor": ink, "labelFontSize": text, "titleFontSize": title}
     plain = {"titleFontWeight": "normal", "labelLimit": 130, "titleLimit": 0}
     return {
@@ -81,12 +81,7 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
         "rule": {"color": ink, "strokeDash": [3, 2], "strokeWidth": 0.8},
         "text": {"color": ink, "fontSize": text},
         "mark": {"color": _CATEGORIES[dark][0]},
-        "range": {
-            "category": _CATEGORIES[dark],
-            "ordinal": {"scheme": _ORDERED[dark]},
-            "ramp": {"scheme": _ORDERED[dark]},
-            "heatmap": {"scheme": _ORDERED[dark]},
-        },
+        "range": {"category": _CATEGORIES[dark], **dict.fromkeys(("ordinal", "ramp", "heatmap"), ordered)},
     }
 
 

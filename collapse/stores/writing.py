@@ -14,9 +14,10 @@ from collapse.paths import home
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_HOME, ANOTHER_CACHE = (
+ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_FOLDER, ANOTHER_HOME, ANOTHER_CACHE = (
     "choose another --store",
     "choose another --output",
+    "choose another --out",
     "set COLLAPSE_HOME to a folder on another disk",
     "set HF_HOME to a folder on another disk",
 )
@@ -64,8 +65,8 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared:
         raise write_error(path, error, len(data), other=other) from error
 
 
-def check_output_place(path: str | Path) -> None:
-    """Check that the file of ``--output`` can be written, before any work is done for it.
+def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT) -> None:
+    """Check that the file of ``--output`` can be written, before any work is done for it; ``other`` is the advice.
 
     Raises:
         UsageError: It is a folder, or no file may be made there.
@@ -79,11 +80,11 @@ def check_output_place(path: str | Path) -> None:
     except OSError as error:
         wrong = error.errno or errno.EIO
     if wrong:
-        raise UsageError(f"cannot write {path}: {os.strerror(wrong)}. {ANOTHER_OUTPUT.capitalize()}")
+        raise UsageError(f"cannot write {path}: {os.strerror(wrong)}. {other.capitalize()}")
 
 
-def write_output(path: str | Path, data: bytes) -> None:
-    """Write the file of ``--output`` atomically.
+def write_output(path: str | Path, data: bytes, *, other: str = ANOTHER_OUTPUT) -> None:
+    """Write the file of ``--output`` atomically; ``other`` is the advice in an error message.
 
     If the path is a link, its target is replaced. Permissions are kept. Several processes may write the same file.
 
@@ -99,7 +100,7 @@ def write_output(path: str | Path, data: bytes) -> None:
             if target.exists():
                 shutil.copymode(target, partial)
     except OSError as error:
-        raise write_error(path, error, len(data), other=ANOTHER_OUTPUT) from error
+        raise write_error(path, error, len(data), other=other) from error
 
 
 def move(source: Path, target: Path) -> None:
@@ -117,7 +118,9 @@ def write_error(path: str | Path, error: BaseException, size: int = 0, *, other:
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
     number = _number(error) or (errno.ENOSPC if is_full(error) else 0)
     reason = os.strerror(number) if number else first_line(error)
-    if other not in (ANOTHER_OUTPUT, ANOTHER_CACHE) and _is_cached(path):  # another --store would leave packed texts
+    if other not in (ANOTHER_OUTPUT, ANOTHER_FOLDER, ANOTHER_CACHE) and _is_cached(
+        path
+    ):  # another --store would leave packed texts
         other = ANOTHER_HOME if is_full(error) else "set COLLAPSE_HOME to another folder"
     advice = f"Free space or {other}" if is_full(error) else other[:1].upper() + other[1:]
     return CollapseError(

@@ -30,7 +30,9 @@ def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log
 
     known = [float(each) for each in values if each == each]
     kind: dict[str, Any] = {"type": "log", "nice": False, "padding": 3} if log else {"zero": False}
-    ticks: dict[str, Any] = {"values": log_ticks(known), "format": ".3~g"} if log else {"tickCount": 4}
+    ticks: dict[str, Any] = (
+        {"values": log_ticks(known), "format": "~s" if min(known) >= 1 else ".3~g"} if log else {"tickCount": 4}
+    )
     if len(set(known)) == 1:  # Vega would label the only tick with a rounded number
         kind |= {"domain": [known[0] / 2, known[0] * 2] if log else [known[0] - 0.5, known[0] + 0.5], "nice": False}
         ticks = {"values": known[:1], "format": ".3~g"}
@@ -47,7 +49,7 @@ def log_ticks(values: Any) -> list[float]:
     """Return few round numbers between the least and the largest of some positive values; Vega would mark every digit.
 
     >>> log_ticks([0.0002, 0.3]), log_ticks([30.0, 70.0])
-    ([0.001, 0.01, 0.1], [30.0, 50.0])
+    ([0.001, 0.01, 0.1], [30.0, 50.0, 70.0])
     """
     known = [float(each) for each in values if each > 0]  # leaves NaN out
     low, high = min(known), max(known)

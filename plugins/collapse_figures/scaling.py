@@ -22,6 +22,7 @@ HEADLINES = (
     "unc3.uniform_duality",
     "nc4.agreement",
 )
+_SIZE = ("depth", "width")
 _PAPER = "Wu & Papyan 2024, Figures 6 to 30"
 _NAMED = "models whose names say {what}, such as TinyStories-02x0768_03d@2"
 
@@ -41,7 +42,7 @@ def by_depth(results: Results) -> Drawing:
 def _scaled(results: Results, *, along: str, colour: str) -> Drawing:
     frame, repeats = _named(results, ["width", "depth"])
     recipe = ""
-    if "recipe" in frame:
+    if len(having(frame, ["recipe", "epochs", "decay", "checkpoint"])) == 4:
         last = frame.groupby("recipe").agg(
             n=("architecture", "nunique"), epochs=("epochs", "max"), k=("checkpoint", "max")
         )
@@ -61,10 +62,10 @@ def by_epochs(results: Results) -> Drawing:
     frame, repeats = _named(results, ["epochs", "checkpoint"])
     frame = frame.assign(trained=frame["checkpoint"] + 1)
     frame = _largest_decay_with(frame, "trained")
-    decay = frame["decay"].iloc[0]
+    decay = f"with weight decay {frame['decay'].iloc[0]:g}, " if "decay" in frame else ""
     caption = (
-        f"Measurements after epochs of training (checkpoint + 1) with weight decay {decay:g}, a line per architecture, "
-        f"coloured by width; {counted(len(frame), 'model')}. Runs of different lengths are points of one line."
+        f"Measurements after epochs of training (checkpoint + 1), {decay}a line per architecture, coloured by width; "
+        f" {counted(len(frame), 'model')}. Runs of different lengths are points of one line."
     )
     return _drawn(frame, "trained", "width", ["architecture"], caption, repeats, title="epochs trained")
 
@@ -97,6 +98,10 @@ def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, int]"
             f"{_NAMED.format(what=' and '.join(lacking))}"
         )
     frame = frame.dropna(subset=list(parts))
+    if "architecture" not in frame:
+        frame["architecture"] = [" x ".join(f"{each:g}" for each in row) for row in frame[having(frame, _SIZE)].values]
+    if "width" not in frame:
+        frame["width"] = 0
     repeats = sum((frame[name].notna() for name in having(frame, ["seed", "init_seed"])), start=frame[parts[0]].isna())
     kept = frame[~repeats.astype(bool)]
     if kept.empty:
@@ -108,12 +113,11 @@ def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, int]"
 
 def _largest_decay_with(frame: "pd.DataFrame", along: str) -> "pd.DataFrame":
     """Return the rows of the weight decay that has most values of a column."""
-    if "decay" not in frame:
-        frame = frame.assign(decay=float("nan"))
-    most = frame.groupby("decay", dropna=False)[along].nunique()
-    if most.max() < 2:
+    if frame[along].nunique() < 2:
         raise CollapseError("needs two checkpoints, or runs of different lengths; all models trained equally long")
-    return frame[frame["decay"] == most.idxmax()]
+    if not having(frame, ["decay"]):
+        return frame.drop(columns="decay", errors="ignore")
+    return frame[frame["decay"] == frame.groupby("decay")[along].nunique().idxmax()]
 
 
 def _drawn(

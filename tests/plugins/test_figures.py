@@ -15,7 +15,7 @@ from collapse_zoo.published import FILE, published
 
 pytest.importorskip("altair", reason="needs the extra report")
 
-FIGURES = plugins().figures
+FIGURES = {name: each for name, each in plugins().figures.items() if "collapse_figures" in each.called}
 STORE = FILE.parents[2] / "tests" / "golden" / "store-v1"
 
 
@@ -170,3 +170,12 @@ def test_a_text_in_a_column_of_numbers_is_no_traceback():
     frame = pd.DataFrame({"model": ["a", "b"], "val_loss": [1.0, 2.0], "nc4.agreement": ["x", "0.5"]})
     with pytest.raises(CollapseError, match="needs two models at least"):
         collapse.draw("loss", Results.from_frame(frame))
+
+
+@pytest.mark.parametrize("columns", [["epochs", "checkpoint"], ["width", "depth"], ["width", "depth", "recipe"]])
+def test_columns_serve_where_names_say_nothing(columns):
+    values = {"epochs": [1, 2, 2], "checkpoint": [0, 1, 1], "width": [8, 16, 16], "depth": [1, 2, 1], "recipe": "r"}
+    frame = pd.DataFrame({"model": ["a", "b", "c"], "val_loss": [3.0, 2.0, 2.5], **{n: values[n] for n in columns}})
+    name = "scaling-epochs" if "epochs" in columns else "scaling-width"
+    rows = numbers_of(collapse.draw(name, Results.from_frame(frame)).spec)
+    assert [row["val_loss"] for row in rows] == [3, 2, 2.5]

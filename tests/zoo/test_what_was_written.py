@@ -10,8 +10,12 @@ from dataclasses import replace
 
 import pytest
 
+import collapse
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.results import Results
+from collapse.plugin.figures import numbers_of
+from collapse.testing import check_figure
+from collapse_zoo.figures import run_loss
 from collapse_zoo.grids import grid
 from collapse_zoo.measuring import measure_run
 from collapse_zoo.members import Member
@@ -335,3 +339,12 @@ def test_a_table_that_could_not_be_written_is_written_when_the_command_is_repeat
     measure_run(copied, source)
     assert table.read_text() == expected
     assert (copied.path / "results.json").is_file()
+
+
+def test_the_loss_of_a_run_is_drawn_through_its_stores(trained):
+    stores = [collapse.load(trained.store(k)) for k in (0, 1)]
+    check_figure(run_loss, stores=stores)
+    rows = numbers_of(collapse.draw("run-loss", stores).spec)
+    curve = trained.curve()
+    assert [row["loss"] for row in rows if "loss" in row] == [line["loss"] for line in curve if "loss" in line]
+    assert len([row for row in rows if "validation" in row]) == 2

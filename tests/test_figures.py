@@ -1,0 +1,210 @@
+"""Figures as files: what a reader of a paper sees, what is replaced, and what is said of those that are not drawn."""
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+import collapse
+from collapse import CollapseError, Drawing, Results, figure
+from collapse.errors import UsageError
+from collapse.figures.rendering import inches, rendered, svg_of
+from collapse.figures.theme import theme, themed
+from collapse.plugin.figures import declared_figure
+from collapse.plugin.plugin_manager import plugins
+from collapse.testing import LawBroken, check_figure
+from collapse_zoo.published import FILE
+
+pytest.importorskip("altair", reason="needs the extra report")
+
+PAPER = str(FILE)
+STORE = str(FILE.parents[2] / "tests" / "golden" / "store-v1")
+POINTS = {
+    "data": {"values": [{"x": 1, "y": 2}, {"x": 2, "y": 3}]},
+    "mark": "point",
+    "encoding": {
+        "x": {"field": "x", "type": "quantitative", "title": "x (m)"},
+        "y": {"field": "y", "type": "quantitative", "title": "y (s)"},
+    },
+}
+
+
+def test_a_picture_has_the_width_of_a_column_and_text_of_its_size():
+    for inches_, panels in ((3.25, 1), (3.25, 4), (6.75, 4)):
+        spec = POINTS if panels == 1 else {"concat": [POINTS] * panels, "columns": 4}
+        svg = svg_of(spec, width=inches_)
+        width = float(re.search(r' width="([\d.]+)"', svg)[1])
+        drawn = float(re.search(r'viewBox="0 0 ([\d.]+)', svg)[1])
+        assert width == pytest.approx(inches_ * 72)
+        assert drawn == pytest.approx(width, rel=0.01)  # not shrunk
+        sizes = {float(each) for each in re.findall(r'font-size="([\d.]+)px"', svg)}
+        assert sizes
+        assert min(sizes) >= 7
+
+
+def test_the_formats_are_what_they_say():
+    assert rendered(POINTS, "pdf").startswith(b"%PDF-")
+    assert rendered(POINTS, "png").startswith(b"\x89PNG")
+    assert rendered(POINTS, "svg").startswith(b"<svg")
+
+
+def test_dark_and_light_differ_and_own_settings_stay():
+    assert theme()["background"] != theme(dark=True)["background"]
+    assert theme().keys() == theme(dark=True).keys()
+    made = themed({**POINTS, "config": {"axis": {"grid": False}}}, dark=True)["config"]["axis"]
+    assert made["grid"] is False
+    assert made["labelColor"] == theme(dark=True)["axis"]["labelColor"]
+
+
+@pytest.mark.parametrize("width", ["wide", "0.5", "1000", "nan"])
+def test_a_width_that_is_none_is_refused(width):
+    with pytest.raises(UsageError, match="--width must be"):
+        inches(width)
+
+
+def test_figures_are_saved_with_captions_and_numbers(tmp_path):
+    saved = collapse.save_figures(PAPER, tmp_path / "figs", formats="svg,csv", names=["loss"])
+    assert [each.name for each in saved] == ["loss"]
+    index = json.loads((tmp_path / "figs" / "figures.json").read_text("utf-8"))
+    assert index["loss"]["caption"] == saved[0].caption
+    assert set(index["loss"]["files"]) == {"loss.svg", "loss.csv"}
+    numbers = Results.read(tmp_path / "figs" / "loss.csv").frame()
+    assert len(numbers) == 230
+    assert {"model", "val_loss", "nc1_cdnv"} <= set(numbers)
+
+
+def test_what_was_saved_is_replaced_and_nothing_else(tmp_path):
+    for _ in range(2):
+        collapse.save_figures(PAPER, tmp_path, formats="csv", names="loss")
+    (tmp_path / "loss.csv").write_text("mine\n")
+    with pytest.raises(UsageError, match=r"loss.csv exists and was not written by collapse figures"):
+        collapse.save_figures(PAPER, tmp_path, formats="csv", names="loss")
+    assert (tmp_path / "loss.csv").read_text() == "mine\n"
+    (tmp_path / "figures.json").write_text("{}[")
+    with pytest.raises(UsageError, match="is not a list of figures of collapse"):
+        collapse.save_figures(PAPER, tmp_path, formats="csv", names="loss")
+
+
+def test_a_place_that_cannot_be_written_is_found_before_anything_is_read(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="is not a folder"):
+        collapse.save_figures(tmp_path / "absent.csv", tmp_path / "file")
+    with pytest.raises(UsageError, match=r"cannot write .*Choose another --out$"):
+        collapse.save_figures(tmp_path / "absent.csv", tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"formats": "pfd"}, "is not a format of figures; did you mean pdf"),
+        ({"names": ["los"]}, "no figure is called 'los'; did you mean loss"),
+        ({"where": "model=nobody"}, "no row matches"),
+    ],
+)
+def test_wrong_options_are_refused(tmp_path, options, message):
+    with pytest.raises(UsageError, match=message):
+        collapse.save_figures(PAPER, tmp_path, **options)
+
+
+def test_stores_and_results_are_drawn_together_and_the_rest_says_why_not(tmp_path):
+    saved = collapse.save_figures([PAPER, STORE], tmp_path, formats="csv", names=["class-frequencies", "duality"])
+    assert all(each.files for each in saved)
+    (alone,) = collapse.save_figures(PAPER, tmp_path, formats="csv", names="class-frequencies")
+    assert alone.problem == "is drawn of stores, and none is named"
+
+
+def test_several_tables_are_joined_and_rows_are_chosen(tmp_path):
+    frame = Results.read(PAPER).frame()
+    frame.iloc[:100].to_csv(tmp_path / "a.csv", index=False)
+    frame.iloc[100:].drop(columns="nc1.cdnv").to_parquet(tmp_path / "b.parquet", index=False)
+    collapse.save_figures([tmp_path / "a.csv", tmp_path / "b.parquet"], tmp_path / "f", formats="csv", names="loss")
+    numbers = Results.read(tmp_path / "f" / "loss.csv").frame()
+    assert (len(numbers), int(numbers["nc1_cdnv"].notna().sum())) == (230, 100)
+    collapse.save_figures(PAPER, tmp_path / "g", formats="csv", names="loss", where="model=*_10L@9")
+    assert len(Results.read(tmp_path / "g" / "loss.csv").frame()) == 30
+
+
+def test_the_command_says_what_became_of_each_figure(run, tmp_path):
+    done = run(
+        "figures", PAPER, "--out", tmp_path, "--format", "csv", "--figure", "loss", "--figure", "class-frequencies"
+    )
+    assert done.stdout.splitlines() == [
+        f"figure loss: {tmp_path / 'loss.csv'}",
+        "figure class-frequencies: not drawn: is drawn of stores, and none is named",
+    ]
+    listed = run("figures", "--list").stdout
+    assert all(name in listed for name in plugins().figures)
+
+
+def test_the_command_fails_where_nothing_is_drawn(tmp_path):
+    (tmp_path / "empty.csv").write_text("model,val_loss\n")
+    words = [sys.executable, "-m", "collapse", "figures", "empty.csv", "--out", "f", "--format", "csv"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "figure loss: not drawn: needs val_loss, of which the table has no value" in done.stdout
+    assert "no figure was drawn" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_newer_schema_is_refused(tmp_path):
+    row = {"schema": 99, "model": "m", "measurements": {}}
+    (tmp_path / "r.json").write_text(json.dumps([row]))
+    with pytest.raises(CollapseError, match="upgrade"):
+        collapse.save_figures(tmp_path / "r.json", tmp_path / "f", formats="csv")
+
+
+def test_a_missing_package_names_the_extra():
+    code = (
+        "import sys; sys.modules['altair'] = None\n"
+        "import collapse\n"
+        f"try: collapse.draw('loss', {PAPER!r})\n"
+        "except collapse.CollapseError as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'linguistic-collapse[report]'" in done.stdout
+
+
+def drawing_of(spec, caption="What is drawn."):
+    @figure("mine", title="Mine")
+    def mine(results):
+        """Mine."""
+        return Drawing(spec(results) if callable(spec) else spec, caption)
+
+    return mine
+
+
+def changed(**channel):
+    return {**POINTS, "encoding": {**POINTS["encoding"], "x": {**POINTS["encoding"]["x"], **channel}}}
+
+
+counter = iter(range(1000))
+
+
+@pytest.mark.parametrize(
+    ("law", "function"),
+    [
+        ("drawing", drawing_of({"data": {}})),
+        ("drawing", drawing_of({**POINTS, "data": {"url": "https://example.org/x.csv"}})),
+        ("repeatable", drawing_of(lambda _: {**POINTS, "name": f"view_{next(counter)}"})),
+        ("reads only", drawing_of(lambda results: results.rows.pop() and POINTS)),
+        ("words", drawing_of(POINTS, "")),
+        ("axes", drawing_of(changed(title=None))),
+        ("text", drawing_of(changed(axis={"labelFontSize": 4}))),
+        ("layout", drawing_of({**POINTS, "width": 300})),
+        ("size", drawing_of({**POINTS, "data": {"values": []}})),
+        ("rendering", drawing_of(changed(type="none"))),
+        ("missing values", drawing_of(lambda results: [results.frame()["val_loss"]] and POINTS)),
+        ("few rows", drawing_of(lambda results: results.frame().iloc[2] is None or POINTS)),
+    ],
+)
+def test_a_broken_law_is_named(law, function):
+    with pytest.raises(LawBroken) as broken:
+        check_figure(function)
+    assert law in broken.value.laws
+
+
+def test_a_plain_dictionary_is_a_figure():
+    check_figure(drawing_of(POINTS))
+    assert declared_figure(drawing_of(POINTS)).summary == "Mine."
