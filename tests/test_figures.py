@@ -139,7 +139,7 @@ def test_the_command_says_what_became_of_each_figure(run, tmp_path):
 
 
 def test_the_command_fails_where_nothing_is_drawn(tmp_path):
-    (tmp_path / "empty.csv").write_text("model,val_loss\n")
+    (tmp_path / "empty.csv").write_text("model,val_loss\nm,\n")
     words = [sys.executable, "-m", "collapse", "figures", "empty.csv", "--out", "f", "--format", "csv"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 1

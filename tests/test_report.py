@@ -16,10 +16,10 @@ from report_samples import FIGURES, HOSTILE, hostile_results, rows_of
 import collapse
 from collapse import CollapseError, Results
 from collapse.errors import UsageError
+from collapse.figures import sources
 from collapse.measurement.table import Table
 from collapse.plugin import plugin_manager
 from collapse.reporting import report as writing
-from collapse.reporting import sources
 from collapse.reporting.overview import findings, warnings
 from collapse.reporting.tables import Associations, analysis_grid, token_grid
 

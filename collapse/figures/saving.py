@@ -8,7 +8,7 @@ from typing import Any, cast, get_args
 
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.figures.rendering import Format, check_installed, converted, inches, svg_of
-from collapse.figures.sources import Source, Sources, opened
+from collapse.figures.sources import Material, Source, gather
 from collapse.measurement.drawing import draw
 from collapse.measurement.results import as_csv
 from collapse.paths import expanded
@@ -80,7 +80,7 @@ def save_figures(
         check_installed()
     folder = expanded(folder)
     written = _check_place(folder, [f"{each.name}.{kind}" for each in chosen for kind in kinds])
-    given = opened(sources, where=where)
+    given = gather(sources, progress, where=where)
     saved = []
     for done, each in enumerate(chosen):
         if progress is not None:
@@ -162,13 +162,11 @@ def _entries(saved: SavedFigure, written: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _drawn(each: Figure, given: Sources) -> Drawing:
+def _drawn(each: Figure, given: Material) -> Drawing:
     if each.of == "stores":
         if not given.stores:
             raise CollapseError("is drawn of stores, and none is named")
         return draw(each.name, given.stores)
-    if given.results is None:
-        raise CollapseError("is drawn of a results file, and none is named; collapse measure … --output makes one")
     return draw(each.name, given.results)
 
 

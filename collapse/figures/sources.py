@@ -1,82 +1,133 @@
-"""What figures are drawn of: results files, joined, and stores."""
+"""What figures and reports are made of: results files and stores, opened, measured and joined to one table."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from collapse.errors import UsageError
+from collapse.errors import CollapseError, UsageError, counted
 from collapse.hub.opening import load
-from collapse.measurement.columns import choose_rows
-from collapse.measurement.last_results import kept_row
-from collapse.measurement.results import Results
+from collapse.measurement.joining import join
+from collapse.measurement.last_results import keep_row, kept_row
+from collapse.measurement.measuring import measure_store
+from collapse.measurement.named_results import file_of
+from collapse.measurement.results import Results, Row
+from collapse.plugin.plugin_manager import plugins
+from collapse.progress import Report
 from collapse.stores.store import Store
 
-Source = str | Path | Results | Store
+Source = Results | Row | Store | str | Path
+_TABLES = (".csv", ".json", ".parquet")
+_SAME = ("store", "min_count", "layer")
+"""Columns that are equal in rows of one measured store."""
 
 
 @dataclass(frozen=True)
-class Sources:
-    """What figures are drawn of.
+class Material:
+    """What figures and reports show.
 
     Attributes:
-        results: Rows of every results file; of stores alone, what was last measured of them. None if there is none.
-        stores: The stores.
+        results: A row per model, of all sources; each once.
+        stores: The stores, in the order given.
+        origins: For each source, its kind, its name without folders, and what it holds.
     """
 
-    results: Results | None
-    stores: tuple[Store, ...]
+    results: Results
+    stores: list[Store]
+    origins: list[tuple[str, str, str]]
 
 
-def opened(sources: Source | Iterable[Source], *, where: str | Sequence[str] | None = None) -> Sources:
-    """Open results files and stores.
+def gather(
+    sources: Source | Iterable[Source],
+    progress: Report | None = None,
+    *,
+    where: str | Sequence[str] | None = None,
+) -> Material:
+    """Open all sources; stores are measured, unless the numbers that they keep are those of the installed metrics.
 
     Args:
-        sources: Results files (.csv, .json, .parquet), folders of stores, names of stores on the Hub; or results
-            tables and stores.
-        where: Keep the rows whose column matches a glob, such as ``model=*_10L@9``.
+        sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
+            stores on the Hub; or one of these.
+        progress: Called as progress(what, done, total).
+        where: Keep the rows whose column matches a glob, such as ``model=*_10L@9`` or ``width=64``.
 
     Raises:
-        CollapseError: One cannot be read, or is not a results table or a store.
-        UsageError: There is none, or a filter matches no row.
+        UsageError: No source is given, one is neither a results table nor a store, or no row matches a filter.
+        CollapseError: A source cannot be read, or no source has a row.
     """
-    given = [sources] if isinstance(sources, str | Path | Results | Store) else list(sources)
-    if not given:
-        raise UsageError("name a results file or a store")
-    made = [each if isinstance(each, Results | Store) else _read(each) for each in given]
-    stores = tuple(each for each in made if isinstance(each, Store))
-    tables = [each for each in made if isinstance(each, Results)]
-    if not tables:
-        rows = [row for row in map(kept_row, stores) if row is not None]
-        tables = [Results(rows)] if rows else []
-    results = joined(tables) if tables else None
-    if where and results is None:
-        raise UsageError("--where chooses rows of a results file, and none is named")
-    if where and results is not None:
-        results = _chosen(results, where)
-    return Sources(results, stores)
+    tables: list[Results] = []
+    stores: list[Store] = []
+    origins: list[tuple[str, str, str]] = []
+    for source in _listed(sources):
+        opened = _open(source)
+        if isinstance(opened, Store):
+            row = _measured(opened, progress)
+            stores.append(opened)
+            tables.append(Results([row]))
+            name = opened.origin or (opened.path.name if opened.path else opened.model)
+            origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
+        else:
+            tables.append(opened)
+            name = Path(source).name if isinstance(source, str | Path) else "in memory"
+            origins.append(("results", name, f"{counted(len(opened), 'row')}"))
+    results = _each_once(join(tables, where=where))
+    if not len(results):
+        names = ", ".join(name for _, name, _ in origins)
+        raise CollapseError(f"{names}: there is no row; collapse measure MODEL --output results.csv makes some")
+    return Material(results, stores, origins)
 
 
-def _read(source: str | Path) -> Results | Store:
-    path = Path(source)
-    if path.is_dir() or (not path.suffix and "/" in str(source) and not path.is_absolute() and not path.exists()):
-        return load(source)
-    return Results.read(path)
-
-
-def joined(tables: Sequence[Results]) -> Results:
-    """Return the rows of several tables as one; columns that a table lacks are missing values."""
-    if len(tables) == 1:
-        return tables[0]
-    if all(len(each.rows) == len(each) for each in tables):
-        return Results([row for each in tables for row in each.rows])
-    import pandas as pd
-
-    return Results.from_frame(pd.concat([each.frame() for each in tables], ignore_index=True))
-
-
-def _chosen(results: Results, where: str | Sequence[str]) -> Results:
+def _each_once(results: Results) -> Results:
+    """Return a table in which a store appears once, though a results file and the store itself may be sources."""
     frame = results.frame()
-    kept = choose_rows(frame, where)
-    if len(results.rows) == len(frame):  # rows hold more than a table: notes, and the training step
-        return Results([results.rows[int(index)] for index in kept.index])
-    return Results.from_frame(kept)
+    keys = [name for name in _SAME if name in frame]
+    if "store" not in keys:
+        return results
+    named = frame["store"].notna() & (frame["store"] != "")
+    again = named & frame.duplicated(keys)
+    if not again.any():
+        return results
+    if results.rows:
+        return Results(row for row, left_out in zip(results.rows, again, strict=True) if not left_out)
+    return Results.from_frame(frame[~again])
+
+
+def _listed(sources: Any) -> list[Source]:
+    alone = isinstance(sources, Results | Row | Store | str | Path) or not isinstance(sources, Iterable)
+    listed = [sources] if alone else list(sources)
+    for each in listed:
+        if not isinstance(each, Results | Row | Store | str | Path):
+            raise UsageError(f"give results and stores, or their paths; there is a {type(each).__name__}")
+    if not listed:
+        raise UsageError("name a results file or a store")
+    return listed
+
+
+def _open(source: Source) -> Results | Store:
+    if isinstance(source, Results | Store):
+        return source
+    if isinstance(source, Row):
+        return Results([source])
+    path = Path(source)
+    if not path.is_dir() and (path.suffix in _TABLES or file_of(path) != path):
+        return Results.read(path)
+    if not path.exists() and "/" not in str(source):
+        raise UsageError(
+            f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or stores on the Hub"
+        )
+    return load(source)
+
+
+def _measured(store: Store, progress: Report | None) -> Row:
+    """Return the numbers that a store keeps, if every installed metric has its present version among them."""
+    kept = kept_row(store)
+    known = plugins().measurements()
+    present = {name: metric.version for name, (metric, _) in known.items()}
+    makers = {name: plugins().made_by("collapse_metrics", name) for name in known}
+    if kept is not None and (kept.min_count, kept.versions) == (1, present):
+        same = all(kept.made_by.get(name, "") == maker for name, maker in makers.items())
+        if same:
+            return kept
+    row = measure_store(store, progress=progress)
+    keep_row(store, row)
+    return row

@@ -42,15 +42,17 @@ def join(
     read = [each if isinstance(each, Results) else Results.read(each) for each in tables]
     if not read:
         raise UsageError("there is no table to join: name one or several results files")
-    if not columns and not parts and where is None and not any(each._frame is not None for each in read):
-        return Results(row for each in read for row in each.rows)  # keeps the notes
+    if not columns and not parts and all(each._frame is None for each in read):  # rows hold notes and the step too
+        rows = [row for each in read for row in each.rows]
+        kept = None if where is None else choose_rows(with_parts(Results(rows).frame()), _listed(where)).index
+        return Results(rows if kept is None else (rows[int(at)] for at in kept))
     frames = [each.frame() for each in read]
     _check_kinds(frames)
     full = [frame for frame in frames if len(frame)] or frames[:1]
     frame = pd.concat(full, ignore_index=True) if len(full) > 1 else full[0].copy()
     if parts or where is not None:
         whole = with_parts(frame)
-        kept = whole if where is None else choose_rows(whole, where if isinstance(where, str) else list(where))
+        kept = whole if where is None else choose_rows(whole, _listed(where))
         frame = kept if parts else kept[list(frame.columns)]
     for name, value in (columns or {}).items():
         if not name or name in frame:
@@ -58,6 +60,10 @@ def join(
             raise UsageError(f"--set {name}={value}: {there}; choose another name")
         frame = frame.assign(**{name: value})
     return Results.from_frame(frame)
+
+
+def _listed(where: str | Iterable[str]) -> list[str]:
+    return [where] if isinstance(where, str) else list(where)
 
 
 def _check_kinds(frames: Sequence["pd.DataFrame"]) -> None:

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 
 from collapse.errors import CollapseError
+from collapse.figures.sources import Material
 from collapse.measurement.drawing import draw
 from collapse.plugin.figures import Drawing, Figure
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
-from collapse.reporting.sources import Material
 
 
 @dataclass(frozen=True)

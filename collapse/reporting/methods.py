@@ -14,7 +14,7 @@ from collapse.stores.provenance import now, versions
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collapse.reporting.sources import Material
+    from collapse.figures.sources import Material
     from collapse.stores.store import Store
 
 _DRAWING = ("altair", "vl-convert-python")

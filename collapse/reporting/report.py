@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
+from collapse.figures.sources import Material, Source, gather
 from collapse.figures.theme import theme
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
@@ -15,7 +16,6 @@ from collapse.reporting.drawn import Drawn, draw_all
 from collapse.reporting.methods import definition_grid, row_grid, source_grid, store_grids, version_grid
 from collapse.reporting.overview import findings, warnings
 from collapse.reporting.page import MARK, Section, bullets, figure, page_of, paragraphs, table
-from collapse.reporting.sources import Material, Source, gather
 from collapse.reporting.tables import analysis_grid, measurement_grid, tests_of, token_grids
 from collapse.stores.writing import check_output_place, write_output
 
