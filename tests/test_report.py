@@ -196,10 +196,10 @@ def test_tokens_are_the_most_frequent_and_the_extremes():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ([], "a report needs a results file or a store"),
+        ([], "name a results file or a store"),
         (["nowhere.csv"], "there is no results file nowhere.csv"),
         (["nowhere"], "there is no nowhere: give results files"),
-        ([Results()], "there is no row to report"),
+        ([Results()], "there is no row; collapse measure"),
     ],
 )
 def test_bad_sources(page, given, said):
