@@ -81,14 +81,12 @@ def collect(
     there = None
     if store and is_store(store):
         held = Store.load(store)
-        there = held.identity
-        trained_on = there.get("corpus") or {}
+        there = None if spec.recollect else held.identity  # to recollect is to request everything anew
+        trained_on = held.identity.get("corpus") or {}
         if spec.text is None and not spec.recollect and "text_column" not in options and not trained_on.get("lines"):
             spec = dataclasses.replace(spec, text_column=trained_on.get("column", spec.text_column))
         if not spec.recollect:
             check_store_options(held, _not_compared({name: getattr(spec, name) for name in options}))
-    if there and spec.recollect:  # the texts are read again, so they must be named
-        there = {**there, "corpus": None, "validation": None}
     plan = plan_collection(str(model), spec, there=there)
     if store is None and not spec.recollect and not is_store(plan.cached):
         beside = _beside(plan)
