@@ -9,6 +9,7 @@ from typing import Any
 
 from collapse.collection.features import collect_features, store_features
 from collapse.collection.finding import find_store
+from collapse.collection.known_texts import as_trained
 from collapse.collection.opening_source import open_text
 from collapse.collection.passes import Collection
 from collapse.collection.planning import Plan, part_of, plan_collection
@@ -60,7 +61,7 @@ def collect(
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
     model, options = _in_its_folder(model, options)
-    spec = CollectionSpec(**_as_trained(model, options, store))
+    spec = CollectionSpec(**as_trained(model, options, store))
     if spec.part is not None and store is None:
         raise UsageError("a part needs a folder of its own, to be merged from: give --store")
     known = plugins().statistics
@@ -127,20 +128,6 @@ def _in_its_folder(model: str | Path, options: dict[str, Any]) -> tuple[str | Pa
     if path.suffix != ".gguf" or not path.is_file():
         return model, options
     return path.parent, {**options, "model_args": {**(options.get("model_args") or {}), "gguf_file": path.name}}
-
-
-def _as_trained(model: str | Path, options: dict[str, Any], store: str | Path | None) -> dict[str, Any]:
-    """Return the options with the texts of a local model that a plugin knows, if neither user nor store names any."""
-    folder = expanded(str(model))
-    if store is not None and is_store(store) and not options.get("recollect"):
-        return options
-    given = {name: value for name, value in options.items() if value is not None}
-    if not folder.is_dir() or "text" in given or "split" in given:
-        return options
-    known = plugins().trained_on(folder)
-    if given.get("validation_text"):  # the known split is one of the known text
-        known = {name: value for name, value in known.items() if name not in ("validation_text", "validation_split")}
-    return {**known, **given}
 
 
 def _beside(plan: Plan) -> Store | None:
