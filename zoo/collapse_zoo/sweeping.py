@@ -166,12 +166,11 @@ def _refused(members: Sequence[Member], source: Source) -> dict[str, str]:
 
 
 def _left(members: Sequence[Member], problems: dict[str, str]) -> list[Member]:
-    """Return the unfinished members; a damaged one is added to ``problems``."""
+    """Return the unfinished members; a damaged or altered one is added to ``problems``."""
     left = []
     for member in members:
         try:
-            if member.run.finished:
-                member.run.check_model(quick=True)
+            member.run.check_written(member.measures)
             if not member.done:
                 left.append(member)
         except CollapseError as error:
