@@ -13,7 +13,7 @@ from collapse.collection.known_texts import as_trained
 from collapse.collection.opening_source import open_text
 from collapse.collection.passes import Collection
 from collapse.collection.planning import Plan, part_of, plan_collection
-from collapse.collection.store_options import check_features_options, check_store_options
+from collapse.collection.store_options import check_features_options, check_store_options, warn_of_stale
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
@@ -98,11 +98,13 @@ def collect(
         _refuse_to_replace(folder, plan, cached=store is None)
     done = None if spec.recollect else _finished(folder, plan)
     if done is not None and settled(folder):
+        warn_of_stale(done)
         return done.called(plan.names)
     with writing(folder, cached=store is None):
         done = None if spec.recollect else _finished(folder, plan)  # another process may have just written it
         if done is not None:
             _clear_finished(done, folder)
+            warn_of_stale(done)
             return done.called(plan.names)
         if spec.recollect and not _goes_on(folder, plan, kinds):
             discard_recollected(folder)
