@@ -162,6 +162,36 @@ def test_another_request_on_a_store_is_refused_with_both_values(tiny, whole):
         collapse.collect(tiny.model, store=whole.path, **(options | {"text": str(tiny.validation)}))
 
 
+def test_a_request_that_names_its_text_does_not_take_the_stores_share_or_length(tiny, tmp_path):
+    """A store of a part of the text, or of other chunks, is not the whole text in chunks of the default length."""
+    texts = {name: value for name, value in tiny.options().items() if name != "chunk_length"}
+    few, short, part = tmp_path / "few", tmp_path / "short", tmp_path / "part"
+    collapse.collect(tiny.model, store=few, max_chunks=20, **texts)
+    collapse.collect(tiny.model, store=short, chunk_length=32, max_chunks=20, **texts)
+    collapse.collect(tiny.model, store=part, max_chunks=20, part=(1, 2), **texts)
+    for recollect in (False, True):
+        with pytest.raises(StoreError, match="max_chunks: 20 and null"):
+            collapse.collect(tiny.model, store=few, recollect=recollect, **texts)
+        with pytest.raises(StoreError, match="chunk_length: 32 and 64"):
+            collapse.collect(tiny.model, store=short, recollect=recollect, max_chunks=20, **texts)
+        with pytest.raises(StoreError, match="max_chunks: 20 and null"):
+            collapse.collect(tiny.model, store=part, recollect=recollect, part=(1, 2), **texts)
+        kept = collapse.collect(tiny.model, store=few, recollect=recollect, max_chunks=20, **texts)
+        assert kept.identity["max_chunks"] == 20
+
+
+def test_a_request_without_a_text_takes_the_stores_settings(tiny, tmp_path):
+    options = {"text": str(tiny.text), "chunk_length": 32, "max_chunks": 20}
+    trained = collapse.collect(tiny.model, store=tmp_path / "s", **options)
+    assert collapse.collect(tiny.model, store=tmp_path / "s").digest == trained.digest
+    done = collapse.collect(tiny.model, store=tmp_path / "s", validation_text=str(tiny.validation))
+    assert done.state == "complete"
+    assert done.identity["max_chunks"] == 20
+    assert done.manifest["coverage"]["validation"]["chunks"] == 20
+    with pytest.raises(StoreError, match="max_chunks: 20 and 5"):
+        collapse.collect(tiny.model, store=tmp_path / "s", validation_text=str(tiny.validation), max_chunks=5)
+
+
 def test_without_validation_text_nothing_is_measured_on_training_text(tiny, tmp_path):
     store = collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), chunk_length=32, max_chunks=20)
     row = collapse.measure(store)

@@ -258,6 +258,33 @@ def test_weights_that_are_cut_short_are_to_be_fetched_again(copy):
     assert "a file of its weights is damaged or cut short: fetch it again" in refused(copy, "copied cannot be loaded")
 
 
+def test_a_file_that_ends_within_its_header_is_not_a_wrong_config(copy):
+    file = copy / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    said = refused(copy, "copied cannot be loaded")
+    assert "model.safetensors is damaged or cut short (it has 1,000 bytes, and its header alone" in said
+    assert "fetch it again" in said
+    assert "config.json" not in said
+
+
+def test_a_gguf_file_that_is_cut_short_is_to_be_fetched_again(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    import numpy
+
+    from collapse.inputs.limits import gguf_header
+
+    file = tmp_path / "m.gguf"
+    writer = gguf.GGUFWriter(file, "llama")
+    writer.add_context_length(64)
+    writer.add_tensor("output.weight", numpy.zeros((64, 64), numpy.float32))
+    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
+        step()
+    assert gguf_header(file, "context_length") == (64, 1)
+    file.write_bytes(file.read_bytes()[:-1000])
+    with pytest.raises(collapse.CollapseError, match=r"m\.gguf cannot be read as GGUF: .*cut short: fetch it again"):
+        gguf_header(file, "context_length")
+
+
 @pytest.mark.parametrize("variant", [None, "fp16"])
 def test_a_pickle_beside_safetensors_that_are_not_read(copy, variant):
     torch.save(load_file(copy / "model.safetensors"), copy / f"pytorch_model{f'.{variant}' if variant else ''}.bin")

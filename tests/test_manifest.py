@@ -83,6 +83,9 @@ def test_a_manifest_that_moves_up_while_it_is_read_is_read_where_it_is(store, go
 def test_where_there_is_none_it_is_said_why(tmp_path):
     with pytest.raises(StoreError, match=r"there is no store in .* \(no collapse\.json\)"):
         read_manifest(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"it is a model, so collect it first: collapse collect .*collapse\.collect\("):
+        read_manifest(tmp_path)
     (tmp_path / "stores" / "epoch-1").mkdir(parents=True)
     (tmp_path / "stores" / "epoch-1" / MANIFEST).touch()
     with pytest.raises(StoreError, match=r"there is no store in .*; there is .*stores/epoch-1$"):

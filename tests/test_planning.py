@@ -138,10 +138,13 @@ def test_numbers_that_make_no_sense_are_refused(model, option, least):
 
 def test_lengths_are_those_of_the_option_the_store_or_the_model(model):
     assert plan(model, chunk_length=None).spec.chunk_length == 64
-    assert plan(model, chunk_length=None, there={"chunk_length": 16}).spec.chunk_length == 16
-    assert plan(model, chunk_length=8, there={"chunk_length": 16}).spec.chunk_length == 8
-    assert plan(model, there={"max_chunks": 5}).spec.max_chunks == 5
-    assert plan(model, max_chunks=3, there={"max_chunks": 5}).spec.max_chunks == 3
+    there = {"corpus": plan(model).identity["corpus"], "chunk_length": 16, "max_chunks": 5}
+    stores = plan(model, text=None, chunk_length=None, there=there).spec
+    assert (stores.chunk_length, stores.max_chunks) == (16, 5)
+    own = plan(model, text=None, chunk_length=8, max_chunks=3, there=there).spec
+    assert (own.chunk_length, own.max_chunks) == (8, 3)
+    named = plan(model, chunk_length=None, there=there).spec  # a request that names its text stands on its own
+    assert (named.chunk_length, named.max_chunks) == (64, None)
     with pytest.raises(UsageError, match="--chunk-length 65 is longer"):
         plan(model, chunk_length=65)
 

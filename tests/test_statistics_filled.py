@@ -205,6 +205,30 @@ def test_a_plugin_with_a_very_long_expression_is_used(tiny, options, install, tm
     assert "mine" in plugin_manager.plugins().statistics
 
 
+def test_collecting_again_says_that_a_statistic_is_of_other_code(tiny, options, install, tmp_path, caplog):
+    from safetensors.torch import save_file
+
+    from collapse.testing import random_features
+
+    file = tmp_path / "f.safetensors"
+    save_file(random_features(5, 3, 40), file)
+
+    def collect():
+        caplog.clear()
+        collapse.collect(tiny.model, store=tmp_path / "s", **options)
+        collapse.collect(file, store=tmp_path / "f")
+        return [each for each in caplog.messages if "mine cannot be used: the collection filled" in each]
+
+    install()
+    collect()
+    assert not collect()
+    install(version=2)
+    ours, theirs = collect()
+    assert str(tmp_path / "s") in ours
+    assert str(tmp_path / "f") in theirs
+    assert "collect again (--recollect)" in ours
+
+
 @pytest.mark.parametrize("change", [{"version": 2}, {"file": "two.py"}, {"update": "self.total *= 2"}, None])
 def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
     tiny, options, install, tmp_path, caplog, change

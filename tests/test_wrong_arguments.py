@@ -23,6 +23,11 @@ CALLS = {
     "collapse.frequency_matched(statistics, ids=[0], draws=1.5)": "1.5",
     "collapse.vectors(statistics, None)": "NoneType",
     "collapse.vectors(statistics, ['counts'])": "list",
+    "collapse.merge(None, store='m')": "NoneType",
+    "collapse.merge([1, 2], store='m')": "int",
+    "collapse.merge(['a', 'b'], store=None)": "NoneType",
+    "collapse.collect_loaded(loaded, loaded, None)": "NoneType",
+    "collapse.collect_loaded(loaded, loaded, ['a'], 3)": "int",
 }
 SCRIPT = """
 import json, sys
@@ -30,7 +35,11 @@ import collapse
 from collapse.errors import UsageError
 from collapse.testing import tiny_statistics
 
-statistics = tiny_statistics()
+class Loaded:
+    def save_pretrained(self, folder):
+        raise AssertionError("arguments are checked first")
+
+loaded, statistics = Loaded(), tiny_statistics()
 row = collapse.measure(statistics, metrics="nc2.norm")
 refused = {}
 for call in json.load(sys.stdin):

@@ -9,10 +9,11 @@ from typing import Any
 
 from collapse.collection.features import collect_features, store_features
 from collapse.collection.finding import find_store
+from collapse.collection.known_texts import as_trained
 from collapse.collection.opening_source import open_text
 from collapse.collection.passes import Collection
 from collapse.collection.planning import Plan, part_of, plan_collection
-from collapse.collection.store_options import check_features_options, check_store_options
+from collapse.collection.store_options import check_features_options, check_store_options, warn_of_stale
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
@@ -60,7 +61,7 @@ def collect(
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
     model, options = _in_its_folder(model, options)
-    spec = CollectionSpec(**_as_trained(model, options, store))
+    spec = CollectionSpec(**as_trained(model, options, store))
     if spec.part is not None and store is None:
         raise UsageError("a part needs a folder of its own, to be merged from: give --store")
     known = plugins().statistics
@@ -81,14 +82,12 @@ def collect(
     there = None
     if store and is_store(store):
         held = Store.load(store)
-        there = held.identity
-        trained_on = there.get("corpus") or {}
+        there = None if spec.recollect else held.identity  # to recollect is to request everything anew
+        trained_on = held.identity.get("corpus") or {}
         if spec.text is None and not spec.recollect and "text_column" not in options and not trained_on.get("lines"):
             spec = dataclasses.replace(spec, text_column=trained_on.get("column", spec.text_column))
         if not spec.recollect:
             check_store_options(held, _not_compared({name: getattr(spec, name) for name in options}))
-    if there and spec.recollect:  # the texts are read again, so they must be named
-        there = {**there, "corpus": None, "validation": None}
     plan = plan_collection(str(model), spec, there=there)
     if store is None and not spec.recollect and not is_store(plan.cached):
         beside = _beside(plan)
@@ -99,11 +98,13 @@ def collect(
         _refuse_to_replace(folder, plan, cached=store is None)
     done = None if spec.recollect else _finished(folder, plan)
     if done is not None and settled(folder):
+        warn_of_stale(done)
         return done.called(plan.names)
     with writing(folder, cached=store is None):
         done = None if spec.recollect else _finished(folder, plan)  # another process may have just written it
         if done is not None:
             _clear_finished(done, folder)
+            warn_of_stale(done)
             return done.called(plan.names)
         if spec.recollect and not _goes_on(folder, plan, kinds):
             discard_recollected(folder)
@@ -129,20 +130,6 @@ def _in_its_folder(model: str | Path, options: dict[str, Any]) -> tuple[str | Pa
     if path.suffix != ".gguf" or not path.is_file():
         return model, options
     return path.parent, {**options, "model_args": {**(options.get("model_args") or {}), "gguf_file": path.name}}
-
-
-def _as_trained(model: str | Path, options: dict[str, Any], store: str | Path | None) -> dict[str, Any]:
-    """Return the options with the texts of a local model that a plugin knows, if neither user nor store names any."""
-    folder = expanded(str(model))
-    if store is not None and is_store(store) and not options.get("recollect"):
-        return options
-    given = {name: value for name, value in options.items() if value is not None}
-    if not folder.is_dir() or "text" in given or "split" in given:
-        return options
-    known = plugins().trained_on(folder)
-    if given.get("validation_text"):  # the known split is one of the known text
-        known = {name: value for name, value in known.items() if name not in ("validation_text", "validation_split")}
-    return {**known, **given}
 
 
 def _beside(plan: Plan) -> Store | None:

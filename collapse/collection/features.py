@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.collection.passes import Collection
-from collapse.collection.store_options import check_store_options
+from collapse.collection.store_options import check_store_options, warn_of_stale
 from collapse.errors import CollapseError, PluginError, StoreError, UsageError, first_line
 from collapse.inputs.features import check_features, open_features, source_of
 from collapse.inputs.shuffling import shuffled
@@ -98,6 +98,7 @@ def store_features(
 def _same(folder: Path, source: Source, without: Iterable[str]) -> Store:
     store = _refuse_another(folder, source).check()
     check_store_options(store, {"without": without})
+    warn_of_stale(store)
     return store.called({"model": source.model["name"], "corpus": source.corpus["name"]})
 
 

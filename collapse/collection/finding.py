@@ -5,6 +5,7 @@ the user already trusts: the model's own repository, or one that the user names.
 """
 
 import logging
+from dataclasses import replace
 
 from collapse.collection.planning import plan_collection
 from collapse.errors import CollapseError, UsageError, counted, first_line
@@ -42,8 +43,9 @@ class Wanted:
             self.plan, self.is_planned = plan_collection(name, spec), True
         except CollapseError:
             # placeholders: a published store may supply the missing text or length
-            there = {"corpus": {"any": True}, "chunk_length": 2} if any_text else {"chunk_length": 2}
-            self.plan, self.is_planned = plan_collection(name, spec, there=there), False
+            there = {"corpus": {"any": True}} if any_text else None
+            shortest = replace(spec, chunk_length=spec.chunk_length or 2)
+            self.plan, self.is_planned = plan_collection(name, shortest, there=there), False
         any_validation = not (spec.validation_text or spec.validation_split) and (
             any_text or self.plan.texts.validation is None
         )

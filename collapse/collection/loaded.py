@@ -10,6 +10,7 @@ from typing import Any
 from collapse.collection.collecting import collect
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.progress import Report
+from collapse.scoped import quiet
 from collapse.stores.store import Store
 
 _FOR_FILES = ("text", "validation_text", "split", "validation_split", "text_column", "tokenizer", "revision")
@@ -57,14 +58,15 @@ def collect_loaded(
     with TemporaryDirectory(prefix="collapse-") as temporary:
         # a name such as "model" is shown with the folder above it, which must not be the temporary one
         folder = Path(temporary) / "loaded" / (re.sub(r"[^\w.-]+", "-", name).strip(".-") or "model")
-        try:
-            model.save_pretrained(folder)
-            tokenizer.save_pretrained(folder)
-        except Exception as error:  # the model's own code
-            raise CollapseError(f"{name} cannot be saved to be read again: {first_line(error)}") from error
         named = {"text": _written(Path(temporary) / "texts.jsonl", texts)}
         if validation_texts is not None:
             named["validation_text"] = _written(Path(temporary) / "validation.jsonl", validation_texts)
+        try:
+            with quiet("transformers"):
+                model.save_pretrained(folder)
+                tokenizer.save_pretrained(folder)
+        except Exception as error:  # the model's own code
+            raise CollapseError(f"{name} cannot be saved to be read again: {first_line(error)}") from error
         try:
             return collect(folder, store=store, progress=progress, **named, **options)
         except CollapseError as error:
@@ -81,6 +83,8 @@ def _of_arguments(message: str) -> str:
 def _written(path: Path, texts: Iterable[str]) -> str:
     if isinstance(texts, str):
         raise UsageError("the texts must be several strings; there is one")
+    if not isinstance(texts, Iterable):
+        raise UsageError(f"the texts must be several strings; there is a {type(texts).__name__}")
     with path.open("w", encoding="utf-8") as file:
         for text in texts:
             if not isinstance(text, str):

@@ -37,9 +37,17 @@ def merge(stores: Iterable[str | Path | Store], *, store: str | Path) -> Store:
         StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
         CollapseError: The result's folder holds another store, or cannot be written.
     """
-    stores = [stores] if isinstance(stores, str | Path | Store) else list(stores)
+    stores = [stores] if isinstance(stores, str | Path | Store) else stores
+    if not isinstance(stores, Iterable):
+        raise UsageError(f"merge() takes a list of stores or of their folders, not a {type(stores).__name__}")
+    stores = list(stores)
     if not stores:
         raise UsageError("nothing to merge: name the stores of the parts")
+    for each in stores:
+        if not isinstance(each, str | Path | Store):
+            raise UsageError(f"merge() takes stores or their folders; among them there is a {type(each).__name__}")
+    if not isinstance(store, str | Path):
+        raise UsageError(f"merge() writes into a folder: store must be its path, got a {type(store).__name__}")
     parts = [each if isinstance(each, Store) else Store.load(each) for each in stores]
     target = Path(store)
     first = parts[0]

@@ -72,7 +72,8 @@ class Plan:
 def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any] | None = None) -> Plan:
     """Plan a collection.
 
-    ``there`` is the identity of an existing store: it supplies a text or a chunk length that is not given.
+    ``there`` is the identity of an existing store. If the spec names no text, it supplies the text, and with it the
+    chunk length and the number of chunks unless they are given. A spec that names a text stands on its own.
 
     Raises:
         UsageError: No corpus is given and the model's card names none, or an option is invalid.
@@ -86,8 +87,8 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
             "model that it was made of; --null shuffled applies"
         )
     reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
-    there = there or {}
-    trained_on = there.get("corpus") if spec.text is None else None
+    there = there or {} if spec.text is None else {}
+    trained_on = there.get("corpus")
     texts = _validation_alone(spec, there) if trained_on else find_texts(spec, lambda: _text_of_card(reference))
     corpus = texts.training.identity() if texts.training else trained_on
     if texts.validation and texts.validation.identity() == corpus:

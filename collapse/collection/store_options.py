@@ -1,5 +1,6 @@
 """Reject options that contradict a finished store, instead of ignoring them; the message says what the store holds."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,8 @@ from collapse.inputs.option import Role
 
 if TYPE_CHECKING:
     from collapse.stores.store import Store
+
+log = logging.getLogger("collapse")
 
 _RUNNING = ("batch_size", "trust_remote_code", "deterministic")
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
@@ -32,6 +35,19 @@ def check_store_options(store: "Store", given: Mapping[str, Any], *, alone: bool
         _check_revision(store, given["revision"])
     held = {**store.identity, "statistics": store.manifest["statistics"]}
     _refuse(str(store), [*_unlike(held, texts, given), *_not_running(given, alone)])
+
+
+def warn_of_stale(store: "Store") -> None:
+    """Warn of statistics in a store that the installed plugins did not fill, whose metrics are null therefore."""
+    from collapse.plugin.filling import conflict
+    from collapse.plugin.plugin_manager import plugins
+
+    made_by = store.manifest.get("statistics_by", {})
+    for name, version in store.manifest["statistics"].items():
+        kind = plugins().statistics.get(name)
+        differ = conflict(kind, version, made_by.get(name)) if kind else ""
+        if differ:
+            log.warning("%s: %s cannot be used: the collection %s: collect again (--recollect)", store, name, differ)
 
 
 def check_features_options(path: str | Path, given: Mapping[str, Any], *, alone: bool = False) -> None:

@@ -81,4 +81,6 @@ def gguf_header(file: Path, name: str) -> tuple[int | None, int]:
         number = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.{name}")
         return int(number.contents()) if number else None, len(reader.tensors)
     except Exception as error:  # the file is untrusted, and the reader can raise anything
-        raise CollapseError(f"{file} cannot be read as GGUF: {first_line(error)}") from error
+        raise CollapseError(
+            f"{file} cannot be read as GGUF: {first_line(error)}; it may be damaged or cut short: fetch it again"
+        ) from error

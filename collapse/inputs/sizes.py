@@ -38,12 +38,17 @@ def check_size(reference: "ModelReference", names: Sequence[str], model_args: Ma
         model_args: Arguments for transformers.
 
     Raises:
-        CollapseError: It does.
+        CollapseError: It does, or a weight file is damaged or cut short.
     """
     files = [file for name in names if (file := reference.file(name))]
     if not files:
         return  # loading reports the error
-    counted = [_content(file) for file in files]
+    try:
+        counted = [_content(file) for file in files]
+    except ValueError as error:
+        raise CollapseError(
+            f"{reference.name} cannot be loaded as a causal language model: {error}: fetch it again"
+        ) from error
     tensors, elements = sum(n for n, _ in counted), sum(n for _, n in counted)
     config = config_of(reference)
     for name, value in _layer_counts({**config, **model_args}):
@@ -115,7 +120,11 @@ def _layer_counts(value: Any, name: str = "") -> list[tuple[str, int]]:
 
 
 def _content(file: Path) -> tuple[int, int]:
-    """Return the number of tensors and elements in a weight file; an upper bound if that would need unpickling."""
+    """Return the number of tensors and elements in a weight file; an upper bound if that would need unpickling.
+
+    Raises:
+        ValueError: It is a safetensors file whose header cannot be read.
+    """
     size = file.stat().st_size
     if file.suffix != ".safetensors":
         with suppress(zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError), zipfile.ZipFile(file) as archive:
@@ -127,8 +136,11 @@ def _content(file: Path) -> tuple[int, int]:
     try:
         shapes = [each["shape"] for name, each in parse_json(header).items() if name != "__metadata__"]
         return len(shapes), sum(_product(shape) for shape in shapes)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return size // 64, size  # loading reports that it is damaged
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        said = "its header is unreadable"
+        if length > size:
+            said = f"it has {size:,} bytes, and its header alone {length:,}"
+        raise ValueError(f"{file.name} is damaged or cut short ({said})") from error
 
 
 def _product(shape: list[int]) -> int:

@@ -57,7 +57,7 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
     """Return options of ``collapse.collect`` that name the texts on which the model in a local folder was trained.
 
     They apply if the user names no text; None means that the plugin does not know the folder. Raise a CollapseError
-    if it is known, but the texts are not what they were.
+    if it is known, but the texts or the model are not what they were.
     """
 
 

@@ -201,7 +201,7 @@ class Plugins:
 
         Raises:
             PluginError: A plugin failed.
-            CollapseError: The texts are not what they were.
+            CollapseError: The texts or the model are not what they were.
         """
         for plugin, knows in self.trainers:
             try:

@@ -41,6 +41,8 @@ _handles: set[int] = set()
 def locked(folder: Path, *, option: str = "--store", patience: float = PATIENCE_SECONDS) -> Iterator[None]:
     """Hold the lock of a folder, creating the folder if it is missing; ``.lock`` is removed at the end.
 
+    Folders that this creates are removed again if the block raises before anything is written into them.
+
     Args:
         folder: The folder to lock.
         option: The option that names the folder, for messages.
@@ -51,16 +53,23 @@ def locked(folder: Path, *, option: str = "--store", patience: float = PATIENCE_
         CollapseError: The folder cannot be written, or ``.lock`` is not a regular file.
     """
     lock = folder / LOCK
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        release = _acquire(lock, option, patience)
-    except OSError as error:
-        _refuse_irregular(lock, f"delete it, or use another {option}")
-        raise write_error(folder, error, other=f"choose another {option}") from error
-    try:
-        yield
-    finally:
-        release()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            release = _acquire(lock, option, patience)
+        except OSError as error:
+            _refuse_irregular(lock, f"delete it, or use another {option}")
+            raise write_error(folder, error, other=f"choose another {option}") from error
+        try:
+            yield
+        finally:
+            release()
+    except BaseException:
+        for each in made:
+            with suppress(OSError):
+                each.rmdir()
+        raise
 
 
 def is_locked(folder: Path) -> bool:

@@ -84,7 +84,13 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
             raise StoreError(f"{path} is being collected, or was interrupted: run the same collapse collect again")
         below = sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}"))
         some = ", ".join(below[:4]) + (", …" if len(below) > 4 else "")
-        raise StoreError(f"there is no store in {path} (no {MANIFEST}){f'; there is {some}' if below else ''}")
+        also = f"; there is {some}" if below else ""
+        if not below and (path / "config.json").is_file():
+            also = (
+                f": it is a model, so collect it first: collapse collect {path} --store DIR, in Python "
+                f'collapse.collect("{path}")'
+            )
+        raise StoreError(f"there is no store in {path} (no {MANIFEST}){also}")
     try:
         data = read_bounded(file, MANIFEST_LIMIT)
     except (ValueError, OSError) as error:

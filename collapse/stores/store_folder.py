@@ -38,7 +38,7 @@ _FILES = ("train", "classifier", "validation")
 def writing(folder: Path, *, cached: bool = False) -> Iterator[None]:
     """Lock a store's folder for writing, and finish what a killed command left unfinished.
 
-    A folder that this creates is removed again if nothing was written into it.
+    A folder that this creates is removed again if the block raises before anything is written into it.
 
     Args:
         folder: The store's folder, created if it is missing.
@@ -50,19 +50,12 @@ def writing(folder: Path, *, cached: bool = False) -> Iterator[None]:
     """
     if not cached:
         refuse_other_things(folder)
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    try:
-        with locked(folder):
-            settle(folder)
-            try:
-                yield
-            finally:
-                _remove_unbegun(folder)
-    except BaseException:
-        for each in made:
-            with suppress(OSError):
-                each.rmdir()
-        raise
+    with locked(folder):
+        settle(folder)
+        try:
+            yield
+        finally:
+            _remove_unbegun(folder)
 
 
 def refuse_other_things(folder: Path) -> None:

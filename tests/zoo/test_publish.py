@@ -113,7 +113,14 @@ def test_an_interrupted_publication_goes_on(hub, as_user, published):
 def test_what_cannot_be_published(hub, as_user, published, tmp_path):
     refused = as_user("zoo", "publish", tmp_path, "owner/x", ok=False)
     assert refused.returncode == 2
-    assert "is not a finished run" in refused.stderr
+    assert f"there is no run in {tmp_path} (no training.json)" in refused.stderr
+    for more in ([], ["--dry-run"]):  # the run is looked at before the login
+        refused = as_user("zoo", "publish", tmp_path / "nothere", *more, token=None, ok=False)
+        assert refused.returncode == 2
+        assert "there is no run in" in refused.stderr
+    begun = Run(shutil.copytree(published.path, tmp_path / "begun"))
+    begun.update(state="running")
+    assert "is not a finished run" in as_user("zoo", "publish", begun.path, token=None, ok=False).stderr
     hub.add("owner/y", {"model.safetensors": b"other weights"})
     hub.repos["models", "owner/y"].tags["0"] = hub.repos["models", "owner/y"].branches["main"]
     refused = as_user("zoo", "publish", published.path, "owner/y", ok=False)

@@ -88,6 +88,35 @@ def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_pa
     assert store.identity["corpus"] == collapse.Store.load(copied.store(0)).identity["corpus"]
 
 
+class Stopped(Exception):
+    """Ends a collection between two batches."""
+
+
+def test_the_same_command_resumes_a_runs_store_and_opens_it_when_it_is_finished(copied, tmp_path):
+    def stop(what, done, total, note=""):
+        if what == "collecting validation":
+            raise Stopped
+
+    options = {"store": tmp_path / "s", "device": "cpu", "max_chunks": 30}
+    with pytest.raises(Stopped):
+        collapse.collect(copied.path, progress=stop, **options)
+    assert collapse.Store.load(tmp_path / "s").state == "trained"
+    done = collapse.collect(copied.path, **options)
+    assert done.state == "complete"
+    assert collapse.collect(copied.path, **options).digest == done.digest
+    with pytest.raises(CollapseError, match="max_chunks: 30 and null"):
+        collapse.collect(copied.path, store=tmp_path / "s", device="cpu")
+
+
+def test_a_merged_store_of_a_run_is_validated_on_the_runs_text(copied, tmp_path):
+    parts = [collapse.collect(copied.path, store=tmp_path / f"{k}", device="cpu", part=(k, 2)) for k in (1, 2)]
+    merged = collapse.merge(parts, store=tmp_path / "merged")
+    assert merged.state == "trained"
+    done = collapse.collect(copied.path, store=tmp_path / "merged", device="cpu")
+    assert done.state == "complete"
+    assert done.identity == collapse.Store.load(copied.store(0)).identity
+
+
 def test_a_store_on_another_text_keeps_its_text(copied, tmp_path, texts):
     other = {"text": str(texts / "validation.jsonl"), "chunk_length": 32, "device": "cpu", "store": tmp_path / "s"}
     trained_on_other = collapse.collect(copied.path, **other)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -83,6 +84,29 @@ def test_one_failure_does_not_stop_the_others(texts, tmp_path, run):
     states = {each["member"]: each["state"] for each in status(output)}
     assert "holds other things than a run" in states["texts-01x0016_01d"]
     assert states["texts-01x0032_01d"] == "done"
+
+
+def test_a_run_that_other_things_replaced_is_failed_and_its_lost_row_is_named(texts, tmp_path, run):
+    command = ["zoo", "sweep", "1x16,32", *words(texts), "--output", tmp_path]
+    run(*command)
+    folder = tmp_path / "texts-01x0016_01d"
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("mine")
+    failed = run(*command, ok=False)
+    assert failed.returncode == 1
+    assert "texts-01x0016_01d@0 is not in the table any more: " in failed.stderr
+    states = {each["member"]: each["state"] for each in status(tmp_path)}
+    assert states["texts-01x0016_01d"].startswith("failed: ")
+    assert "holds other things than a run" in states["texts-01x0016_01d"]
+    assert states["texts-01x0032_01d"] == "done"
+
+
+def test_a_folder_that_cannot_be_made_is_told_as_by_other_commands(texts, tmp_path, run):
+    (tmp_path / "file").write_text("mine")
+    failed = run("zoo", "sweep", "1x16", *words(texts), "--output", tmp_path / "file" / "runs", ok=False)
+    assert failed.returncode == 1
+    assert f"cannot write {tmp_path / 'file' / 'runs'}: Not a directory. Choose another --output" in failed.stderr
 
 
 def test_submitits_local_jobs_give_the_same_table(texts, tmp_path, run):

@@ -82,6 +82,32 @@ def test_an_altered_checkpoint_is_neither_measured_nor_published(copied, source)
         measure_run(copied, source)
 
 
+@pytest.mark.parametrize("where", ["the run", "a checkpoint"])
+def test_what_is_altered_after_it_was_measured_is_named_by_every_command(copied, source, texts, run, where):
+    file = (copied.path if where == "the run" else copied.checkpoint(0).path) / "model.safetensors"
+    flip(file)
+    said = r"model\.safetensors is not as it was written; restore it"
+    with pytest.raises(CollapseError, match=said):
+        measure_run(copied, source)
+    with pytest.raises(CollapseError, match=said):
+        train(small(epochs=2), source, copied.path, name=NAME, device="cpu", measure=True)
+    values = {"chunk_length": 64, "batch_size": 8, "precision": "float32", "heads": 4}
+    folder = copied.path.parent
+    members = plan(grid("2x16_02d"), source, folder, values=values, training={"device": "cpu"})
+    assert [member.run.path for member in members] == [copied.path]
+    made = sweep([replace(members[0], checkpoints=(0, 1))], source, folder)
+    assert re.search(said, made.problems[NAME])
+    if where == "the run":  # nothing else of it is read
+        told = run("measure", copied.path, ok=False)
+        assert told.returncode == 1
+        assert re.search(said, told.stderr)
+
+
+def test_a_measured_checkpoint_may_be_deleted(copied, source):
+    shutil.rmtree(copied.checkpoint(0).path)
+    assert [row.model for row in measure_run(copied, source)] == [f"{NAME}@0", f"{NAME}@1"]
+
+
 def test_a_checkpoint_that_is_gone_is_missed(copied, source):
     (copied.path / "results.json").unlink()
     shutil.rmtree(copied.checkpoint(1).path)

@@ -56,8 +56,7 @@ def measure_locked(
     """Do the same as :func:`measure_run`; the caller holds the run's lock."""
     record = run.record or {}
     wanted = [epoch["k"] for epoch in record.get("epochs", [])] if checkpoints is None else sorted(checkpoints)
-    if run.finished:
-        run.check_model()
+    run.check_written(wanted)
     for k in wanted:
         if k in run.measured():
             continue

@@ -20,12 +20,14 @@ def collapse_prepare_model(model: Any) -> str | None:
 
 @hookimpl
 def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
-    """Return the texts of a run directory."""
+    """Return the texts of a run directory; raises CollapseError if its model is not the one that was trained."""
     from collapse_zoo.runs import TEXTS, Run
 
     if not (folder / TEXTS).is_file():
         return None
-    return Run(folder).texts()
+    run = Run(folder)
+    run.check_written(())
+    return run.texts()
 
 
 @hookimpl

@@ -38,15 +38,19 @@ class Revision:
         return sum(len(each) if isinstance(each, bytes) else each.stat().st_size for each in self.content.values())
 
 
-def revisions(run: Run, repo: str) -> list[Revision]:
+def revisions(run: Run, repo: str | None = None) -> list[Revision]:
     """Return the revisions that publishing a run would make, in order; nothing is sent.
+
+    Args:
+        run: A finished run.
+        repo: ``user/name``; None for a placeholder and the run's name.
 
     Raises:
         UsageError: The run is not finished.
         CollapseError: A file of the run is missing or altered, or a store was collected from other weights.
     """
-    if not run.finished:
-        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status says how far it is)")
+    _check_finished(run)
+    repo = repo or f"YOU/{run.name}"
     run.check_model()
     run.curve()
     checkpoints = [run.checkpoint(epoch["k"]) for epoch in (run.record or {})["epochs"]]
@@ -71,6 +75,7 @@ def publish(
         UsageError: The run is not finished, or the repository holds another run.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
+    _check_finished(run)
     repo = repo or f"{user_name()}/{run.name}"
     check_repo(repo)
     planned = revisions(run, repo)
@@ -85,6 +90,13 @@ def publish(
             sent.append(revision.k)
     run.update(published=repo)
     return repo, sent
+
+
+def _check_finished(run: Run) -> None:
+    if run.record is None:
+        raise UsageError(f"there is no run in {run.path} (no {RECORD}): name the folder of a trained run")
+    if not run.finished:
+        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status says how far it is)")
 
 
 def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Revision:

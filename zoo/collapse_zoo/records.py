@@ -170,8 +170,11 @@ def read_results(file: Path, name: str, stores: Callable[[int], Path], *, whole:
     """
     if not _exists(file):
         return []
+    table = Results.read(file)
+    if len(table) != len(table.rows):  # a table from elsewhere has a frame only
+        raise CollapseError(f"{file} is damaged: it is not a results table of collapse; delete it and measure again")
     rows = []
-    for row in Results.read(file).rows:
+    for row in table.rows:
         run, _, k = row.model.rpartition("@")
         if run != name or not (k.isascii() and k.isdigit() and len(k) < 10):
             raise CollapseError(

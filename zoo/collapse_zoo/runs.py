@@ -10,7 +10,8 @@ stores/epoch-<n>/   results.csv results.json      collected statistics and measu
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,21 @@ class Run:
             check_sizes(self.path, files, remedy)
         else:
             check_files(self.path, files, remedy)
+
+    def check_written(self, ks: Iterable[int]) -> None:
+        """Compare a finished run's model, and measured checkpoints that are kept, with what was written.
+
+        Args:
+            ks: The k of the checkpoints.
+
+        Raises:
+            CollapseError: A file is missing or altered.
+        """
+        if self.finished:
+            self.check_model()
+        for k in self.measured().intersection(ks):
+            with suppress(UsageError):  # a measured checkpoint may be deleted to save space
+                self.checkpoint(k).check()
 
     @property
     def name(self) -> str:

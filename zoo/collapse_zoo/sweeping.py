@@ -13,14 +13,14 @@ from collapse.errors import CollapseError, InUseError, first_line
 from collapse.measurement.results import Results, Row, check_output
 from collapse.progress import Report, lasting
 from collapse.stores.lock import is_locked, locked
-from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
+from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic, write_error
 from collapse_zoo.checks import check_model, check_same
 from collapse_zoo.grids import GridMember
 from collapse_zoo.launching import Resources, launch
 from collapse_zoo.members import Member, wanted, work
 from collapse_zoo.names import name_of
 from collapse_zoo.records import read_swept
-from collapse_zoo.runs import Run
+from collapse_zoo.runs import RECORD, Run
 from collapse_zoo.sources import Source
 
 log = logging.getLogger("collapse")
@@ -110,7 +110,10 @@ def sweep(
         progress: Called as progress(what, done, total[, note]).
     """
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise write_error(folder, error, other=ANOTHER_OUTPUT) from error
     for table in TABLES:
         check_output(folder / table)
     refused = _refused(members, source)
@@ -149,6 +152,7 @@ def sweep(
     _remember(folder, members, problems, refused)
     with _locked(folder):
         results = Results(_all_rows(folder, members))
+        _report_lost(folder / TABLES[0], results, problems)
         for table in TABLES:
             results.write(folder / table)
     return Swept(rows, problems, folder / "results.csv", elsewhere, len(results))
@@ -166,12 +170,11 @@ def _refused(members: Sequence[Member], source: Source) -> dict[str, str]:
 
 
 def _left(members: Sequence[Member], problems: dict[str, str]) -> list[Member]:
-    """Return the unfinished members; a damaged one is added to ``problems``."""
+    """Return the unfinished members; a damaged or altered one is added to ``problems``."""
     left = []
     for member in members:
         try:
-            if member.run.finished:
-                member.run.check_model(quick=True)
+            member.run.check_written(member.measures)
             if not member.done:
                 left.append(member)
         except CollapseError as error:
@@ -233,6 +236,15 @@ def _all_rows(folder: Path, members: Sequence[Member]) -> list[Row]:
     return rows
 
 
+def _report_lost(table: Path, results: Results, problems: Mapping[str, str]) -> None:
+    """Warn of the rows of earlier sweeps that the table loses."""
+    kept = {row.model for row in results.rows}
+    for row in Results.read(table).rows if table.is_file() else ():
+        if row.model not in kept:
+            reason = problems.get(row.model.rpartition("@")[0], "its run does not hold it any more")
+            log.warning("%s is not in the table any more: %s", row.model, reason)
+
+
 def _rows(name: str, run: Run, checkpoints: Sequence[int] | None) -> list[Row]:
     names = {f"{name}@{k}" for k in wanted(run.record, checkpoints)}
     return [row for row in run.results() if row.model in names]
@@ -241,12 +253,12 @@ def _rows(name: str, run: Run, checkpoints: Sequence[int] | None) -> list[Row]:
 def _remember(folder: Path, members: Sequence[Member], problems: Mapping[str, str], refused: Collection[str]) -> None:
     """Add members to the folder's list, so that the status includes those that have not started.
 
-    A refused member that is already in the list is not changed, because this command did not make it fail.
+    A refused member that is already in the list is not changed if its folder holds another run, which did not fail.
     """
     with _locked(folder):  # another sweep may add its members
         swept = read_swept(folder / SWEEP)
         for member in members:
-            if member.name in refused and member.name in swept:
+            if member.name in refused and member.name in swept and (member.run.path / RECORD).exists():
                 continue
             ks = None if member.checkpoints is None else list(member.checkpoints)
             about = {"checkpoints": ks, "epochs": member.recipe.epochs}

@@ -30,7 +30,7 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
 
     run = Run(Path(folder))
     if dry_run:
-        planned = revisions(run, repo or f"YOU/{run.name}")
+        planned = revisions(run, repo)
         for revision in planned:
             sizes = [
                 [path, len(what) if isinstance(what, bytes) else what.stat().st_size]
