@@ -1,6 +1,8 @@
 """Files of results tables: CSV, Parquet and JSON, from collapse or elsewhere, as rows or as a pandas DataFrame."""
 
 import csv
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from collapse.reading import read_json
 if TYPE_CHECKING:
     import pandas as pd
 
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _NAMES = ("model", "corpus")  # always text: a model may be called 007 or NA
 _TEXT = (*_NAMES, "revision", "store", "versions")
 OURS = frozenset({"model", "store", "versions"})
@@ -120,8 +123,25 @@ def read_csv(path: Path) -> "pd.DataFrame":
     names = [name for name in _NAMES if name in frame]
     if names:  # unchanged text, even NA, which means a missing number in other columns
         frame[names] = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)[names]
-    frame = _texts(frame, unguarded)
+    frame = _with_large_numbers(_texts(frame, unguarded), texts)
     return whole(frame) if is_ours(frame) else frame
+
+
+def is_written_number(value: Any) -> bool:
+    """Whether a text is a plain number, such as ``-1.5e-3``."""
+    return isinstance(value, str) and _NUMBER.fullmatch(value.strip()) is not None
+
+
+def _with_large_numbers(frame: "pd.DataFrame", texts: Iterable[str]) -> "pd.DataFrame":
+    """Return the table with whole numbers above 2^64, which pandas leaves texts or Python integers, as float64."""
+    columns = [name for name in _text_columns(frame) if name not in texts]
+    large = {
+        name: [math.nan if value is None or value != value else float(value) for value in frame[name]]
+        for name in columns
+        if all(type(value) is int or is_written_number(value) for value in frame[name].dropna())
+        and frame[name].notna().any()
+    }
+    return frame.assign(**large)
 
 
 def read_parquet(path: Path) -> "pd.DataFrame":
