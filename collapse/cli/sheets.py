@@ -15,7 +15,7 @@ from rich.text import Text
 
 from collapse.cli.terminal import cell
 from collapse.escaping import visible
-from collapse.measurement.sheets import Sheet, aligned
+from collapse.measurement.sheets import Sheet, aligned, is_numeric
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,7 +25,6 @@ _UNLIMITED = 10_000
 _GAP = 2  # characters between columns
 _BELOW = 4  # blanks before a text that stands below its name
 _NARROW = 24  # the least width of a column of prose
-_NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, ranges of them, and bounds
 _PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
 
 
@@ -81,7 +80,7 @@ class _Column:
     @classmethod
     def of(cls, heading: str, values: Sequence[Any]) -> "_Column":
         cells = [visible(each) for each in aligned(values)]
-        heading, numeric = visible(heading), all(_NUMBERS.fullmatch(each.strip()) for each in cells) and any(cells)
+        heading, numeric = visible(heading), is_numeric(cells)
         widest = max(map(cell_len, cells), default=0)
         prose = not numeric and widest > _NARROW and any(" " in each for each in cells)
         if prose:

@@ -244,7 +244,7 @@ def test_a_column_with_a_text_is_left_out_with_its_cell() -> None:
 def test_two_columns_of_one_label_are_refused(analysis: Callable[..., Table]) -> None:
     cells = {"nc1.cdnv": [1.0, 3.0, 2.0, 4.0], "nc2.norm": [3.0, 1.0, 2.0, 4.0]}
     results = Results.from_frame(pd.DataFrame({"width": [1, 2, 3, 4], "val_loss": [*LOSS], **cells}))
-    with pytest.raises(UsageError, match="two columns have the label 'x': nc1.cdnv and nc2.norm"):
+    with pytest.raises(UsageError, match=r"two columns have the label 'x': nc1\.cdnv and nc2\.norm"):
         analysis(results, columns=["x=nc1.cdnv,x=nc2.norm"])
 
 
