@@ -87,6 +87,33 @@ def test_only_its_like_is_replaced(run, measured, tmp_path):
     assert mine.read_text() == "# my notes\n"
 
 
+@pytest.mark.parametrize("name", ["metrics", "analyze", "measure"])
+def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_path, name):
+    theirs = tmp_path / "theirs.csv"
+    theirs.write_text("a,b\n1,2\n")
+    missing = tmp_path / "missing" / "a.csv"
+    outputs = {missing: f"there is no folder {missing.parent}: make it", "/proc/a.csv": "cannot write /proc/a.csv: No"}
+    if name != "analyze":  # whose first column is known after the analysis only
+        outputs[theirs] = "choose another --output"
+    if name != "measure":
+        outputs[tmp_path / "results.csv"] = "is not such a table"
+    for output, said in outputs.items():
+        refused = run(*measured[name], "--output", output, ok=False)
+        assert (refused.returncode, refused.stdout) == (2, ""), output
+        assert said in refused.stderr
+        assert "run the same command" not in refused.stderr
+    assert theirs.read_text() == "a,b\n1,2\n"
+
+
+@pytest.mark.parametrize("name", ["metrics", "measure"])
+def test_suffixes_may_be_upper_case(run, measured, tmp_path, name):
+    for suffix in (".CSV", ".Json", ".TEX"):
+        run(*measured[name], "--output", tmp_path / f"out{suffix}")
+        assert (tmp_path / f"out{suffix}").read_text()
+    if name == "measure":
+        assert len(collapse.Results.read(tmp_path / "out.CSV")) == 2
+
+
 def test_measure_prints_the_headlines_or_what_is_asked_for(out, measured):
     def names(*words):
         lines = [line for line in out(*words, "--format", "markdown").splitlines() if line.startswith("| ")]

@@ -10,16 +10,24 @@ from typing import Any
 
 from collapse.escaping import markdown, visible
 
-_SIGNS = {
-    **{"−": "-", "∞": r"\infty", "‖": r"\|", "′": "'", "√": r"\surd", "⟨": r"\langle", "⟩": r"\rangle"},
-    **{"μ": r"\mu", "σ": r"\sigma", "Σ": r"\Sigma", "Δ": r"\Delta", "×": r"\times", "✗": r"\times"},
-    **{"≤": r"\le", "≥": r"\ge", "±": r"\pm", "÷": r"\div", "·": r"\cdot", "<": "<", ">": ">"},
-}
+_SIGNS = dict(
+    zip(
+        "−∞‖′√⟨⟩μσΣΔ×✗≤≥±÷·<>",
+        (
+            r"- \infty \| ' \surd \langle \rangle \mu \sigma \Sigma \Delta \times \times "
+            r"\le \ge \pm \div \cdot < >"
+        ).split(),
+        strict=True,
+    )
+)
 _MARKS = {"\u0304": r"\bar", "\u0303": r"\tilde"}  # combining characters, which follow their letter
 _RAISED = dict(zip("²¹⁴⁺⁻ᵀ", "214+-T", strict=True))
 _LATEX = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
     **{character: f"${sign}$" for character, sign in _SIGNS.items()},
     "–": "--",
 }
@@ -139,8 +147,7 @@ def latex_of(sheet: Sheet) -> str:
     kinds = "".join("r" if right else "l" for right in _are_right(sheet))
     formulas = [heading == "equation" for heading in sheet.columns]
     rows = [_row([_latex(each) for each in sheet.columns])]
-    for cells in cells_of(sheet):
-        rows.append(_row([_latex(each, formula=of) for each, of in zip(cells, formulas, strict=True)]))
+    rows += [_row([_latex(*each) for each in zip(cells, formulas, strict=True)]) for cells in cells_of(sheet)]
     title = [f"% {visible(each)}" for each in (*sheet.above, *([sheet.title] if sheet.title else []))]
     top, bottom = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
     notes = [f"% {visible(note)}" for note in sheet.notes]
@@ -172,7 +179,7 @@ def _row(cells: Sequence[str]) -> str:
     return re.sub(r"^(\s*)([\[*])", r"\1{\2}", made)  # else they are arguments of the \\ or \midrule before them
 
 
-def _latex(text: str, *, formula: bool = False) -> str:
+def _latex(text: str, formula: bool = False) -> str:
     """Return a text for LaTeX; in a formula, single letters are symbols, and short texts after _ are below them."""
     text = unicodedata.normalize("NFD", visible(text)) if formula else visible(text)
     made = (_OF_FORMULA if formula else _OF_TEXT).sub(_piece, text)
