@@ -89,3 +89,13 @@ def test_records_beside_a_hash_are_wrapped_between_words(width, monkeypatch, cap
     assert max(map(len, shown.splitlines())) <= width
     said = [word for word in shown.split() if "─" not in word]
     assert said == ["holds", *(word for record in records for text in record for word in text.split())]
+
+
+def test_headings_are_broken_only_where_space_is_short(monkeypatch, capsys):
+    names = ["val_loss", "nc2.interference_std", "gnc2.hyperspherical_uniformity"]
+    sheet = Sheet(["model", *names], [["model-of-a-name", 1.5, 2.5, 3.5]])
+    shown = printed(sheet, 80, monkeypatch, capsys)
+    assert " val_loss " in shown
+    assert "nc2.interference_std " in shown  # the shorter headings first
+    assert re.search(r"hyperspherical_uniformity$|gnc2\.\s", shown, re.MULTILINE)
+    assert " val_loss " in printed(sheet, 60, monkeypatch, capsys)

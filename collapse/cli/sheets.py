@@ -25,7 +25,8 @@ _UNLIMITED = 10_000
 _GAP = 2  # characters between columns
 _BELOW = 4  # blanks before a text that stands below its name
 _NARROW = 24  # the least width of a column of prose
-_PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
+_PIECES = tuple(re.compile(rf"[^{at}]*[{at}]+|[^{at}]+") for at in (r". ", r"._\-/ "))
+"""Pieces of a heading between its lines: broken at dots and blanks, or also at underscores, hyphens and slashes."""
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -55,9 +56,9 @@ def print_sheet(sheet: Sheet) -> None:
         _print_lists(out, keys, others)
     else:
         first, *more = _balanced(keys, others, out.width)
-        out.print(_table([*keys, *first], out.width))
+        out.print(_table(_widened([*keys, *first], out.width), out.width))
         for some in more:
-            out.print(_table(_with_values(keys, some), out.width))
+            out.print(_table(_widened(_with_values(keys, some), out.width), out.width))
     for note in sheet.notes:
         out.print(cell(f"  {note}", "dim"))
 
@@ -77,6 +78,11 @@ class _Column:
         """The width without any line break."""
         return max(map(cell_len, [self.heading, *self.cells]))
 
+    def as_wide_as(self, pieces: re.Pattern[str] | None) -> "_Column":
+        """Return the column as wide as the pieces of its heading; None for the whole heading."""
+        heading = [self.heading] if pieces is None else _pieces(self.heading, pieces)
+        return replace(self, least=max(self.least, *map(cell_len, heading)))
+
     @classmethod
     def of(cls, heading: str, values: Sequence[Any]) -> "_Column":
         cells = [visible(each) for each in aligned(values)]
@@ -89,15 +95,27 @@ class _Column:
         return cls(heading, cells, max(widest, *map(cell_len, _pieces(heading))), prose, numeric)
 
 
-def _pieces(heading: str) -> list[str]:
-    return [each.strip() for each in _PIECE.findall(heading)] or [""]
+def _pieces(heading: str, pieces: re.Pattern[str] = _PIECES[-1]) -> list[str]:
+    return [each.strip() for each in pieces.findall(heading)] or [""]
+
+
+def _widened(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """Return the columns with as many headings unbroken, or broken at dots only, as the width has room for."""
+    made = list(columns)
+    for pieces in (None, _PIECES[0]):
+        wide = [each.as_wide_as(pieces) for each in made]
+        for at in sorted(range(len(made)), key=lambda at: wide[at].least - made[at].least):
+            if _width(made) + wide[at].least - made[at].least <= width:
+                made[at] = wide[at]
+    return made
 
 
 def _heading(column: _Column) -> str:
     """Return a heading in lines that are no wider than its column."""
     width = max(column.least, *map(cell_len, column.cells)) if column.cells else cell_len(column.heading)
     lines = [""]
-    for piece in _PIECE.findall(column.heading):
+    whole = next((each for each in _PIECES if max(map(cell_len, _pieces(column.heading, each))) <= width), _PIECES[-1])
+    for piece in whole.findall(column.heading):
         if cell_len((lines[-1] + piece).rstrip()) > width:
             lines.append("")
         lines[-1] += piece

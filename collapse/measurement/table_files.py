@@ -123,7 +123,7 @@ def read_csv(path: Path) -> "pd.DataFrame":
     names = [name for name in _NAMES if name in frame]
     if names:  # unchanged text, even NA, which means a missing number in other columns
         frame[names] = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)[names]
-    frame = _with_large_numbers(_texts(frame, unguarded), texts)
+    frame = _with_large_numbers(_texts(frame, unguarded), (*texts, *_COUNTS))
     return whole(frame) if is_ours(frame) else frame
 
 
@@ -134,14 +134,16 @@ def is_written_number(value: Any) -> bool:
 
 def _with_large_numbers(frame: "pd.DataFrame", texts: Iterable[str]) -> "pd.DataFrame":
     """Return the table with whole numbers above 2^64, which pandas leaves texts or Python integers, as float64."""
-    columns = [name for name in _text_columns(frame) if name not in texts]
-    large = {
-        name: [math.nan if value is None or value != value else float(value) for value in frame[name]]
-        for name in columns
-        if all(type(value) is int or is_written_number(value) for value in frame[name].dropna())
-        and frame[name].notna().any()
-    }
-    return frame.assign(**large)
+    import pandas as pd
+
+    for name in _text_columns(frame):
+        present = frame[name].dropna()
+        if name in texts or not all(type(each) is int or is_written_number(each) for each in present):
+            continue
+        numbers = [float(str(each)) for each in present]  # float() of an integer raises above the largest float
+        if numbers and all(map(math.isfinite, numbers)):
+            frame[name] = pd.Series(numbers, index=present.index).reindex(frame.index)
+    return frame
 
 
 def read_parquet(path: Path) -> "pd.DataFrame":
