@@ -69,9 +69,9 @@ def cli(plugin: tuple[str, ...], verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 
     \b
-    collapse demo                                   train and measure eight toy models, offline
-    collapse measure MODEL --text train.jsonl       collect (or find) a store, measure it, print a table
-    collapse metrics                                what is measured, and what collapse would be
+    collapse demo                              eight toy models, offline
+    collapse measure MODEL --text train.jsonl  collect or find a store; measure it
+    collapse metrics                           what is measured
     """
     _start_logging(verbose)
     if plugin:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from collapse.cli.terminal import json_of, say, say_aside, say_json
+from collapse.cli.terminal import json_of, say_aside, say_json, say_whole
 from collapse.errors import CollapseError, UsageError
 from collapse.reading import open_regular, read_json
 
@@ -104,17 +104,17 @@ def print_in(format_: str | None, sheet: "Sheet", *, data: Any, frame: Callable[
         from collapse.measurement.results import as_csv
 
         try:
-            say(as_csv(frame()).decode().rstrip("\n"))
+            say_whole(as_csv(frame()).decode().rstrip("\n"))
         except UnicodeError as error:
             raise CollapseError("a name in the table is not UTF-8: use --format json") from error
     elif format_ == "markdown":
         from collapse.measurement.sheets import markdown_of
 
-        say(markdown_of(sheet))
+        say_whole(markdown_of(sheet))
     elif format_ == "latex":
         from collapse.measurement.sheets import latex_of
 
-        say(latex_of(sheet))
+        say_whole(latex_of(sheet))
     else:
         from collapse.cli.sheets import print_sheet
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from collapse.cli.terminal import cell
+from collapse.cli.terminal import line
 from collapse.escaping import visible
 from collapse.measurement.sheets import Sheet, aligned, is_numeric
 
@@ -44,10 +44,10 @@ def print_sheet(sheet: Sheet) -> None:
     out = console()
     columns = [_Column.of(heading, [row[at] for row in sheet.rows]) for at, heading in enumerate(sheet.columns)]
     keys, others = columns[: sheet.keys], columns[sheet.keys :]
-    for line in sheet.above:
-        out.print(cell(line), soft_wrap=True)
+    for above in sheet.above:
+        out.print(line(above, out.width, indent="  "), soft_wrap=True)
     if sheet.title:
-        out.print(cell(sheet.title, "bold"), soft_wrap=True)
+        out.print(line(sheet.title, out.width, "bold", indent="  "), soft_wrap=True)
     if _width([*keys, *others]) > out.width:
         others = _without_equal(out, others)
     if sum(column.whole for column in columns) + _GAP * (len(columns) - 1) <= out.width:
@@ -60,7 +60,7 @@ def print_sheet(sheet: Sheet) -> None:
         for some in more:
             out.print(_table(_widened(_with_values(keys, some), out.width), out.width))
     for note in sheet.notes:
-        out.print(cell(f"  {note}", "dim"))
+        out.print(line(f"  {note}", out.width, "dim"), soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _without_equal(out: "Console", columns: list[_Column]) -> list[_Column]:
     equal = [each for each in columns if not each.numeric and len(each.cells) > 1 and len(set(each.cells)) == 1]
     for column in equal:
         if column.cells[0].strip():
-            out.print(Text(f"{column.heading}: {column.cells[0]}", "dim"), soft_wrap=True)
+            out.print(line(f"{column.heading}: {column.cells[0]}", out.width, "dim"), soft_wrap=True)
     return [column for column in columns if column not in equal]
 
 
@@ -213,7 +213,7 @@ def _print_entries(out: "Console", names: Sequence[str], texts: Sequence[str]) -
         if longest > out.width - cell_len(label):
             out.print(Text(label + text.strip()), soft_wrap=True)
             continue
-        for line in Text(text.strip()).wrap(out, out.width - cell_len(label)) or [Text()]:
-            line.rstrip()
-            out.print(Text.assemble(label, line))
+        for some in Text(text.strip()).wrap(out, out.width - cell_len(label)) or [Text()]:
+            some.rstrip()
+            out.print(Text.assemble(label, some))
             label = " " * cell_len(label)

@@ -34,11 +34,11 @@ def paired(
     level: float = 0.95,
     seed: int = 0,
 ) -> Table:
-    """Compare pairs of models that differ in one thing only, such as weight decay.
+    """Compare pairs of models that differ in one thing only.
 
-    Rows are paired if they have two given values of a column and are equal in everything else that their names say. For
-    each column: the mean difference, how often it rises and falls, a sign test, and the correlation of its differences
-    with those of the goal.
+    That is for example their weight decay. Rows are paired if they have two given values of a column and are equal in
+    everything else that their names say. For each column: the mean difference, how often it rises and falls, a sign
+    test, and the correlation of its differences with those of the goal.
 
     Args:
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.

@@ -41,10 +41,11 @@ def scaling(
     level: float = 0.95,
     seed: int = 0,
 ) -> Table:
-    """Fit power laws: measurement ∝ size^exponent, for width, depth, parameters and epochs.
+    """Fit power laws of measurements in the size of models.
 
-    An exponent is the slope of log|measurement| on log size by least squares, while depth (or width) and the recipe are
-    held fixed. The fit for epochs takes the last checkpoint of each run.
+    These are measurement ∝ size^exponent, for width, depth, parameters and epochs. An exponent is the slope of
+    log|measurement| on log size by least squares, while depth (or width) and the recipe are held fixed. The fit for
+    epochs takes the last checkpoint of each run.
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation
