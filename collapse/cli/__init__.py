@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,8 @@ def _run(arguments: list[str] | None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            _suggest(error)
         shown = io.StringIO()
         error.show(file=shown)  # with the usage line; say() escapes what it quotes
         told = re.sub(r"(?m)^Error: ", "collapse: ", shown.getvalue().rstrip("\n"), count=1)
@@ -126,6 +129,13 @@ def _run(arguments: list[str] | None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         say_error(f"{where}{error.strerror or error}")
     return 1
+
+
+def _suggest(error: click.NoSuchOption) -> None:
+    """Suggest the nearest options first; click sorts its suggestions by the alphabet."""
+    near = get_close_matches(error.option_name, error.possibilities or (), n=2, cutoff=0.6)
+    error.message += f" Did you mean {' or '.join(near)}?" if near else ""
+    error.possibilities = None
 
 
 def _ahead(words: list[str]) -> list[str]:

@@ -45,6 +45,9 @@ class Results:
         frame = self.frame()
         return f"Results({counted(len(frame), 'row')}, {counted(len(frame.columns), 'column')})"
 
+    def __str__(self) -> str:
+        return str(self.frame())
+
     def _repr_html_(self) -> str:
         return str(self.frame()._repr_html_())
 

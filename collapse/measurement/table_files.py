@@ -1,5 +1,6 @@
 """Files of results tables: CSV, Parquet and JSON, from collapse or elsewhere, as rows or as a pandas DataFrame."""
 
+import codecs
 import csv
 import math
 import re
@@ -82,7 +83,18 @@ def as_csv(frame: "pd.DataFrame") -> bytes:
 
 
 def _check_fields(path: Path) -> None:
-    """Refuse headings that are equal, and rows of another length: pandas would rename, fill or shift their values."""
+    """Refuse other encodings and separators, equal headings, and rows of another length.
+
+    Of the last two, pandas would rename, fill or shift the values.
+    """
+    with path.open("rb") as start:
+        first = start.readline(1 << 16)
+    if not first:
+        raise ValueError("it is empty")
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in first:
+        raise ValueError("it is UTF-16: save it as UTF-8")
+    if b";" in first and b"," not in first:
+        raise ValueError("its values are separated by semicolons: save it with commas")
     with path.open(encoding="utf-8", errors="replace", newline="") as file, _fields_of_any_length():
         lines = csv.reader(file)
         heading = next(lines, [])
