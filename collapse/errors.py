@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 _FIRST_LINE = 500
+_MOST_NAMES = 12
 
 
 class CollapseError(Exception):
@@ -56,16 +57,28 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
-def near_names(name: str, known: Iterable[str]) -> str:
-    """Return the ending of an "unknown name" message: similar names, or else all known ones.
+def near_names(name: str, known: Iterable[str], see: str = "") -> str:
+    """Return the ending of an "unknown name" message: similar names, or else the known ones, at most twelve.
+
+    Args:
+        name: The unknown name.
+        known: The known names.
+        see: The command that lists all of them, for the message.
 
     >>> near_names("nc1.cdvn", ["nc1.cdnv", "nc2.norm"])
     'did you mean nc1.cdnv?'
     >>> near_names("zzz", ["b", "a"])
     'known: a, b'
+    >>> near_names("zzz", map(str, range(10, 40)), see="collapse metrics")
+    'known: 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21 and 18 more (see all with: collapse metrics)'
     """
     names = sorted(known)
     close = get_close_matches(name, names, n=3, cutoff=0.6)
     if close:
         return f"did you mean {' or '.join(close)}?"
-    return f"known: {', '.join(names)}" if names else "none are known"
+    if not names:
+        return "none are known"
+    if len(names) <= _MOST_NAMES:
+        return f"known: {', '.join(names)}"
+    more = f" (see all with: {see})" if see else ""
+    return f"known: {', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more{more}"

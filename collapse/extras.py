@@ -12,11 +12,13 @@ def missing_package(error: BaseException) -> str | None:
     Libraries raise ImportErrors of their own, which name the package only in their text.
 
     >>> missing_package(ImportError("Please install torch and gguf>=0.10.0 to load a GGUF checkpoint"))
-    "gguf is not installed: pip install 'linguistic-collapse[gguf]'"
+    "gguf is not installed: pip install 'linguistic-collapse[gguf]', or in a checkout '.[gguf]'"
     """
     if not isinstance(error, ImportError):
         return None
     for package, extra in EXTRAS.items():
         if error.name == package or re.search(rf"\b{package}\b", str(error)):
-            return f"{package} is not installed: pip install 'linguistic-collapse[{extra}]'"
+            return (
+                f"{package} is not installed: pip install 'linguistic-collapse[{extra}]', or in a checkout '.[{extra}]'"
+            )
     return None

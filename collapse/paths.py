@@ -2,10 +2,12 @@
 
 import errno
 import os
+from collections.abc import Iterable
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 
-from collapse.errors import CollapseError, UsageError, near_names, shortened
+from collapse.errors import CollapseError, UsageError, shortened
 
 
 def expanded(path: str | Path) -> Path:
@@ -33,8 +35,28 @@ def near_folders(name: str) -> str | None:
     folder = expanded(name)
     if folder.exists() or not folder.parent.is_dir():
         return None
-    close = near_names(folder.name, [each.name for each in folder.parent.iterdir() if each.is_dir()])
-    return close if close.startswith("did you mean") else None
+    return near_paths(name, [each.name for each in folder.parent.iterdir() if each.is_dir()])
+
+
+def near_paths(name: str, beside: Iterable[str], *, stems: bool = False) -> str | None:
+    """Suggest paths for one that does not exist, to be copied; None if no name is similar.
+
+    Args:
+        name: The path as it was typed.
+        beside: Names that its folder holds.
+        stems: Compare names without their suffixes, which make any two short names similar.
+
+    >>> near_paths("runs/smal", ["small", "large"]), near_paths("nothere.jsonl", ["r.jsonl"], stems=True)
+    ('did you mean runs/small?', None)
+    """
+    typed = Path(name)
+    compared = {each: Path(each).stem if stems else each for each in beside}
+    wanted = typed.stem if stems else typed.name
+    near = get_close_matches(wanted, sorted(set(compared.values())), n=3, cutoff=0.6)
+    found = [each for stem in near for each in sorted(compared) if compared[each] == stem]
+    return (
+        f"did you mean {' or '.join(os.path.join(os.path.dirname(name), each) for each in found)}?" if found else None
+    )
 
 
 def mistyped(name: str) -> str | None:

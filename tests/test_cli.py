@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import click
 import pytest
 from safetensors.torch import save_file
 
@@ -135,3 +136,21 @@ def test_metrics_tells_measures_with_parameters_apart(run, tmp_path):
         "spread.most": "Quantile 0.95 of s · a factor",
         "spread.bins": "Histogram with 3 edges of s",
     }
+
+
+def test_every_help_fits_80_columns():
+    from click.testing import CliRunner
+
+    from collapse.cli import _add_commands, cli
+
+    def check(command, words):
+        shown = CliRunner().invoke(cli, [*words, "--help"], terminal_width=80).stdout
+        lines = shown.splitlines()
+        assert [line for line in lines if len(line) > 80] == [], words
+        assert [line for line in lines if line.endswith("...") and not line.startswith("Usage: ")] == [], words
+        if isinstance(command, click.Group):
+            for name in command.list_commands(click.Context(command)):
+                check(command.get_command(click.Context(command), name), [*words, name])
+
+    _add_commands()
+    check(cli, [])

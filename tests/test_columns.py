@@ -1,6 +1,7 @@
 """Column expressions and row filters of a results table."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.columns import choose_rows, read_column, split_columns
+from collapse.measurement.results import Results
 
 TABLE = pd.DataFrame(
     {
@@ -153,6 +155,28 @@ def test_near_names(text: str) -> None:
 def test_a_column_of_text_is_refused() -> None:
     with pytest.raises(UsageError, match="'model' is not of numbers: it holds 'a@0'"):
         read_column(TABLE, "model")
+
+
+def test_the_cell_that_is_not_a_number_is_named() -> None:
+    frame = pd.DataFrame({"model": ["a", "b", "c"], "nc1.cdnv": ["0.7579", "1e-3", "n/a?"]})
+    with pytest.raises(UsageError, match=r"'nc1.cdnv' is not of numbers: it holds 'n/a\?' in row 3 \(c\)"):
+        read_column(frame, "nc1.cdnv")
+
+
+@pytest.mark.parametrize(
+    "cells", [["18446744073709551617", "3"], ["99999999999999999999", "0.5"], ["1" + 30 * "0", ""]]
+)
+def test_whole_numbers_of_any_size_are_read(cells: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "large.csv"
+    file.write_text("name,large\n" + "".join(f"n,{cell}\n" for cell in cells))
+    values = read_column(Results.read(file).frame(), "large").values
+    np.testing.assert_array_equal(values, [float(cell or "nan") for cell in cells])
+
+
+def test_text_in_cells_is_no_large_number(tmp_path: Path) -> None:
+    file = tmp_path / "names.csv"
+    file.write_text("name,seed\n1_2,1\n0_3,2\n")  # float("1_2") is 12 in Python
+    assert Results.read(file).frame()["name"].tolist() == ["1_2", "0_3"]
 
 
 def test_division_by_zero_names_the_row() -> None:

@@ -87,6 +87,33 @@ def test_only_its_like_is_replaced(run, measured, tmp_path):
     assert mine.read_text() == "# my notes\n"
 
 
+@pytest.mark.parametrize("name", ["metrics", "analyze", "measure"])
+def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_path, name):
+    theirs = tmp_path / "theirs.csv"
+    theirs.write_text("a,b\n1,2\n")
+    missing = tmp_path / "missing" / "a.csv"
+    outputs = {missing: f"there is no folder {missing.parent}: make it", "/proc/a.csv": "cannot write /proc/a.csv: No"}
+    if name != "analyze":  # whose first column is known after the analysis only
+        outputs[theirs] = "choose another --output"
+    if name != "measure":
+        outputs[tmp_path / "results.csv"] = "is not such a table"
+    for output, said in outputs.items():
+        refused = run(*measured[name], "--output", output, ok=False)
+        assert (refused.returncode, refused.stdout) == (2, ""), output
+        assert said in refused.stderr
+        assert "run the same command" not in refused.stderr
+    assert theirs.read_text() == "a,b\n1,2\n"
+
+
+@pytest.mark.parametrize("name", ["metrics", "measure"])
+def test_suffixes_may_be_upper_case(run, measured, tmp_path, name):
+    for suffix in (".CSV", ".Json", ".TEX"):
+        run(*measured[name], "--output", tmp_path / f"out{suffix}")
+        assert (tmp_path / f"out{suffix}").read_text()
+    if name == "measure":
+        assert len(collapse.Results.read(tmp_path / "out.CSV")) == 2
+
+
 def test_measure_prints_the_headlines_or_what_is_asked_for(out, measured):
     def names(*words):
         lines = [line for line in out(*words, "--format", "markdown").splitlines() if line.startswith("| ")]
@@ -169,7 +196,7 @@ def test_a_mistyped_path_is_not_looked_for_on_the_hub(hub, as_user, tmp_path):
     hub.requests.clear()
     refused = as_user("measure", "runs/mymodle", ok=False, cwd=tmp_path)
     assert (refused.returncode, hub.requests) == (2, [])
-    assert "there is no folder runs/mymodle; did you mean mymodel?" in refused.stderr
+    assert "there is no folder runs/mymodle; did you mean runs/mymodel?" in refused.stderr
     assert "runs/mymodle@main" in refused.stderr
 
 
@@ -179,3 +206,82 @@ def test_latex_keeps_a_dollar_that_is_written():
     made = latex_of(Sheet(["a", "b"], [["$μ", "x$<y"], ["-1.5 to -0.5", "‖u‖⁻¹"]]))
     assert r"\$$\mu$ & x\$$<$y" in made
     assert r"$-$1.5 to $-$0.5 & $\|$u$\|^{-1}$" in made
+
+
+def test_latex_takes_no_cell_for_an_argument():
+    from collapse.measurement.sheets import Sheet, latex_of
+
+    made = latex_of(Sheet(["[a]", "b"], [["*x|y", "[1]"], ["[0,1]", "z"]]))
+    assert "{[}a] & b" in made
+    assert r"{*}x\textbar{}y & [1] \\" in made
+    assert "\n{[}0,1] & z" in made
+
+
+def test_latex_writes_the_symbols_of_equations():
+    from collapse.measurement.sheets import Sheet, latex_of
+
+    equation = "mean σ̃_c² / √d · ‖μ_c′ − μ̄‖ of ñ_c, val_loss and Σ_W"
+    made = latex_of(Sheet(["name", "equation"], [["n_c", equation]]))
+    assert r"n\_c & mean $\tilde{\sigma}_{c}^{2}$ / $\surd d$ $\cdot$ $\|\mu_{c'}$ $-$ $\bar{\mu}\|$ of " in made
+    assert r"of $\tilde{n}_{c}$, val\_loss and $\Sigma_{W}$ \\" in made
+
+
+def test_texts_are_aligned_left_and_numbers_right():
+    from collapse.measurement.sheets import Sheet, html_of, latex_of, markdown_of
+
+    sheet = Sheet(["name", "property", "value", "interval"], [["a", "NC1", 1.5, "0.1 to 0.2"], ["b", "", None, "–"]])
+    assert "| :--- | :--- | ---: | ---: |" in markdown_of(sheet)
+    assert r"\begin{tabular}{llrr}" in latex_of(sheet)
+    assert '<td style="text-align: left">NC1</td>' in html_of(sheet)
+
+
+def test_a_printed_table_shows_its_numbers(tmp_path):
+    table = collapse.Table("title", ["name", "value"], [["a", 1.5]], notes=["a note"])
+    assert "| a | 1.500 |" in str(table)
+    assert repr(table).startswith("Table('title', 1 row")
+    row = collapse.Row("m", None, "text", "", 1, 9, 4, 99, {"nc1.cdnv": 0.5})
+    assert "| nc1.cdnv | 0.5000 |" in str(row)
+    assert "0.5" in str(collapse.Results([row]))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"", "it is empty"),
+        ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16: save it as UTF-8"),
+        (b"a;b\n1;2\n", "its values are separated by semicolons: save it with commas"),
+    ],
+)
+def test_a_csv_of_another_kind_is_refused_with_advice(data, said, tmp_path):
+    (tmp_path / "theirs.csv").write_bytes(data)
+    with pytest.raises(collapse.CollapseError, match=said):
+        collapse.Results.read(tmp_path / "theirs.csv")
+
+
+def test_a_goal_that_the_table_lacks_is_named_by_an_option(tmp_path):
+    (tmp_path / "theirs.csv").write_text("a,b\n1,2\n2,3\n3,5\n")
+    with pytest.raises(collapse.CollapseError, match=r"no column is called 'val_loss'; known: a, b; .* with --against"):
+        collapse.analyze("permutation", tmp_path / "theirs.csv")
+    with pytest.raises(collapse.CollapseError, match=r"^--n must be at least 1, not 0$"):
+        collapse.analyze("permutation", tmp_path / "theirs.csv", n=0)
+    (tmp_path / "one.csv").write_text("val_loss,nc1.cdnv\n1,2\n")
+    with pytest.raises(collapse.CollapseError, match=r"^only 1 row to correlate: at least 3 are needed"):
+        collapse.analyze("permutation", tmp_path / "one.csv")
+
+
+def test_the_nearest_option_is_suggested_first(run, tmp_path):
+    said = run("measure", tmp_path, "--metric", "nc1", ok=False).stderr
+    assert "Did you mean --metrics" in said
+
+
+def test_unknown_names_list_a_few(run):
+    said = run("metrics", "foo", ok=False).stderr.splitlines()[-1]
+    assert said.count(",") <= 12
+    assert "(see all with: collapse metrics)" in said
+
+
+def test_a_vector_of_a_prefix_names_its_measurements(tmp_path):
+    save_file(random_features(10, 8, 120, seed=0), tmp_path / "f.safetensors")
+    store = collapse.collect(tmp_path / "f.safetensors", store=tmp_path / "store")
+    with pytest.raises(collapse.CollapseError, match=r"nc1 is a prefix of several: name one .*nc1\.cdnv"):
+        collapse.vectors(store, "nc1")

@@ -119,7 +119,8 @@ def test_gguf_without_its_package_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "gguf", raising=False)
     with pytest.raises(
-        collapse.CollapseError, match=r"^gguf is not installed: pip install 'linguistic-collapse\[gguf\]'$"
+        collapse.CollapseError,
+        match=r"^gguf is not installed: pip install 'linguistic-collapse\[gguf\]', or in a checkout '\.\[gguf\]'$",
     ):
         gguf_header(tmp_path / "x.gguf", "block_count")
 

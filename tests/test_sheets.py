@@ -1,12 +1,15 @@
 """Tables in terminals of any width: every name and every number is whole, and no line is longer than the terminal."""
 
+import io
 import re
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collapse.cli.sheets import print_sheet
+from collapse.cli.terminal import say_error
 from collapse.measurement.sheets import Sheet
 from collapse_zoo.catalogue import SHOWN, catalogue
 
@@ -89,3 +92,40 @@ def test_records_beside_a_hash_are_wrapped_between_words(width, monkeypatch, cap
     assert max(map(len, shown.splitlines())) <= width
     said = [word for word in shown.split() if "─" not in word]
     assert said == ["holds", *(word for record in records for text in record for word in text.split())]
+
+
+def test_a_message_on_a_terminal_is_wrapped_between_words_and_its_command_is_whole(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    command = "collapse measure runs/01x0064 --text a.jsonl --all"
+    say_error(f"rows of different training texts are mixed here: measure them again with: {command}; then join them")
+    first, *lines = sys.stderr.getvalue().splitlines()
+    assert first == "collapse: rows of different training"
+    assert f"  {command}" in lines
+    assert lines[-1] == "  then join them"
+    assert all(len(line) <= 40 for line in lines if command not in line)
+    text = " ".join(["word"] * 30)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    say_error(text)
+    assert sys.stderr.getvalue() == f"collapse: {text}\n"
+
+
+def test_titles_and_notes_are_wrapped_between_words(monkeypatch, capsys):
+    text = "a title of many words that is longer than a line of a narrow terminal"
+    shown = printed(Sheet(["a"], [[1]], title=text, above=[text], notes=[text]), 40, monkeypatch, capsys)
+    assert max(map(len, shown.splitlines())) <= 40
+    assert words(shown).count("narrow") == 3
+
+
+def test_headings_are_broken_only_where_space_is_short(monkeypatch, capsys):
+    names = ["val_loss", "nc2.interference_std", "gnc2.hyperspherical_uniformity"]
+    sheet = Sheet(["model", *names], [["model-of-a-name", 1.5, 2.5, 3.5]])
+    shown = printed(sheet, 80, monkeypatch, capsys)
+    assert " val_loss " in shown
+    assert "nc2.interference_std " in shown  # the shorter headings first
+    assert re.search(r"hyperspherical_uniformity$|gnc2\.\s", shown, re.MULTILINE)
+    assert " val_loss " in printed(sheet, 60, monkeypatch, capsys)

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -71,9 +72,9 @@ def cli(plugin: tuple[str, ...], verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 
     \b
-    collapse demo                                   train and measure eight toy models, offline
-    collapse measure MODEL --text train.jsonl       collect (or find) a store, measure it, print a table
-    collapse metrics                                what is measured, and what collapse would be
+    collapse demo                              eight toy models, offline
+    collapse measure MODEL --text train.jsonl  collect or find a store; measure it
+    collapse metrics                           what is measured
     """
     _start_logging(verbose)
     if plugin:
@@ -101,6 +102,8 @@ def _run(arguments: list[str] | None) -> int:
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
+        if isinstance(error, click.NoSuchOption):
+            error = _suggesting(error)
         shown = io.StringIO()
         error.show(file=shown)  # with the usage line; say() escapes what it quotes
         told = re.sub(r"(?m)^Error: ", "collapse: ", shown.getvalue().rstrip("\n"), count=1)
@@ -128,6 +131,13 @@ def _run(arguments: list[str] | None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         say_error(f"{where}{error.strerror or error}")
     return 1
+
+
+def _suggesting(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error with the nearest options first; click sorts its suggestions by the alphabet."""
+    near = get_close_matches(error.option_name, error.possibilities or (), n=2, cutoff=0.6)
+    advice = f" Did you mean {' or '.join(near)}?" if near else ""
+    return click.NoSuchOption(error.option_name, error.message + advice, ctx=error.ctx)
 
 
 def _ahead(words: list[str]) -> list[str]:

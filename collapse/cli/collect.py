@@ -19,7 +19,7 @@ def command(model: str, store: str, **options: Any) -> None:
     the validation.
 
     \b
-    collapse collect runs/a --text train.jsonl --validation-text validation.jsonl --store stores/a
+    collapse collect runs/a --text train.jsonl --store stores/a
     collapse collect runs/a --text train.jsonl --store parts/2 --part 2/4
     """
     from collapse.cli.progress_bar import progress

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from collapse.cli.terminal import json_of, say, say_aside, say_json
+from collapse.cli.terminal import json_of, say_aside, say_json, say_whole
 from collapse.errors import CollapseError, UsageError
 from collapse.reading import open_regular, read_json
 
@@ -104,41 +104,44 @@ def print_in(format_: str | None, sheet: "Sheet", *, data: Any, frame: Callable[
         from collapse.measurement.results import as_csv
 
         try:
-            say(as_csv(frame()).decode().rstrip("\n"))
+            say_whole(as_csv(frame()).decode().rstrip("\n"))
         except UnicodeError as error:
             raise CollapseError("a name in the table is not UTF-8: use --format json") from error
     elif format_ == "markdown":
         from collapse.measurement.sheets import markdown_of
 
-        say(markdown_of(sheet))
+        say_whole(markdown_of(sheet))
     elif format_ == "latex":
         from collapse.measurement.sheets import latex_of
 
-        say(latex_of(sheet))
+        say_whole(latex_of(sheet))
     else:
         from collapse.cli.sheets import print_sheet
 
         print_sheet(sheet)
 
 
-def check_suffix(path: str | None, more: Sequence[str] = ()) -> None:
+def check_suffix(path: str | None, more: Sequence[str] = (), *, first: str | None = None) -> None:
     """Check an ``--output`` before any work is done.
 
+    Args:
+        path: The file, or None.
+        more: Suffixes that the command writes itself; it checks such files itself too.
+        first: First column of the table to write, where that is known before.
+
     Raises:
-        UsageError: Its suffix names no format, it cannot be written, or the file exists and is no table of ours, as far
-            as its first line shows.
+        UsageError: Its suffix names no format, it cannot be written, or the file exists and is another table, or none.
     """
     from collapse.stores.writing import check_output_place
 
     if path is None:
         return
-    check_output_place(path)
+    check_output_place(path, in_folder=True)
     known = [*more, *(each for each in _SUFFIXES if each not in more)]
-    suffix = Path(path).suffix
+    suffix = Path(path).suffix.lower()
     if suffix not in known:
         raise UsageError(f"{path} names no format of a table: its name must end in {', '.join(known)}")
-    mark = _MARKS.get(_SUFFIXES.get(suffix, ""), "")
-    if suffix not in more and mark and not _replaces_its_like(Path(path), mark.encode(), _SUFFIXES[suffix]):
+    if suffix not in more and not _may_be_replaced(Path(path), _SUFFIXES[suffix], first):
         raise _not_ours(path)
 
 
@@ -157,7 +160,7 @@ def write_in(path: str, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.Da
     from collapse.measurement.sheets import latex_of, markdown_of
     from collapse.stores.writing import write_output
 
-    format_ = _SUFFIXES[Path(path).suffix]
+    format_ = _SUFFIXES[Path(path).suffix.lower()]
     try:
         if format_ == "csv":
             made = as_csv(frame())
@@ -184,6 +187,23 @@ def _replaces_its_like(path: Path, made: bytes, format_: str) -> bool:
         return first == ours if format_ in _MARKS else _kind(_heading(first)) == _kind(_heading(ours))
     except (OSError, ValueError, RecursionError):
         return False
+
+
+def _may_be_replaced(path: Path, format_: str, first: str | None) -> bool:
+    """Whether a path is free or empty, or holds a table that is none of measurements, as far as is known before."""
+    if format_ in _MARKS:
+        return _replaces_its_like(path, _MARKS[format_].encode(), format_)
+    if not path.exists():
+        return True
+    try:
+        with open_regular(path) as file:
+            line = file.readline(_LONGEST_LINE)
+        if not line:
+            return True
+        there, measured = _kind(_columns(read_json(path)) if format_ == "json" else _heading(line))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return not measured and first in (None, there)
 
 
 def _kind(columns: Sequence[str]) -> tuple[str | None, bool]:

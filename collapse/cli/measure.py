@@ -105,7 +105,7 @@ def _check_output(output: str | None) -> None:
     from collapse.measurement.results import check_output
 
     check_suffix(output, (".csv", ".json", ".parquet"))
-    if output and not output.endswith(_FOR_PEOPLE):
+    if output and not output.lower().endswith(_FOR_PEOPLE):
         check_output(output)
 
 
@@ -158,7 +158,7 @@ def _write(rows: list["Row"], output: str, shown: list[str] | None, *, complete:
     if replaced and not complete:
         say_error(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
         return
-    if output.endswith(_FOR_PEOPLE):
+    if output.lower().endswith(_FOR_PEOPLE):
         write_in(output, whole_sheet_of(rows, shown), data=None, frame=Results(rows).frame)
     else:
         Results(rows).write(output)

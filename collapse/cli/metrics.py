@@ -29,7 +29,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
     from collapse.plugin.metrics import limits_of
     from collapse.plugin.plugin_manager import plugins
 
-    check_suffix(output)
+    check_suffix(output, first="name")
     installed = plugins()
     for problem in installed.problems:
         say_error(problem)

@@ -4,8 +4,9 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.cli.sheets import console, print_sheet
-from collapse.cli.terminal import cell, say_error
+from collapse.cli.terminal import line, say_error
 from collapse.errors import counted
+from collapse.escaping import visible
 from collapse.measurement.sheets import Sheet
 
 if TYPE_CHECKING:
@@ -23,21 +24,19 @@ def print_rows(
         shown: The measurements to print; None for all.
         more: How to see the others.
     """
-    from rich.text import Text
-
     from collapse.measurement.row_sheets import headings_of, notes_of, remarks_of, sheet_of
 
     out = console()
     for model, about in headings_of(rows):
-        out.print(Text.assemble(cell(model, "bold"), cell(about)))
+        heading = line(model + about, out.width, indent="  ")
+        heading.stylize("bold", 0, len(visible(model)))
+        out.print(heading, soft_wrap=True)
     print_sheet(sheet_of(rows, shown))
     hidden = 0 if shown is None else len(rows[0].measurements.keys() - set(shown))
     if hidden:
-        out.print(cell(f"  {counted(hidden, 'more measurement')}: {more}", "dim"), soft_wrap=True)
-    for line in notes_of(rows, shown):
-        out.print(cell(f"  {line}", "dim"))
-    for remark in remarks_of(rows):
-        out.print(cell(f"  {remark}", "dim"), soft_wrap=True)
+        out.print(line(f"  {counted(hidden, 'more measurement')}: {more}", out.width, "dim"), soft_wrap=True)
+    for said in [*notes_of(rows, shown), *remarks_of(rows)]:
+        out.print(line(f"  {said}", out.width, "dim"), soft_wrap=True)
     say_failures(rows)
 
 
@@ -47,8 +46,8 @@ def say_failures(rows: Sequence["Row"]) -> None:
     from collapse.measurement.row_sheets import by_line
 
     failed = [[f"{note.measurement}: {note.text}" for note in row.notes if note.kind == "error"] for row in rows]
-    for line in by_line(failed, distinct(rows)):
-        say_error(line)
+    for said in by_line(failed, distinct(rows)):
+        say_error(said)
 
 
 def print_analysis(table: "Table") -> None:

@@ -54,7 +54,7 @@ def command(
     print_in(format_, sheet, data=table.records(), frame=lambda: frame)
     if not output:
         return
-    if output.endswith(_TABLES):
+    if output.lower().endswith(_TABLES):
         table.write(output)
     else:
         write_in(output, sheet, data=table.records(), frame=lambda: frame)

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from collapse.cli.terminal import cell
+from collapse.cli.terminal import line
 from collapse.escaping import visible
-from collapse.measurement.sheets import Sheet, aligned
+from collapse.measurement.sheets import Sheet, aligned, is_numeric
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,8 +25,8 @@ _UNLIMITED = 10_000
 _GAP = 2  # characters between columns
 _BELOW = 4  # blanks before a text that stands below its name
 _NARROW = 24  # the least width of a column of prose
-_NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, ranges of them, and bounds
-_PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
+_PIECES = tuple(re.compile(rf"[^{at}]*[{at}]+|[^{at}]+") for at in (r". ", r"._\-/ "))
+"""Pieces of a heading between its lines: broken at dots and blanks, or also at underscores, hyphens and slashes."""
 
 
 def console(*, stderr: bool = False) -> "Console":
@@ -44,10 +44,10 @@ def print_sheet(sheet: Sheet) -> None:
     out = console()
     columns = [_Column.of(heading, [row[at] for row in sheet.rows]) for at, heading in enumerate(sheet.columns)]
     keys, others = columns[: sheet.keys], columns[sheet.keys :]
-    for line in sheet.above:
-        out.print(cell(line), soft_wrap=True)
+    for above in sheet.above:
+        out.print(line(above, out.width, indent="  "), soft_wrap=True)
     if sheet.title:
-        out.print(cell(sheet.title, "bold"), soft_wrap=True)
+        out.print(line(sheet.title, out.width, "bold", indent="  "), soft_wrap=True)
     if _width([*keys, *others]) > out.width:
         others = _without_equal(out, others)
     if sum(column.whole for column in columns) + _GAP * (len(columns) - 1) <= out.width:
@@ -56,11 +56,11 @@ def print_sheet(sheet: Sheet) -> None:
         _print_lists(out, keys, others)
     else:
         first, *more = _balanced(keys, others, out.width)
-        out.print(_table([*keys, *first], out.width))
+        out.print(_table(_widened([*keys, *first], out.width), out.width))
         for some in more:
-            out.print(_table(_with_values(keys, some), out.width))
+            out.print(_table(_widened(_with_values(keys, some), out.width), out.width))
     for note in sheet.notes:
-        out.print(cell(f"  {note}", "dim"))
+        out.print(line(f"  {note}", out.width, "dim"), soft_wrap=True)
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,15 @@ class _Column:
         """The width without any line break."""
         return max(map(cell_len, [self.heading, *self.cells]))
 
+    def as_wide_as(self, pieces: re.Pattern[str] | None) -> "_Column":
+        """Return the column as wide as the pieces of its heading; None for the whole heading."""
+        heading = [self.heading] if pieces is None else _pieces(self.heading, pieces)
+        return replace(self, least=max(self.least, *map(cell_len, heading)))
+
     @classmethod
     def of(cls, heading: str, values: Sequence[Any]) -> "_Column":
         cells = [visible(each) for each in aligned(values)]
-        heading, numeric = visible(heading), all(_NUMBERS.fullmatch(each.strip()) for each in cells) and any(cells)
+        heading, numeric = visible(heading), is_numeric(cells)
         widest = max(map(cell_len, cells), default=0)
         prose = not numeric and widest > _NARROW and any(" " in each for each in cells)
         if prose:
@@ -90,15 +95,27 @@ class _Column:
         return cls(heading, cells, max(widest, *map(cell_len, _pieces(heading))), prose, numeric)
 
 
-def _pieces(heading: str) -> list[str]:
-    return [each.strip() for each in _PIECE.findall(heading)] or [""]
+def _pieces(heading: str, pieces: re.Pattern[str] = _PIECES[-1]) -> list[str]:
+    return [each.strip() for each in pieces.findall(heading)] or [""]
+
+
+def _widened(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """Return the columns with as many headings unbroken, or broken at dots only, as the width has room for."""
+    made = list(columns)
+    for pieces in (None, _PIECES[0]):
+        wide = [each.as_wide_as(pieces) for each in made]
+        for at in sorted(range(len(made)), key=lambda at: wide[at].least - made[at].least):
+            if _width(made) + wide[at].least - made[at].least <= width:
+                made[at] = wide[at]
+    return made
 
 
 def _heading(column: _Column) -> str:
     """Return a heading in lines that are no wider than its column."""
     width = max(column.least, *map(cell_len, column.cells)) if column.cells else cell_len(column.heading)
     lines = [""]
-    for piece in _PIECE.findall(column.heading):
+    whole = next((each for each in _PIECES if max(map(cell_len, _pieces(column.heading, each))) <= width), _PIECES[-1])
+    for piece in whole.findall(column.heading):
         if cell_len((lines[-1] + piece).rstrip()) > width:
             lines.append("")
         lines[-1] += piece
@@ -114,7 +131,7 @@ def _without_equal(out: "Console", columns: list[_Column]) -> list[_Column]:
     equal = [each for each in columns if not each.numeric and len(each.cells) > 1 and len(set(each.cells)) == 1]
     for column in equal:
         if column.cells[0].strip():
-            out.print(Text(f"{column.heading}: {column.cells[0]}", "dim"), soft_wrap=True)
+            out.print(line(f"{column.heading}: {column.cells[0]}", out.width, "dim"), soft_wrap=True)
     return [column for column in columns if column not in equal]
 
 
@@ -196,7 +213,7 @@ def _print_entries(out: "Console", names: Sequence[str], texts: Sequence[str]) -
         if longest > out.width - cell_len(label):
             out.print(Text(label + text.strip()), soft_wrap=True)
             continue
-        for line in Text(text.strip()).wrap(out, out.width - cell_len(label)) or [Text()]:
-            line.rstrip()
-            out.print(Text.assemble(label, line))
+        for some in Text(text.strip()).wrap(out, out.width - cell_len(label)) or [Text()]:
+            some.rstrip()
+            out.print(Text.assemble(label, some))
             label = " " * cell_len(label)

@@ -30,7 +30,9 @@ _LARGEST_FILE = 1 << 24
 @click.option("--tokenizer", metavar="DIR_OR_ID", help="The tokenizer.  [default: the one that the store records]")
 @prints_a_table()
 def command(store: str, format_: str | None, output: str | None, **options: Any) -> None:
-    """Measure tokens of a store: a row per token, with its own share of NC1 to NC4.
+    """Measure single tokens of a store.
+
+    A row per token has its own share of NC1 to NC4.
 
     STORE is a folder, or user/name or user/name/folder on the Hub. The columns are those of the paper's Tables 4 and 5;
     CDNV and interference are means over all other classes. A text is taken verbatim: " Tim" is another token than

@@ -130,6 +130,8 @@ def _what(name: str, identity: Mapping[str, Any]) -> str:
         return f"attention {identity.get('attention')}"
     if name == "null":
         return f"the null {identity['null']}" if identity.get("null") else "the model as it is"
+    if name == "max_chunks" and identity.get(name) is None:
+        return "all chunks"
     return f"{name.replace('_', ' ')} {_said(identity.get(name))}"
 
 

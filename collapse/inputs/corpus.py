@@ -17,6 +17,7 @@ from collapse.hub.requests import is_repo_id, resolve_commit, split_revision
 from collapse.inputs.option import TextNames, text_names
 from collapse.inputs.textfiles import (
     BUILDERS,
+    OTHER_FILES,
     broken_line,
     could_be_json,
     find_files,
@@ -239,5 +240,9 @@ def unknown_split(corpus: Corpus, error: ValueError) -> NoSplit:
 
 
 def _looks_local(name: str) -> bool:
-    is_file_name = suffix(name) in BUILDERS or any(each in name for each in "*?[") or name.startswith((".", "/", "~"))
+    is_file_name = (
+        suffix(name) in (*BUILDERS, *OTHER_FILES)
+        or any(each in name for each in "*?[")
+        or name.startswith((".", "/", "~"))
+    )
     return expanded(name).exists() or is_file_name or not is_repo_id(split_revision(name)[0])

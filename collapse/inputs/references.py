@@ -270,5 +270,5 @@ def _strings(value: Any) -> list[str]:
 
 
 def _not_found(name: str, folder: Path, what: str) -> str:
-    close = near_folders(str(folder))
+    close = near_folders(name)
     return f"no {what} is called {name}{f' ({close})' if close else ''}"

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from collapse.errors import CollapseError, UsageError, near_names
-from collapse.paths import expanded
+from collapse.errors import CollapseError, UsageError
+from collapse.paths import expanded, near_paths
 from collapse.reading import Nesting, open_regular
 from collapse.stores.files import sha256_file, sha256_of
 
@@ -15,6 +15,9 @@ from collapse.stores.files import sha256_file, sha256_of
 # universal newlines): the concatenated texts are the file with these replaced.
 BUILDERS = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 """How datasets reads a file, by its suffix."""
+
+OTHER_FILES = (".pdf", ".csv", ".tsv", ".md", ".html", ".xml", ".doc", ".docx", ".gz", ".zip", ".zst", ".xz", ".bz2")
+"""Suffixes of files that are no texts for us, and no names of data sets either."""
 
 _BLANK = b" \t\r\n\xef\xbb\xbf"
 
@@ -33,7 +36,9 @@ def find_files(names: Sequence[str]) -> list[str]:
     files = [file for each in names for file in _matching(each)]
     kinds = {BUILDERS.get(suffix(file)) for file in files}
     if None in kinds or len(kinds) > 1:
-        raise UsageError(f"texts must be .txt, .jsonl or .parquet files, all of one kind: got {show_names(files)}")
+        raise UsageError(
+            f"texts must be .txt, .jsonl, .json or .parquet files, all of one kind: got {show_names(files)}"
+        )
     return files
 
 
@@ -84,8 +89,10 @@ def _matching(name: str) -> list[str]:
     matching = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
     if not matching:
         near = [each.name for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
-        hint = near_names(path.name, near)
-        raise UsageError(f"no file matches {name}" + (f"; {hint}" if hint.startswith("did you mean") else ""))
+        hint = near_paths(name, near, stems=True)
+        if hint is None and suffix(name) and suffix(name) not in BUILDERS:
+            hint = "texts are .txt, .jsonl, .json or .parquet files, or a data set on the Hub"
+        raise UsageError(f"no file matches {name}" + (f"; {hint}" if hint else ""))
     return matching
 
 

@@ -129,6 +129,9 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
     known = plugins().measurements()
     if not isinstance(name, str):
         raise UsageError(f"the name of a metric must be a text; there is a {type(name).__name__}: {name!r:.40}")
+    having = [each for each, (m, _) in known.items() if m.kind != "scalar" or m.vector]
+    if name not in known and (inside := [each for each in having if each.startswith(f"{name}.")]):
+        raise UsageError(f"{name} is a prefix of several: name one measurement, {' or '.join(sorted(inside))}")
     if name not in known and name not in VECTORS:
         raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *VECTORS})}")
     lender = _lender(store, min_count, None, [] if name in VECTORS else [known[name][0]])
@@ -142,7 +145,6 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
     if isinstance(measure, Histogram):
         return _bins(metric, measure, lender)
     if metric.kind == "scalar" and metric.vector is None:
-        having = [each for each, (m, _) in known.items() if m.kind != "scalar" or m.vector]
         raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
     try:
         return _vector(metric, measure, lender)

@@ -45,6 +45,9 @@ class Results:
         frame = self.frame()
         return f"Results({counted(len(frame), 'row')}, {counted(len(frame.columns), 'column')})"
 
+    def __str__(self) -> str:
+        return str(self.frame())
+
     def _repr_html_(self) -> str:
         return str(self.frame()._repr_html_())
 
@@ -80,12 +83,13 @@ class Results:
         results = cls()
         try:
             open_regular(path).close()  # pandas would block on a FIFO, and read a device until memory is full
-            if path.suffix == ".json":
+            suffix = path.suffix.lower()
+            if suffix == ".json":
                 read = read_json_table(path)
                 results.rows, results._frame = (read, None) if isinstance(read, list) else ([], read)
                 results.frame()  # fails now, not later, if a text cannot be encoded as UTF-8
             else:
-                results._frame = read_csv(path) if path.suffix == ".csv" else read_parquet(path)
+                results._frame = read_csv(path) if suffix == ".csv" else read_parquet(path)
         except (ValueError, KeyError, TypeError, OSError, RecursionError, OverflowError, csv.Error) as error:
             raise CollapseError(
                 f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
@@ -117,7 +121,7 @@ class Results:
         columns = frozenset(map(str, self.frame().columns))
         check_output(path, columns=OURS if columns >= OURS else columns)
         try:
-            write_output(path, self._rendered(path.suffix))
+            write_output(path, self._rendered(path.suffix.lower()))
         except UnicodeError as error:
             raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
 
@@ -195,10 +199,11 @@ def _holds_ours(path: Path, columns: Set[str]) -> bool:
         with open_regular(path) as file:
             if not file.read(1):
                 return True
-        if path.suffix == ".json":
+        suffix = path.suffix.lower()
+        if suffix == ".json":
             given = read_json(path)
             return isinstance(given, list) and all(isinstance(each, dict) and each.keys() >= columns for each in given)
-        if path.suffix == ".csv":
+        if suffix == ".csv":
             return set(pd.read_csv(path, nrows=0).columns) >= columns
         import pyarrow.parquet as parquet
 
@@ -208,6 +213,6 @@ def _holds_ours(path: Path, columns: Set[str]) -> bool:
 
 
 def _check_suffix(path: Path, *, tables: bool = False) -> None:
-    if path.suffix not in (".csv", ".json", ".parquet"):
+    if path.suffix.lower() not in (".csv", ".json", ".parquet"):
         names = f"; known by name: {', '.join(sorted(named_results()))}" if tables and named_results() else ""
         raise UsageError(f"{path} is not a results file: its name must end in .csv, .json or .parquet{names}")

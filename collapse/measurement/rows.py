@@ -7,7 +7,7 @@ from types import NoneType
 from typing import Any
 
 from collapse.errors import counted
-from collapse.measurement.sheets import Sheet, html_of
+from collapse.measurement.sheets import Sheet, html_of, markdown_of
 
 SCHEMA = 1
 """Version of a row's keys. Keys added by later versions are ignored; rows with a higher version are rejected."""
@@ -121,11 +121,17 @@ class Row:
         shape = f"C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
         return f"Row({self._name()}: {shape}; {counted(len(self.measurements), 'measurement')})"
 
+    def __str__(self) -> str:
+        return markdown_of(self._sheet())
+
     def _repr_html_(self) -> str:
+        return html_of(self._sheet())
+
+    def _sheet(self) -> Sheet:
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
         values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
         columns = ["measurement", "value", "standard error"]
-        return html_of(Sheet(columns, values, title=self._name(), notes=notes))
+        return Sheet(columns, values, title=self._name(), notes=notes)
 
     def _name(self) -> str:
         return (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")

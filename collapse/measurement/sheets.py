@@ -3,27 +3,39 @@
 import html
 import math
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from collapse.escaping import markdown, visible
 
-_SIGNS = (r"-", r"\infty", r"\|", r"'", r"\surd", r"\mu", r"\sigma", r"\Sigma", r"\langle", r"\rangle", r"\ge")
-_LATEX = str.maketrans(
-    {
-        **{character: f"\\{character}" for character in "&%$#_{}"},
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        **{character: f"${character}$" for character in "<>"},
-        **{character: f"${sign}$" for character, sign in zip("−∞‖′√μσΣ⟨⟩≥", _SIGNS, strict=True)},
-        **{character: f"$^{{{plain}}}$" for character, plain in zip("²¹⁴⁺⁻ᵀ", "214+-T", strict=True)},
-        "\u0304": r"$^-$",
-        "\u0303": r"$^\sim$",
-        "–": "--",
-    }
+_SIGNS = dict(
+    zip(
+        "−∞‖′√⟨⟩μσΣΔ×✗≤≥±÷·<>",
+        (
+            r"- \infty \| ' \surd \langle \rangle \mu \sigma \Sigma \Delta \times \times "
+            r"\le \ge \pm \div \cdot < >"
+        ).split(),
+        strict=True,
+    )
 )
+_MARKS = {"\u0304": r"\bar", "\u0303": r"\tilde"}  # combining characters, which follow their letter
+_RAISED = dict(zip("²¹⁴⁺⁻ᵀ", "214+-T", strict=True))
+_LATEX = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "|": r"\textbar{}",
+    **{character: f"${sign}$" for character, sign in _SIGNS.items()},
+    "–": "--",
+}
+_LETTER = "[A-Za-zα-ωΑ-Ω]"
+_BELOW = rf"(?P<below>_[A-Za-z]{{1,2}}′?(?!{_LETTER}))|(?P<alone>(?<!{_LETTER})[A-Za-z](?!{_LETTER}))|"
+_PIECES = rf"(?P<marked>[^\W_][{''.join(_MARKS)}])|{{}}(?P<raised>[{''.join(_RAISED)}]+)|."
+_OF_TEXT, _OF_FORMULA = (re.compile(_PIECES.format(more), re.DOTALL) for more in ("", _BELOW))
+_NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, ranges of them, and bounds
 
 
 @dataclass(frozen=True)
@@ -88,6 +100,21 @@ def cells_of(sheet: Sheet) -> list[tuple[str, ...]]:
     return [tuple(text(value) for value in row) for row in sheet.rows]
 
 
+def is_numeric(cells: Sequence[str]) -> bool:
+    """Whether a formatted column has numbers, ranges of numbers and blanks only: then it is aligned to the right.
+
+    >>> is_numeric(["1.500", "–", "0.1 to 0.2"]), is_numeric(["NC1", "1.500"]), is_numeric([""])
+    (True, False, False)
+    """
+    return all(_NUMBERS.fullmatch(each.strip()) for each in cells) and any(cells)
+
+
+def _are_right(sheet: Sheet) -> list[bool]:
+    """Whether each column is aligned to the right: those of numbers, and any but the keys of a table without rows."""
+    columns = list(zip(*cells_of(sheet), strict=True)) or [("0",)] * len(sheet.columns)
+    return [at >= sheet.keys and is_numeric(cells) for at, cells in enumerate(columns)]
+
+
 def markdown_of(sheet: Sheet) -> str:
     """Return a table as Markdown.
 
@@ -97,7 +124,7 @@ def markdown_of(sheet: Sheet) -> str:
     | a&#124;b | 1.500 |
     """
     lines = [[markdown(heading) for heading in sheet.columns]]
-    lines.append([":---" if index < sheet.keys else "---:" for index in range(len(sheet.columns))])
+    lines.append(["---:" if right else ":---" for right in _are_right(sheet)])
     lines += [[markdown(each) for each in row] for row in cells_of(sheet)]
     above = [line for each in sheet.above for line in (markdown(each), "")]
     title = [f"**{markdown(sheet.title)}**", ""] if sheet.title else []
@@ -117,8 +144,10 @@ def latex_of(sheet: Sheet) -> str:
     \bottomrule
     \end{tabular}
     """
-    kinds = "".join("l" if index < sheet.keys else "r" for index in range(len(sheet.columns)))
-    rows = [" & ".join(_latex(each) for each in row) + r" \\" for row in [sheet.columns, *cells_of(sheet)]]
+    kinds = "".join("r" if right else "l" for right in _are_right(sheet))
+    formulas = [heading == "equation" for heading in sheet.columns]
+    rows = [_row([_latex(each) for each in sheet.columns])]
+    rows += [_row([_latex(*each) for each in zip(cells, formulas, strict=True)]) for cells in cells_of(sheet)]
     title = [f"% {visible(each)}" for each in (*sheet.above, *([sheet.title] if sheet.title else []))]
     top, bottom = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
     notes = [f"% {visible(note)}" for note in sheet.notes]
@@ -134,7 +163,7 @@ def html_of(sheet: Sheet) -> str:
     <tr><td style="text-align: left">a&lt;b</td></tr>
     </table>
     """
-    sides = ["left" if index < sheet.keys else "right" for index in range(len(sheet.columns))]
+    sides = ["right" if right else "left" for right in _are_right(sheet)]
     lines = [[f"<th>{html.escape(visible(each))}</th>" for each in sheet.columns]]
     for row in cells_of(sheet):
         shown = zip(sides, row, strict=True)
@@ -145,9 +174,30 @@ def html_of(sheet: Sheet) -> str:
     return "\n".join([*above, "<table>", *title, *(f"<tr>{''.join(line)}</tr>" for line in lines), "</table>", *notes])
 
 
-def _latex(text: str) -> str:
-    made = re.sub(r"(?<![\w.^{$-])-(?=\d)", "$-$", visible(text).translate(_LATEX))
-    return re.sub(r"(?<!\\)\$\$", "", made).replace("}^{", "")  # one formula of neighbours
+def _row(cells: Sequence[str]) -> str:
+    made = " & ".join(cells) + r" \\"
+    return re.sub(r"^(\s*)([\[*])", r"\1{\2}", made)  # else they are arguments of the \\ or \midrule before them
+
+
+def _latex(text: str, formula: bool = False) -> str:
+    """Return a text for LaTeX; in a formula, single letters are symbols, and short texts after _ are below them."""
+    text = unicodedata.normalize("NFD", visible(text)) if formula else visible(text)
+    made = (_OF_FORMULA if formula else _OF_TEXT).sub(_piece, text)
+    made = re.sub(r"(?<![\w.^{$-])-(?=\d)", "$-$", made)
+    made = re.sub(r"(\\[a-z]+)\$\$(?=[A-Za-z])", r"\1 ", made)
+    return re.sub(r"(?<!\\)\$\$", "", made)  # one formula of neighbours
+
+
+def _piece(found: re.Match[str]) -> str:
+    piece, kind = found[0], found.lastgroup
+    if kind == "marked":
+        letter = _LATEX.get(piece[0], piece[0]).strip("$")
+        return f"${_MARKS[piece[1]]}{{{letter}}}$"
+    if kind == "raised":
+        return f"$^{{{''.join(_RAISED[each] for each in piece)}}}$"
+    if kind == "below":
+        return f"$_{{{piece[1:].replace('′', chr(39))}}}$"
+    return f"${piece}$" if kind == "alone" else _LATEX.get(piece, piece)
 
 
 def is_number(value: Any) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted
-from collapse.measurement.sheets import Sheet, html_of
+from collapse.measurement.sheets import Sheet, html_of, markdown_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +35,9 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.title!r}, {counted(len(self.rows), 'row')}: {', '.join(self.columns)})"
+
+    def __str__(self) -> str:
+        return markdown_of(self.sheet())
 
     def _repr_html_(self) -> str:
         return html_of(self.sheet())

@@ -1,6 +1,9 @@
 """Files of results tables: CSV, Parquet and JSON, from collapse or elsewhere, as rows or as a pandas DataFrame."""
 
+import codecs
 import csv
+import math
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +18,7 @@ from collapse.reading import read_json
 if TYPE_CHECKING:
     import pandas as pd
 
+_NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", re.ASCII)
 _NAMES = ("model", "corpus")  # always text: a model may be called 007 or NA
 _TEXT = (*_NAMES, "revision", "store", "versions")
 OURS = frozenset({"model", "store", "versions"})
@@ -79,7 +83,18 @@ def as_csv(frame: "pd.DataFrame") -> bytes:
 
 
 def _check_fields(path: Path) -> None:
-    """Refuse headings that are equal, and rows of another length: pandas would rename, fill or shift their values."""
+    """Refuse other encodings and separators, equal headings, and rows of another length.
+
+    Of the last two, pandas would rename, fill or shift the values.
+    """
+    with path.open("rb") as start:
+        first = start.readline(1 << 16)
+    if not first:
+        raise ValueError("it is empty")
+    if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in first:
+        raise ValueError("it is UTF-16: save it as UTF-8")
+    if b";" in first and b"," not in first:
+        raise ValueError("its values are separated by semicolons: save it with commas")
     with path.open(encoding="utf-8", errors="replace", newline="") as file, _fields_of_any_length():
         lines = csv.reader(file)
         heading = next(lines, [])
@@ -120,8 +135,27 @@ def read_csv(path: Path) -> "pd.DataFrame":
     names = [name for name in _NAMES if name in frame]
     if names:  # unchanged text, even NA, which means a missing number in other columns
         frame[names] = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)[names]
-    frame = _texts(frame, unguarded)
+    frame = _with_large_numbers(_texts(frame, unguarded), (*texts, *_COUNTS))
     return whole(frame) if is_ours(frame) else frame
+
+
+def is_written_number(value: Any) -> bool:
+    """Whether a text is a plain number, such as ``-1.5e-3``."""
+    return isinstance(value, str) and _NUMBER.fullmatch(value.strip()) is not None
+
+
+def _with_large_numbers(frame: "pd.DataFrame", texts: Iterable[str]) -> "pd.DataFrame":
+    """Return the table with whole numbers above 2^64, which pandas leaves texts or Python integers, as float64."""
+    import pandas as pd
+
+    for name in _text_columns(frame):
+        present = frame[name].dropna()
+        if name in texts or not all(type(each) is int or is_written_number(each) for each in present):
+            continue
+        numbers = [float(str(each)) for each in present]  # float() of an integer raises above the largest float
+        if numbers and all(map(math.isfinite, numbers)):
+            frame[name] = pd.Series(numbers, index=present.index).reindex(frame.index)
+    return frame
 
 
 def read_parquet(path: Path) -> "pd.DataFrame":

@@ -86,7 +86,7 @@ def check_report_place(output: Path) -> None:
     """
     if output.suffix.lower() not in _SUFFIXES:
         raise UsageError(f"{output} is not a page: the name of a report must end in .html")
-    check_output_place(output)
+    check_output_place(output, in_folder=True)
     if not output.exists():
         return
     try:

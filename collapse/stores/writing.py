@@ -65,18 +65,28 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared:
         raise write_error(path, error, len(data), other=other) from error
 
 
-def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT) -> None:
-    """Check that the file of ``--output`` can be written, before any work is done for it; ``other`` is the advice.
+def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT, in_folder: bool = False) -> None:
+    """Check that the file of ``--output`` can be written, before any work is done for it.
+
+    Args:
+        path: The file.
+        other: What to do if it cannot be, for the message.
+        in_folder: Its folder must exist.
 
     Raises:
-        UsageError: It is a folder, or no file may be made there.
+        UsageError: It is a folder, or no file can be made there.
     """
     try:
         target = Path(os.path.realpath(path))
         above = next(each for each in target.parents if each.exists())
         wrong = errno.EISDIR if target.is_dir() else 0 if above.is_dir() else errno.ENOTDIR
-        if not wrong and not os.access(above, os.W_OK | os.X_OK):
-            wrong = errno.EROFS if os.statvfs(above).f_flag & os.ST_RDONLY else errno.EACCES
+        if in_folder and not wrong and above != target.parent:
+            folder = Path(path).parent
+            raise UsageError(f"cannot write {path}: there is no folder {folder}: make it, or {ANOTHER_OUTPUT}")
+        if not wrong:  # tried, because os.access() lies for root, and for file systems such as /proc
+            tried = above / f".{token_hex(8)}.partial"
+            tried.touch(exist_ok=False)
+            tried.unlink()
     except OSError as error:
         wrong = error.errno or errno.EIO
     if wrong:
@@ -123,6 +133,8 @@ def write_error(path: str | Path, error: BaseException, size: int = 0, *, other:
     ):  # another --store would leave packed texts
         other = ANOTHER_HOME if is_full(error) else "set COLLAPSE_HOME to another folder"
     advice = f"Free space or {other}" if is_full(error) else other[:1].upper() + other[1:]
+    if other == ANOTHER_OUTPUT and not is_full(error):  # with another, it is not the same command
+        return CollapseError(f"cannot write {path}{need}: {reason}. {advice}")
     return CollapseError(
         f"cannot write {path}{need}: {reason}. {advice}, then run the same command again: what was finished is kept"
     )

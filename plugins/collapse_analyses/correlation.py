@@ -12,6 +12,7 @@ from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.adjusting import benjamini_hochberg, holm
 from collapse_analyses.bootstrap import FEW_CLUSTERS, intervals
+from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import agrees, predicted
 from collapse_analyses.residuals import Codes, Explained, Floats, explained, is_explained
 from collapse_analyses.rows import groups_of, names_of, sizes_note
@@ -79,11 +80,7 @@ def correlation(
     >>> [(row["column"], round(row["r"], 9), round(row["p"], 6)) for row in correlation(Results(rows)).records()]
     [('nc1.cdnv', 0.8, 0.2)]
     """
-    if resamples < 1 or seed < 0 or not 0 < level < 1:
-        raise UsageError(
-            f"--resamples must be at least 1, --seed at least 0 and --level between 0 and 1, not {resamples}, {seed} "
-            f"and {level:g}"
-        )
+    check_numbers(resamples=(resamples, 1), seed=(seed, 0), level=level)
     if strata and not within:
         raise UsageError("--strata needs groups: name their column with --within")
     frame, notes = table_of(results, where)

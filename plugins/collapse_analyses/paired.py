@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapse import CollapseError, Results, Table, analysis, hookimpl
-from collapse.errors import UsageError, counted
+from collapse.errors import counted
 from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.bootstrap import Floats, intervals
+from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import direction
 from collapse_analyses.pairing import pairs_of
 from collapse_analyses.residuals import is_explained
@@ -34,11 +35,11 @@ def paired(
     level: float = 0.95,
     seed: int = 0,
 ) -> Table:
-    """Compare pairs of models that differ in one thing only, such as weight decay.
+    """Compare pairs of models that differ in one thing only.
 
-    Rows are paired if they have two given values of a column and are equal in everything else that their names say. For
-    each column: the mean difference, how often it rises and falls, a sign test, and the correlation of its differences
-    with those of the goal.
+    That is for example their weight decay. Rows are paired if they have two given values of a column and are equal in
+    everything else that their names say. For each column: the mean difference, how often it rises and falls, a sign
+    test, and the correlation of its differences with those of the goal.
 
     Args:
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.
@@ -72,8 +73,7 @@ def paired(
     >>> [(row["column"], round(row["mean"], 9), row["better"]) for row in paired(Results(rows), by="decay").records()]
     [('val_loss', -1.0, 3), ('nc1.cdnv', -0.1, 3)]
     """
-    if not 0 < level < 1 or seed < 0:
-        raise UsageError(f"--level must be between 0 and 1 and --seed at least 0, not {level:g} and {seed}")
+    check_numbers(seed=(seed, 0), level=level)
     frame, notes = table_of(results, where)
     (name,) = names_of([by], frame, "--by")
     found = select(frame, notes, against=against, columns=columns, whole=len(results), named=[name])

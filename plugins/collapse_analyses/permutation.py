@@ -12,6 +12,7 @@ from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.bootstrap import intervals
+from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import agrees, predicted
 from collapse_analyses.rows import groups_of, names_of, sizes_note
 from collapse_analyses.selecting import select, table_of
@@ -71,8 +72,7 @@ def permutation(
     >>> [(row["column"], round(row["r"], 9), row["predicted"], round(row["p"], 6)) for row in table.records()]
     [('nc1.cdnv', 1.0, 'r > 0', 0.333333)]
     """
-    if n < 1 or seed < 0:
-        raise UsageError(f"--n must be at least 1 and --seed at least 0, not {n} and {seed}")
+    check_numbers(n=(n, 1), seed=(seed, 0))
     frame, notes = table_of(results, where)
     names = names_of(within, frame, "--within")
     chosen = select(frame, notes, against=against, columns=columns, whole=len(results), named=names)

@@ -12,6 +12,7 @@ from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.bootstrap import intervals
+from collapse_analyses.checking import check_numbers
 from collapse_analyses.residuals import Floats, explained, is_explained
 from collapse_analyses.rows import groups_of, names_of
 from collapse_analyses.selecting import Selected, select, table_of
@@ -41,10 +42,11 @@ def scaling(
     level: float = 0.95,
     seed: int = 0,
 ) -> Table:
-    """Fit power laws: measurement ∝ size^exponent, for width, depth, parameters and epochs.
+    """Fit power laws of measurements in the size of models.
 
-    An exponent is the slope of log|measurement| on log size by least squares, while depth (or width) and the recipe are
-    held fixed. The fit for epochs takes the last checkpoint of each run.
+    These are measurement ∝ size^exponent, for width, depth, parameters and epochs. An exponent is the slope of
+    log|measurement| on log size by least squares, while depth (or width) and the recipe are held fixed. The fit for
+    epochs takes the last checkpoint of each run.
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation
@@ -70,11 +72,7 @@ def scaling(
     >>> [(row["size"], round(row["exponent"], 9)) for row in scaling(Results(rows), columns="nc1.cdnv").records()]
     [('width', -0.5)]
     """
-    if resamples < 1 or seed < 0 or not 0 < level < 1:
-        raise UsageError(
-            f"--resamples must be at least 1, --seed at least 0 and --level between 0 and 1, not {resamples}, {seed} "
-            f"and {level:g}"
-        )
+    check_numbers(resamples=(resamples, 1), seed=(seed, 0), level=level)
     frame, notes = table_of(results, where)
     wanted = names_of(sizes, frame, "--sizes") or _varying_sizes(frame)
     clusters = names_of(cluster, frame, "--cluster")

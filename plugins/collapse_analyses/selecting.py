@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from collapse import CollapseError, Results
-from collapse.errors import counted
+from collapse.errors import UsageError, counted, near_names
 from collapse.measurement.columns import Column, choose_rows, read_column
 from collapse.measurement.model_names import with_parts
 from collapse_analyses.rows import complete_rows, remarks
@@ -71,6 +71,9 @@ def select(
         UsageError: An unknown column, or an expression that cannot be read.
         CollapseError: Fewer than 3 rows, or no column to test; a named column is constant.
     """
+    if against == "val_loss" and against not in frame:
+        known = near_names(against, map(str, frame.columns))
+        raise UsageError(f"no column is called 'val_loss'; {known}; name the column of the goal with --against")
     goal = read_column(frame, against)
     tested, left_out, itself = chosen(columns, frame, goal)
     read = [read_column(frame, each) for each in controls]
@@ -79,7 +82,8 @@ def select(
     notes = [*notes, *dropped, *remarks(frame)]
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
-        raise CollapseError(f"only {len(frame)} of {counted(whole, 'row')} to correlate{why}: at least 3 are needed")
+        of = f"{len(frame)} of {counted(whole, 'row')}" if len(frame) < whole else counted(whole, "row")
+        raise CollapseError(f"only {of} to correlate{why}: at least 3 are needed")
     tested = varying(frame, goal, tested, left_out, itself)
     if left_out:
         notes.append("not tested: " + ", ".join(f"{name} ({why})" for name, why in left_out.items()))

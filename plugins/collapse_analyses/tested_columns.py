@@ -69,7 +69,20 @@ def chosen(
             named.append(tested[-1].expression)
         elif name not in goal.names:
             _take(name, frame, tested, left_out)
+    _check_labels(goal, tested)
     return tested, left_out, named
+
+
+def _check_labels(goal: Column, tested: Sequence[Column]) -> None:
+    """Refuse two columns of one label, which nobody could tell apart in the table of results."""
+    first: dict[str, str] = {goal.label: goal.expression}
+    for column in tested:
+        other = first.setdefault(column.label, column.expression)
+        if other != column.expression:
+            raise UsageError(
+                f"two columns have the label {column.label!r}: {other} and {column.expression}; give them different "
+                "labels"
+            )
 
 
 def _with_sets(wanted: dict[str, bool], frame: "pd.DataFrame", left_out: dict[str, str]) -> dict[str, bool]:
@@ -89,8 +102,8 @@ def _take(name: str, frame: "pd.DataFrame", tested: list[Column], left_out: dict
     """Add a column that nobody named to those that are tested, or say why it is left out."""
     try:
         column = read_column(frame, name)
-    except (CollapseError, UsageError):
-        left_out[name] = "not finite"
+    except CollapseError as error:
+        left_out[name] = str(error).partition(": ")[2] if isinstance(error, UsageError) else "not finite"
         return
     if np.isnan(column.values).all():
         left_out[name] = "null"

@@ -11,15 +11,18 @@ from itertools import permutations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import permutation_test
 
 import collapse
-from collapse import CollapseError, Results, Row
+from collapse import CollapseError, Results, Row, Table
 from collapse.errors import UsageError
+from collapse_analyses.correlation import correlation
 from collapse_analyses.permutation import Floats, permutation, shuffle
+from collapse_analyses.scaling import scaling
 
 TABLE_1 = [  # column as the data README names it, R², p with 6 million permutations, max-T p, predicted sign
     ("nc1.cdnv=cdnv_mean", 0.192011, 0.0476, 0.202, "r > 0"),
@@ -229,6 +232,20 @@ def test_a_limit_of_c_and_d_needs_them_in_the_table(tmp_path: Path) -> None:
     path = tmp_path / "theirs.csv"
     path.write_text("val_loss,nc2.interference\n1,0.1\n2,0.2\n3,0.4\n", encoding="utf-8")
     assert permutation(Results.read(path)).records()[0]["predicted"] is None
+
+
+def test_a_column_with_a_text_is_left_out_with_its_cell() -> None:
+    cells = {"nc1.cdnv": ["1.0", "n/a?", "2.0", "4.0"], "nc2.norm": [3.0, 1.0, 2.0, 4.0]}
+    results = Results.from_frame(pd.DataFrame({"val_loss": [*LOSS], **cells}))
+    assert "not tested: nc1.cdnv (it holds 'n/a?' in row 2)" in permutation(results).notes
+
+
+@pytest.mark.parametrize("analysis", [permutation, scaling, correlation])
+def test_two_columns_of_one_label_are_refused(analysis: Callable[..., Table]) -> None:
+    cells = {"nc1.cdnv": [1.0, 3.0, 2.0, 4.0], "nc2.norm": [3.0, 1.0, 2.0, 4.0]}
+    results = Results.from_frame(pd.DataFrame({"width": [1, 2, 3, 4], "val_loss": [*LOSS], **cells}))
+    with pytest.raises(UsageError, match=r"two columns have the label 'x': nc1\.cdnv and nc2\.norm"):
+        analysis(results, columns=["x=nc1.cdnv,x=nc2.norm"])
 
 
 def test_by_default_all_measurements_that_vary() -> None:

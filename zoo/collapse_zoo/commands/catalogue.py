@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.option("--depth", type=int, multiple=True, help="Only these; may be repeated, as all of the next.")
 @click.option("--width", type=int, multiple=True)
 @click.option("--epochs", type=int, multiple=True)
-@click.option("--decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, ...")
+@click.option("--decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, or another.")
 @click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The state after epoch K + 1.")
 @click.option("--published", "only_published", is_flag=True, help="Only the paper's.")
 @click.option("--local", "only_local", is_flag=True, help="Only the runs here.")
@@ -38,10 +38,10 @@ def list_command(
     output: str | None,
     **filters: tuple[Any, ...],
 ) -> None:
-    """List the paper's 230 models and the runs here, with their measurements.
+    """List the paper's 230 models and the runs here.
 
-    The paper's numbers are its authors' own (rhubarbwu/linguistic-collapse); docs/tinystories.md says how they map to
-    the names here.
+    All are shown with their measurements. The paper's numbers are its authors' own (rhubarbwu/linguistic-collapse);
+    docs/tinystories.md says how they map to the names here.
 
     \b
     collapse zoo list --width 768 --decay 0.1

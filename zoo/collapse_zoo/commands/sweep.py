@@ -42,7 +42,8 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
 
     \b
     collapse zoo sweep 1,2x64,128 --data-seeds 0,1 --generated --chunk-length 256
-    collapse zoo sweep paper --launcher slurm --partition gpu --account mine --gpus 1 --hours 48
+    collapse zoo sweep paper --launcher slurm --partition gpu \\
+        --account mine --gpus 1 --hours 48
     """
     from collapse_zoo.grids import grid as members_of
 
