@@ -101,7 +101,7 @@ def _run(arguments: list[str] | None) -> int:
         return done.exit_code
     except click.ClickException as error:
         if isinstance(error, click.NoSuchOption):
-            _suggest(error)
+            error = _suggesting(error)
         shown = io.StringIO()
         error.show(file=shown)  # with the usage line; say() escapes what it quotes
         told = re.sub(r"(?m)^Error: ", "collapse: ", shown.getvalue().rstrip("\n"), count=1)
@@ -131,11 +131,10 @@ def _run(arguments: list[str] | None) -> int:
     return 1
 
 
-def _suggest(error: click.NoSuchOption) -> None:
-    """Suggest the nearest options first; click sorts its suggestions by the alphabet."""
+def _suggesting(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error with the nearest options first; click sorts its suggestions by the alphabet."""
     near = get_close_matches(error.option_name, error.possibilities or (), n=2, cutoff=0.6)
-    error.message += f" Did you mean {' or '.join(near)}?" if near else ""
-    error.possibilities = None
+    return click.UsageError(error.message + (f" Did you mean {' or '.join(near)}?" if near else ""), error.ctx)
 
 
 def _ahead(words: list[str]) -> list[str]:
