@@ -95,7 +95,7 @@ def test_unknown_names_are_answered_with_near_ones(told, tiny, tmp_path):
     assert "did you mean gnc2" in told(2, "metrics", "gncc2")
     assert "did you mean measure" in told(2, "measur")
     assert "no model, store or features file is called" in told(2, "measure", tmp_path / "nothing.safetensors")
-    assert "did you mean storees?" in told(2, "measure", tmp_path / "stores")
+    assert f"did you mean {tmp_path / 'storees'}?" in told(2, "measure", tmp_path / "stores")
     assert "did you mean float32" in told(2, "collect", *tiny.words("--store", tmp_path / "s", "--dtype", "float23"))
     assert "no device 'tpu'" in told(2, "collect", *tiny.words("--store", tmp_path / "s", "--device", "tpu"))
     assert "did you mean text" in told(2, "collect", *tiny.words("--store", tmp_path / "s", "--text-column", "txt"))

@@ -133,11 +133,10 @@ def _run(arguments: list[str] | None) -> int:
     return 1
 
 
-def _suggesting(error: click.NoSuchOption) -> click.NoSuchOption:
+def _suggesting(error: click.NoSuchOption) -> click.UsageError:
     """Return the error with the nearest options first; click sorts its suggestions by the alphabet."""
     near = get_close_matches(error.option_name, error.possibilities or (), n=2, cutoff=0.6)
-    advice = f" Did you mean {' or '.join(near)}?" if near else ""
-    return click.NoSuchOption(error.option_name, error.message + advice, ctx=error.ctx)
+    return click.UsageError(error.message + (f" Did you mean {' or '.join(near)}?" if near else ""), error.ctx)
 
 
 def _ahead(words: list[str]) -> list[str]:

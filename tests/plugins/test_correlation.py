@@ -196,7 +196,7 @@ def test_logarithms_and_reachable_values_are_columns():
         ({"control": "model"}, "'model' is not of numbers"),
         ({"within": "c"}, r"no column is called 'c' \(--within\)"),
         ({"strata": True}, "--strata needs groups"),
-        ({"level": 1.0}, "--level between 0 and 1"),
+        ({"level": 1.0}, "--level must be between 0 and 1"),
         ({"resamples": 0}, "--resamples must be at least 1"),
         ({"columns": "c"}, "no column is called 'c'"),
         ({"cluster": "two"}, "two has 2 values: --cluster needs at least 3"),

@@ -65,7 +65,7 @@ def test_a_table_without_names_has_its_own_sizes():
         (frame_of(), {"sizes": "widht"}, r"no column is called 'widht' \(--sizes\); did you mean width"),
         (frame_of(), {"cluster": "x"}, r"no column is called 'x' \(--cluster\)"),
         (frame_of(), {"sizes": "checkpoint"}, "checkpoint is 0 in a row: a size must be above 0"),
-        (frame_of(), {"level": 2.0}, "--level between 0 and 1"),
+        (frame_of(), {"level": 2.0}, "--level must be between 0 and 1"),
         (frame_of()[["val_loss", "nc1.cdnv"]], {}, "no size varies in the table: width, "),
         (frame_of().assign(x=[-1.0, 1.0] * 18), {"columns": "x"}, "no power law can be fitted"),
     ],
