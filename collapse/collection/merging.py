@@ -34,6 +34,7 @@ def merge(stores: Iterable[str | Path | Store], *, store: str | Path) -> Store:
         store: Folder of the result. If it already holds this result, nothing is written.
 
     Raises:
+        UsageError: No stores or something else than stores and their folders is given.
         StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
         CollapseError: The result's folder holds another store, or cannot be written.
     """
