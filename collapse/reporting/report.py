@@ -42,7 +42,8 @@ def report(
 
     Args:
         sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
-            stores on the Hub; or one of these. Stores are measured, unless they keep the present measurements.
+            stores on the Hub; or one of these. Stores are measured, unless they keep the present measurements; parts
+            of a collection give no row, but a curve of convergence.
         output: The file, .html. An existing file is replaced only if it is a report.
         title: Its title; by default it names the sources.
         permutations: Random permutations of the test against validation loss.
@@ -64,6 +65,9 @@ def report(
     if find_spec("vl_convert") is None:
         raise CollapseError("vl_convert is not installed: pip install 'linguistic-collapse[report]'")
     material = gather(sources, progress)
+    if not len(material.results):
+        names = ", ".join(name for _, name, _ in material.origins)
+        raise CollapseError(f"{names}: parts of a collection make no row: merge them (collapse merge), or add results")
     figures = draw_all(material, progress)
     themes = {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")}
     grids, lacking = token_grids(material.stores, tokens, tokenizer, progress)
