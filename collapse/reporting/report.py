@@ -13,10 +13,11 @@ from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.reading import open_regular
 from collapse.reporting.drawn import Drawn, draw_all
+from collapse.reporting.measurements import measurement_grid
 from collapse.reporting.methods import definition_grid, row_grid, source_grid, store_grids, version_grid
 from collapse.reporting.overview import findings, warnings
 from collapse.reporting.page import MARK, Section, bullets, figure, page_of, paragraphs, table
-from collapse.reporting.tables import analysis_grid, measurement_grid, tests_of, token_grids
+from collapse.reporting.tables import analysis_grid, tests_of, token_grids
 from collapse.stores.writing import check_output_place, write_output
 
 _SUFFIXES = (".html", ".htm")
