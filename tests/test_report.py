@@ -20,6 +20,7 @@ from collapse.figures import sources
 from collapse.measurement.table import Table
 from collapse.plugin import plugin_manager
 from collapse.reporting import report as writing
+from collapse.reporting.measurements import measurement_grid
 from collapse.reporting.overview import findings, warnings
 from collapse.reporting.tables import Associations, analysis_grid, token_grid
 
@@ -244,3 +245,41 @@ def test_the_command(run, tmp_path):
     assert output.stat().st_size < 6e6
     assert "<title>Mine</title>" in output.read_text("utf-8")
     assert run("report", "nowhere.csv", "-o", output, ok=False).returncode == 1
+
+
+NULLS = {"untrained": {"nc4.agreement": 0.25}, "shuffled": {"nc4.agreement": None}}
+
+
+def test_standard_errors_and_nulls_stand_beside_the_measurements():
+    rows = rows_of(["a", "b"], standard_errors={"nc4.agreement": 0.02}, nulls=NULLS)
+    for some in (rows, rows[:1]):
+        grid = measurement_grid(Results(some))
+        assert all(len(row) == len(grid.columns) for row in grid.rows)
+        found = {row[1]: dict(zip(grid.columns, row, strict=True)) for row in grid.rows}
+        assert "± standard error" not in found
+        assert all(row["property"] for row in found.values())
+        error = "b ±" if len(some) > 1 else "±"
+        assert (found["nc4.agreement"][error], found["nc1.cdnv"][error]) == (0.02, None)
+        assert found["nc4.agreement"]["a, untrained" if len(some) > 1 else "untrained"] == 0.25
+        quotient = found["nc4.agreement"]["b ÷ untrained" if len(some) > 1 else "value ÷ untrained"]
+        assert quotient == some[-1]["nc4.agreement"] / 0.25
+    (without,) = [measurement_grid(Results(rows_of(["a"])))]
+    assert not [name for name in without.columns if "±" in name or "÷" in name]
+
+
+def test_many_rows_have_them_as_columns():
+    rows = rows_of(list("abcde"), standard_errors={"val_loss": 0.5}, nulls=NULLS)
+    grid = measurement_grid(Results(rows))
+    first = dict(zip(grid.columns, grid.rows[0], strict=True))
+    assert (first["val_loss ±"], first["nc4.agreement ÷ untrained"]) == (0.5, rows[0]["nc4.agreement"] / 0.25)
+    assert list(grid.columns).index("val_loss ±") == list(grid.columns).index("val_loss") + 1
+    assert len(measurement_grid(Results(rows_of(list("abcde")))).columns) == len(grid.columns) - 2
+
+
+def test_nobody_reads_reachable_alone(tmp_path):
+    row = collapse.measure(collapse.load(GOLDEN))
+    (note,) = [note for note in measurement_grid(Results([row])).notes if "alone" in note]
+    assert note.endswith("pure noise attains that of GNC2 without any collapse; collapse measure --null shows a null")
+    said = findings(Results([row]).frame(), Associations({}, {}, None, ()))
+    assert any("no sign of collapse by itself" in each for each in said)
+    assert any(each.startswith("What goes with loss can be said of 3 models or more; there is 1") for each in said)

@@ -36,7 +36,8 @@ def command(
 ) -> None:
     """Draw figures of results and stores.
 
-    RESULTS are results files, whose rows are joined, and stores. Each figure that they allow becomes a file per format
+    RESULTS are results files, whose rows are joined, and stores; parts of a collection give a curve of
+    convergence. Each figure that they allow becomes a file per format
     in the folder of --out, beside figures.json with the captions. The extra [report] is needed.
     """
     from collapse.cli.progress_bar import progress

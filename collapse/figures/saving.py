@@ -59,7 +59,8 @@ def save_figures(
     """Draw figures of results and stores into a folder, at a width in print.
 
     Args:
-        sources: Results tables or their files, which are joined; and stores, their folders, or their names on the Hub.
+        sources: Results tables or their files, which are joined; and stores, their folders, or their names on the Hub;
+            parts of collections (``--part k/n``) are drawn by figures of parts, such as ``convergence``, only.
         folder: Gets a file per figure and format, ``loss.pdf``, and ``figures.json`` with titles and captions.
         formats: "pdf", "svg", "png" (300 pixels an inch), and "csv" for the numbers that are drawn.
         names: The figures; None for all that can be drawn.
@@ -163,11 +164,10 @@ def _entries(saved: SavedFigure, written: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drawn(each: Figure, given: Material) -> Drawing:
-    if each.of == "stores":
-        if not given.stores:
-            raise CollapseError("is drawn of stores, and none is named")
-        return draw(each.name, given.stores)
-    return draw(each.name, given.results)
+    made_of = given.of(each.of)
+    if not len(made_of):
+        raise CollapseError(f"is drawn of {each.of}, and none is named")
+    return draw(each.name, made_of)
 
 
 def _made(drawing: Drawing, kinds: Sequence[str], width: float, dark: bool) -> dict[str, bytes]:

@@ -1,4 +1,4 @@
-"""What figures and reports are made of: results files and stores, opened, measured and joined to one table."""
+"""What figures and reports are made of: results files and stores, opened, measured and joined; and parts of stores."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.named_results import file_of
 from collapse.measurement.results import Results, Row
+from collapse.plugin.figures import Of
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.stores.store import Store
@@ -27,14 +28,21 @@ class Material:
     """What figures and reports show.
 
     Attributes:
-        results: A row per model, of all sources; each once.
+        results: A row per model, of all sources; each once. Empty if all sources are parts.
         stores: The stores, in the order given.
+        parts: The stores that are parts of collections, which have no row.
         origins: For each source, its kind, its name without folders, and what it holds.
     """
 
     results: Results
     stores: list[Store]
+    parts: list[Store]
     origins: list[tuple[str, str, str]]
+
+    def of(self, kind: Of) -> Results | list[Store]:
+        """Return what figures of this kind are drawn of."""
+        found: dict[Of, Results | list[Store]] = {"results": self.results, "stores": self.stores, "parts": self.parts}
+        return found[kind]
 
 
 def gather(
@@ -44,6 +52,8 @@ def gather(
     where: str | Sequence[str] | None = None,
 ) -> Material:
     """Open all sources; stores are measured, unless the numbers that they keep are those of the installed metrics.
+
+    Parts of a collection are not measured: what a part says of a model is not what the whole text says.
 
     Args:
         sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
@@ -57,24 +67,29 @@ def gather(
     """
     tables: list[Results] = []
     stores: list[Store] = []
+    parts: list[Store] = []
     origins: list[tuple[str, str, str]] = []
     for source in _listed(sources):
         opened = _open(source)
         if isinstance(opened, Store):
-            row = _measured(opened, progress)
-            stores.append(opened)
-            tables.append(Results([row]))
             name = opened.origin or (opened.path.name if opened.path else opened.model)
-            origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
+            said = f"{opened.model}, digest {opened.digest[:12]}"
+            if opened.state == "part":
+                parts.append(opened)
+                origins.append(("part", name, f"{said}, {opened.covered()}"))
+                continue
+            stores.append(opened)
+            tables.append(Results([_measured(opened, progress)]))
+            origins.append(("store", name, said))
         else:
             tables.append(opened)
             name = Path(source).name if isinstance(source, str | Path) else "in memory"
             origins.append(("results", name, f"{counted(len(opened), 'row')}"))
-    results = _each_once(join(tables, where=where))
-    if not len(results):
+    results = _each_once(join(tables, where=where)) if tables else Results([])
+    if tables and not len(results):
         names = ", ".join(name for _, name, _ in origins)
         raise CollapseError(f"{names}: there is no row; collapse measure MODEL --output results.csv makes some")
-    return Material(results, stores, origins)
+    return Material(results, stores, parts, origins)
 
 
 def _each_once(results: Results) -> Results:

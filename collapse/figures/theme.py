@@ -44,6 +44,7 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
             "gridWidth": 0.5,
             "labelOverlap": "greedy",
             "labelPadding": 2,
+            "labelSeparation": 4,
             "tickColor": ink,
             "tickSize": 3,
             "titlePadding": 3,

@@ -23,7 +23,7 @@ def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | 
 
     Args:
         name: The figure.
-        source: A results table, its file, or rows; for a figure of stores, stores or the folder of one.
+        source: A results table, its file, or rows; for a figure of stores or parts, these or the folder of one.
 
     Returns:
         The drawing: its specification is a dictionary of Vega-Lite with all data inside, in which numbers that are not
@@ -39,7 +39,7 @@ def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | 
 
 def drawn(found: Figure, source: Results | Iterable[Row] | Store | Iterable[Store] | str | Path) -> Drawing:
     """Draw a declared figure, as :func:`draw` does one of a plugin; raises as it does."""
-    given: Any = _stores(source) if found.of == "stores" else _results(source)
+    given: Any = _results(source) if found.of == "results" else _stores(source)
     _check_needs(found, given)
     called = f"figure {found.name} of {found.function.__module__}"
     try:
@@ -88,7 +88,7 @@ def _check_needs(found: Figure, given: Results | Sequence[Store]) -> None:
             raise CollapseError(f"figure {found.name} needs {', '.join(lacking)}, of which the table has no value")
         return
     for store in given:
-        s = store.statistics()
+        s = store.statistics(part=found.of == "parts")
         lacking = [name for name in found.needs if not s.has(name)]
         if lacking:
             what = ", ".join(lacking)

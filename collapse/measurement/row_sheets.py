@@ -45,8 +45,7 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
         cells.append(_ends(reachable))
         nulls = [(row, name, kind) for row in rows for kind in kinds]
         cells += ["" if (value := row.nulls.get(kind, {}).get(name)) is None else value for row, _, kind in nulls]
-        is_log = metric.kind != "scalar" and metric.scale_of(measure) is None  # a quotient would depend on the unit
-        cells += ["" if is_log else _ratio(*each) for each in nulls]
+        cells += ["" if (ratio := over_null(*each)) is None else ratio for each in nulls]
         made.append(cells)
         # a line of its own: beside the number it would make the table wider than a terminal
         if any(name in row.standard_errors for row in rows):
@@ -57,6 +56,15 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
     columns += [kind if len(rows) == 1 else f"{model}, {kind}" for model in models for kind in kinds]
     columns += [f"{model} ÷ {kind}" for model in models for kind in kinds]
     return Sheet(columns, made, keys=2)
+
+
+def over_null(row: Row, name: str, null: str) -> float | None:
+    """Return a measurement over that of a null; None without one, and of logs, whose quotient depends on the unit."""
+    metric, measure = plugins().measurements()[name]
+    value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name)
+    if value is None or not of or (metric.kind != "scalar" and metric.scale_of(measure) is None):
+        return None
+    return value / of
 
 
 def by_property(names: Iterable[str]) -> list[str]:
@@ -134,12 +142,6 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
 
 def _several(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
-
-
-def _ratio(row: Row, name: str, null: str) -> float | str:
-    """Return a measurement over that of a null; "" where there is no quotient."""
-    value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name)
-    return value / of if value is not None and of else ""
 
 
 def _ends(limits: Sequence[float | None]) -> float | str:

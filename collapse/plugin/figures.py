@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 from collapse.errors import PluginError, near_names
 from collapse.plugin.measures import name_of
 
-Of = Literal["results", "stores"]
+Of = Literal["results", "stores", "parts"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _DECLARATION = "__collapse_figure__"
@@ -38,9 +38,10 @@ class Figure:
 
     Attributes:
         name: Its name, part of file names.
-        function: ``f(results) -> Drawing`` or ``f(stores) -> Drawing``.
+        function: ``f(results) -> Drawing``, ``f(stores) -> Drawing`` or ``f(parts) -> Drawing``.
         title: One line.
-        of: Whether the function takes a :class:`collapse.Results` or a list of :class:`collapse.Store`.
+        of: Whether the function takes a :class:`collapse.Results`, a list of :class:`collapse.Store`, or one of such
+            stores that are parts of collections, of which :func:`collapse.convergence` measures growing merges.
         needs: Columns that the results must have, with a number in one row at least; of stores, what each must hold
             (see :func:`collapse.metric`).
         source: Where such a figure is published, or "".
@@ -67,7 +68,7 @@ class Figure:
 def figure(
     name: str, *, title: str, of: Of = "results", needs: Sequence[str] = (), source: str = ""
 ) -> Callable[[Function], Function]:
-    """Declare ``f(results) -> Drawing`` or, with ``of="stores"``, ``f(stores) -> Drawing``.
+    """Declare ``f(results) -> Drawing`` or, with ``of="stores"`` or ``of="parts"``, ``f(stores) -> Drawing``.
 
     A function that cannot draw what it is given, for want of a column or of enough rows, raises a
     :class:`collapse.CollapseError` that says what is missing.
@@ -75,7 +76,8 @@ def figure(
     Args:
         name: Lower-case letters, digits, _ and -: part of the names of files.
         title: One line, shown above the figure.
-        of: "results" for a function of a results table, "stores" for one of a list of stores.
+        of: "results" for a function of a results table, "stores" for one of a list of stores, "parts" for one of stores
+            that are parts of collections (``collapse collect --part k/n``), of any number of them.
         needs: Columns that the results must have; of stores, what each must hold: counts, means, variances, classifier,
             validation, n_params, or a statistic's name.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".

@@ -39,9 +39,10 @@ def draw_all(material: Material, progress: Report | None = None) -> list[Drawn]:
 
 
 def _drawn(figure: Figure, material: Material) -> Drawn:
-    if figure.of == "stores" and not material.stores:
-        return Drawn(figure, None, "it is drawn from stores, and none is given")
+    made_of = material.of(figure.of)
+    if not len(made_of):
+        return Drawn(figure, None, f"it is drawn from {figure.of}, and none is given")
     try:
-        return Drawn(figure, draw(figure.name, material.stores if figure.of == "stores" else material.results))
+        return Drawn(figure, draw(figure.name, made_of))
     except CollapseError as error:
         return Drawn(figure, None, str(error))

@@ -13,10 +13,11 @@ from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.reading import open_regular
 from collapse.reporting.drawn import Drawn, draw_all
+from collapse.reporting.measurements import measurement_grid
 from collapse.reporting.methods import definition_grid, row_grid, source_grid, store_grids, version_grid
 from collapse.reporting.overview import findings, warnings
 from collapse.reporting.page import MARK, Section, bullets, figure, page_of, paragraphs, table
-from collapse.reporting.tables import analysis_grid, measurement_grid, tests_of, token_grids
+from collapse.reporting.tables import analysis_grid, tests_of, token_grids
 from collapse.stores.writing import check_output_place, write_output
 
 _SUFFIXES = (".html", ".htm")
@@ -42,7 +43,8 @@ def report(
 
     Args:
         sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
-            stores on the Hub; or one of these. Stores are measured, unless they keep the present measurements.
+            stores on the Hub; or one of these. Stores are measured, unless they keep the present measurements; parts
+            of a collection give no row, but a curve of convergence.
         output: The file, .html. An existing file is replaced only if it is a report.
         title: Its title; by default it names the sources.
         permutations: Random permutations of the test against validation loss.
@@ -64,6 +66,9 @@ def report(
     if find_spec("vl_convert") is None:
         raise CollapseError("vl_convert is not installed: pip install 'linguistic-collapse[report]'")
     material = gather(sources, progress)
+    if not len(material.results):
+        names = ", ".join(name for _, name, _ in material.origins)
+        raise CollapseError(f"{names}: parts of a collection make no row: merge them (collapse merge), or add results")
     figures = draw_all(material, progress)
     themes = {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")}
     grids, lacking = token_grids(material.stores, tokens, tokenizer, progress)

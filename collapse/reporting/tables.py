@@ -1,4 +1,4 @@
-"""The tables of a report: measurements, what goes with loss, tokens."""
+"""The tables of a report on what goes with loss, and on tokens."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +9,6 @@ from collapse.errors import CollapseError, counted
 from collapse.measurement.analyzing import analyze
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results
-from collapse.measurement.row_sheets import notes_of, sheet_of
-from collapse.measurement.rows import ABOUT, Row
 from collapse.measurement.sheets import is_number, text
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
@@ -23,45 +21,12 @@ from collapse.vocabulary.token_texts import quoted
 if TYPE_CHECKING:
     import pandas as pd
 
-_SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
-"""Columns before the measurements; what else identifies a row is among the methods."""
 _SIZES = (ARCHITECTURE, "dim", "n_params")
 """Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
 _RESAMPLES = 999
 _BOUND = "_is_bound"
 """End of a column that says whether the one without this end is a number or the largest that it can be."""
 _EXTREMES = 10
-_SIDE_BY_SIDE = 4
-"""Up to so many models are columns; more are rows."""
-
-
-def measurement_grid(results: Results) -> Grid:
-    """Return a row per model with every measurement that one of them has."""
-    if results.rows and len(results.rows) <= _SIDE_BY_SIDE:
-        return _side_by_side(results.rows)
-    frame = results.frame()
-    hidden = {*ABOUT, "versions"} - set(_SHOWN)
-    ordered = [*(name for name in _SHOWN if name in frame), *(name for name in frame if name not in _SHOWN)]
-    present = [name for name in ordered if name not in hidden and frame[name].notna().any()]
-    if "corpus" in present and frame["corpus"].nunique() == 1:
-        present.remove("corpus")  # the overview names it
-    empty = [name for name in frame if name not in hidden and name not in present and name not in _SHOWN]
-    notes = [f"without a value in any row: {', '.join(map(str, empty))}"] if empty else []
-    return grid_of_frame(frame[present], "measurements", "Measurements", notes, "filter models")
-
-
-def _side_by_side(rows: Sequence[Row]) -> Grid:
-    """Return a row per measurement and a column per model, beside the values at full collapse and reachable."""
-    known = plugins().measurements()
-    shown = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
-    sheet = sheet_of(rows, shown)
-    filled: list[list[object]] = []
-    for row in sheet.rows:  # for people, a property is printed once; sorted rows need it in each
-        cells = [None if value == "" else value for value in row]
-        filled.append([cells[0] or filled[-1][0], *cells[1:]])
-    others = sorted({name for row in rows for name in row.measurements} - set(shown))
-    notes = notes_of(rows) + ([f"not in every row, or of no installed plugin: {', '.join(others)}"] if others else [])
-    return Grid("measurements", "Measurements", sheet.columns, filled, notes, "filter measurements")
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def check_figure(
         function: Decorated with ``@figure``.
         results: Rows that it can draw; None for 12 rows of random numbers, with one column for each installed
             measurement.
-        stores: For a figure of stores, stores that it can draw; None for two of random features.
+        stores: For a figure of stores or of parts, those that it can draw; None for some of random features.
         without: Names of laws that are not checked.
 
     Raises:
@@ -58,8 +58,9 @@ def check_figure(
     """
     declared = declared_figure(function)
     given: Any = results if results is not None else random_results(_ROWS, sorted(plugins().measurements()))
-    if declared.of == "stores":
-        given = list(stores) if stores is not None else [_store(20, "a"), _store(12, "b")]
+    if declared.of != "results":
+        samples = [_store(20, "a"), _store(12, "b")] if declared.of == "stores" else _parts(3)
+        given = list(stores) if stores is not None else samples
     with Checked(LAWS, without) as checked:
         draw = _drawer(checked, declared)
         before = _content(given)
@@ -74,6 +75,8 @@ def check_figure(
         _check_drawing(checked, declared, first)
         if declared.of == "stores":
             _check_few_classes(draw)
+        elif declared.of == "parts":
+            _check_few_parts(draw)
         else:
             _check_gaps(given, draw)
 
@@ -111,7 +114,7 @@ def _check_drawing(checked: Checked, declared: Figure, drawing: Drawing) -> None
         if any(isinstance(view.get(key), int | float) for view in _views(spec)):
             checked.breach("layout", name, f"it sets the {key} of a view: leave it out, for it is fitted to the page")
     rows = numbers_of(spec)
-    if declared.of == "stores" and len(rows) > _MOST_ROWS:
+    if declared.of != "results" and len(rows) > _MOST_ROWS:
         checked.breach("size", name, f"its data have {len(rows):,} rows: bin or sample the classes")
     if not rows:
         checked.breach("size", name, "it has no data")
@@ -144,10 +147,32 @@ def _check_few_classes(draw: Draw) -> None:
     draw("few classes", [one, one])
 
 
-def _store(classes: int, name: str) -> Store:
+def _check_few_parts(draw: Draw) -> None:
+    first, second = _parts(2)
+    draw("few rows", [first])
+    draw("few rows", [first, first])
+    draw("few rows", [second, first])
+    draw("few classes", _parts(2, classes=1))
+
+
+def _parts(count: int, classes: int = 12) -> list[Store]:
+    """Return the parts of one collection, in memory: random features, which pass for slices of one text."""
+    stores = [_store(classes, "parts", seed=seed) for seed in range(count)]
+    about = {**stores[0].manifest}
+    return [
+        Store({**about, "files": each.manifest["files"], "coverage": _slice(at, count)}, None, each._files)
+        for at, each in enumerate(stores)
+    ]
+
+
+def _slice(at: int, count: int) -> dict[str, Any]:
+    return {"train": {"slices": count, "done": [[at, at + 1]]}, "validation": None}
+
+
+def _store(classes: int, name: str, seed: int = 0) -> Store:
     from collapse.collection.features import collect_arrays
 
-    features = random_features(classes, 4, 20 * classes)
+    features = random_features(classes, 4, 20 * classes, seed=seed)
     return collect_arrays(
         features["train_features"],
         features["train_labels"],
@@ -161,7 +186,7 @@ def _store(classes: int, name: str) -> Store:
 def _content(given: Any) -> Any:
     if isinstance(given, Results):
         return given.frame().to_json(), [row.to_dict() for row in given.rows]
-    tensors = [vars(each.statistics())[name] for each in given for name in ("counts", "means", "variances")]
+    tensors = [vars(each.statistics(part=True))[name] for each in given for name in ("counts", "means", "variances")]
     return [each.tolist() for each in tensors]
 
 

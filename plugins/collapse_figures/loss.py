@@ -65,7 +65,7 @@ def against_loss(results: Results, names: Sequence[str]) -> Drawing:
         raise CollapseError(f"needs one of {', '.join(names)}, of which the table has no value")
     frame = whole.dropna(subset=present, how="all")
     if len(frame) < 2:
-        raise CollapseError("needs two models at least, with a loss and a measurement, and there is 1")
+        raise CollapseError("needs two models or more, with a loss and a measurement, and there is 1")
     colour = colour_of(frame)
     panels = linked([_panel(frame, name, colour) for name in present], colour)
     columns = ["model", "val_loss", *present, *([colour.column] if colour else []), "corpus"]

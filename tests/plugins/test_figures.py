@@ -152,7 +152,7 @@ def test_class_distributions_are_shares_and_quartiles_of_the_classes():
 
 @pytest.mark.parametrize("name", ["loss", "geometry", "duality"])
 def test_one_model_makes_no_relation(name, paper):
-    with pytest.raises(CollapseError, match="needs two models at least"):
+    with pytest.raises(CollapseError, match="needs two models or more"):
         collapse.draw(name, Results.from_frame(paper.frame().iloc[:1]))
 
 
@@ -168,7 +168,7 @@ def test_mixed_corpora_and_equal_names_are_said(paper):
 
 def test_a_text_in_a_column_of_numbers_is_no_traceback():
     frame = pd.DataFrame({"model": ["a", "b"], "val_loss": [1.0, 2.0], "nc4.agreement": ["x", "0.5"]})
-    with pytest.raises(CollapseError, match="needs two models at least"):
+    with pytest.raises(CollapseError, match="needs two models or more"):
         collapse.draw("loss", Results.from_frame(frame))
 
 

@@ -1,0 +1,84 @@
+"""docs/gallery.md: pictures and numbers are those of the installed table; test_docs_examples.py runs the commands."""
+
+import importlib.util
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from collapse import Results, analyze
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "gallery.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def script():
+    pytest.importorskip("altair", reason="needs the extra report")
+    spec = importlib.util.spec_from_file_location("docs_gallery", DOCS / "gallery.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(heading):
+    """The first table of a section: its rows of cells, without marks."""
+    section = PAGE.partition(f"## {heading}")[2].partition("\n## ")[0]
+    lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
+    return [[cell.strip().strip("`") for cell in line] for line in lines[2:]]
+
+
+def test_the_pictures_are_current(script):
+    assert script.outdated() == []
+
+
+def test_every_picture_is_shown_with_its_command_and_is_small(script):
+    shown = re.findall(r"\(gallery/([\w-]+)\.svg\)", PAGE)
+    assert sorted(shown) == sorted(script.PICTURES) == sorted(each.stem for each in script.FOLDER.glob("*.svg"))
+    sizes = [(script.FOLDER / f"{name}.svg").stat().st_size for name in shown]
+    assert max(sizes) < 170_000
+    assert sum(sizes) < 1_000_000
+    commands = [line for line in PAGE.splitlines() if line.startswith("$ collapse figures paper")]
+    for name, where in script.PICTURES.items():
+        (command,) = [line for line in commands if re.search(rf"--figure {name}\b(?!-)", line)]
+        assert (where or "--where") in command or where is None, command
+
+
+def test_slimming_keeps_what_is_painted(script, tmp_path):
+    from collapse.figures.rendering import svg_of
+
+    values = [{"x": x / 7, "y": x * x} for x in range(40)]
+    axes = {name: {"field": name, "type": "quantitative", "title": f"{name} (m)"} for name in "xy"}
+    whole = svg_of({"data": {"values": values}, "mark": "point", "encoding": axes})
+    small = script.slim(whole, "A <title>")
+    assert len(small) < len(whole) / 2
+    root = ET.fromstring(small)
+    assert root.get("aria-label") == "A <title>"
+    assert len([each for each in root.iter() if each.tag.endswith("}use")]) == len(values)
+    texts = [[each.text for each in ET.fromstring(svg).iter() if each.tag.endswith("}text")] for svg in (whole, small)]
+    assert texts[0] == texts[1]
+
+
+def test_figure_1_and_table_1():
+    paper = Results.read("paper")
+    found = analyze("correlation", paper, columns="figure1", cluster="architecture", resamples=9).records()
+    r2 = {row["column"]: f"{row['R2']:.3f}" for row in found}
+    assert {row[1]: row[3] for row in rows("Figure 1")} == r2
+    assert all(row[2] == row[3] for row in rows("Figure 1"))
+    tested = {
+        row["column"]: row
+        for row in analyze("permutation", paper, columns="paper", where="model=02x0768_01d*").records()
+    }
+    assert {row[1] for row in rows("Table 1")} == set(tested)
+    for _, column, published, exact, r2, p in rows("Table 1"):
+        assert published == r2 == f"{tested[column]['R2']:.6f}"
+        assert float(p) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
+        assert float(exact) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
+
+
+def test_the_average_token():
+    (row,) = [row for row in Results.read("paper").frame().to_dict("records") if row["model"] == "12x1024_10L@9"]
+    square = row["nc2.norm"] ** 2 + row["nc2.norm_std"] ** 2 * (row["classes"] - 1) / row["classes"]
+    here = [f"{square / row['dim'] ** 0.5:.4f}", f"{row['nc1.cdnv']:.6f}", f"{row['nc2.interference']:+.6f}"]
+    assert [each[3] for each in rows("Tables 4 and 5")] == [each[2] for each in rows("Tables 4 and 5")] == here
