@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 
@@ -20,7 +21,7 @@ from collapse_zoo.published import FILE
 pytest.importorskip("altair", reason="needs the extra report")
 
 PAPER = str(FILE)
-STORE = str(FILE.parents[2] / "tests" / "golden" / "store-v1")
+GOLDEN = FILE.parents[2] / "tests" / "golden" / "store-v1"
 POINTS = {
     "data": {"values": [{"x": 1, "y": 2}, {"x": 2, "y": 3}]},
     "mark": "point",
@@ -109,7 +110,9 @@ def test_wrong_options_are_refused(tmp_path, options, message):
 
 
 def test_stores_and_results_are_drawn_together_and_the_rest_says_why_not(tmp_path):
-    saved = collapse.save_figures([PAPER, STORE], tmp_path, formats="csv", names=["class-frequencies", "duality"])
+    store = shutil.copytree(GOLDEN, tmp_path / "store")
+    names = ["class-frequencies", "duality"]
+    saved = collapse.save_figures([PAPER, store], tmp_path / "figures", formats="csv", names=names)
     assert all(each.files for each in saved)
     (alone,) = collapse.save_figures(PAPER, tmp_path, formats="csv", names="class-frequencies")
     assert alone.problem == "is drawn of stores, and none is named"

@@ -118,7 +118,7 @@ class Results:
             UsageError: As for :func:`check_output`.
         """
         path = Path(path)
-        columns = frozenset(map(str, self.frame().columns))
+        columns = OURS if self._frame is None else frozenset(map(str, self._frame.columns))
         check_output(path, columns=OURS if columns >= OURS else columns)
         try:
             write_output(path, self._rendered(path.suffix.lower()))

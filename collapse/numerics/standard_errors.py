@@ -21,8 +21,8 @@ def standard_error(influence_S: Float[Tensor, " S"]) -> float:
     chunks have in common cancels. Source: Cochran 1977, Eq. 6.13, for a ratio; Efron & Tibshirani 1993, ch. 11.
 
     >>> import torch
-    >>> standard_error(torch.tensor([1.0, -1.0, 0.5, -0.5]).double() / 4)
-    0.45643546458763845
+    >>> round(standard_error(torch.tensor([1.0, -1.0, 0.5, -0.5]).double() / 4), 9)
+    0.456435465
     """
     chunks = len(influence_S)
     return math.sqrt(chunks / (chunks - 1) * float(influence_S.square().sum()))

@@ -69,7 +69,7 @@ def paired(
     >>> def model(name, loss):
     ...     return Row(name, None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "nc1.cdnv": loss / 10})
     >>> names = ["1x8_01", "2x8_01", "4x8_01"]
-    >>> rows = [model(name + letter, i + (letter == "d")) for i, name in enumerate(names, 2) for letter in "dL"]
+    >>> rows = [model(name + letter, float(i + (letter == "d"))) for i, name in enumerate(names, 2) for letter in "dL"]
     >>> [(row["column"], round(row["mean"], 9), row["better"]) for row in paired(Results(rows), by="decay").records()]
     [('val_loss', -1.0, 3), ('nc1.cdnv', -0.1, 3)]
     """
