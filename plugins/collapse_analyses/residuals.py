@@ -61,4 +61,4 @@ def is_explained(values_n: Floats, residuals_n: Floats) -> bool:
     """Whether the residuals are no more than rounding."""
     spread, largest = float(np.linalg.norm(values_n - values_n.mean())), float(np.abs(values_n).max())
     rounding = 64 * np.finfo(np.float64).eps * largest * np.sqrt(len(values_n))
-    return float(np.linalg.norm(residuals_n)) <= max(NOTHING * spread, rounding)
+    return bool(np.linalg.norm(residuals_n) <= max(NOTHING * spread, rounding))

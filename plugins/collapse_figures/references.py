@@ -29,8 +29,8 @@ def nulls(results: Results) -> Drawing:
         raise CollapseError("no headline measurement has a value in both a row and one of its nulls")
     caption = (
         f"Headline measurements of {counted(len(having), 'model')}, of the nulls {' and '.join(kinds)} on the same "
-        "text, and the values that these classes and dimensions can reach, if an axis can show them. A model that is no "
-        "nearer to these than its nulls are shows no collapse: pure noise attains the reachable GNC2."
+        "text, and the values that these classes and dimensions can reach, if an axis can show them. A model that is "
+        "no nearer to these than its nulls are shows no collapse: pure noise attains the reachable GNC2."
     )
     left_out = len(results) - len(having)
     notes = (f"{counted(left_out, 'row')} without nulls not drawn",) if left_out else ()
