@@ -303,7 +303,7 @@ def test_what_cannot_be_tested() -> None:
         permutation(results, columns=[","])
     with pytest.raises(UsageError, match="--n must be at least 1"):
         permutation(results, n=0)
-    with pytest.raises(UsageError, match="--seed at least 0"):
+    with pytest.raises(UsageError, match="--seed must be at least 0"):
         permutation(results, seed=-1)
     with pytest.raises(CollapseError, match=r"nc2\.norm is constant, 3 in all 4 rows"):
         permutation(results, columns=["nc2.norm"])
