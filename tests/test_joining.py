@@ -97,13 +97,15 @@ def test_bad_input(told, files, monkeypatch, words, code, said):
         assert said in told(code, "analyze", "correlation", *words)
 
 
-def test_a_file_of_the_name_of_a_table_comes_first(tmp_path, monkeypatch):
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_file_or_folder_does_not_hide_a_named_table(tmp_path, monkeypatch, folder):
     monkeypatch.chdir(tmp_path)
     assert file_of(tmp_path / "paper") == tmp_path / "paper"
     assert len(Results.read("paper")) == 230
-    (tmp_path / "paper").write_text("mine")
+    (tmp_path / "paper").mkdir() if folder else (tmp_path / "paper").write_text("mine")
+    assert len(Results.read("paper")) == 230
     with pytest.raises(UsageError, match="paper is not a results file"):
-        Results.read("paper")
+        Results.read(tmp_path / "paper")
 
 
 def test_names_of_models_are_columns_and_those_of_the_table_stay():
@@ -155,3 +157,53 @@ def test_a_hook_of_a_plugin_file_gives_a_table_and_names(run, tmp_path):
     words = ["-p", "mine.py", "analyze", "correlation", "mine", "--columns", "x,number", "--json"]
     found = json.loads(run(*words, cwd=tmp_path).stdout)["rows"]
     assert {record["column"]: round(record["r"], 6) for record in found}["number"] == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["007", "1_000", "٣", "nan", "inf", "1e999", "+1", ".5", "1.", "99999999999999999999999", "-9223372036854775809"],
+)
+@pytest.mark.parametrize("suffix", [".json", ".parquet"])
+def test_what_no_number_is_stays_a_text(out, files, suffix, value):
+    out("results", files / "a.csv", "--set", f"x={value}", "--output", files / f"made{suffix}")
+    assert Results.read(files / f"made{suffix}").frame()["x"].tolist() == [value] * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("-12", -12), ("9223372036854775807", 2**63 - 1), ("-0.5e3", -500.0), ("1E+2", 100.0)]
+)
+def test_plain_numbers_are_numbers(out, files, text, value):
+    out("results", files / "a.csv", "--set", f"x={text}", "--output", files / "made.parquet")
+    (found, _) = Results.read(files / "made.parquet").frame()["x"].tolist()
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_a_column_is_set_once(told, files):
+    assert "--set x is given twice" in told(2, "results", files / "a.csv", "--set", "x=1", "--set", "x=2")
+
+
+def test_records_without_a_number_can_be_read_back(out, files):
+    (files / "a.csv").write_text("model,val_loss,size\na,1.5,3\nb,,\n")
+    out("results", files / "a.csv", "--output", files / "made.json")
+    frame = Results.read(files / "made.json").frame()
+    assert frame["model"].tolist() == ["a", "b"]
+    assert frame["val_loss"].isna().tolist() == [False, True]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])
+def test_whole_numbers_stay_whole_beside_missing_ones(out, files, suffix):
+    large = 2**53 + 1
+    (files / "a.csv").write_text(f"model,seed,count\na,{large},2\n")
+    (files / "b.csv").write_text("model,val_loss\nb,1.5\n")
+    out("results", files / "a.csv", files / "b.csv", "--output", files / f"made{suffix}")
+    out("results", files / f"made{suffix}", "--output", files / "again.json")
+    if suffix == ".csv":
+        assert (files / "made.csv").read_text() == f"model,seed,count,val_loss\na,{large},2,\nb,,,1.5\n"
+    else:
+        assert f'"seed": {large},' in (files / "again.json").read_text()
+
+
+def test_whole_numbers_that_floats_would_round_are_refused(told, files):
+    (files / "a.csv").write_text(f"model,x\na,{2**53 + 1}\n")
+    (files / "b.csv").write_text("model,x\nb,1.5\n")
+    assert "it would be rounded" in told(1, "results", files / "a.csv", files / "b.csv")

@@ -164,7 +164,7 @@ def test_a_json_row_of_another_shape_is_named(change: dict[str, object], message
         Results.read(path)
 
 
-@pytest.mark.parametrize("text", ["5", "null", "[[1, 2]]", '[{"model": "a"}]', "[" + "9" * 5000 + "]", "[" * 10**5])
+@pytest.mark.parametrize("text", ["5", "null", "[[1, 2]]", "[{}]", "[" + "9" * 5000 + "]", "[" * 10**5])
 def test_json_that_is_no_list_of_rows(text: str, tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text(text, encoding="utf-8")
     with pytest.raises(CollapseError, match=r"cannot be read as a \.json results table: "):

@@ -1,5 +1,7 @@
 """``collapse results``: join, extend, convert and show results tables."""
 
+import math
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from collapse.measurement.sheets import Sheet
 
 _TABLES = (".csv", ".json", ".parquet")
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
 
 @click.command()
@@ -46,7 +49,12 @@ def command(
     from collapse.measurement.joining import join
 
     check_suffix(output, _TABLES)
-    new = dict(map(_named, added))
+    new: dict[str, str | int | float] = {}
+    for text in added:
+        name, value = _named(text)
+        if name in new:
+            raise UsageError(f"--set {name} is given twice: give one value")
+        new[name] = value
     table = join(files, columns=new, parts=parts, where=where or None)
     frame = table.frame()
     names = _chosen(columns, frame, list(new))
@@ -62,16 +70,18 @@ def command(
 
 
 def _named(text: str) -> tuple[str, str | int | float]:
-    """Return the name and the value of ``--set``: a number if it is one, else a text."""
+    """Return the name and the value of ``--set``: a number if JSON would write it so and a column can hold it.
+
+    Other texts stay: 007 is a name, and a number of 20 digits an identifier.
+    """
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not name:
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
-    for kind in (int, float):
-        try:
-            return name, kind(value)
-        except ValueError:
-            continue
-    return name, value
+    if not _NUMBER.fullmatch(value):
+        return name, value
+    if value.lstrip("-").isdigit():
+        return name, int(value) if len(value) < 21 and -(2**63) <= int(value) < 2**63 else value
+    return name, float(value) if math.isfinite(float(value)) else value
 
 
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:

@@ -1,11 +1,12 @@
 """Run an analysis on a results table."""
 
 from collections.abc import Iterable, Mapping
-from inspect import Parameter, signature
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.measurement.option_types import hints_of, said, takes
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
@@ -55,14 +56,20 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 
 
 def _check_options(found: Analysis, options: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option that an analysis does not take."""
+    """Raise UsageError for an option that an analysis does not take, lacks, or that is of another type."""
     _, *parameters = signature(found.function).parameters.values()  # the first is the table
-    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters):
-        return
-    known = {each.name for each in parameters}
-    for name in options:
-        if name not in known:
-            raise UsageError(f"analysis {found.name} takes no option {name!r}; {near_names(name, known)}")
+    known = {each.name: each for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
+    if not any(each.kind is each.VAR_KEYWORD for each in parameters):
+        for name in options:
+            if name not in known:
+                raise UsageError(f"analysis {found.name} takes no option {name!r}; {near_names(name, known)}")
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in options:
+            raise UsageError(f"analysis {found.name} needs the option {name!r}")
+    for name, hint in hints_of(found.function, known.keys() & options.keys()).items():
+        value = options[name]
+        if value is not known[name].default and not takes(hint, value):
+            raise UsageError(f"{name} must be {said(hint)}; there is a {type(value).__name__}: {value!r:.40}")
 
 
 def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:

@@ -48,7 +48,7 @@ def join(
         return Results(rows if kept is None else (rows[int(at)] for at in kept))
     frames = [each.frame() for each in read]
     _check_kinds(frames)
-    full = [frame for frame in frames if len(frame)] or frames[:1]
+    full = _whole_numbers([frame for frame in frames if len(frame)] or frames[:1])
     frame = pd.concat(full, ignore_index=True) if len(full) > 1 else full[0].copy()
     if parts or where is not None:
         whole = with_parts(frame)
@@ -64,6 +64,40 @@ def join(
 
 def _listed(where: str | Iterable[str]) -> list[str]:
     return [where] if isinstance(where, str) else list(where)
+
+
+def _whole_numbers(frames: Sequence["pd.DataFrame"]) -> list["pd.DataFrame"]:
+    """Give columns of whole numbers a type that can miss values: pandas would make floats, and round above 2^53.
+
+    Only those that are whole numbers in every table that has a value of them; beside floats they become floats.
+    """
+    from pandas.api.types import is_integer_dtype, is_unsigned_integer_dtype
+
+    names = dict.fromkeys(name for frame in frames for name in frame.columns)
+    kinds = {}
+    for name in names:
+        given = [frame[name].dtype for frame in frames if name in frame and frame[name].notna().any()]
+        lacking = any(name not in frame or frame[name].isna().any() for frame in frames)
+        if lacking and given and all(map(is_integer_dtype, given)):
+            kinds[name] = "UInt64" if all(map(is_unsigned_integer_dtype, given)) else "Int64"
+        elif len({is_integer_dtype(each) for each in given}) > 1:
+            _check_exact(name, frames)
+    return [frame.astype({name: kind for name, kind in kinds.items() if name in frame}) for frame in frames]
+
+
+def _check_exact(name: str, frames: Sequence["pd.DataFrame"]) -> None:
+    """Refuse whole numbers that a column with floats of other tables would round."""
+    from pandas.api.types import is_integer_dtype
+
+    for at, frame in enumerate(frames, start=1):
+        if name not in frame or not is_integer_dtype(frame[name].dtype):
+            continue
+        for value in map(int, frame[name].dropna()):
+            if int(float(value)) != value:
+                raise CollapseError(
+                    f"the column {name!r} holds {value} in table {at} and numbers with fractions in another: joined, "
+                    "it would be rounded; make both texts"
+                )
 
 
 def _check_kinds(frames: Sequence["pd.DataFrame"]) -> None:

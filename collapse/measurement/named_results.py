@@ -38,11 +38,13 @@ def named_results() -> dict[str, Path]:
 
 
 def file_of(path: Path) -> Path:
-    """Return the file of a named table, or the path itself where it is a file or has the form of a file's name.
+    """Return the file of a named table, or the path itself where no table has this name.
+
+    A file or folder of this name does not hide the table: names have no suffix, and results files must have one.
 
     >>> file_of(Path("results.csv")).name
     'results.csv'
     """
-    if not _NAME.fullmatch(str(path)) or path.exists():
+    if not _NAME.fullmatch(str(path)):
         return path
     return named_results().get(str(path), path)

@@ -48,8 +48,8 @@ def read_json_table(path: Path) -> "list[Row] | pd.DataFrame":
 
 
 def _is_record(given: Mapping[str, Any]) -> bool:
-    """Whether an object has a value per column, not a row's measurements and notes."""
-    return not given.keys() & {"measurements", "notes"} and any(type(each) in (int, float) for each in given.values())
+    """Whether an object has a value per column, not a row's measurements and notes; its values may all be missing."""
+    return bool(given) and not given.keys() & {"measurements", "notes"}
 
 
 def _of_records(records: list[Mapping[str, Any]]) -> "pd.DataFrame":
@@ -66,6 +66,11 @@ def _of_records(records: list[Mapping[str, Any]]) -> "pd.DataFrame":
             if not (value is None or isinstance(value, str | int | float)):
                 raise TypeError(f"row {index + 1}: its {name} is a {type(value).__name__}, not a text or a number")
     frame = pd.DataFrame(records)
+    for name in frame:
+        given = [record[name] for record in records if record.get(name) is not None]
+        if len(given) < len(records) and given and all(type(each) is int and abs(each) < 2**63 for each in given):
+            # pandas makes floats of whole numbers if some are missing, and rounds those above 2^53
+            frame[name] = pd.array([record.get(name) for record in records], dtype="Int64")
     return whole(frame) if is_ours(frame) else frame
 
 

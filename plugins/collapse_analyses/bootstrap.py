@@ -10,6 +10,8 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
 _BATCH = 1 << 20  # weights in memory at a time (8 MiB)
+_NEAR = 1e-4  # variances below are computed again: of squares, they would have lost digits
+_ROUNDING = (64 * np.finfo(np.float64).eps) ** 2  # variances of what is left of equal values of size 1
 _FEWEST = 0.5  # share of the resamples that must give a number
 FEW_CLUSTERS = 10
 """With fewer, an interval is too narrow."""
@@ -39,7 +41,7 @@ def intervals(
     resamples: int = 1_999,
     seed: int = 0,
     level: float = 0.95,
-    ranks: bool = False,
+    ranked: tuple[Floats, Floats] | None = None,
 ) -> Intervals:
     """Resample rows, or whole clusters of rows, and return the percentiles of what each resample gives.
 
@@ -49,7 +51,7 @@ def intervals(
         resamples: Their number.
         seed: Of the resamples: equal for all columns.
         level: Of the interval.
-        ranks: Whether to compute Spearman's too, which takes longer.
+        ranked: The (rows,) values to rank for Spearman's, which takes longer; None does without it.
 
     Source: Efron & Tibshirani 1993, §13.3; Field & Welsh 2007 for clusters.
 
@@ -66,8 +68,8 @@ def intervals(
             found["r"].append(np.clip(xy / np.sqrt(xx * yy), -1, 1))
             found["slope"].append(xy / xx * scale_y / scale_x)
             found["mean"].append(y * scale_y + shift)
-            if ranks:
-                found["spearman"].append(_spearman(w_Bn, x_n, y_n))
+            if ranked is not None:
+                found["spearman"].append(_spearman(w_Bn, *ranked))
     made = {name: _percentiles(values, level) for name, values in found.items()}
     return Intervals(**made)
 
@@ -84,12 +86,24 @@ def _weights(rows: int, clusters_n: Codes | None, resamples: int, seed: int) -> 
 
 
 def _moments(w_Bn: Floats, x_n: Floats, y_n: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return weighted variances, the covariance between them, and the mean of y; NaN for a variance of rounding."""
+    """Return weighted variances, the covariance between them, and the mean of y; NaN for a variance of rounding.
+
+    Without a row far out, the other rows of a resample vary little beside the largest value, which is 1: their
+    variances are sums of squared differences from their own mean.
+    """
     total = w_Bn.sum(axis=1)
     x, y = w_Bn @ x_n / total, w_Bn @ y_n / total
     xx, yy = (w_Bn @ each**2 / total - mean**2 for each, mean in ((x_n, x), (y_n, y)))
     xy = w_Bn @ (x_n * y_n) / total - x * y
-    return np.where(xx > 1e-12, xx, np.nan), xy, np.where(yy > 1e-12, yy, np.nan), y
+    near_B = (xx < _NEAR) | (yy < _NEAR)
+    if near_B.any():
+        w_bn, total_b = w_Bn[near_B], total[near_B]
+        dx_bn, dy_bn = x_n - x[near_B, None], y_n - y[near_B, None]
+        for d_bn in (dx_bn, dy_bn):  # again, for the rounding error of the first mean
+            d_bn -= ((w_bn * d_bn).sum(axis=1) / total_b)[:, None]
+        xx[near_B], yy[near_B] = ((w_bn * d_bn**2).sum(axis=1) / total_b for d_bn in (dx_bn, dy_bn))
+        xy[near_B] = (w_bn * dx_bn * dy_bn).sum(axis=1) / total_b
+    return np.where(xx > _ROUNDING, xx, np.nan), xy, np.where(yy > _ROUNDING, yy, np.nan), y
 
 
 def _spearman(w_Bn: Floats, x_n: Floats, y_n: Floats) -> Floats:

@@ -159,16 +159,19 @@ def _varying(found: Selected, model: Explained, names: Sequence[str]) -> Selecte
 def _record(
     found: Selected, column: Column, model: Explained, groupings: Sequence[Codes], bootstrap: Mapping[str, Any]
 ) -> dict[str, Any]:
-    x_n, y_n = (_scaled(model.residuals(each.values)) for each in (column, found.goal))
+    adjusted = bool(groupings or found.controls)
+    left_n, goal_n = (_residuals(model, each.values, adjusted) for each in (column, found.goal))
+    x_n, y_n = _scaled(left_n), _scaled(goal_n)
     r = float(np.clip(x_n @ y_n, -1, 1))
-    spans = intervals(x_n, y_n, ranks=True, **bootstrap)
+    ranked = (left_n, goal_n) if adjusted else (column.values, found.goal.values)
+    spans = intervals(x_n, y_n, ranked=ranked, **bootstrap)
     sign = predicted(column, found.goal, found.frame)
     return {
         "column": column.label,
         "rows": len(x_n),
         "r": r,
         **_pair("r", spans.r),
-        "spearman": _spearman(x_n, y_n),
+        "spearman": _spearman(*ranked),
         **_pair("spearman", spans.spearman),
         "predicted": sign,
         "agrees": agrees(r, sign),
@@ -178,6 +181,18 @@ def _record(
         "bh": None,
         **signs_of(in_each(column, found.goal, groupings[0]) if groupings else None),
     }
+
+
+def _residuals(model: Explained, values_n: Floats, adjusted: bool) -> Floats:
+    """Return residuals; with groups or controls, without the digits that are rounding errors of what was subtracted.
+
+    Equal residuals are then equal numbers, which ties of ranks need.
+    """
+    left_n = model.residuals(values_n)
+    if not adjusted:
+        return left_n
+    step = 2.0 ** np.ceil(np.log2(64 * np.finfo(np.float64).eps * np.abs(values_n).max()))
+    return np.asarray(np.round(left_n / step) * step)
 
 
 def _scaled(values_n: Floats) -> Floats:
@@ -193,8 +208,7 @@ def _pair(name: str, span: tuple[float, float] | None) -> dict[str, float | None
 def _spearman(x_n: Floats, y_n: Floats) -> float:
     from scipy.stats import spearmanr  # takes half a second
 
-    # residuals of equal values differ in their last digits
-    return float(spearmanr(*(np.round(each, 13) for each in (x_n, y_n))).statistic)
+    return float(spearmanr(x_n, y_n).statistic)
 
 
 def _adjust(records: Sequence[dict[str, Any]]) -> None:

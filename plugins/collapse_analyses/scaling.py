@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from collapse import CollapseError, Results, Table, analysis, hookimpl
 from collapse.errors import UsageError, counted
@@ -96,7 +97,7 @@ def scaling(
         title=f"Power laws, {counted(len(found.frame), 'row')}",
         columns=list(records[0]),
         rows=[list(record.values()) for record in records],
-        notes=[*found.notes, *_explain(found.frame, wanted, clusters, resamples, seed)],
+        notes=[*found.notes, *_explain(found.frame, _fitted(records, wanted), clusters, resamples, seed)],
         shown=_shown(records, level),
     )
 
@@ -130,9 +131,7 @@ def _record(
     found: Selected, column: Column, size: str, clusters: Sequence[str], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     frame = found.frame
-    kept = np.ones(len(frame), dtype=np.bool_)
-    if size == "epochs" and "checkpoint" in frame:
-        kept = (frame["checkpoint"] == frame["epochs"] - 1).to_numpy(dtype=np.bool_)
+    kept = _kept(frame, size)
     record: dict[str, Any] = {"column": column.label, "size": size, "exponent": None, "low": None, "high": None}
     record |= {"R2": None, "rows": int(kept.sum())}
     frame = frame.loc[kept]
@@ -145,13 +144,25 @@ def _record(
     if is_explained(x, x_n):
         return record
     exponent = float(x_n @ y_n / (x_n @ x_n))
-    names = list(clusters) or _own_clusters(frame, size)
+    names = list(clusters) or _own_clusters(frame)
     span = intervals(x_n, y_n, clusters_n=groups_of(frame, names) if names else None, **options).slope
     record["low"], record["high"] = span or (None, None)
     return record | {"exponent": exponent, "R2": _share(x_n, y_n)}
 
 
-def _own_clusters(frame: "pd.DataFrame", size: str) -> list[str]:
+def _kept(frame: "pd.DataFrame", size: str) -> NDArray[np.bool_]:
+    """The rows of the fit for a size."""
+    if size == "epochs" and "checkpoint" in frame:
+        return (frame["checkpoint"] == frame["epochs"] - 1).to_numpy(dtype=np.bool_)
+    return np.ones(len(frame), dtype=np.bool_)
+
+
+def _fitted(records: Sequence[Mapping[str, Any]], sizes: Sequence[str]) -> list[str]:
+    return [size for size in sizes if any(record["size"] == size for record in records)]
+
+
+def _own_clusters(frame: "pd.DataFrame") -> list[str]:
+    """The clusters of a fit where none are named; of two architectures, resamples would say nothing."""
     return [ARCHITECTURE] if ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 2 else []
 
 
@@ -169,8 +180,13 @@ def _explain(
         last = ", at the last checkpoint" if size == "epochs" and "checkpoint" in frame else ""
         if fixed or last:
             notes.append(f"{size}: {' and '.join(fixed) or 'nothing'} held fixed{last}")
-    units = f"groups of equal {clusters[0]}" if clusters else "architectures" if ARCHITECTURE in frame else "rows"
-    return [*notes, f"intervals: percentiles of {resamples:,} bootstrap resamples of {units} (seed {seed})"]
+    units: dict[str, list[str]] = {}
+    for size in sizes:
+        names = list(clusters) or _own_clusters(frame.loc[_kept(frame, size)])
+        units.setdefault(f"groups of equal {' and '.join(names)}" if names else "rows", []).append(size)
+    drawn = [what + (f" ({', '.join(of)})" if len(units) > 1 else "") for what, of in units.items()]
+    of_what = " and of ".join(drawn)
+    return [*notes, f"intervals: percentiles of {resamples:,} bootstrap resamples of {of_what} (seed {seed})"]
 
 
 def _shown(records: Sequence[Mapping[str, Any]], level: float) -> Sheet:

@@ -21,6 +21,12 @@ _BATCH = 1 << 21  # numbers of permuted rows in memory at a time (16 MiB)
 _TIE = 1e-12
 
 
+_NEAR = 1e-4  # sums of squares below are computed again: as differences from 1, they would have lost digits
+
+
+_ROUNDING = (64 * np.finfo(np.float64).eps) ** 2  # sums of squares of what is left of equal values
+
+
 @dataclass(frozen=True)
 class Shuffled:
     """Correlations of k columns with one, and what permuting that one gives.
@@ -155,7 +161,11 @@ def range_without_one(unit_n: Floats, unit_x_n: Floats, groups_n: Groups | None 
     factor_n = np.where(sizes_n > 1, sizes_n / np.maximum(sizes_n - 1, 1), 0)
     xy = unit_n @ unit_x_n - factor_n * unit_n * unit_x_n
     yy, xx = (1 - factor_n * each**2 for each in (unit_n, unit_x_n))
-    usable = (xx > 1e-9) & (yy > 1e-9)  # without a row, the others may be constant
+    for at in np.flatnonzero((xx < _NEAR) | (yy < _NEAR)):  # a few at most: each holds nearly all of a sum of squares
+        left_groups_n = None if groups_n is None else np.delete(groups_n, at)
+        y, x = (centred(centred(np.delete(each, at), left_groups_n), left_groups_n) for each in (unit_n, unit_x_n))
+        xy[at], yy[at], xx[at] = x @ y, y @ y, x @ x
+    usable = (xx > _ROUNDING) & (yy > _ROUNDING)  # without a row, the others may be constant
     if not usable.any():
         return None
     r = np.clip(xy[usable] / np.sqrt(xx[usable] * yy[usable]), -1, 1)

@@ -1,5 +1,7 @@
 """The correlation analysis: against SciPy and against formulas written out, its groups, and what it refuses."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from scipy.stats import pearsonr, rankdata, spearmanr, t
 
 from collapse import CollapseError, Results, Row, analyze
 from collapse.errors import UsageError
+from collapse.measurement.option_types import takes
 from collapse.testing import check_analysis
 from collapse_analyses.adjusting import benjamini_hochberg, holm
 from collapse_analyses.bootstrap import _weights, intervals
@@ -141,7 +144,7 @@ def test_an_interval_is_that_of_the_resampled_rows(rows, seed):
         if len(set(x[again])) > 1 and len(set(y[again])) > 1:
             r.append(np.corrcoef(x[again], y[again])[0, 1])
             rho.append(np.corrcoef(rankdata(x[again]), rankdata(y[again]))[0, 1])
-    found = intervals(x, y, resamples=40, seed=seed, level=0.8, ranks=True)
+    found = intervals(x, y, resamples=40, seed=seed, level=0.8, ranked=(x, y))
     if len(r) < 20:
         assert found.r is None
     else:
@@ -251,3 +254,77 @@ def test_paired_keeps_the_laws():
     rows = random_results(12, ["val_loss", "nc1.cdnv", "nc4.agreement"]).rows
     named = [replace(row, model=f"{i // 2 + 1}x8_01{'dL'[i % 2]}") for i, row in enumerate(rows)]
     check_analysis(paired, results=Results(named), by="decay")
+
+
+def far_out(rows=12):
+    """Columns whose first row is 1e7 times the spread of the others away."""
+    draw = np.random.default_rng(1)
+    x, noise = draw.normal(size=(2, rows))
+    y = -x + 0.3 * noise
+    x[0], y[0] = 1e7, 1e7
+    return x, y
+
+
+def test_resamples_without_a_row_far_out_count():
+    x, y = far_out()
+    found = intervals(x, y, resamples=400, seed=3)
+    (w_Bn,) = _weights(len(x), None, 400, 3)
+    direct = []
+    for w_n in w_Bn:
+        places = np.repeat(np.arange(len(x)), w_n.astype(int))
+        direct.append(np.corrcoef(x[places], y[places])[0, 1])
+    assert found.r == pytest.approx(tuple(np.quantile(direct, [0.025, 0.975])), abs=1e-6)
+    assert found.r[0] < -0.8
+    assert found.r[1] > 0.99
+
+
+def test_resamples_of_one_row_over_and_over_have_no_correlation():
+    x = np.array([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 7.3])
+    found = intervals(x, x, resamples=200)  # a third of the resamples are of 0.1 only
+    assert found.r == pytest.approx((1, 1))
+
+
+def test_values_over_many_decades_do_not_tie():
+    x = 10.0 ** np.arange(-30, 0)
+    frame = pd.DataFrame({"val_loss": np.arange(30.0), "a": x, "b": -x})
+    found = of(correlate(frame))
+    assert (found["spearman"], found["spearman_low"], found["spearman_high"]) == pytest.approx((1, 1, 1))
+
+
+def test_equal_residuals_tie_in_resamples_too():
+    draw = np.random.default_rng(0)
+    group, inside = np.arange(24) // 4, np.tile([0.1, 0.1, 0.3, 0.3], 6)
+    frame = pd.DataFrame({"g": group, "a": inside + group * 1.1, "b": draw.normal(size=24)})
+    frame["val_loss"] = inside * 3 + group * 0.7
+    found = of(correlate(frame, within="g"))
+    assert (found["spearman"], found["spearman_low"], found["spearman_high"]) == pytest.approx((1, 1, 1))
+
+
+WRONG = [
+    ("correlation", {"level": "x"}, "level must be a number; there is a str: 'x'"),
+    ("correlation", {"resamples": 2.5}, "resamples must be a whole number; there is a float: 2.5"),
+    ("correlation", {"seed": None}, "seed must be a whole number; there is a NoneType"),
+    ("correlation", {"within": 5}, "within must be a text or a list of texts, or None; there is a int: 5"),
+    ("correlation", {"where": 5}, "where must be a text or a list of texts"),
+    ("correlation", {"control": [5]}, "control must be a text or a list of texts"),
+    ("correlation", {"against": 5}, "against must be a text; there is a int: 5"),
+    ("correlation", {"strata": "yes"}, "strata must be True or False"),
+    ("permutation", {"n": 2.5}, "n must be a whole number"),
+    ("permutation", {"n": True}, "n must be a whole number"),
+    ("paired", {}, "analysis paired needs the option 'by'"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "message"), WRONG)
+def test_an_option_of_another_type_is_named(name, options, message):
+    with pytest.raises(UsageError) as raised:
+        analyze(name, Results.from_frame(frame_of()), **options)
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("hint", "value"),
+    [(int, np.int64(3)), (float, np.float64(0.5)), (float, 1), (Sequence[str] | None, ("a", "b"))],
+)
+def test_numbers_of_numpy_and_lists_of_any_kind_are_options(hint, value):
+    assert takes(hint, value)

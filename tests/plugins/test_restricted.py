@@ -140,3 +140,14 @@ def test_both_published_tables(shared):
         squared = {row["column"]: row["R2"] for row in table.records()}
         assert len(squared) == columns
         assert squared["nc4.agreement"] == pytest.approx(agreement, abs=1e-6)
+
+
+def test_r_without_a_row_far_out_is_that_of_the_others():
+    draw = np.random.default_rng(1)
+    x, noise = draw.normal(size=(2, 12))
+    y = -x + 0.3 * noise
+    x[0], y[0] = 1e7, 1e7
+    for groups in (None, np.zeros(12, dtype=np.int64)):
+        low, high = range_without_one(unit(y, groups), unit(x, groups), groups)
+        assert low == pytest.approx(np.corrcoef(x[1:], y[1:])[0, 1], abs=1e-6)
+        assert high == pytest.approx(1)

@@ -80,3 +80,12 @@ def test_a_measurement_of_both_signs_is_left_out():
     assert "not fitted: x (zero, or of both signs)" in fit(frame, columns="nc1.cdnv,x").notes
     with pytest.raises(UsageError):
         fit(frame, sizes="model,width", columns="nc1.cdnv")
+
+
+def test_the_note_names_what_was_resampled():
+    frame = frame_of(0.05)
+    (of_architectures,) = [note for note in fit(frame).notes if "resamples" in note]
+    assert "resamples of groups of equal architecture (seed" in of_architectures
+    two = frame[frame["model"].str.startswith(("1x16", "1x32"))].reset_index(drop=True)
+    (of_rows,) = [note for note in fit(two).notes if "resamples" in note]
+    assert "resamples of rows (seed" in of_rows
