@@ -32,7 +32,7 @@ _ONE_TEXT = {  # fields of a row, what they are, and the field of the name if it
     "max_chunks": ("limit of --max-chunks", None),
 }
 _COLUMNS = ["measurement", "A", "B", "difference", "standard_error", "t"]
-_SHOWN = {"difference": "B − A", "standard_error": "± error", "seeds_sd": "seeds' sd"}
+_SHOWN = {"difference": "B−A", "standard_error": "± error", "seeds_sd": "seeds' sd"}
 """Headings for people, short enough for a line of 80 characters; keys of JSON and CSV stay."""
 
 
