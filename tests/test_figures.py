@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from xml.etree import ElementTree
 
 import pytest
 
@@ -211,3 +212,52 @@ def test_a_broken_law_is_named(law, function):
 def test_a_plain_dictionary_is_a_figure():
     check_figure(drawing_of(POINTS))
     assert declared_figure(drawing_of(POINTS)).summary == "Mine."
+
+
+@pytest.mark.parametrize("form", ["png", "pdf", "svg"])
+def test_control_characters_of_names_are_visible_in_pictures(tmp_path, form):
+    # in a process of its own: vl-convert aborts it for some of these characters
+    script = """
+import sys
+import collapse, pandas
+strange = "m\\x00\\x01\\x08\\x1b"
+rows = {"model": [strange + each for each in "abc"], "corpus": strange, "val_loss": [2.0, 3.0, 3.5]}
+rows |= {"nc1.cdnv": [0.2, 0.3, 0.1], "nc2.norm": [1.0, 3.0, 2.0]}
+results = collapse.Results.from_frame(pandas.DataFrame(rows))
+(saved,) = collapse.save_figures(results, sys.argv[1], formats=[sys.argv[2], "csv"], names="loss")
+assert not saved.problem, saved.problem
+"""
+    subprocess.run([sys.executable, "-c", script, str(tmp_path), form], check=True, capture_output=True)
+    assert (tmp_path / f"loss.{form}").stat().st_size
+    assert r"m\x00\x01\x08\x1ba" in (tmp_path / "loss.csv").read_text()
+    if form == "svg":
+        ElementTree.parse(tmp_path / "loss.svg")
+
+
+def test_what_vl_convert_raises_is_said_of_the_figure(tmp_path, monkeypatch):
+    import vl_convert
+
+    class Panic(BaseException):
+        pass
+
+    def fail(*args, **kwargs):
+        raise Panic("called unwrap() on None")
+
+    monkeypatch.setattr(vl_convert, "vegalite_to_svg", fail)
+    (saved,) = collapse.save_figures(PAPER, tmp_path, formats="svg", names="loss")
+    assert (saved.name, saved.files) == ("loss", ())
+    assert saved.problem == "vl-convert cannot render it: called unwrap() on None"
+
+
+def test_a_lone_surrogate_of_a_drawing_is_visible():
+    from collapse.measurement.drawing import drawn
+
+    @figure("strange", title="Strange \ud800", of="results", needs=[])
+    def strange(results):
+        """Names that have no UTF-8."""
+        return Drawing({**POINTS, "title": "a\ud800\nb"}, "caption \ud800", notes=("note \x01",))
+
+    made = drawn(declared_figure(strange), PAPER)
+    assert (made.title, made.caption, made.notes) == (r"Strange \ud800", r"caption \ud800", (r"note \x01",))
+    assert made.spec["title"] == "a\\ud800\nb"
+    assert b"ud800" in rendered(made.spec, "svg")

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from golden_store import GOLDEN
@@ -202,3 +203,22 @@ def test_a_figure_is_downloaded(opened):
     assert numbers[0] == "model,val_loss,cdnv,agreement"
     assert numbers[5].startswith("'=HYPERLINK(1),")
     assert len(numbers) == 9
+
+
+def test_a_very_long_name_is_short_in_words():
+    import pandas as pd
+
+    from collapse.measurement.comparing import mixed
+    from collapse.reporting.overview import findings, warnings
+    from collapse.reporting.tables import Associations
+    from collapse_figures.stores import names_of
+
+    long = "m" * 3_000
+    frame = pd.DataFrame({"model": [long, long], "corpus": long, "val_loss": [2.0, 3.0]})
+    said = [*findings(frame, Associations({}, {}, None, [])), *warnings(frame)]
+    said += mixed([{"corpus_id": each, "corpus": long} for each in "ab"])
+    stores = [SimpleNamespace(model=long + each, corpus=long, digest="d" * 64) for each in "ab"]
+    said += names_of(stores)
+    assert len({*names_of(stores)}) == 2
+    assert any("mmm … mmm" in each for each in said)
+    assert max(map(len, said)) < 400

@@ -192,3 +192,10 @@ def test_the_command_compares(collected, out, told, tmp_path):
     assert "leave one of them out" in told(2, *words, "--all", "--metrics", "nc4")
     assert "merge it with the other parts" in told(1, "compare", collected / "parts/a/1", collected / "b")
     assert "there is no store in this folder" in told(2, *words, "--parts", tmp_path, collected / "parts/b")
+
+
+def test_headings_for_people_are_short_and_keys_stay():
+    table = collapse.compare(made.store(made.samples(20)), made.store(made.samples(20, 1)), metrics=NAMES)
+    assert table.sheet().columns == ["measurement", "A", "B", "B−A", "± error", "t", "seeds' sd"]
+    assert table.columns == ["measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd"]
+    assert list(table.frame()) == table.columns

@@ -308,3 +308,9 @@ def test_torch_inference_mode_of_the_caller_changes_nothing():
     with torch.inference_mode():
         inside = collapse.tokens(GOLDEN, ids=[20]).rows
     assert inside == collapse.tokens(GOLDEN, ids=[20]).rows
+
+
+def test_the_note_on_a_lost_tokenizer_is_of_two_lines():
+    (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
+    assert len(note) <= 150
+    assert "name it with --tokenizer" in note

@@ -3,7 +3,9 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
+GOLDEN = Path(__file__).parent / "golden" / "store-v1"
 CALLS = {
     "collapse.permutation(row)": "Row",
     "collapse.permutation([row, 3.5])": "float",
@@ -23,6 +25,23 @@ CALLS = {
     "collapse.frequency_matched(statistics, ids=[0], draws=1.5)": "1.5",
     "collapse.vectors(statistics, None)": "NoneType",
     "collapse.vectors(statistics, ['counts'])": "list",
+    "collapse.tokens(statistics, ids=11)": "11",
+    "collapse.tokens(statistics, tokens=5)": "5",
+    "collapse.tokens(statistics, min_count='1')": "'1'",
+    "collapse.frequency_matched(statistics, ids=[0], seed='x')": "'x'",
+    "collapse.frequency_matched(statistics, ids=[0], seed=-1)": "-1",
+    "collapse.compare(5, 'stores/a')": "int",
+    "collapse.compare(None, 'stores/a')": "NoneType",
+    "collapse.compare([], 'stores/a')": "list",
+    "collapse.compare(golden, golden, parts=5)": "5",
+    "collapse.compare(golden, golden, parts=[5, [golden]])": "5",
+    "collapse.compare(golden, golden, seeds=5)": "int",
+    "collapse.compare(golden, golden, anyway='no')": "'no'",
+    "collapse.report(row, 5)": "int",
+    "collapse.report(row, permutations='x')": "'x'",
+    "collapse.report(row, tokens=0)": "0",
+    "collapse.save_figures(row, 'f', formats=5)": "5",
+    "collapse.save_figures(row, 'f', formats=['svg', 5])": "5",
     "collapse.merge(None, store='m')": "NoneType",
     "collapse.merge([1, 2], store='m')": "int",
     "collapse.merge(['a', 'b'], store=None)": "NoneType",
@@ -41,6 +60,7 @@ class Loaded:
 
 loaded, statistics = Loaded(), tiny_statistics()
 row = collapse.measure(statistics, metrics="nc2.norm")
+golden = sys.argv[1]
 refused = {}
 for call in json.load(sys.stdin):
     try:
@@ -55,7 +75,7 @@ print(json.dumps(refused))
 
 def test_an_argument_of_a_wrong_type_is_refused_in_a_line():
     # in a process of its own: here, arguments are checked by the tests' own type checker first
-    words = [sys.executable, "-c", SCRIPT]
+    words = [sys.executable, "-c", SCRIPT, str(GOLDEN)]
     done = subprocess.run(words, input=json.dumps(list(CALLS)), capture_output=True, text=True, check=True)
     refused = json.loads(done.stdout)
     for call, named in CALLS.items():

@@ -1,6 +1,8 @@
 """Render a specification to SVG, PDF or PNG with vl-convert, which needs neither a browser nor a network."""
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal
 
@@ -70,12 +72,8 @@ def converted(svg: str, form: Format) -> bytes:
     if form == "svg":
         return svg.encode()
     vl_convert = _vl_convert()
-    try:
-        if form == "pdf":
-            return bytes(vl_convert.svg_to_pdf(svg))
-        return bytes(vl_convert.svg_to_png(svg, ppi=_PPI))
-    except ValueError as error:
-        raise CollapseError(f"vl-convert cannot write it as {form}: {first_line(error)}") from error
+    with _refusals(f"write it as {form}"):
+        return bytes(vl_convert.svg_to_pdf(svg) if form == "pdf" else vl_convert.svg_to_png(svg, ppi=_PPI))
 
 
 def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"], dark: bool = False) -> str:
@@ -103,12 +101,20 @@ def _converted_at(spec: dict[str, Any], panel: float) -> str:
     ratio = _FLAT if panel > _LARGE_PANEL or len(spec.get("concat") or ()) > _FEW else _SQUARE
     sizes = {"continuousWidth": panel, "continuousHeight": panel * ratio}
     config = {**spec["config"], "view": {**spec["config"]["view"], **sizes}}
+    vl_convert = _vl_convert()
+    with _refusals("render it"):
+        return str(vl_convert.vegalite_to_svg({**spec, "config": config}, vl_version=_version(), allowed_base_urls=[]))
+
+
+@contextmanager
+def _refusals(what: str) -> Iterator[None]:
+    """Make a CollapseError of whatever vl-convert raises; a panic of its Rust code is no Exception."""
     try:
-        return str(
-            _vl_convert().vegalite_to_svg({**spec, "config": config}, vl_version=_version(), allowed_base_urls=[])
-        )
-    except ValueError as error:
-        raise CollapseError(f"vl-convert cannot render it: {first_line(error)}") from error
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise CollapseError(f"vl-convert cannot {what}: {first_line(error)}") from error
 
 
 def _narrowed(spec: dict[str, Any], *, narrow: bool) -> dict[str, Any]:

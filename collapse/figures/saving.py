@@ -114,7 +114,9 @@ def _figures(names: str | Sequence[str] | None) -> list[Figure]:
 
 
 def _formats(formats: str | Sequence[str]) -> list[str]:
-    listed = formats.split(",") if isinstance(formats, str) else list(formats)
+    listed = formats.split(",") if isinstance(formats, str) else formats
+    if not isinstance(listed, Sequence) or not all(isinstance(each, str) for each in listed):
+        raise UsageError(f"formats is {formats!r:.40}: give names of formats ({', '.join(FORMATS)})")
     kinds = list(dict.fromkeys(each.strip().lower() for each in listed))
     for each in kinds:
         if each not in FORMATS:

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from collapse.errors import shortened
 from collapse.stores.files import sha256_of
 from collapse.stores.origin import pulled_from
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collapse.stores.store import Store
 
 _SHOWN = 12  # characters of a digest
+_LONGEST = 60  # characters of a name in a remark
 _PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of several models of one name
 COMPARED = {  # fields that must be equal to compare numbers: field, plural, and the field of its name if it is a hash
     "corpus_id": ("training texts", "corpus"),
@@ -109,7 +111,8 @@ def _listed(counted: Mapping[Any, Sequence[Any]], most: int = 4) -> str:
     said = []
     for value, labels in list(counted.items())[:most]:
         label = _given(labels[0])
-        shown = "none" if value is None else f"{label} {str(value)[:_SHOWN]}" if label is not None else value
+        named = "" if label is None else f"{shortened(str(label), _LONGEST)} {str(value)[:_SHOWN]}"
+        shown = "none" if value is None else named or value
         said.append(f"{shown} ({len(labels)} row{'s' if len(labels) > 1 else ''})")
     return ", ".join(said) + (f", and {len(counted) - most} more" if len(counted) > most else "")
 

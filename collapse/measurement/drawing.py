@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, PluginError, UsageError
+from collapse.escaping import visible
 from collapse.extras import missing_package
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure
@@ -19,7 +20,7 @@ _VIEWS = {"mark", "layer", "hconcat", "vconcat", "concat", "facet", "repeat"}
 
 
 def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | str | Path) -> Drawing:
-    """Draw a figure of a plugin, such as ``loss``.
+    r"""Draw a figure of a plugin, such as ``loss``.
 
     Args:
         name: The figure.
@@ -27,7 +28,7 @@ def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | 
 
     Returns:
         The drawing: its specification is a dictionary of Vega-Lite with all data inside, in which numbers that are not
-        finite are null. Notebooks show it.
+        finite are null, and control characters of names are visible, as ``\x1b``. Notebooks show it.
 
     Raises:
         UsageError: There is no such figure, or it is of something else.
@@ -59,7 +60,14 @@ def drawn(found: Figure, source: Results | Iterable[Row] | Store | Iterable[Stor
         if missing:
             raise CollapseError(f"figure {found.name} cannot be drawn: {missing}") from error
         raise PluginError(f"{called} failed: {described(error)}") from error
-    return replace(drawing, spec=spec, title=drawing.title or found.title)
+    notes = tuple(map(_visible, drawing.notes))
+    return replace(
+        drawing,
+        spec=spec,
+        title=_visible(drawing.title or found.title),
+        caption=_visible(drawing.caption),
+        notes=notes,
+    )
 
 
 def _results(source: Any) -> Results:
@@ -117,13 +125,20 @@ def _loads(node: Any) -> bool:
 
 
 def _plain(node: Any) -> Any:
-    """Return a specification with plain numbers: those of NumPy as Python's, those that are not finite as null."""
+    """Return a specification of plain values: numbers of NumPy as Python's, those that are not finite as null.
+
+    Control characters of texts become visible: XML has none, vl-convert aborts the process for some.
+    """
     if hasattr(node, "tolist"):
         node = node.tolist()
     if isinstance(node, Mapping):
-        return {str(key): _plain(value) for key, value in node.items()}
+        return {_visible(str(key)): _plain(value) for key, value in node.items()}
     if isinstance(node, list | tuple):
         return [_plain(each) for each in node]
     if isinstance(node, float):
         return node if math.isfinite(node) else None
-    return node
+    return _visible(node) if isinstance(node, str) else node
+
+
+def _visible(text: str) -> str:
+    return visible(text, keep="\n")

@@ -43,8 +43,8 @@ def measured_parts(stores: Sequence[Store], parts: Sequence[Any], *, paired: boo
         UsageError: There are not two sides of two parts or more, or a store is no part of its side's collection.
         CollapseError: The parts of a side overlap or do not cover the text, or one was altered.
     """
-    if isinstance(parts, str | Path) or len(parts) != 2 or any(isinstance(each, str | Path) for each in parts):
-        raise UsageError("parts= must be two lists: the parts of A, and the parts of B")
+    if not _is_list(parts) or len(parts) != 2 or not all(map(_is_list, parts)):
+        raise UsageError(f"parts is {parts!r:.40}: give two lists, the parts of A and the parts of B")
     sides = [_in_order(store, some) for store, some in zip(stores, parts, strict=True)]
     measured = [[_values(part, **options) for part in side] for side in sides]
     slices = [[part.manifest["coverage"]["train"]["done"] for part in side] for side in sides]
@@ -59,6 +59,10 @@ def measured_parts(stores: Sequence[Store], parts: Sequence[Any], *, paired: boo
         else:
             errors[name] = math.hypot(error_of_parts(a), error_of_parts(b))
     return Parts(errors, _note(min(len(side) for side in sides), paired))
+
+
+def _is_list(given: object) -> bool:
+    return isinstance(given, Sequence) and not isinstance(given, str)
 
 
 def _note(parts: int, paired: bool) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collapse.errors import CollapseError, counted
+from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import mixed
 from collapse.measurement.model_names import part_names, with_parts
 from collapse.measurement.named_results import named_results
@@ -50,6 +50,8 @@ def spread_of_seeds(seeds: Results | str | Path | None) -> Spread | None:
     """
     if seeds is None or (seeds == PAPER and PAPER not in named_results()):
         return None
+    if not isinstance(seeds, Results | str | Path):
+        raise UsageError(f"seeds is of type {type(seeds).__name__}: give a results table, its file or its name")
     frame = (seeds if isinstance(seeds, Results) else Results.read(seeds)).frame()
     groups = _groups(frame)
     if not groups:
@@ -61,7 +63,7 @@ def spread_of_seeds(seeds: Results | str | Path | None) -> Spread | None:
     models = sum(map(len, groups))
     of = "" if len(groups) == 1 else f", pooled over {len(groups)} sizes and recipes"
     source = f" ({seeds})" if not isinstance(seeds, Results) else ""
-    note = f"seeds_sd: standard deviation over {models} models that differ in their seed only{source}{of}"
+    note = f"seeds' sd: standard deviation over {models} models that differ in their seed only{source}{of}"
     remarks = [f"seeds: {remark}" for remark in mixed(each for group in groups for each in group.to_dict("records"))]
     return Spread(deviations, [note, *remarks])
 

@@ -7,13 +7,14 @@ from typing import Any
 
 from torch import Tensor
 
-from collapse.errors import CollapseError, counted
+from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import about, distinct, mixed
 from collapse.measurement.measuring import measured
 from collapse.measurement.part_errors import Parts, measured_parts
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_sheets import by_property, headings_of, notes_of
 from collapse.measurement.seeds import PAPER, Spread, spread_of_seeds
+from collapse.measurement.sheets import Sheet
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
@@ -31,6 +32,8 @@ _ONE_TEXT = {  # fields of a row, what they are, and the field of the name if it
     "max_chunks": ("limit of --max-chunks", None),
 }
 _COLUMNS = ["measurement", "A", "B", "difference", "standard_error", "t"]
+_SHOWN = {"difference": "B−A", "standard_error": "± error", "seeds_sd": "seeds' sd"}
+"""Headings for people, short enough for a line of 80 characters; keys of JSON and CSV stay."""
 
 
 @shows_progress
@@ -73,6 +76,11 @@ def compare(
         UsageError: An unknown name, or parts that are not those of A and B.
         CollapseError: The stores are of different texts, or one is incomplete or was altered.
     """
+    for each in (a, b):
+        if not isinstance(each, Store | str | Path):
+            raise UsageError(f"there is a {type(each).__name__} where a store or its folder is needed")
+    if not isinstance(anyway, bool):
+        raise UsageError(f"anyway is {anyway!r:.40}: give True or False")
     stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
     different = _different(about(stores[0]), about(stores[1]))
     if different and not anyway:
@@ -109,7 +117,8 @@ def _table(
     same = ["A and B are the same store"] if stores[0].digest == stores[1].digest else []
     remarks = [*about_each, *same, *notes, *notes_of(rows, shown), *mixed(rows)]
     columns = [*_COLUMNS, *(["seeds_sd"] if spread else [])]
-    return Table(f"{first} (A) and {second} (B); difference = B − A", columns, made, remarks)
+    shown_as = Sheet([_SHOWN.get(name, name) for name in columns], made)
+    return Table(f"{first} (A) and {second} (B); difference = B − A", columns, made, remarks, shown_as)
 
 
 def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:

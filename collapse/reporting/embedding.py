@@ -3,7 +3,6 @@
 import html
 import json
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from collapse.escaping import visible
@@ -57,16 +56,3 @@ def plain(value: Any) -> Any:
         return None if missing else visible(str(value))
     except TypeError:
         return None
-
-
-def displayed(spec: Any) -> Any:
-    r"""Return a specification of Vega-Lite with the control characters of all texts visible, but line breaks.
-
-    >>> displayed({"data": {"values": [{"model": "a\x00"}]}, "title": "two\nlines"})
-    {'data': {'values': [{'model': 'a\\x00'}]}, 'title': 'two\nlines'}
-    """
-    if isinstance(spec, Mapping):
-        return {visible(str(key)): displayed(value) for key, value in spec.items()}
-    if isinstance(spec, list):
-        return [displayed(each) for each in spec]
-    return visible(spec, keep="\n") if isinstance(spec, str) else spec

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
+from collapse.errors import shortened
 from collapse.measurement.rows import ABOUT
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
@@ -82,7 +83,7 @@ def store_grids(material: "Material") -> list[Grid]:
 def _store_grid(store: "Store", number: int) -> Grid:
     made: dict[str, Any] = {"store": store.digest, "state": store.state, "model": store.model, "corpus": store.corpus}
     facts = {**made, **store.identity, "made": store.manifest["provenance"]}
-    return Grid(f"store-{number}", f"Store of {store.model}", ["", "value"], list(_flat(facts).items()))
+    return Grid(f"store-{number}", f"Store of {shortened(store.model, 60)}", ["", "value"], list(_flat(facts).items()))
 
 
 def _flat(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import counted
+from collapse.errors import counted, shortened
 from collapse.measurement.comparing import mixed
 from collapse.measurement.sheets import number
 from collapse.measurement.table import Table
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOSS = "val_loss"
+_LONGEST = 60  # characters of a name
 _FEW = 20  # models, below which one R² says little
 _GENERALIZATION = "generalization"
 
@@ -49,7 +50,7 @@ def warnings(frame: "pd.DataFrame") -> list[str]:
         twice = frame["model"].value_counts()
         twice = twice[twice > 1]
         if len(twice):
-            shown = ", ".join(f"{name} ({times} rows)" for name, times in twice.head(3).items())
+            shown = ", ".join(f"{called(name)} ({times} rows)" for name, times in twice.head(3).items())
             more = f", and {len(twice) - 3} more" if len(twice) > 3 else ""
             said.append(f"Rows share a model's name: {shown}{more}.")
     if LOSS not in frame or frame[LOSS].notna().sum() == 0:
@@ -64,7 +65,7 @@ def _how_many(frame: "pd.DataFrame") -> str:
         made = counted(models, "model") + (f" in {made}" if models != len(frame) else "")
     measured = [name for name in plugins().measurements() if name in frame and frame[name].notna().any()]
     corpora = sorted(set(frame["corpus"].dropna()) - {""}) if "corpus" in frame else []
-    on = f", on {_listed(corpora)}" if corpora else ""
+    on = f", on {_listed([called(each) for each in corpora])}" if corpora else ""
     return f"{made}{on}, with {counted(len(measured), 'measurement')}."
 
 
@@ -200,8 +201,13 @@ def _headlines(row: "pd.Series") -> list[tuple[str, float, float | None, float |
     return found
 
 
+def called(name: object) -> str:
+    """Return a name as sentences and headings have it: of one line at most; tables have the whole name."""
+    return shortened(str(name), _LONGEST)
+
+
 def _name(row: "pd.Series") -> str:
-    return str(row["model"]) if "model" in row else f"row {row.name + 1}"
+    return called(row["model"]) if "model" in row else f"row {row.name + 1}"
 
 
 def _number(value: float) -> str:

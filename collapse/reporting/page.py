@@ -9,7 +9,7 @@ from string import Template
 from typing import Any
 
 from collapse.reporting.drawn import Drawn
-from collapse.reporting.embedding import displayed, json_of, text_of
+from collapse.reporting.embedding import json_of, text_of
 from collapse.reporting.grids import Grid
 from collapse.version import VERSION
 
@@ -95,7 +95,7 @@ def figure(drawn: Drawn) -> str:
         f'<figure id="{name}" data-from="data-{name}" data-name="{declared.name}"><h3>{text_of(drawing.title)}</h3>'
         f'<div class="view"></div><div class="tools"></div>'
         f"<figcaption>{text_of(drawing.caption + source)}</figcaption>{paragraphs(drawing.notes, 'note')}"
-        f"</figure>{_data(f'data-{name}', displayed(drawing.spec))}\n"
+        f"</figure>{_data(f'data-{name}', drawing.spec)}\n"
     )
 
 

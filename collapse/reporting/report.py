@@ -15,10 +15,11 @@ from collapse.reading import open_regular
 from collapse.reporting.drawn import Drawn, draw_all
 from collapse.reporting.measurements import measurement_grid
 from collapse.reporting.methods import definition_grid, row_grid, source_grid, store_grids, version_grid
-from collapse.reporting.overview import findings, warnings
+from collapse.reporting.overview import called, findings, warnings
 from collapse.reporting.page import MARK, Section, bullets, figure, page_of, paragraphs, table
 from collapse.reporting.tables import analysis_grid, tests_of, token_grids
 from collapse.stores.writing import check_output_place, write_output
+from collapse.vocabulary.choosing import check_number
 
 _SUFFIXES = (".html", ".htm")
 _TEXT = 11.0  # pixels, of the labels of figures
@@ -59,10 +60,12 @@ def report(
         UsageError: A source is unknown, or the file cannot be written or is no report.
         CollapseError: A source cannot be read, there is no row, or the extra is not installed.
     """
+    if not isinstance(output, str | Path):
+        raise UsageError(f"output is of type {type(output).__name__}: give the path of a page, as report.html")
     output = Path(output)
     check_report_place(output)
-    if permutations < 1 or tokens < 1:
-        raise UsageError(f"permutations and tokens must be at least 1, not {permutations} and {tokens}")
+    for number, name in ((permutations, "permutations"), (tokens, "tokens")):
+        check_number(number, name)
     if find_spec("vl_convert") is None:
         raise CollapseError("vl_convert is not installed: pip install 'linguistic-collapse[report]'")
     material = gather(sources, progress)
@@ -104,7 +107,7 @@ def check_report_place(output: Path) -> None:
 
 
 def _title(material: Material) -> str:
-    names = [name for _, name, _ in material.origins]
+    names = [called(name) for _, name, _ in material.origins]
     return f"Neural collapse: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 

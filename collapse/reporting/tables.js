@@ -1,7 +1,7 @@
 "use strict";
 // Tables that are sorted, filtered, copied and downloaded. All texts are set as text, never as markup.
 
-const MINUS = "\u2212", NONE = "\u2013", AT_ONCE = 200, LONG = 48;
+const MINUS = "\u2212", NONE = "\u2013", AT_ONCE = 200, LONG = 48, HUGE = 400;
 const INFINITE = { "∞": Infinity, "−∞": -Infinity };
 
 function dataOf(id) { return JSON.parse(document.getElementById(id).textContent); }
@@ -100,6 +100,7 @@ function fillTable(holder) {
     body.replaceChildren(...visible.map((row) => element("tr", {}, ...row.map((value, at) => {
       const made = element("td", { textContent: shown(value) });
       if (isNumber[at]) made.className = "number";
+      else if (typeof value === "string" && value.length > HUGE) [made.className, made.title] = ["clipped", value];
       else if (typeof value === "string" && value.length > LONG) made.className = "long";
       if (typeof value === "number") made.title = made.dataset.full = full(value);
       return made;

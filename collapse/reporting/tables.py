@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collapse.errors import CollapseError, counted
+from collapse.errors import CollapseError, counted, shortened
 from collapse.measurement.analyzing import analyze
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results
@@ -139,4 +139,4 @@ def token_grid(table: Table, model: str, number: int, most: int) -> Grid:
     # Texts in quotes, because spaces count; an id is a name, not a number.
     texts = [None if each is None else quoted(each) for each in frame["text"]]
     frame = frame.assign(id=frame["id"].astype(str), text=texts)
-    return grid_of_frame(frame, f"tokens-{number}", f"Tokens of {model}", notes, "search tokens")
+    return grid_of_frame(frame, f"tokens-{number}", f"Tokens of {shortened(model, 60)}", notes, "search tokens")

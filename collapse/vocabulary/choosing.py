@@ -61,6 +61,7 @@ def choose(
     opened = load(store) if isinstance(store, str | Path) else store
     if not isinstance(opened, Store | EmbeddingStatistics):
         raise UsageError(f"there is a {type(store).__name__} where a store, its folder or statistics are needed")
+    check_number(min_count, "min_count")
     wanted = None if tokens is None else check_tokens(tokens)
     wanted_ids = None if ids is None else _checked_ids(ids)
     found, remark = find_tokenizer_of(opened if isinstance(opened, Store) else None, tokenizer)
@@ -125,6 +126,8 @@ def _by_text(wanted: Sequence[str], texts: TokenTexts, *, variants: bool) -> tup
 
 
 def _checked_ids(ids: Iterable[int]) -> list[int]:
+    if not isinstance(ids, Iterable):
+        raise UsageError(f"ids is {ids!r:.40}: give a list of token ids")
     listed = list(ids)
     for each in listed:
         if not isinstance(each, Integral) or isinstance(each, bool):

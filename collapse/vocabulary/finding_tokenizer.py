@@ -12,7 +12,7 @@ from collapse.inputs.references import ModelReference, find_model, find_tokenize
 from collapse.paths import expanded
 from collapse.stores.store import Store
 
-_REMEDY = "name the folder or Hub id of the model's tokenizer with --tokenizer (tokenizer=)"
+_REMEDY = "name it with --tokenizer (tokenizer=)"
 _METHODS = ("convert_ids_to_tokens", "decode", "encode")
 
 
@@ -48,10 +48,10 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         found = _own(store, identity)
         if found is not None:
             return load_tokenizer(found[0], model_args=found[1]), None
-        why = f"it is recorded by the hash of its files ({_begin(identity['tokenizer'])}), which are not found"
+        why = f"its files ({_begin(identity['tokenizer'])}) are not found"
     except CollapseError as error:
         why = first_line(error)
-    return None, f"the store's tokenizer is not available, so ids have no texts: {why}; {_REMEDY}"
+    return None, f"ids have no texts without the store's tokenizer: {why}; {_REMEDY}"
 
 
 def _own(store: Store, identity: Mapping[str, Any]) -> tuple[ModelReference, Mapping[str, Any]] | None:

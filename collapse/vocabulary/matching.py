@@ -73,6 +73,8 @@ def frequency_matched(
     """
     check_number(matches, "matches")
     check_number(draws, "draws")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise UsageError(f"seed is {seed!r:.40}: give a whole number of 0 or more")
     ids = [] if tokens is None and ids is None else ids  # choosing none is all
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
     found = measure_classes(chosen.store, measured_columns(), min_count=min_count, progress=progress)

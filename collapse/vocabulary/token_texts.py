@@ -115,6 +115,8 @@ def check_tokens(tokens: str | Iterable[str]) -> list[str]:
     Raises:
         UsageError: One is empty, or no text.
     """
+    if not isinstance(tokens, Iterable):
+        raise UsageError(f"tokens is {tokens!r:.40}: give texts of tokens (ids are ids=)")
     listed = [tokens] if isinstance(tokens, str) else list(tokens)
     for each in listed:
         if not isinstance(each, str):

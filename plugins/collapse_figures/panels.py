@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 BRUSH, PICKED = "brush", "picked"
 """Names of the selections."""
 
+_DECADE = 10
+
 
 def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log: bool = False, **scale: Any) -> Any:
     """Return an axis of numbers, with a title.
@@ -30,9 +32,7 @@ def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log
 
     known = [float(each) for each in values if each == each]
     kind: dict[str, Any] = {"type": "log", "nice": False, "padding": 3} if log else {"zero": False}
-    ticks: dict[str, Any] = (
-        {"values": log_ticks(known), "format": "~s" if min(known) >= 1 else ".3~g"} if log else {"tickCount": 4}
-    )
+    ticks: dict[str, Any] = {"values": log_ticks(known), "format": log_format(known)} if log else {"tickCount": 4}
     if len(set(known)) == 1:  # Vega would label the only tick with a rounded number
         kind |= {"domain": [known[0] / 2, known[0] * 2] if log else [known[0] - 0.5, known[0] + 0.5], "nice": False}
         ticks = {"values": known[:1], "format": ".3~g"}
@@ -48,18 +48,42 @@ def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log
 def log_ticks(values: Any) -> list[float]:
     """Return few round numbers between the least and the largest of some positive values; Vega would mark every digit.
 
-    >>> log_ticks([0.0002, 0.3]), log_ticks([30.0, 70.0])
-    ([0.001, 0.01, 0.1], [30.0, 50.0, 70.0])
+    Within less than a decade they are as far apart as on a linear axis, which it nearly is.
+
+    >>> log_ticks([0.0002, 0.3]), log_ticks([30.0, 70.0]), log_ticks([5.04889, 8.82268])
+    ([0.001, 0.01, 0.1], [30.0, 40.0, 50.0, 60.0, 70.0], [6.0, 7.0, 8.0])
     """
     known = [float(each) for each in values if each > 0]  # leaves NaN out
     low, high = min(known), max(known)
+    if high < _DECADE * low:
+        return _even_ticks(low, high)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1,), (1, 3), (1, 2, 3, 5, 7)):
         ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
         inside = [each for each in ticks if low <= each <= high]
-        if len(inside) > 1:
+        if len(inside) > 2:
             return inside[:: -(-len(inside) // 6)]
-    return [low, high] if high > low else [low]
+    return [low, high]
+
+
+def log_format(values: Iterable[float]) -> str:
+    """Return the format of these ticks: as many digits as they have, because they may differ in the last only."""
+    known = [float(each) for each in values if each > 0]
+    if min(known) >= 1:
+        return "~s"
+    return "~g" if max(known) < _DECADE * min(known) else ".3~g"
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    """Return three to six multiples of 1, 2 or 5 times a power of ten in a range; one number if it is empty."""
+    if high <= low:
+        return [low]
+    power = math.floor(math.log10(high - low))
+    for step in (f"{digit}e{below}" for below in (power, power - 1) for digit in (5, 2, 1)):
+        first, last = math.ceil(low / float(step)), math.floor(high / float(step))
+        if last - first >= 2:
+            break
+    return [float(f"{each * float(step):.12g}") for each in range(first, last + 1)]
 
 
 def logged(frame: "pd.DataFrame", name: str) -> bool:
