@@ -27,7 +27,9 @@ from collapse.cli.terminal import say_aside, say_error
 )
 @click.option("--tokenizer", metavar="DIR_OR_ID", help="The stores' tokenizer.  [default: the one that each records]")
 def command(sources: tuple[str, ...], **options: Any) -> None:
-    """Write a report: what stands out, interactive figures, tables and methods as one HTML file.
+    """Write a page of figures and tables of results and stores.
+
+    One HTML file with what stands out in words, interactive figures, tables and methods.
 
     RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, or a store on the Hub; several
     are joined to one table. The page opens from disk and loads nothing. Needs the extra report.
