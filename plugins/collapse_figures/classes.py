@@ -37,6 +37,7 @@ VALUES = (
 _BINS = 40
 _COUNT_BINS = 14
 _STORES = 6
+_ROUNDING = 1e-9  # a share of the largest value; norms of two classes differ in their last digits only
 
 
 @figure(
@@ -160,9 +161,9 @@ def _quartiles(name: str, values: Floats, counts: Floats) -> list[dict[str, Any]
 
 
 def _edges(values: Floats, bins: int, *, log: bool) -> Floats:
-    """Return edges of bins of equal width, on a log axis if asked; a single value gets a bin of its own."""
+    """Return edges of bins of equal width, on a log axis if asked; values equal to rounding get a range around them."""
     low, high = float(values.min()), float(values.max())
-    if low == high:
+    if high - low <= _ROUNDING * max(abs(low), abs(high)):  # else edges between them would be equal
         low, high = (low / 1.1, high * 1.1) if log else (low - 0.5, high + 0.5)
     edges = np.geomspace(low, high, bins + 1) if log else np.linspace(low, high, bins + 1)
     edges[0], edges[-1] = low, high

@@ -183,3 +183,11 @@ def test_columns_serve_where_names_say_nothing(columns):
     name = "scaling-epochs" if "epochs" in columns else "scaling-width"
     rows = numbers_of(collapse.draw(name, Results.from_frame(frame)).spec)
     assert [row["val_loss"] for row in rows] == [3, 2, 2.5]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_that_are_equal_to_rounding_have_bins(seed):
+    draw = np.random.default_rng(seed)
+    two = collapse.collect_arrays(draw.normal(size=(20, 3)), np.arange(20) % 2, draw.normal(size=(2, 3)))
+    rows = numbers_of(collapse.draw("class-distributions", two).spec)  # the norms of two classes are equal
+    assert sum(row["share"] for row in rows if "share" in row) == pytest.approx(3)
