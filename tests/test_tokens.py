@@ -157,7 +157,9 @@ def test_ranking_by_what_the_store_lacks_says_why():
 def test_ids_without_a_tokenizer_are_shown_and_it_is_said():
     table = collapse.tokens(GOLDEN, ids=[20])
     assert table.frame()["text"].tolist() == [None]
-    assert any("ids have no texts without the store's tokenizer" in note and "--tokenizer" in note for note in table.notes)
+    assert any(
+        "ids have no texts without the store's tokenizer" in note and "--tokenizer" in note for note in table.notes
+    )
     features = random_features(5, 3, 30)
     store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
     assert "the store records no tokenizer: ids have no texts" in collapse.tokens(store).notes
