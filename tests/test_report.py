@@ -185,6 +185,16 @@ def test_tables_are_joined_and_a_store_appears_once(tmp_path):
     assert len(table) == 232
 
 
+def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("paper").mkdir()  # such as the --out of figures
+    assert len(sources.gather("paper").results) == 230
+    shutil.copytree(GOLDEN, "paper", dirs_exist_ok=True)
+    with pytest.raises(UsageError, match=r"write \./paper for the store"):
+        sources.gather("paper")
+    assert len(sources.gather("./paper").stores) == 1
+
+
 def test_tokens_are_the_most_frequent_and_the_extremes():
     rows = [[i, f" t{i}", 1000 - i, float(i % 501)] for i in range(900)]
     grid = token_grid(Table("", ["id", "text", "count", "nc1.cdnv"], rows, ["noted"]), "m", 0, most=100)

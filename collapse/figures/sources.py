@@ -15,6 +15,7 @@ from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Of
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
+from collapse.stores.manifest import MANIFEST
 from collapse.stores.store import Store
 
 Source = Results | Row | Store | str | Path
@@ -124,8 +125,11 @@ def _open(source: Source) -> Results | Store:
     if isinstance(source, Row):
         return Results([source])
     path = Path(source)
-    if not path.is_dir() and (path.suffix in _TABLES or file_of(path) != path):
-        return Results.read(path)
+    named = file_of(source) != path
+    if named and (path / MANIFEST).is_file():
+        raise UsageError(f"{source} is a results table and a store here: write ./{source} for the store")
+    if named or (path.suffix in _TABLES and not path.is_dir()):
+        return Results.read(source)
     if not path.exists() and "/" not in str(source):
         raise UsageError(
             f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or stores on the Hub"

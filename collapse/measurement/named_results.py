@@ -37,14 +37,15 @@ def named_results() -> dict[str, Path]:
     return found
 
 
-def file_of(path: Path) -> Path:
-    """Return the file of a named table, or the path itself where no table has this name.
+def file_of(given: str | Path) -> Path:
+    """Return the file of a named table, or the path that is given where no table has this name.
 
     A file or folder of this name does not hide the table: names have no suffix, and results files must have one.
+    ``./paper`` is the path.
 
-    >>> file_of(Path("results.csv")).name
+    >>> file_of("results.csv").name
     'results.csv'
     """
-    if not _NAME.fullmatch(str(path)):
-        return path
-    return named_results().get(str(path), path)
+    if not _NAME.fullmatch(str(given)):
+        return Path(given)
+    return named_results().get(str(given), Path(given))

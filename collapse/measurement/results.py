@@ -76,7 +76,7 @@ class Results:
             CollapseError: There is no such file, or it cannot be read in the format of its suffix.
             UsageError: It has another suffix, and no table has this name.
         """
-        path = file_of(Path(path))
+        path = file_of(path)
         _check_suffix(path, tables=True)
         if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")

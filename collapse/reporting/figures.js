@@ -17,11 +17,14 @@ function merged(first, second) {
   return made;
 }
 
-// Specifications leave the size of their panels to whoever shows them. Panels side by side wrap where there is no room.
+// Specifications leave the size of their panels to whoever shows them. Panels side by side wrap where there is no room,
+// into rows as equal as can be: four of which three fit are two and two.
 function columnsOf(spec, width) {
   const fitting = Math.max(1, Math.floor(width / PANEL));
+  if (isObject(spec.facet) || spec.repeat) return Math.min(fitting, spec.columns ?? fitting);
   const panels = (spec.concat ?? spec.hconcat ?? [spec]).length;
-  return Math.min(fitting, isObject(spec.facet) || spec.repeat ? spec.columns ?? fitting : Math.min(spec.columns ?? panels, panels));
+  const columns = Math.min(fitting, spec.columns ?? panels, panels);
+  return Math.ceil(panels / Math.ceil(panels / columns));
 }
 
 function sized(spec, width, panel) {
