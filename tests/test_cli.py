@@ -74,6 +74,7 @@ def test_metrics_lists_limits_at_any_size(out):
     assert listed["nc1.log_cdnv"]["at full collapse"] == "-inf"
     assert listed["unc3.uniform_duality"]["equation"] == "CoV of cos(w_c, μ_c − μ̄)"
     assert "nc1.cdnv_scaled" in out("metrics", "nc1")
+    assert out("metrics", "nc1,NC4") == out("metrics", "nc1", "nc4")
 
 
 def test_plugins_lists_commands_too(out):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None, output: str | None) -> None:
     """List what can be measured.
 
-    NAME is a measurement or a prefix (gnc2). Limits and reachable values are those of C classes in d dimensions;
+    NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of C classes in d dimensions;
     the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
     from collapse.cli.formats import check_suffix, deliver
@@ -35,7 +35,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
         say_error(problem)
     known = installed.measurements()
     records = []
-    for name in installed.select(names or None):
+    for name in installed.select(",".join(names) or None):
         metric, measure = known[name]
         limits, wrong = limits_of(metric, measure, classes, dim)
         if wrong:
