@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None, output: str | None) -> None:
     """List what can be measured.
 
-    NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of C classes in d dimensions;
-    the defaults are TinyStories' next tokens and the width of the paper's largest model.
+    NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of
+    C classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
     from collapse.cli.formats import check_suffix, deliver
     from collapse.measurement.sheets import Sheet
