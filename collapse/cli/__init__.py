@@ -18,6 +18,7 @@ import click
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.errors import CollapseError, UsageError, near_names, shortened
 from collapse.extras import missing_package
+from collapse.threads import prepare
 
 if TYPE_CHECKING:
     from collapse.plugin.registry import Plugin
@@ -67,8 +68,11 @@ class _Commands(click.Group):
     metavar="FILE_OR_MODULE",
     help="Load one more plugin, or no:NAME to leave one out; may be repeated.",
 )
+@click.option(
+    "--threads", type=click.IntRange(min=1), help="Threads to compute with.  [default: the CPUs that may be used]"
+)
 @click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
-def cli(plugin: tuple[str, ...], verbose: bool) -> None:
+def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 
     \b
@@ -77,6 +81,7 @@ def cli(plugin: tuple[str, ...], verbose: bool) -> None:
     collapse metrics                           what is measured
     """
     _start_logging(verbose)
+    prepare(threads)  # before the first import of torch
     if plugin:
         from collapse.plugin.plugin_manager import add_plugins
 
@@ -140,7 +145,7 @@ def _suggesting(error: click.NoSuchOption) -> click.UsageError:
 
 
 def _ahead(words: list[str]) -> list[str]:
-    """Put ``-p`` and ``-v``, which belong to every command, before the command's name.
+    """Put ``-p``, ``--threads`` and ``-v``, which belong to every command, before the command's name.
 
     >>> _ahead(["measure", "a", "-p", "mine.py", "-v", "--", "-v"])
     ['-p', 'mine.py', '-v', 'measure', 'a', '--', '-v']
@@ -153,9 +158,9 @@ def _ahead(words: list[str]) -> list[str]:
     for word in rest:
         if word == "--":
             others += [word, *rest]
-        elif word in ("-p", "--plugin"):
+        elif word in ("-p", "--plugin", "--threads"):
             ours += [word, *([after] if (after := next(rest, None)) is not None else [])]
-        elif word in ("-v", "--verbose") or word.startswith(("--plugin=", "-p")):
+        elif word in ("-v", "--verbose") or word.startswith(("--plugin=", "-p", "--threads=")):
             ours.append(word)
         else:
             others.append(word)

@@ -29,6 +29,7 @@ from collapse.stores.manifest import differences, spans
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.store import Store
+from collapse.threads import waiting
 
 log = logging.getLogger("collapse")
 
@@ -234,6 +235,7 @@ class Collection:
             "device": device_name(self.source.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),
+            **({"waiting": spins} if (spins := waiting()) else {}),
             **phase.provenance(),
             "versions": versions(),
             "command": self.source.command,

@@ -1,0 +1,96 @@
+"""How many threads torch takes, and how long they spin: what the machine grants, and fair to others on it.
+
+OpenMP reads its environment when torch is loaded, so this is decided before.
+"""
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SPINS = "10000"
+"""Turns of a waiting thread of GNU OpenMP before it sleeps. Its own default waits for milliseconds, and takes the CPU
+from the very process for which the others wait."""
+
+_NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+
+
+def prepare(threads: int | None = None) -> None:
+    """Set the environment of OpenMP, before torch is loaded; what the user has set stays.
+
+    Args:
+        threads: Their number, which goes before what is set; None takes no more than the quota of a container.
+    """
+    if threads is not None and "torch" in sys.modules:  # it has read its environment
+        sys.modules["torch"].set_num_threads(threads)
+    if not any(name in os.environ for name in _WAITING):
+        os.environ["GOMP_SPINCOUNT"] = SPINS
+    if threads is not None:
+        os.environ.update(dict.fromkeys(_NUMBER, str(threads)))
+    elif not any(name in os.environ for name in _NUMBER):
+        quota = cpu_quota()
+        if quota is not None and quota < _cpus():
+            os.environ["OMP_NUM_THREADS"] = str(quota)
+
+
+def waiting() -> str:
+    """Return what decides how OpenMP's threads wait, for the record: "" where nothing is set.
+
+    >>> from unittest.mock import patch
+    >>> with patch.dict(os.environ, {"OMP_WAIT_POLICY": "passive"}, clear=True):
+    ...     waiting()
+    'OMP_WAIT_POLICY=passive'
+    """
+    return " ".join(f"{name}={os.environ[name]}" for name in _WAITING if name in os.environ)
+
+
+def cpu_quota(root: Path = Path("/")) -> int | None:
+    """Return how many CPUs the process's control groups let it use at a time, rounded up; None for no limit.
+
+    Args:
+        root: Where proc and sys are.
+    """
+    quotas = [quota for folder in _groups(root) if (quota := _quota(folder)) is not None]
+    return max(1, math.ceil(min(quotas))) if quotas else None
+
+
+def _groups(root: Path) -> Iterator[Path]:
+    """Yield the folders of the process's groups and of those around them, for both versions of control groups.
+
+    A container may see its own group at the mount, under a path that is the host's: folders that are not there count
+    for nothing.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        mount = root / "sys/fs/cgroup" / controllers
+        own = mount / path.lstrip("/")
+        yield from (own, *(each for each in own.parents if each.is_relative_to(mount)))
+
+
+def _quota(folder: Path) -> float | None:
+    """Return the CPUs that one group grants."""
+    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # version 2, version 1
+        try:
+            quota, period = " ".join((folder / name).read_text() for name in names).split()
+            if quota not in ("max", "-1"):
+                return int(quota) / int(period)
+        except (OSError, ValueError, ZeroDivisionError):
+            continue
+    return None
+
+
+def _cpus() -> int:
+    """Return the CPUs that the process may run on."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1

@@ -1,0 +1,89 @@
+"""Threads: their number is what a container grants or the user says, and they do not spin while others could work."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from collapse.threads import cpu_quota
+
+ASKS = """
+import json, os, torch
+print(json.dumps({"spins": os.environ.get("GOMP_SPINCOUNT"), "threads": torch.get_num_threads()}))
+"""
+"""A plugin that says with what it was loaded, on stderr (stdout is for results); without a hook it is refused."""
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/job/step", "sys/fs/cgroup/job/cpu.max": "max 100000"}, None),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "50000 100000"}, 1),
+        (
+            {
+                "proc/self/cgroup": "0::/job/step",
+                "sys/fs/cgroup/job/cpu.max": "350000 100000",
+                "sys/fs/cgroup/job/step/cpu.max": "max 100000",
+            },
+            4,
+        ),
+        (
+            {
+                "proc/self/cgroup": "9:name=systemd:/\n5:cpu,cpuacct:/docker/ab\n0::/",
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "200000",  # the host's path is not in the container
+                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000",
+            },
+            2,
+        ),
+        (
+            {
+                "proc/self/cgroup": "1:cpu:/",
+                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
+                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
+            },
+            None,
+        ),
+        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "not a number"}, None),
+    ],
+    ids=["no-linux", "no-limit", "half", "of-the-group-around", "version-1", "version-1-no-limit", "unreadable"],
+)
+def test_the_quota_is_the_smallest_of_the_groups_around_a_process(tmp_path, files, found):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cpu_quota(tmp_path) == found
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """The environment and the threads of torch in a command of its own, by what is set and typed."""
+    plugin = tmp_path / "asks.py"
+    plugin.write_text(ASKS)
+    ours = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+
+    def asked(*words, **settings):
+        environment = {name: value for name, value in os.environ.items() if name not in ours}
+        command = [sys.executable, "-m", "collapse", "-p", str(plugin), "plugins", *words]
+        done = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True)
+        return json.loads(done.stderr.splitlines()[0])
+
+    return asked
+
+
+def test_threads_do_not_spin_for_long_unless_the_user_says_so(asked):
+    assert asked()["spins"] == "10000"
+    assert asked(OMP_WAIT_POLICY="active")["spins"] is None
+    assert asked(GOMP_SPINCOUNT="7")["spins"] == "7"
+
+
+def test_the_user_says_how_many_threads(asked):
+    assert asked("--threads", "1")["threads"] == 1
+    assert asked("--threads=1", OMP_NUM_THREADS="2")["threads"] == 1
+    assert asked(OMP_NUM_THREADS="1")["threads"] == 1
+
+
+def test_no_threads_are_refused(told):
+    assert "0 is not in the range x>=1" in told(2, "metrics", "--threads", "0")
