@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapse import CollapseError, Results, Table, analysis, hookimpl
-from collapse.errors import counted
+from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
@@ -75,7 +75,9 @@ def paired(
     """
     check_numbers(seed=(seed, 0), level=level)
     frame, notes = table_of(results, where)
-    (name,) = names_of([by], frame, "--by")
+    name, *others = names_of([by], frame, "--by")
+    if others:
+        raise UsageError(f"--by must name one column, got {by!r}: the others go to --equal, or choose rows with --where")
     found = select(frame, notes, against=against, columns=columns, whole=len(results), named=[name])
     pairs = pairs_of(found.frame, name, values=values, equal=equal)
     if len(pairs.first) < 3:

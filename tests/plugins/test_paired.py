@@ -77,6 +77,7 @@ def test_a_row_without_a_counterpart_is_counted():
     ("options", "said"),
     [
         ({"by": "decoy"}, r"no column is called 'decoy' \(--by\); did you mean decay"),
+        ({"by": "decay,width"}, "--by must name one column, got 'decay,width'"),
         ({"values": "0.1"}, "--values must be two different values of decay"),
         ({"values": "0.1,0.2"}, r"--values must be .* it has 0\.0005, 0\.1"),
         ({"values": "0.1,0.1"}, "--values must be"),
