@@ -77,7 +77,9 @@ def paired(
     frame, notes = table_of(results, where)
     name, *others = names_of([by], frame, "--by")
     if others:
-        raise UsageError(f"--by must name one column, got {by!r}: the others go to --equal, or choose rows with --where")
+        raise UsageError(
+            f"--by must name one column, got {by!r}: the others go to --equal, or choose rows with --where"
+        )
     found = select(frame, notes, against=against, columns=columns, whole=len(results), named=[name])
     pairs = pairs_of(found.frame, name, values=values, equal=equal)
     if len(pairs.first) < 3:
