@@ -156,6 +156,12 @@ def test_what_stands_out_with_few_rows(page):
     assert "Against what collapse predicts, over these rows: nc1.cdnv" in eight.text
 
 
+def test_equal_losses_have_no_lowest_and_highest():
+    rows = [replace(row, measurements={"val_loss": 2.0}) for row in rows_of(["a", "b"])]
+    said = findings(Results(rows).frame(), Associations({}, {}, None, []))
+    assert "Validation loss is 2 nats a token in all 2 rows with one, a perplexity of 7.389." in said
+
+
 def test_chance_is_named_by_the_rows_that_were_tested():
     rows = rows_of([f"m{at}" for at in range(30)])
     few = [row if at < 8 else replace(row, measurements={"nc1.cdnv": 0.5}) for at, row in enumerate(rows)]

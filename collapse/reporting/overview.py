@@ -74,10 +74,11 @@ def _losses(frame: "pd.DataFrame") -> list[str]:
         return []
     rows = frame[frame[LOSS].notna()].sort_values(LOSS)
     best, worst = rows.iloc[0], rows.iloc[-1]
-    if len(rows) == 1:
+    if rows[LOSS].nunique() == 1:  # one row, or one store with several --min-count
         value = float(best[LOSS])
         perplexity = f", a perplexity of {_number(math.exp(value))}" if value < 700 else ""
-        return [f"Validation loss is {_number(value)} nats a token{perplexity}."]
+        everywhere = f" in all {len(rows):,} rows with one" if len(rows) > 1 else ""
+        return [f"Validation loss is {_number(value)} nats a token{everywhere}{perplexity}."]
     return [
         f"Validation loss is lowest, {_number(float(best[LOSS]))} nats, in {_name(best)}, and highest, "
         f"{_number(float(worst[LOSS]))}, in {_name(worst)}; the median is {_number(float(rows[LOSS].median()))}."
