@@ -59,6 +59,13 @@ def test_values_choose_the_pairs_and_their_order():
         pair(more, by="width")
 
 
+def test_whole_numbers_stay_whole_beside_rows_without_one():
+    frame = pd.concat([frame_of(), pd.DataFrame({"model": ["mine"], "val_loss": [3.0]})], ignore_index=True)
+    table = pair(frame, by="width", values="16,32")
+    assert table.title == "width 32 − width 16, 8 pairs"
+    assert any("pairs in which 32 is better" in note for note in table.notes)
+
+
 def test_other_columns_can_be_equal():
     frame = frame_of().assign(text=list("ab") * 8, model=[f"m{i}" for i in range(16)], size=np.arange(16) // 2)
     assert pair(frame, by="text", equal="size").records()[0]["pairs"] == 8
