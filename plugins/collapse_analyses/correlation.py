@@ -58,7 +58,7 @@ def correlation(
             two-way analysis of variance. Signs are counted in the groups of the first.
         control: Columns of numbers to control for, such as log(n_params): gives partial correlations.
         cluster: Resample, and count as independent, whole groups of rows with equal values of this column.
-        strata: Show r in every group of --within instead.
+        strata: Show r in every group of one column of --within instead; not with --control or --cluster.
         resamples: Number of bootstrap resamples.
         level: Of the intervals.
         seed: Seed of the resamples.
