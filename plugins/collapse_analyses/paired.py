@@ -143,7 +143,11 @@ def _explain(
     notes.append(f"pairs are equal in {', '.join(equal)}" if equal else "pairs are equal in nothing that is known")
     if left:
         notes.append(f"{counted(left, 'row')} without a counterpart left out")
-    notes.append(f"better: pairs in which {second} is better; p: sign test of rises against falls, two-sided")
+    tested = counted(len(records), "column")
+    notes.append(
+        f"better: pairs in which {second} is better; p: sign test of rises against falls, two-sided, not corrected for "
+        f"{tested}"
+    )
     notes.append(f"r: correlation of the differences with {found.goal.label}'s; intervals: bootstrap of the pairs")
     return notes
 

@@ -63,7 +63,8 @@ def test_whole_numbers_stay_whole_beside_rows_without_one():
     frame = pd.concat([frame_of(), pd.DataFrame({"model": ["mine"], "val_loss": [3.0]})], ignore_index=True)
     table = pair(frame, by="width", values="16,32")
     assert table.title == "width 32 − width 16, 8 pairs"
-    assert any("pairs in which 32 is better" in note for note in table.notes)
+    said = "better: pairs in which 32 is better; p: sign test of rises against falls, two-sided, not corrected for"
+    assert f"{said} {len(table)} columns" in table.notes
 
 
 def test_other_columns_can_be_equal():
