@@ -21,9 +21,10 @@ from collapse.figures import sources
 from collapse.measurement.table import Table
 from collapse.plugin import plugin_manager
 from collapse.reporting import report as writing
+from collapse.reporting import tables
 from collapse.reporting.measurements import measurement_grid
 from collapse.reporting.overview import findings, warnings
-from collapse.reporting.tables import Associations, analysis_grid, tests_of, token_grid
+from collapse.reporting.tables import Associations, analysis_grid, token_grid
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
 
@@ -167,7 +168,7 @@ def test_chance_is_named_by_the_rows_that_were_tested():
     few = [row if at < 8 else replace(row, measurements={"nc1.cdnv": 0.5}) for at, row in enumerate(rows)]
     for given, said in ((rows, []), (few, ["With 8 rows, such an R² can come by chance: see the p-values below."])):
         results = Results(given)
-        found = findings(results.frame(), tests_of(results, 99))
+        found = findings(results.frame(), tables.tests_of(results, 99))
         assert [each for each in found if "by chance" in each] == said
 
 
