@@ -1,6 +1,7 @@
 """collapse results: joined tables, added columns, formats, names of tables and of models."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -207,3 +208,18 @@ def test_whole_numbers_that_floats_would_round_are_refused(told, files):
     (files / "a.csv").write_text(f"model,x\na,{2**53 + 1}\n")
     (files / "b.csv").write_text("model,x\nb,1.5\n")
     assert "it would be rounded" in told(1, "results", files / "a.csv", files / "b.csv")
+
+
+def test_rows_of_one_store_are_told_apart_by_their_limit(out, tmp_path):
+    Results([replace(row("a", 1.5), min_count=least) for least in (1, 10)]).write(tmp_path / "a.json")
+    heading, _, *rows = out("results", tmp_path / "a.json", "--format", "markdown").splitlines()[2:]
+    assert heading.startswith("| model | min_count | val_loss |")
+    assert [each[:9].split() for each in rows] == [["|", "a", "|", "1", "|"], ["|", "a", "|", "10"]]
+    assert "min_count" not in out("results", tmp_path / "a.json", "--where", "min_count=1")
+
+
+def test_columns_that_are_named_are_printed_in_every_format(out, files):
+    words = ("results", files / "a.csv", "--columns", "val_loss")
+    assert out(*words, "--format", "csv").splitlines() == ["model,val_loss", "2x8_01,1.5", "2x8_01L,1.25"]
+    assert json.loads(out(*words, "--json"))[0] == {"model": "2x8_01", "val_loss": 1.5}
+    assert "corpus" in out("results", files / "a.csv", "--format", "csv").splitlines()[0]

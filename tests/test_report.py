@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from collapse.figures import sources
 from collapse.measurement.table import Table
 from collapse.plugin import plugin_manager
 from collapse.reporting import report as writing
+from collapse.reporting import tables
 from collapse.reporting.measurements import measurement_grid
 from collapse.reporting.overview import findings, warnings
 from collapse.reporting.tables import Associations, analysis_grid, token_grid
@@ -153,6 +155,21 @@ def test_what_stands_out_with_few_rows(page):
     eight = page(hostile_results())
     assert "With 8 rows, such an R² can come by chance" in eight.text
     assert "Against what collapse predicts, over these rows: nc1.cdnv" in eight.text
+
+
+def test_equal_losses_have_no_lowest_and_highest():
+    rows = [replace(row, measurements={"val_loss": 2.0}) for row in rows_of(["a", "b"])]
+    said = findings(Results(rows).frame(), Associations({}, {}, None, []))
+    assert "Validation loss is 2 nats a token in all 2 rows with one, a perplexity of 7.389." in said
+
+
+def test_chance_is_named_by_the_rows_that_were_tested():
+    rows = rows_of([f"m{at}" for at in range(30)])
+    few = [row if at < 8 else replace(row, measurements={"nc1.cdnv": 0.5}) for at, row in enumerate(rows)]
+    for given, said in ((rows, []), (few, ["With 8 rows, such an R² can come by chance: see the p-values below."])):
+        results = Results(given)
+        found = findings(results.frame(), tables.tests_of(results, 99))
+        assert [each for each in found if "by chance" in each] == said
 
 
 def test_rows_that_cannot_be_compared_are_warned_of(page):

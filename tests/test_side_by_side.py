@@ -84,6 +84,28 @@ def test_other_texts_are_refused_or_not_paired():
     assert [note for note in table.notes if "different dtypes" in note]
 
 
+def test_chunks_of_texts_of_unequal_length_are_counted_each():
+    a, b = made.store(made.samples(30)), made.store(made.samples(20, 1), validation={"name": "v"})
+    table = collapse.compare(a, b, metrics="val_loss", seeds=None, anyway=True)
+    assert "standard error of val_loss: over 30 chunks of A and 20 chunks of B, not paired" in table.notes
+
+
+def test_the_yardstick_is_of_the_same_limit_or_that_is_said():
+    store = made.store(made.samples(5))
+    rows = [
+        Row(f"m{at}", None, "", f"{at}", least, 9, 4, 99, {"nc2.norm": at * scale})
+        for at in range(3)
+        for least, scale in ((1, 0.5), (2, 2.0))
+    ]
+    for least, sd in ((1, 0.5), (2, 2.0)):
+        table = collapse.compare(store, store, metrics="nc2.norm", min_count=least, seeds=Results(rows))
+        assert records(table)["nc2.norm"]["seeds_sd"] == sd
+        assert any("over 3 models" in note for note in table.notes)
+        assert not any(note.startswith("seeds: ") for note in table.notes)
+    notes = collapse.compare(store, store, metrics="nc2.norm", min_count=2).notes
+    assert "seeds: measured with --min-count 1, A and B with 2" in notes
+
+
 def test_what_has_no_error_is_said():
     a = made.store(made.samples(30))
     table = collapse.compare(a, made.store(made.samples(30, 1)), metrics=NAMES, seeds=None)

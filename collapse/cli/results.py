@@ -13,8 +13,6 @@ from collapse.errors import UsageError, counted, near_names
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collapse.measurement.sheets import Sheet
-
 _TABLES = (".csv", ".json", ".parquet")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 
@@ -47,6 +45,8 @@ def command(
     collapse results paper --where width=64 --columns val_loss,nc4.agreement
     """
     from collapse.measurement.joining import join
+    from collapse.measurement.results import Results
+    from collapse.measurement.sheets import Sheet
 
     check_suffix(output, _TABLES)
     new: dict[str, str | int | float] = {}
@@ -56,16 +56,17 @@ def command(
             raise UsageError(f"--set {name} is given twice: give one value")
         new[name] = value
     table = join(files, columns=new, parts=parts, where=where or None)
-    frame = table.frame()
-    names = _chosen(columns, frame, list(new))
-    sheet = _sheet(frame[names])
-    print_in(format_, sheet, data=table.records(), frame=lambda: frame)
+    names = _chosen(columns, table.frame(), list(new))
+    part = Results.from_frame(table.frame()[names])
+    sheet = Sheet(names, [list(record.values()) for record in part.records()], title=counted(len(part), "row"))
+    printed = table if columns is None else part  # csv and json have all columns unless some are named
+    print_in(format_, sheet, data=printed.records(), frame=printed.frame)
     if not output:
         return
     if output.lower().endswith(_TABLES):
         table.write(output)
     else:
-        write_in(output, sheet, data=table.records(), frame=lambda: frame)
+        write_in(output, sheet, data=None, frame=table.frame)
     say_aside(f"written to {output}")
 
 
@@ -85,7 +86,10 @@ def _named(text: str) -> tuple[str, str | int | float]:
 
 
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:
-    """Return the columns to print: model, those added, and the headlines, or every one of a table without them."""
+    """Return the columns to print: model, those added, and the headlines, or every one of a table without them.
+
+    Beside the headlines, ``min_count`` tells rows of one store apart.
+    """
     from collapse.measurement.columns import split_columns
     from collapse.plugin.plugin_manager import plugins
 
@@ -98,13 +102,6 @@ def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> lis
                 )
     else:
         known = [name for name in ("val_loss", *plugins().headlines()) if name in frame]
-        wanted = [*added, *known] if known else [str(name) for name in frame.columns]
+        apart = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
+        wanted = [*apart, *added, *known] if known else [str(name) for name in frame.columns]
     return list(dict.fromkeys([*(["model"] if "model" in frame else []), *wanted]))
-
-
-def _sheet(frame: "pd.DataFrame") -> "Sheet":
-    from collapse.measurement.results import Results
-    from collapse.measurement.sheets import Sheet
-
-    rows = [list(record.values()) for record in Results.from_frame(frame).records()]
-    return Sheet(list(frame.columns), rows, title=counted(len(rows), "row"))

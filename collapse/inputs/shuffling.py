@@ -30,9 +30,8 @@ def permuted(places: Int[Tensor, " n"], total: int, seed: int = 0) -> Int[Tensor
     half = max(1, ((total - 1).bit_length() + 1) // 2)
     found = places.numpy().astype(np.uint64)
     outside = np.ones(len(found), dtype=bool)
-    while (
-        outside.any()
-    ):  # the network permutes 4^half ≥ total places: follow each one until it is back within the total
+    # the network permutes 4^half ≥ total places: follow each one until it is back within the total
+    while outside.any():
         found[outside] = _feistel(found[outside], np.uint64(half), seed)
         outside = found >= total
     return torch.from_numpy(found.astype(np.int64))

@@ -35,7 +35,7 @@ class Spread:
     notes: list[str]
 
 
-def spread_of_seeds(seeds: Results | str | Path | None) -> Spread | None:
+def spread_of_seeds(seeds: Results | str | Path | None, *, min_count: int = 1) -> Spread | None:
     """Return the spread of the measurements over the seeds in a results table.
 
     Rows differ in their seed only if the names of their models say so (``collapse_model_parts``). In a table whose
@@ -43,6 +43,8 @@ def spread_of_seeds(seeds: Results | str | Path | None) -> Spread | None:
 
     Args:
         seeds: The table, its file, or its name; None for none.
+        min_count: Of what is compared: of a table with several, the rows with this one are taken; a note says if the
+            table has another.
 
     Raises:
         UsageError: There is no such name or file.
@@ -52,7 +54,7 @@ def spread_of_seeds(seeds: Results | str | Path | None) -> Spread | None:
         return None
     if not isinstance(seeds, Results | str | Path):
         raise UsageError(f"seeds is of type {type(seeds).__name__}: give a results table, its file or its name")
-    frame = (seeds if isinstance(seeds, Results) else Results.read(seeds)).frame()
+    frame, limits = _with_limit((seeds if isinstance(seeds, Results) else Results.read(seeds)).frame(), min_count)
     groups = _groups(frame)
     if not groups:
         raise CollapseError(
@@ -65,7 +67,24 @@ def spread_of_seeds(seeds: Results | str | Path | None) -> Spread | None:
     source = f" ({seeds})" if not isinstance(seeds, Results) else ""
     note = f"seeds' sd: standard deviation over {models} models that differ in their seed only{source}{of}"
     remarks = [f"seeds: {remark}" for remark in mixed(each for group in groups for each in group.to_dict("records"))]
-    return Spread(deviations, [note, *remarks])
+    return Spread(deviations, [note, *limits, *remarks])
+
+
+def _with_limit(frame: "pd.DataFrame", min_count: int) -> "tuple[pd.DataFrame, list[str]]":
+    """Return the rows measured with this ``--min-count``; else all, with a note.
+
+    Tables without the column, such as the published ones, are of all classes.
+    """
+    if "min_count" not in frame:
+        limits = {1}
+    else:
+        limits = {int(each) for each in frame["min_count"].fillna(1)}
+        if len(limits) > 1 and min_count in limits:
+            return frame[frame["min_count"].fillna(1) == min_count], []
+    if limits <= {min_count}:
+        return frame, []
+    theirs = " and ".join(f"{each:,}" for each in sorted(limits))
+    return frame, [f"seeds: measured with --min-count {theirs}, A and B with {min_count:,}"]
 
 
 def _groups(frame: "pd.DataFrame") -> list["pd.DataFrame"]:

@@ -88,7 +88,7 @@ def compare(
             f"{stores[0]} and {stores[1]} differ in their {different}: compare stores of one text, or add --anyway "
             "(anyway=True)"
         )
-    spread = spread_of_seeds(seeds)
+    spread = spread_of_seeds(seeds, min_count=min_count)
     given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "device": device, "progress": progress}
     made_of = [measured(each, **given) for each in stores]
     rows, influences = [row for row, _ in made_of], [of.influences for _, of in made_of]
@@ -104,7 +104,8 @@ def compare(
         made.append([name, *values, difference, error, times])
         if spread:
             made[-1].append(spread.deviations.get(name))
-    notes = [*_said_of_errors(made, influences[0], len(chunks[0]), paired, found), *(spread.notes if spread else [])]
+    counts = [len(each) for each in chunks]
+    notes = [*_said_of_errors(made, influences, counts, paired, found), *(spread.notes if spread else [])]
     return _table(stores, rows, made, notes, spread)
 
 
@@ -157,16 +158,22 @@ def _of_chunks(influences: Sequence[Mapping[str, Tensor]], *, paired: bool) -> d
 
 
 def _said_of_errors(
-    made: Sequence[Sequence[object]], influences: Mapping[str, Tensor], chunks: int, paired: bool, parts: Parts | None
+    made: Sequence[Sequence[object]],
+    influences: Sequence[Mapping[str, Tensor]],
+    chunks: Sequence[int],
+    paired: bool,
+    parts: Parts | None,
 ) -> list[str]:
     """Say where standard errors come from, and of which measurements there is none."""
     known = plugins().measurements()
     without: dict[str, list[str]] = {}
-    over: dict[int, list[str]] = {}
+    over: dict[str, list[str]] = {}
     for name, _, _, difference, error, *_ in made:
         metric, _ = known[str(name)]
-        if str(name) in influences and error is not None:
-            over.setdefault(len(influences[str(name)]), []).append(str(name))
+        if str(name) in influences[0] and error is not None:
+            units = [_units(len(each[str(name)]), of) for each, of in zip(influences, chunks, strict=True)]
+            said = units[0] if units[0] == units[1] else f"{units[0]} of A and {units[1]} of B"
+            over.setdefault(said, []).append(str(name))
         if difference is None or error is not None or set(metric.needs) == {"n_params"}:
             continue
         if metric.influence is not None:
@@ -177,12 +184,15 @@ def _said_of_errors(
             reason = "not every part has it" if parts else "of the training text, it needs parts (--parts)"
         without.setdefault(reason, []).append(str(name))
     notes = []
-    for units, names in over.items():
-        of = counted(units, "chunk") if units == chunks else f"{units} groups of chunks"
-        notes.append(f"standard error of {', '.join(names)}: over {of}, {'' if paired else 'not '}paired")
+    for said, names in over.items():
+        notes.append(f"standard error of {', '.join(names)}: over {said}, {'' if paired else 'not '}paired")
     if parts:
         notes.append(parts.note)
     for reason, names in without.items():
         shown = ", ".join(names) if len(names) <= 4 else counted(len(names), "measurement")
         notes.append(f"no standard error for {shown}: {reason}")
     return notes
+
+
+def _units(units: int, chunks: int) -> str:
+    return counted(units, "chunk") if units == chunks else f"{units:,} groups of chunks"

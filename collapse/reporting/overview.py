@@ -31,7 +31,7 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
     said = [_how_many(frame), *_losses(frame)]
     tested = tests.over.get("permutation")
     if tested is not None:
-        said += _associations(tested, len(frame))
+        said += _associations(tested, _rows_of(tested, frame))
         if tests.size is not None and "permutation" in tests.within:
             said += _by_size(tested, tests.within["permutation"], tests.size)
     elif len(frame) < 3:
@@ -74,14 +74,21 @@ def _losses(frame: "pd.DataFrame") -> list[str]:
         return []
     rows = frame[frame[LOSS].notna()].sort_values(LOSS)
     best, worst = rows.iloc[0], rows.iloc[-1]
-    if len(rows) == 1:
+    if rows[LOSS].nunique() == 1:  # one row, or one store with several --min-count
         value = float(best[LOSS])
         perplexity = f", a perplexity of {_number(math.exp(value))}" if value < 700 else ""
-        return [f"Validation loss is {_number(value)} nats a token{perplexity}."]
+        everywhere = f" in all {len(rows):,} rows with one" if len(rows) > 1 else ""
+        return [f"Validation loss is {_number(value)} nats a token{everywhere}{perplexity}."]
     return [
         f"Validation loss is lowest, {_number(float(best[LOSS]))} nats, in {_name(best)}, and highest, "
         f"{_number(float(worst[LOSS]))}, in {_name(worst)}; the median is {_number(float(rows[LOSS].median()))}."
     ]
+
+
+def _rows_of(tested: Table, frame: "pd.DataFrame") -> int:
+    """Return how many rows a test is of: those with the loss and a value in every column tested."""
+    columns = [name for name in (LOSS, *(each["column"] for each in tested.records())) if name in frame]
+    return int(frame[columns].notna().all(axis=1).sum())
 
 
 def _associations(tested: Table, n: int) -> list[str]:

@@ -59,12 +59,14 @@ def tests_of(results: Results, permutations: int) -> Associations:
     named = with_parts(results.frame())
     size = next((name for name in _SIZES if _repeats(named, name)), None)
     for name in installed:
+        said = name
         try:
             over[name] = analyze(name, results, **options[name])
             if size is not None:
+                said = f"{name} within equal {size}"
                 within[name] = analyze(name, Results.from_frame(named), **options[name], within=[size])
         except CollapseError as error:
-            lacking.append(f"{name}: {error}")
+            lacking.append(f"{said}: {error}")
     return Associations(over, within, size, lacking)
 
 

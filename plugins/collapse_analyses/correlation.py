@@ -58,7 +58,7 @@ def correlation(
             two-way analysis of variance. Signs are counted in the groups of the first.
         control: Columns of numbers to control for, such as log(n_params): gives partial correlations.
         cluster: Resample, and count as independent, whole groups of rows with equal values of this column.
-        strata: Show r in every group of --within instead.
+        strata: Show r in every group of one column of --within instead; not with --control or --cluster.
         resamples: Number of bootstrap resamples.
         level: Of the intervals.
         seed: Seed of the resamples.
@@ -83,8 +83,13 @@ def correlation(
     check_numbers(resamples=(resamples, 1), seed=(seed, 0), level=level)
     if strata and not within:
         raise UsageError("--strata needs groups: name their column with --within")
+    if strata and (control or cluster):
+        option = "--control" if control else "--cluster"
+        raise UsageError(f"--strata shows r of the values themselves in each group: leave {option} out")
     frame, notes = table_of(results, where)
     names = names_of(within, frame, "--within")
+    if strata and len(names) > 1:
+        raise UsageError(f"--strata shows the groups of one column: name one of {', '.join(names)} with --within")
     cluster_names = names_of(cluster, frame, "--cluster")
     found = select(
         frame,
@@ -104,7 +109,8 @@ def correlation(
     found = _varying(found, model, names)
     if not names and not found.controls:
         advice = {option: what for option, what in _SIZES.items() if clusters is None or option != "--cluster"}
-        found = keep(found, found.tested, *sizes_note(found.frame, advice=advice))
+        remark = sizes_note(found.frame, advice=advice, exchangeable=clusters is None)
+        found = keep(found, found.tested, *remark)
     bootstrap = {"clusters_n": clusters, "resamples": resamples, "seed": seed, "level": level}
     records = [_record(found, each, model, groupings, bootstrap) for each in found.tested]
     _adjust(records)
@@ -137,7 +143,8 @@ def _clusters(found: Selected, names: Sequence[str]) -> Codes | None:
     codes = groups_of(found.frame, names)
     if codes.max() + 1 < 3:
         raise CollapseError(
-            f"{names[0]} has {counted(int(codes.max()) + 1, 'value')}: --cluster needs at least 3 clusters"
+            f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} {counted(int(codes.max()) + 1, 'value')}: "
+            "--cluster needs at least 3 clusters"
         )
     return codes
 
@@ -231,9 +238,9 @@ def _explain(
     notes = []
     test = "t-test of r"
     if clusters is not None:
-        many = int(clusters.max()) + 1
-        units = f"the {many} values of {cluster_names[0]}"
-        test = f"t-test of r with errors clustered by {cluster_names[0]}, {many - 1} degrees of freedom"
+        many, of = int(clusters.max()) + 1, " and ".join(cluster_names)
+        units = f"the {many} values of {of}"
+        test = f"t-test of r with errors clustered by {of}, {many - 1} degrees of freedom"
         if many < FEW_CLUSTERS:
             notes.append(f"{many} clusters are few: intervals and p are too optimistic")
     drawn = f"{bootstrap['resamples']:,} bootstrap resamples of {units} (seed {bootstrap['seed']})"
@@ -246,7 +253,8 @@ def _explain(
             + (f"; {shown.DISAGREES}: r has the other sign" if marked else "")
         )
     if names:
-        notes.append(f"groups: of equal {names[0]}, with 3 rows or more, in which both columns vary")
+        raw = "; r in them is of the values themselves" if len(names) > 1 or found.controls else ""
+        notes.append(f"groups: of equal {names[0]}, with 3 rows or more, in which both columns vary{raw}")
     return notes
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapse import CollapseError, Results, Table, analysis, hookimpl
-from collapse.errors import counted
+from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
@@ -75,7 +75,11 @@ def paired(
     """
     check_numbers(seed=(seed, 0), level=level)
     frame, notes = table_of(results, where)
-    (name,) = names_of([by], frame, "--by")
+    name, *others = names_of([by], frame, "--by")
+    if others:
+        raise UsageError(
+            f"--by must name one column, got {by!r}: the others go to --equal, or choose rows with --where"
+        )
     found = select(frame, notes, against=against, columns=columns, whole=len(results), named=[name])
     pairs = pairs_of(found.frame, name, values=values, equal=equal)
     if len(pairs.first) < 3:
@@ -139,7 +143,11 @@ def _explain(
     notes.append(f"pairs are equal in {', '.join(equal)}" if equal else "pairs are equal in nothing that is known")
     if left:
         notes.append(f"{counted(left, 'row')} without a counterpart left out")
-    notes.append(f"better: pairs in which {second} is better; p: sign test of rises against falls, two-sided")
+    tested = counted(len(records), "column")
+    notes.append(
+        f"better: pairs in which {second} is better; p: sign test of rises against falls, two-sided, not corrected for "
+        f"{tested}"
+    )
     notes.append(f"r: correlation of the differences with {found.goal.label}'s; intervals: bootstrap of the pairs")
     return notes
 

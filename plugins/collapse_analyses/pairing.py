@@ -9,6 +9,7 @@ from collapse.errors import UsageError
 from collapse.measurement.comparing import COMPARED
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
 from collapse_analyses.rows import names_of
+from collapse_analyses.shown import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +68,7 @@ def pairs_of(
             if keys[at] in side:
                 models = frame.get("model", frame.index).tolist()
                 raise CollapseError(
-                    f"two rows ({models[side[keys[at]]]} and {models[at]}) have {by} = {value} and are equal in "
+                    f"two rows ({models[side[keys[at]]]} and {models[at]}) have {by} = {wanted} and are equal in "
                     f"{', '.join(names) or 'nothing'}: choose rows with --where, or name more columns with --equal"
                 )
             side[keys[at]] = at
@@ -77,7 +78,8 @@ def pairs_of(
 
 
 def _values(frame: "pd.DataFrame", by: str, wanted: str | None) -> tuple[Any, Any]:
-    there = sorted(frame[by].dropna().unique().tolist(), key=lambda value: (isinstance(value, str), value))
+    different = map(plain, frame[by].dropna().unique().tolist())
+    there = sorted(different, key=lambda value: (isinstance(value, str), value))
     listed = ", ".join(str(value) for value in there[:8])
     if wanted is None:
         if len(there) != 2:

@@ -95,7 +95,11 @@ _ADVICE = {"--within": "permutes models of equal {name} only"}
 
 
 def sizes_note(
-    frame: "pd.DataFrame", groups: Groups | None = None, *, advice: Mapping[str, str] = _ADVICE
+    frame: "pd.DataFrame",
+    groups: Groups | None = None,
+    *,
+    advice: Mapping[str, str] = _ADVICE,
+    exchangeable: bool = True,
 ) -> list[str]:
     """A warning about models of different sizes, whose rows are not exchangeable; with groups, on those within one.
 
@@ -103,6 +107,7 @@ def sizes_note(
         frame: The table, with the parts of its models' names.
         groups: The group of each row.
         advice: What each option of the analysis does about it, with ``{name}`` for the column.
+        exchangeable: Whether p assumes that rows are exchangeable; with clusters it does not.
     """
     names = (ARCHITECTURE, "n_params", "dim")
     name = next((each for each in names if each in frame and frame[each].nunique() > 1), None)
@@ -113,7 +118,8 @@ def sizes_note(
         within = f"models of different {name} are permuted within {differ} groups: size may drive both sides there"
         return [within] if differ else []
     options = [f"; {option} {name} {what.format(name=name)}" for option, what in advice.items()]
+    assumed = ", and p assumes that rows are exchangeable" if exchangeable else ""
     return [
-        f"the models have {frame[name].nunique()} values of {name}: size may drive both sides of a correlation, and p "
-        f"assumes that rows are exchangeable{''.join(options) if frame[name].duplicated().any() else ''}"
+        f"the models have {frame[name].nunique()} values of {name}: size may drive both sides of a correlation"
+        f"{assumed}{''.join(options) if frame[name].duplicated().any() else ''}"
     ]

@@ -135,8 +135,8 @@ def _record(
     record: dict[str, Any] = {"column": column.label, "size": size, "exponent": None, "low": None, "high": None}
     record |= {"R2": None, "rows": int(kept.sum())}
     frame = frame.loc[kept]
-    fixed = [name for name in FIXED.get(size, ()) if name in frame and frame[name].notna().all()]
-    model = explained(len(frame), [groups_of(frame, [name]) for name in fixed], []) if len(frame) >= 3 else None
+    groupings = [groups_of(frame, [name]) for name in _fixed(frame, size)]
+    model = explained(len(frame), groupings, []) if len(frame) >= 3 else None
     if model is None or model.degrees < 1:
         return record
     x, y = np.log(frame[size].to_numpy(np.float64)), np.log(np.abs(column.values[kept]))
@@ -153,8 +153,13 @@ def _record(
 def _kept(frame: "pd.DataFrame", size: str) -> NDArray[np.bool_]:
     """The rows of the fit for a size."""
     if size == "epochs" and "checkpoint" in frame:
-        return (frame["checkpoint"] == frame["epochs"] - 1).to_numpy(dtype=np.bool_)
+        return (frame["checkpoint"] == frame["epochs"] - 1).to_numpy(dtype=np.bool_, na_value=False)
     return np.ones(len(frame), dtype=np.bool_)
+
+
+def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
+    """What is held fixed in the fit for a size: the columns that have a value in each of its rows."""
+    return [name for name in FIXED.get(size, ()) if name in frame and frame[name].notna().all()]
 
 
 def _fitted(records: Sequence[Mapping[str, Any]], sizes: Sequence[str]) -> list[str]:
@@ -176,7 +181,7 @@ def _explain(
 ) -> list[str]:
     notes = ["exponent: slope of log|measurement| on log size; R²: share of what is not held fixed"]
     for size in sizes:
-        fixed = [name for name in FIXED.get(size, ()) if name in frame]
+        fixed = _fixed(frame.loc[_kept(frame, size)], size)
         last = ", at the last checkpoint" if size == "epochs" and "checkpoint" in frame else ""
         if fixed or last:
             notes.append(f"{size}: {' and '.join(fixed) or 'nothing'} held fixed{last}")

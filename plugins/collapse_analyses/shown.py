@@ -1,5 +1,7 @@
 """Numbers of analyses as people read them: three digits, intervals, bounds, and a mark where a sign disagrees."""
 
+from typing import Any
+
 DISAGREES = "✗"
 """Stands beside a predicted sign that the data do not have."""
 
@@ -56,6 +58,16 @@ def interval(low: float | None, high: float | None, *, signs: bool = True) -> st
         return "–"
     write = signed if signs else three
     return f"{write(low)} to {write(high)}"
+
+
+def plain(value: Any) -> Any:
+    """Return a value of a column as Python's; whole numbers, floats where others are missing, are integers.
+
+    >>> plain(2.0), plain(0.1), plain("2x16")
+    (2, 0.1, '2x16')
+    """
+    value = value.item() if hasattr(value, "item") else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def sign(predicted: str | None, agrees: bool | None) -> str:

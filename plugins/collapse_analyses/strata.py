@@ -69,7 +69,7 @@ def strata_table(found: "Selected", name: str, groups_n: Codes) -> Table:
             records.append(
                 {
                     "column": column.label,
-                    name if name not in ("column", "rows", "mean", "r") else f"{name} of it": _plain(values[at]),
+                    name if name not in ("column", "rows", "mean", "r") else f"{name} of it": shown.plain(values[at]),
                     "rows": int(rows_n.sum()),
                     "mean": float(column.values[rows_n].mean()),
                     "r": correlations[at],
@@ -89,8 +89,3 @@ def strata_table(found: "Selected", name: str, groups_n: Codes) -> Table:
         else list(found.notes),
         shown=Sheet([*list(records[0])[:3], "mean", "r"], rows, keys=2),
     )
-
-
-def _plain(value: Any) -> Any:
-    value = value.item() if hasattr(value, "item") else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collapse import CollapseError, Drawing, Store, figure, hookimpl, vectors
+from collapse.errors import counted
 from collapse_figures.panels import axis, beside
 from collapse_figures.stores import MOST, names_of
 
@@ -122,7 +123,8 @@ def _rows_of(
         if kept.any():
             found.append((name, values[kept], counts[kept]))
         if not kept.all():
-            notes.append(f"{value.name} of {name}: {int((~kept).sum()):,} classes without a value to draw left out")
+            lacking = counted(int((~kept).sum()), "class")
+            notes.append(f"{value.name} of {name}: {lacking} without a value to draw left out")
     if not found:
         return [], []
     together = np.concatenate([values for _, values, _ in found])

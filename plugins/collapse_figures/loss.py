@@ -9,7 +9,7 @@ from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, coloured, headed, linked, logged, together
-from collapse_figures.tables import Colour, colour_of, field, having, measured, r_squared, records, remarks
+from collapse_figures.tables import Colour, colour_of, field, having, measured, models_in, r_squared, records, remarks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,12 +74,16 @@ def against_loss(results: Results, names: Sequence[str]) -> Drawing:
     said = f"coloured by {colour.title}" if colour and colour.column != "called" else "a colour per model"
     caption = (
         f"{' and '.join([', '.join(present[:-1]), present[-1]]) if len(present) > 1 else present[0]} against "
-        f"validation loss of {counted(len(frame), 'model')}{', ' + said if colour else ''}. R² is the square of "
-        f"Pearson's correlation with the loss{' (of log CDNV)' if 'nc1.cdnv' in present else ''}."
+        f"validation loss of {counted(models_in(frame), 'model')}{', ' + said if colour else ''}. R² is the square of "
+        f"Pearson's correlation with the loss{' (of log CDNV)' if _is_of_log(frame, present) else ''}."
     )
     absent = [name for name in names if not _there(whole, name)]
     notes = (f"not in the table: {', '.join(absent)}",) if absent else ()
     return Drawing(spec, caption, notes=(*remarks(frame, len(results) - len(frame)), *notes))
+
+
+def _is_of_log(frame: "pd.DataFrame", names: Sequence[str]) -> bool:
+    return "nc1.cdnv" in names and logged(frame, "nc1.cdnv")
 
 
 def _there(frame: "pd.DataFrame", name: str) -> list[str]:

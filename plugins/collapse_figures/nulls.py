@@ -27,9 +27,10 @@ _TIE = 1e-12  # r of an equal arrangement, in another order of additions
 )
 def permutation_null(results: Results) -> Drawing:
     """Pearson's r with the loss of each headline measurement under permutation, and the r observed."""
-
     whole = measured(results, needs=["val_loss"])
     names = [name for name in having(whole, HEADLINES) if name != "val_loss"]
+    if not names:
+        raise CollapseError(f"needs one of {', '.join(HEADLINES[1:])}, of which the table has no value")
     frame = whole.dropna(subset=names)
     if len(frame) < 4:
         raise CollapseError(f"needs at least 4 rows with a loss and all measurements, and there are {len(frame)}")

@@ -60,9 +60,10 @@ def reachable(results: Results) -> Drawing:
     )
     rule = alt.Chart().mark_rule().encode(x=alt.datum(1, type="quantitative", title="value ÷ reachable"))
     chart = alt.layer(marks, rule, data=alt.InlineData(values=rows))
+    models = counted(len({row["model"] for row in rows}), "model")
     caption = (
-        f"Measurements of {counted(frame['model'].nunique(), 'model')} divided by the value that their C classes in d "
-        "dimensions can reach (that of full collapse where the two are equal). The dashed line is 1. A value may reach "
+        f"Measurements of {models} divided by the value that their C classes in d dimensions can reach "
+        "(that of full collapse where the two are equal). The dashed line is 1. A value may reach "
         "1 without any collapse: random directions in many dimensions are nearly uniform."
     )
     return Drawing(specification(chart), caption, notes=remarks(frame, len(results) - len(frame)))

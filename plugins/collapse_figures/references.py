@@ -27,8 +27,9 @@ def nulls(results: Results) -> Drawing:
             panels.append(_panel(name, values, [_MODEL, *kinds, _REACHABLE]))
     if not panels:
         raise CollapseError("no headline measurement has a value in both a row and one of its nulls")
+    models = len({row.store or id(row) for row in having})  # rows of one store differ in --min-count
     caption = (
-        f"Headline measurements of {counted(len(having), 'model')}, of the nulls {' and '.join(kinds)} on the same "
+        f"Headline measurements of {counted(models, 'model')}, of the nulls {' and '.join(kinds)} on the same "
         "text, and the values that these classes and dimensions can reach, if an axis can show them. A model that is "
         "no nearer to these than its nulls are shows no collapse: pure noise attains the reachable GNC2."
     )

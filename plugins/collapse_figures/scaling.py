@@ -7,7 +7,7 @@ from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, logged, together
-from collapse_figures.tables import field, having, measured, records, remarks
+from collapse_figures.tables import field, having, limits_of_lines, measured, models_in, records, remarks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,20 +52,20 @@ def _scaled(results: Results, *, along: str, colour: str) -> Drawing:
     if frame[along].nunique() < 2:
         raise CollapseError(f"needs two values of {along} in one recipe; there is only {frame[along].iloc[0]:g}")
     of = f"of recipe {recipe} (epochs, decay, checkpoint), " if recipe else ""
-    caption = f"Measurements against {along}, a line per {colour}, {of}{counted(len(frame), 'model')}."
+    caption = f"Measurements against {along}, a line per {colour}, {of}{counted(models_in(frame), 'model')}."
     return _drawn(frame, along, colour, [colour], caption, repeats, base=2)
 
 
 @figure("scaling-epochs", title="Measurements against epochs of training", source=_PAPER)
 def by_epochs(results: Results) -> Drawing:
-    """Every headline measurement against the epochs trained, a line per architecture and weight decay."""
+    """Every headline measurement against the epochs trained, a line per architecture, at one weight decay."""
     frame, repeats = _named(results, ["epochs", "checkpoint"])
     frame = frame.assign(trained=frame["checkpoint"] + 1)
-    frame = _largest_decay_with(frame, "trained")
+    frame = _decay_with_most(frame, "trained")
     decay = f"with weight decay {frame['decay'].iloc[0]:g}, " if "decay" in frame else ""
     caption = (
         f"Measurements after epochs of training (checkpoint + 1), {decay}a line per architecture, coloured by width; "
-        f" {counted(len(frame), 'model')}. Runs of different lengths are points of one line."
+        f"{counted(models_in(frame), 'model')}. Runs of different lengths are points of one line."
     )
     return _drawn(frame, "trained", "width", ["architecture"], caption, repeats, title="epochs trained")
 
@@ -83,7 +83,7 @@ def by_decay(results: Results) -> Drawing:
     frame = frame[(frame["epochs"] == epochs) & (frame["trained"] == trained)]
     caption = (
         f"Measurements with each weight decay after {trained:g} of {counted(int(epochs), 'epoch')}, a line per "
-        f"architecture, coloured by width; {counted(len(frame), 'model')}."
+        f"architecture, coloured by width; {counted(models_in(frame), 'model')}."
     )
     return _drawn(frame, "decay", "width", ["architecture"], caption, repeats, title="weight decay")
 
@@ -111,8 +111,8 @@ def _named(results: Results, parts: Sequence[str]) -> "tuple[pd.DataFrame, int]"
     return kept, len(frame) - len(kept)
 
 
-def _largest_decay_with(frame: "pd.DataFrame", along: str) -> "pd.DataFrame":
-    """Return the rows of the weight decay that has most values of a column."""
+def _decay_with_most(frame: "pd.DataFrame", along: str) -> "pd.DataFrame":
+    """Return the rows of the weight decay that has most values of a column; of equals, the least decay."""
     if frame[along].nunique() < 2:
         raise CollapseError("needs two checkpoints, or runs of different lengths; all models trained equally long")
     if not having(frame, ["decay"]):
@@ -136,6 +136,7 @@ def _drawn(
     present = having(frame, HEADLINES)
     if not present:
         raise CollapseError(f"needs one of {', '.join(HEADLINES)}, of which the table has no value")
+    detail = [*detail, *limits_of_lines(frame)]
     rows = records(frame, ["model", along, colour, *detail, *present])
     log = bool((frame[along] > 0).all()) and frame[along].max() > 3 * frame[along].min()
     scale: dict[str, Any] = {"base": base} if log and base else {}

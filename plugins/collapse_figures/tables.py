@@ -117,6 +117,24 @@ def records(frame: "pd.DataFrame", columns: Sequence[str]) -> list[dict[str, Any
     return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
 
 
+def models_in(frame: "pd.DataFrame") -> int:
+    """Return how many models the rows are of: rows of one store that differ in ``--min-count`` are of one.
+
+    >>> import pandas as pd
+    >>> models_in(pd.DataFrame({"store": ["a", "a", "b", None]}))
+    3
+    """
+    if "store" not in frame:
+        return len(frame)
+    stores = frame["store"].where(frame["store"] != "")
+    return int(stores.nunique() + stores.isna().sum())
+
+
+def limits_of_lines(frame: "pd.DataFrame") -> list[str]:
+    """Return the column of ``--min-count`` if rows differ in it: they are then points of different lines."""
+    return ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
+
+
 def field(name: str) -> str:
     """Return the name of a column in a specification.
 

@@ -7,7 +7,7 @@ from collapse.errors import counted
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, coloured, logged, together
 from collapse_figures.scaling import HEADLINES
-from collapse_figures.tables import colour_of, field, having, measured, records, remarks
+from collapse_figures.tables import colour_of, field, having, limits_of_lines, measured, records, remarks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,23 +27,24 @@ def training(results: Results) -> Drawing:
     if not present:
         raise CollapseError(f"needs one of {', '.join(HEADLINES)}, of which the table has no value")
     colour = colour_of(frame, names="run")
+    lines = ["run", *limits_of_lines(frame)]
     panels = [
         alt.Chart(title=shown(name).title)
         .mark_line(point={"size": 10, "strokeWidth": 0}, strokeWidth=0.8)
         .encode(
             x=_time_axis(frame, along, title),
             y=axis("y", name, frame[name], log=logged(frame, name)),
-            detail="run:N",
+            detail=[f"{each}:N" for each in lines],
             tooltip=[alt.Tooltip("model:N"), alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
             **coloured(colour),
         )
         for name in present
     ]
-    rows = records(frame, ["model", "run", along, *present, *([colour.column] if colour else [])])
+    rows = records(frame, ["model", *lines, along, *present, *([colour.column] if colour else [])])
     runs = counted(frame["run"].nunique(), "run")
-    caption = (
-        f"Loss and measurements of {counted(len(frame), 'checkpoint')} of {runs}, a line per run, against {title}."
-    )
+    checkpoints = counted(len(frame[["run", along]].drop_duplicates()), "checkpoint")
+    each = "run" if len(lines) == 1 else "run and limit of --min-count"
+    caption = f"Loss and measurements of {checkpoints} of {runs}, a line per {each}, against {title}."
     return Drawing(together(panels, rows), caption, notes=remarks(frame))
 
 
@@ -59,10 +60,11 @@ def _time_axis(frame: "pd.DataFrame", along: str, title: str) -> Any:
 
 def _by_time(results: Results) -> "tuple[pd.DataFrame, str, str]":
     """Return the checkpoints of runs with two or more of them, the column of their time, and its title."""
+    import pandas as pd
+
     frame = measured(results)
-    steps = {row.model: row.step for row in results.rows if row.step is not None}
-    if "step" not in frame:
-        frame["step"] = frame["model"].map(steps)
+    if "step" not in frame:  # rows of one repository share its name, and differ in their revision
+        frame["step"] = pd.Series([row.step for row in results.rows] or None, index=frame.index, dtype="float64")
     frame["run"] = [str(model).rpartition("@")[0] or str(model) for model in frame["model"]]
     times = {"step": "training step"}
     if "checkpoint" in frame:

@@ -120,6 +120,19 @@ def test_clusters_give_the_robust_error():
     assert "6 clusters are few: intervals and p are too optimistic" in table.notes
 
 
+def test_notes_name_every_column_of_clusters_and_what_p_assumes():
+    frame = frame_of().assign(dim=np.repeat([16, 32, 64], 10), of=np.arange(30) % 4)
+    alone, together = (correlate(frame, columns="a", cluster=each).notes for each in (None, "dim,of"))
+    assert "t-test of r with errors clustered by dim and of, 11 degrees of freedom" in " ".join(together)
+    assert any("resamples of the 12 values of dim and of (seed 0)" in note for note in together)
+    assert [any("rows are exchangeable" in each for each in notes) for notes in (alone, together)] == [True, False]
+
+
+def test_signs_in_groups_are_of_values_without_controls_subtracted():
+    notes = [correlate(frame_of(), within="g", control=each).notes[-1] for each in (None, "b")]
+    assert [note.endswith("r in them is of the values themselves") for note in notes] == [False, True]
+
+
 def test_whole_clusters_are_resampled():
     clusters = np.repeat(np.arange(6), 5)
     (weights,) = _weights(30, clusters, 50, 0)
@@ -199,6 +212,12 @@ def test_logarithms_and_reachable_values_are_columns():
         ({"control": "model"}, "'model' is not of numbers"),
         ({"within": "c"}, r"no column is called 'c' \(--within\)"),
         ({"strata": True}, "--strata needs groups"),
+        (
+            {"strata": True, "within": "g", "control": "b"},
+            "--strata shows r of the values themselves .*leave --control",
+        ),
+        ({"strata": True, "within": "g", "cluster": "h"}, "--strata .* leave --cluster out"),
+        ({"strata": True, "within": "g,h"}, "--strata shows the groups of one column: name one of g, h"),
         ({"level": 1.0}, "--level must be between 0 and 1"),
         ({"resamples": 0}, "--resamples must be at least 1"),
         ({"columns": "c"}, "no column is called 'c'"),

@@ -59,6 +59,14 @@ def test_values_choose_the_pairs_and_their_order():
         pair(more, by="width")
 
 
+def test_whole_numbers_stay_whole_beside_rows_without_one():
+    frame = pd.concat([frame_of(), pd.DataFrame({"model": ["mine"], "val_loss": [3.0]})], ignore_index=True)
+    table = pair(frame, by="width", values="16,32")
+    assert table.title == "width 32 − width 16, 8 pairs"
+    said = "better: pairs in which 32 is better; p: sign test of rises against falls, two-sided, not corrected for"
+    assert f"{said} {len(table)} columns" in table.notes
+
+
 def test_other_columns_can_be_equal():
     frame = frame_of().assign(text=list("ab") * 8, model=[f"m{i}" for i in range(16)], size=np.arange(16) // 2)
     assert pair(frame, by="text", equal="size").records()[0]["pairs"] == 8
@@ -77,6 +85,7 @@ def test_a_row_without_a_counterpart_is_counted():
     ("options", "said"),
     [
         ({"by": "decoy"}, r"no column is called 'decoy' \(--by\); did you mean decay"),
+        ({"by": "decay,width"}, "--by must name one column, got 'decay,width'"),
         ({"values": "0.1"}, "--values must be two different values of decay"),
         ({"values": "0.1,0.2"}, r"--values must be .* it has 0\.0005, 0\.1"),
         ({"values": "0.1,0.1"}, "--values must be"),

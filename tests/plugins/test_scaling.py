@@ -89,3 +89,17 @@ def test_the_note_names_what_was_resampled():
     two = frame[frame["model"].str.startswith(("1x16", "1x32"))].reset_index(drop=True)
     (of_rows,) = [note for note in fit(two).notes if "resamples" in note]
     assert "resamples of rows (seed" in of_rows
+
+
+def test_only_columns_with_a_value_in_every_row_are_held_fixed():
+    frame = pd.DataFrame({"dim": [8, 16, 32, 64], "nc1.cdnv": [8.0, 4.0, 2.0, 1.0], "depth": [2, 2, None, 3]})
+    assert not any(note.startswith("dim: ") for note in fit(frame, sizes="dim", columns="nc1.cdnv").notes)
+    whole = frame.assign(depth=[2, 2, 3, 3])
+    assert "dim: depth held fixed" in fit(whole, sizes="dim", columns="nc1.cdnv").notes
+
+
+def test_a_run_whose_checkpoint_is_missing_is_not_a_last_one():
+    checkpoints = pd.array([0, 1, 3, None], dtype="Int64")
+    frame = pd.DataFrame({"epochs": [1, 2, 4, 8], "checkpoint": checkpoints, "nc1.cdnv": [8.0, 4.0, 2.0, 9.0]})
+    (row,) = fit(frame, sizes="epochs", columns="nc1.cdnv").records()
+    assert (row["rows"], row["exponent"]) == (3, pytest.approx(-1))
