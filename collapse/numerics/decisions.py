@@ -1,9 +1,9 @@
 """The validation pass: decisions of the linear and the nearest-class-centre classifiers, and the loss.
 
-Linear decisions and the loss are computed in float64 from the given embeddings, so they are exact to rounding whatever
-the head's dtype. The nearest centre is found in three steps; the later steps handle only samples for which the previous
-step left several classes within its proven error bound. 1. argmax ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄, in float32.
-2. The same in float64. 3. ‖h − μ_c‖² by direct difference for the remaining classes. Ties go to the lowest id.
+Decisions are those of float64, whatever the head's dtype: products in float32 leave the rows that may score highest
+within a proven error bound, and these are computed in float64 (ranking.py). The nearest centre maximises
+⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄; where that leaves several, ‖h − μ_c‖² is computed by direct difference. Ties go to
+the lowest id. The loss takes the label's logit and the highest one from float64, the others from float32.
 
 Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions.
 """
@@ -16,13 +16,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
+from collapse.numerics.ranking import SAMPLES, Rows, highest, highest_of
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
-_LOGITS = 1 << 24  # number of logits in memory at a time (float64: 128 MB)
-_HEAD = 1 << 28  # a head of at most this many numbers is kept in float64 (2 GB); a larger one is converted in blocks
 _GATHER = 1 << 21  # numbers gathered at a time for direct differences
 _PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
 
@@ -34,102 +33,95 @@ class Decider:
         s: Training statistics: classes and means.
         weight: The output embedding, every row, shape (V, d).
         bias: Its bias, shape (V,), or None.
+        exact_loss: Take the sum over the vocabulary from products in float64 too.
     """
 
-    def __init__(self, s: EmbeddingStatistics, weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None) -> None:
+    def __init__(
+        self,
+        s: EmbeddingStatistics,
+        weight: Float[Tensor, "V d"],
+        bias: Float[Tensor, " V"] | None,
+        *,
+        exact_loss: bool = False,
+    ) -> None:
         device = weight.device
-        self.weight = weight.double() if weight.numel() <= _HEAD else weight
-        self.bias = None if bias is None else bias.double()
+        self.weight, self.bias = weight, bias
         self.classes = s.classes.to(device)
         self.global_mean = s.global_mean.to(device)
         self.means = s.means.to(device)
         self.centred_means = self.means - self.global_mean  # the nearest one is asked for, however little they differ
-        self._scale = _power_of_two(self.centred_means)
-        self._centres = self.centred_means / self._scale
-        self._half_sqnorms = torch.linalg.vecdot(self._centres, self._centres) / 2
-        self._longest = (2 * self._half_sqnorms.max()).sqrt()
-        self._centres_32 = self._centres.float()
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
+        self._exact_loss = exact_loss
+        self._seen = Rows(weight, self.classes, bias)
+        self._unseen = Rows(weight, (~self.has_mean).nonzero().squeeze(1), bias)
+        self._scale = _power_of_two(self.centred_means)
+        centres = self.centred_means / self._scale
+        half_sqnorms = torch.linalg.vecdot(centres, centres) / 2
+        self._equal_means = not bool(half_sqnorms.any())
+        self._centres = Rows(centres, torch.arange(len(centres), device=device), -half_sqnorms)
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the argmax over classes with a mean, that over all V, its probability, the loss in nats; each (B,)."""
-        rows = max(1, _LOGITS // len(self.weight))
-        parts = [self._linear_block(h, y) for h, y in zip(h_Bd.split(rows), y_B.split(rows), strict=True)]
+        parts = [self._linear_block(h, y) for h, y in zip(h_Bd.split(SAMPLES), y_B.split(SAMPLES), strict=True)]
         decided, everywhere, confidence, loss = (torch.cat(each) for each in zip(*parts, strict=True))
         return decided, everywhere, confidence, loss
 
     def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        low = h_Bd.new_full((len(h_Bd),), float("-inf"))
-        best, best_seen, log_sum, own = low, low, low, torch.zeros_like(low)
-        index = index_seen = torch.zeros_like(y_B)
-        step = len(self.weight) if self.weight.dtype == torch.float64 else max(1, _HEAD // 8 // h_Bd.shape[1])
-        for start in range(0, len(self.weight), step):
-            block = slice(start, start + step)
-            logits = h_Bd @ self.weight[block].double().T
-            if self.bias is not None:
-                logits += self.bias[block]
-            log_sum = torch.logaddexp(log_sum, logits.logsumexp(dim=1))
-            here = (y_B >= start) & (y_B < start + logits.shape[1])
-            own[here] = logits[here, y_B[here] - start]
-            # strictly greater: of two equal logits, the lower id comes first and is kept
-            top, at = logits.max(dim=1)
-            index, best = torch.where(top > best, at + start, index), torch.maximum(top, best)
-            logits.masked_fill_(~self.has_mean[block], float("-inf"))
-            top, at = logits.max(dim=1)
-            index_seen, best_seen = (
-                torch.where(top > best_seen, at + start, index_seen),
-                torch.maximum(top, best_seen),
-            )
-        return index_seen, index, (best - log_sum).exp(), log_sum - own
+        best_B, index_B, log_sum_B = self._best(self._seen, h_Bd)
+        seen_B = index_B
+        if len(self._unseen.ids):
+            more_B, unseen_B, more_sum_B = self._best(self._unseen, h_Bd, best_B)
+            log_sum_B = torch.logaddexp(log_sum_B, more_sum_B)
+            first_B = (more_B > best_B) | ((more_B == best_B) & (unseen_B < index_B))
+            index_B, best_B = unseen_B.where(first_B, index_B), torch.maximum(best_B, more_B)
+        own_B = torch.linalg.vecdot(self.weight[y_B].double(), h_Bd)
+        if self.bias is not None:
+            own_B += self.bias[y_B].double()
+        log_sum_B = torch.maximum(log_sum_B, best_B)  # no probability above 1
+        return seen_B, index_B, (best_B - log_sum_B).exp(), log_sum_B - own_B
+
+    def _best(self, rows: Rows, h_Bd: Tensor, floor_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the highest logit of some rows, the first vocabulary entry that has it, and the log of their sum."""
+        dtype = torch.float32 if rows.fits(h_Bd) and not self._exact_loss else torch.float64
+        found = rows.scores(h_Bd, dtype, log_sum=True)
+        assert found.log_sum is not None
+        score_B, row_B = highest_of(len(h_Bd), rows.candidates(h_Bd, found, floor_B=floor_B))
+        return score_B, rows.ids[row_B], found.log_sum
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""
-        rows = max(1, _LOGITS // len(self.classes))
-        return torch.cat([self._nearest_block(block) for block in h_Bd.split(rows)])
+        return torch.cat([self._nearest_block(block) for block in h_Bd.split(SAMPLES)])
 
     def _nearest_block(self, h_Bd: Tensor) -> Tensor:
+        if self._equal_means:
+            return self.classes[:1].expand(len(h_Bd))
         # Division by powers of two is exact, and makes all values at most 1, so no product overflows.
         x_Bd = h_Bd - self.global_mean
         scale = max(_power_of_two(x_Bd), self._scale)
         x_Bd /= scale
         share = self._scale / scale
-        half_sqnorms_C = self._half_sqnorms * share
-        scores_BC = x_Bd.float() @ self._centres_32.T
-        scores_BC -= half_sqnorms_C.float()
-        best_B, index_B = scores_BC.max(dim=1)
-        scores_BC.sub_((best_B - 2 * self._error_bound(x_Bd, share, torch.float32)).unsqueeze(1))
-        sure_B = (scores_BC >= 0).sum(dim=1) == 1
-        unsure = (~sure_B).nonzero().squeeze(1)
-        if len(unsure):
-            x_Bd = x_Bd[unsure]
-            scores_BC = x_Bd @ self._centres.T - half_sqnorms_C
-            least_B = scores_BC.amax(dim=1) - 2 * self._error_bound(x_Bd, share, torch.float64)
-            index_B[unsure] = self._nearest_of(h_Bd[unsure], scores_BC >= least_B.unsqueeze(1), scale)
+        index_B = self.classes.new_zeros(len(h_Bd))
+        found = self._centres.scores(x_Bd, torch.float32, share=share)
+        error_B = self._centres.error(x_Bd, share)
+        for sample_K, row_K, score_K in self._centres.candidates(x_Bd, found, share=share):
+            least_B = highest(len(h_Bd), sample_K, row_K, score_K)[0] - 2 * error_B
+            near_K = score_K >= least_B[sample_K]
+            sample_K, row_K = sample_K[near_K], row_K[near_K]
+            index_B[sample_K] = self._nearest_of(h_Bd, sample_K, row_K, scale)[sample_K]
         return self.classes[index_B]
 
-    def _error_bound(self, x_Bd: Tensor, share: float, dtype: torch.dtype) -> Tensor:
-        """Bound the error of a score: the error of a dot product of length d is at most about d·ε·‖x‖‖a‖ + d·tiny."""
-        size_B = (x_Bd.norm(dim=1) + share * self._longest) * self._longest
-        kind = torch.finfo(dtype)
-        return (x_Bd.shape[1] + 8) * (kind.eps * size_B + 8 * kind.tiny)
-
-    def _nearest_of(self, h_Bd: Tensor, candidates_BC: Tensor, scale: float) -> Tensor:
+    def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, scale: float) -> Tensor:
         """Return the row of the nearest mean among each sample's candidates; the first of those equal to rounding."""
-        index_B = candidates_BC.int().argmax(dim=1)
-        several = (candidates_BC.sum(dim=1) > 1).nonzero().squeeze(1)
-        if self._longest == 0 or not len(several):  # all means are equal, or every sample is decided
-            return index_B
-        sqdist_BC = torch.full(candidates_BC.shape, float("inf"), dtype=torch.float64, device=h_Bd.device)[several]
-        pairs = candidates_BC[several].nonzero()
-        for some in pairs.split(max(1, _GATHER // h_Bd.shape[1])):
-            samples, classes = some.unbind(dim=1)
-            delta = (h_Bd[several[samples]] - self.means[classes]) / scale
-            sqdist_BC[samples, classes] = torch.linalg.vecdot(delta, delta)
+        sqdist_K = torch.zeros(len(sample_K), dtype=torch.float64, device=h_Bd.device)
+        several_K = (torch.bincount(sample_K, minlength=len(h_Bd)) > 1)[sample_K].nonzero().squeeze(1)
+        for some in several_K.split(max(1, _GATHER // h_Bd.shape[1])):
+            delta = (h_Bd[sample_K[some]] - self.means[row_K[some]]) / scale
+            sqdist_K[some] = torch.linalg.vecdot(delta, delta)
         rounding = (h_Bd.shape[1] + 8) * torch.finfo(torch.float64).eps
-        nearest_B = sqdist_BC.amin(dim=1, keepdim=True)
-        index_B[several] = (sqdist_BC <= nearest_B * (1 + rounding)).int().argmax(dim=1)
-        return index_B
+        nearest_B = -highest(len(h_Bd), sample_K, row_K, -sqdist_K)[0]
+        near_K = sqdist_K <= nearest_B[sample_K] * (1 + rounding)
+        return highest(len(h_Bd), sample_K[near_K], row_K[near_K], torch.zeros_like(sqdist_K[near_K]))[1]
 
 
 class ValidationTally:

@@ -1,0 +1,200 @@
+"""The rows of a matrix with the highest scores ⟨x, row⟩ + bias, for many samples x: products in float32, exact answers.
+
+A product in float32 has an error that is bounded. One pass over it keeps the highest score of each group of rows; only
+groups that may hold the highest score of all, within that bound, are computed again in float64.
+
+Shapes: B samples, n rows in G groups, d dimensions, K pairs of a sample and a row.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+GROUP = 16
+"""Rows of which a pass keeps the highest score."""
+
+SAMPLES = 1024
+"""Samples of a pass. With BLOCK rows, their scores stay in the cache of a processor."""
+
+_BLOCK = 1024
+_KEPT = 1 << 26  # rows of at most this many numbers are kept in order (256 MB); of more, each block is gathered
+_GATHER = 1 << 21  # numbers gathered at a time
+_MANY = 64  # groups of a sample: with more, a pass in float64 is faster than to compute them one by one
+_LARGEST = 1e30  # products in float32 stay far below its largest number
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What one pass over all rows gives.
+
+    Attributes:
+        highest: Highest score of each group, shape (G, B).
+        log_sum: Logarithm of the sum of exp(score), float64, shape (B,); or None.
+    """
+
+    highest: Tensor
+    log_sum: Tensor | None
+
+
+class Rows:
+    """Some rows of a matrix, and a bias for each.
+
+    Args:
+        matrix: Of any dtype, shape (V, d).
+        ids: The rows, ascending, shape (n,).
+        bias: A bias for each row of the matrix, shape (V,), or None.
+    """
+
+    def __init__(self, matrix: Float[Tensor, "V d"], ids: Int[Tensor, " n"], bias: Float[Tensor, " V"] | None) -> None:
+        self.ids = ids
+        self._matrix = matrix
+        self._bias = None if bias is None else bias[ids].double()
+        self._kept = matrix[ids].float() if len(ids) * matrix.shape[1] <= _KEPT else None
+        norms = torch.cat([self._rows(at, torch.float64).norm(dim=1) for at in self._blocks()])
+        self._norms = _by_group(norms)
+        self._biases = _by_group(norms.new_zeros(len(ids)) if self._bias is None else self._bias.abs())
+
+    def _blocks(self) -> list[slice]:
+        n = len(self.ids)
+        return [slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK)] or [slice(0, 0)]
+
+    def _rows(self, at: slice, dtype: torch.dtype) -> Tensor:
+        if self._kept is not None and dtype == torch.float32:
+            return self._kept[at]
+        return self._matrix[self.ids[at]].to(dtype)
+
+    def fits(self, x_Bd: Tensor) -> bool:
+        """Whether no product overflows in float32."""
+        largest = float(self._norms.max() * x_Bd.norm(dim=1).max() + self._biases.max())
+        return largest < _LARGEST and float(self._norms.max()) < _LARGEST and float(x_Bd.abs().max()) < _LARGEST
+
+    def scores(
+        self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, *, share: float = 1.0, log_sum: bool = False
+    ) -> Pass:
+        """Compute all scores once, in blocks.
+
+        Args:
+            x_Bd: Samples, float64.
+            dtype: Of the products.
+            share: Factor of the bias.
+            log_sum: Whether to sum exp(score) too.
+        """
+        B = len(x_Bd)
+        x_dB = x_Bd.to(dtype).T.contiguous()
+        highest = x_dB.new_empty(len(self._norms), B)
+        buffer = x_dB.new_empty(min(_BLOCK, len(self.ids)), B)
+        top_B = x_dB.new_full((B,), float("-inf"))
+        sum_B = torch.zeros(B, dtype=torch.float64, device=x_Bd.device)
+        for at in self._blocks():
+            scores = torch.mm(self._rows(at, dtype), x_dB, out=buffer[: at.stop - at.start])
+            if self._bias is not None:
+                scores += (share * self._bias[at]).to(dtype).unsqueeze(1)
+            here = highest[at.start // GROUP : -(-at.stop // GROUP)]
+            whole = len(scores) // GROUP * GROUP
+            if whole:
+                torch.amax(scores[:whole].view(-1, GROUP, B), dim=1, out=here[: whole // GROUP])
+            if whole < len(scores):
+                torch.amax(scores[whole:], dim=0, out=here[-1])
+            if log_sum and len(scores):
+                before_B, top_B = top_B, torch.maximum(top_B, here.amax(dim=0))
+                sum_B = sum_B * (before_B - top_B).double().exp() + scores.sub_(top_B).exp_().sum(dim=0).double()
+        return Pass(highest, top_B.double() + sum_B.log() if log_sum else None)
+
+    def candidates(
+        self, x_Bd: Float[Tensor, "B d"], found: Pass, *, share: float = 1.0, floor_B: Tensor | None = None
+    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield all pairs of a sample and a row whose score may be the sample's highest.
+
+        Args:
+            x_Bd: Samples, float64.
+            found: Of :meth:`scores` with the same samples and share.
+            share: Factor of the bias.
+            floor_B: Scores below are not asked for.
+
+        Yields:
+            Samples, their rows as indices of ``ids``, and scores in float64, each (K,); all pairs of a sample at once.
+        """
+        error_GB = self._error(x_Bd, found.highest.dtype, share)
+        least_B = (found.highest - error_GB).amax(dim=0)
+        if floor_B is not None:
+            floor_B = floor_B - floor_B.abs() * torch.finfo(least_B.dtype).eps  # it may be rounded up to this dtype
+            least_B = torch.maximum(least_B, floor_B.to(least_B.dtype))
+        open_BG = (found.highest + error_GB >= least_B).T
+        groups_B = open_BG.sum(dim=1)
+        many_B = groups_B > _MANY
+        for some_k in many_B.nonzero().squeeze(1).split(max(1, _GATHER // len(self.ids))):
+            yield self._of_all(x_Bd, some_k, share)
+        sample_P, group_P = (open_BG & ~many_B.unsqueeze(1)).nonzero().unbind(dim=1)
+        row_PG = group_P.unsqueeze(1) * GROUP + torch.arange(GROUP, device=x_Bd.device)
+        there_PG = row_PG < len(self.ids)
+        row_PG = row_PG.clamp_(max=len(self.ids) - 1)
+        step = max(1, _GATHER // (GROUP * x_Bd.shape[1]))
+        pieces = zip(sample_P.split(step), row_PG.split(step), strict=True)
+        score_PG = torch.cat([self._score(x_Bd[sample].unsqueeze(1), row, share) for sample, row in pieces])
+        yield sample_P.unsqueeze(1).expand_as(row_PG)[there_PG], row_PG[there_PG], score_PG[there_PG]
+
+    def error(self, x_Bd: Float[Tensor, "B d"], share: float = 1.0) -> Float[Tensor, " B"]:
+        """Bound the error of each sample's scores in float64."""
+        return self._error(x_Bd, torch.float64, share).amax(dim=0)
+
+    def _of_all(self, x_Bd: Tensor, some_k: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute every score of some samples in float64: so many may be the highest that this is faster."""
+        x_dk = x_Bd[some_k].T
+        score_kn = torch.cat([self._rows(at, torch.float64) @ x_dk for at in self._blocks()]).T
+        if self._bias is not None:
+            score_kn = score_kn + share * self._bias
+        least_k = score_kn.amax(dim=1) - 2 * self.error(x_Bd[some_k], share)
+        place_K, row_K = (score_kn >= least_k.unsqueeze(1)).nonzero().unbind(dim=1)
+        return some_k[place_K], row_K, score_kn[place_K, row_K]
+
+    def _score(self, x: Tensor, row: Tensor, share: float) -> Tensor:
+        """Compute the scores of some rows in float64, equal for equal rows."""
+        score = torch.linalg.vecdot(self._matrix[self.ids[row]].double(), x)
+        return score if self._bias is None else score + share * self._bias[row]
+
+    def _error(self, x_Bd: Tensor, dtype: torch.dtype, share: float) -> Tensor:
+        """Bound the error of each group's scores, shape (G, B).
+
+        A sum of d products is off by at most about d·ε/2·‖x‖‖row‖ + d·tiny; twice that allows for the conversion of both
+        to this dtype, and for the bias.
+        """
+        kind = torch.finfo(dtype)
+        part = (x_Bd.shape[1] + 8) * kind.eps
+        size_GB = torch.outer((part * self._norms).to(dtype), x_Bd.norm(dim=1).to(dtype))
+        return size_GB.add_(
+            (part * (share * self._biases) + 8 * (x_Bd.shape[1] + 8) * kind.tiny).to(dtype).unsqueeze(1)
+        )
+
+
+def highest(
+    samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
+) -> tuple[Tensor, Tensor]:
+    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 of a sample without.
+
+    >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
+    (tensor([2., -inf]), tensor([5, 0]))
+    """
+    score_B = score_K.new_full((samples,), float("-inf")).scatter_reduce_(0, sample_K, score_K, "amax")
+    best_K = score_K == score_B[sample_K]
+    last = torch.iinfo(torch.int64).max
+    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K[best_K], row_K[best_K], "amin")
+    return score_B, row_B.where(row_B < last, 0)
+
+
+def highest_of(samples: int, parts: Iterable[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Return :func:`highest` of all pairs, given in parts that have all pairs of a sample or none."""
+    found = [highest(samples, *part) for part in parts]
+    score_B, row_B = found[0]
+    for score, row in found[1:]:
+        row_B = row.where(score > score_B, row_B)
+        score_B = torch.maximum(score, score_B)
+    return score_B, row_B
+
+
+def _by_group(values_n: Tensor) -> Tensor:
+    """Return the largest value of each group, shape (G,)."""
+    missing = -len(values_n) % GROUP
+    return torch.cat([values_n, values_n.new_zeros(missing)]).view(-1, GROUP).amax(dim=1)
