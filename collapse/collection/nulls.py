@@ -16,7 +16,7 @@ from collapse.progress import Report
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store
 from collapse.stores.store import Store
 
-_RECORDED = ("chunk_length", "max_chunks", "shards", "eos_between", "dtype", "fast_attention")
+_RECORDED = ("chunk_length", "max_chunks", "shards", "eos_between", "dtype", "fast_attention", "exact_loss")
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _NO_MODEL = "untrained: a features file has no model to initialize"
 _GGUF = "untrained: a GGUF file does not say how its model was initialized"

@@ -128,6 +128,8 @@ def _what(name: str, identity: Mapping[str, Any]) -> str:
         return f"{'' if identity.get(name) else 'no '}end-of-text tokens between texts"
     if name == "fast_attention":
         return f"attention {identity.get('attention')}"
+    if name == "exact_loss":
+        return f"a loss summed in float{'64' if identity.get(name) else '32'}"
     if name == "null":
         return f"the null {identity['null']}" if identity.get("null") else "the model as it is"
     if name == "max_chunks" and identity.get(name) is None:

@@ -151,6 +151,7 @@ class CollectionSpec:
         flag="--no-fast-attention",
         off="Keep the model's own attention, however slow.",
     )
+    exact_loss: bool = option("Sum the loss over the vocabulary in float64.", Role.CHANGED, default=False)
     null: str | None = option(
         "A reference instead: the model before training, or its embeddings with shuffled labels.",
         Role.CHANGED,

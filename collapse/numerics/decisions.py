@@ -2,8 +2,8 @@
 
 Decisions are those of float64, whatever the head's dtype: products in float32 leave the rows that may score highest
 within a proven error bound, and these are computed in float64 (ranking.py). The nearest centre maximises
-⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄; where that leaves several, ‖h − μ_c‖² is computed by direct difference. Ties go to
-the lowest id. The loss takes the label's logit and the highest one from float64, the others from float32.
+⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄; where that leaves several, ‖h − μ_c‖² is computed by direct difference. Ties go
+to the lowest id. The loss takes the label's logit and the highest one from float64, the others from float32.
 
 Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions.
 """
@@ -84,10 +84,9 @@ class Decider:
     def _best(self, rows: Rows, h_Bd: Tensor, floor_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Return the highest logit of some rows, the first vocabulary entry that has it, and the log of their sum."""
         dtype = torch.float32 if rows.fits(h_Bd) and not self._exact_loss else torch.float64
-        found = rows.scores(h_Bd, dtype, log_sum=True)
-        assert found.log_sum is not None
+        found = rows.scores(h_Bd, dtype, sums=True)
         score_B, row_B = highest_of(len(h_Bd), rows.candidates(h_Bd, found, floor_B=floor_B))
-        return score_B, rows.ids[row_B], found.log_sum
+        return score_B, rows.ids[row_B], found.log_sum(score_B)
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""

@@ -32,11 +32,21 @@ class Pass:
 
     Attributes:
         highest: Highest score of each group, shape (G, B).
-        log_sum: Logarithm of the sum of exp(score), float64, shape (B,); or None.
+        sums: Of exp(score − the sample's highest), float64, shape (B,); None if they were not asked for.
     """
 
     highest: Tensor
-    log_sum: Tensor | None
+    sums: Tensor | None
+
+    def log_sum(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        """Return the logarithm of the sum of exp(score), with the highest score in float64 (−∞ if it is not known).
+
+        The highest score has the largest share of the sum, so that most of its rounding error is gone.
+        """
+        assert self.sums is not None
+        top_B = self.highest.amax(dim=0).double()
+        known_B = best_B > float("-inf")
+        return top_B + torch.where(known_B, self.sums - 1 + (best_B - top_B).exp(), self.sums).log()
 
 
 class Rows:
@@ -71,16 +81,14 @@ class Rows:
         largest = float(self._norms.max() * x_Bd.norm(dim=1).max() + self._biases.max())
         return largest < _LARGEST and float(self._norms.max()) < _LARGEST and float(x_Bd.abs().max()) < _LARGEST
 
-    def scores(
-        self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, *, share: float = 1.0, log_sum: bool = False
-    ) -> Pass:
+    def scores(self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, *, share: float = 1.0, sums: bool = False) -> Pass:
         """Compute all scores once, in blocks.
 
         Args:
             x_Bd: Samples, float64.
             dtype: Of the products.
             share: Factor of the bias.
-            log_sum: Whether to sum exp(score) too.
+            sums: Whether to sum exp(score) too.
         """
         B = len(x_Bd)
         x_dB = x_Bd.to(dtype).T.contiguous()
@@ -98,10 +106,10 @@ class Rows:
                 torch.amax(scores[:whole].view(-1, GROUP, B), dim=1, out=here[: whole // GROUP])
             if whole < len(scores):
                 torch.amax(scores[whole:], dim=0, out=here[-1])
-            if log_sum and len(scores):
+            if sums and len(scores):
                 before_B, top_B = top_B, torch.maximum(top_B, here.amax(dim=0))
                 sum_B = sum_B * (before_B - top_B).double().exp() + scores.sub_(top_B).exp_().sum(dim=0).double()
-        return Pass(highest, top_B.double() + sum_B.log() if log_sum else None)
+        return Pass(highest, sum_B if sums else None)
 
     def candidates(
         self, x_Bd: Float[Tensor, "B d"], found: Pass, *, share: float = 1.0, floor_B: Tensor | None = None
@@ -158,8 +166,8 @@ class Rows:
     def _error(self, x_Bd: Tensor, dtype: torch.dtype, share: float) -> Tensor:
         """Bound the error of each group's scores, shape (G, B).
 
-        A sum of d products is off by at most about d·ε/2·‖x‖‖row‖ + d·tiny; twice that allows for the conversion of both
-        to this dtype, and for the bias.
+        A sum of d products is off by at most about d·ε/2·‖x‖‖row‖ + d·tiny; twice that allows for the bias, and for the
+        conversion of x and row to this dtype.
         """
         kind = torch.finfo(dtype)
         part = (x_Bd.shape[1] + 8) * kind.eps

@@ -1,0 +1,117 @@
+"""Decisions of the linear classifier against float64 where float32 cannot decide, and its loss from both."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapse import EmbeddingStatistics
+from collapse.numerics import ranking
+from collapse.numerics.decisions import Decider
+
+
+def decider(weight, classes=None, bias=None, **options) -> Decider:
+    classes = torch.arange(len(weight)) if classes is None else classes
+    means = torch.eye(len(classes), weight.shape[1], dtype=torch.float64)
+    s = EmbeddingStatistics(
+        classes=classes, counts=torch.ones(len(classes)).long(), means=means, variances=torch.zeros(len(classes))
+    )
+    return Decider(s, weight, bias, **options)
+
+
+def direct(weight, h, bias=None):
+    """Logits in float64, a row at a time, so that equal rows have equal logits."""
+    logits = torch.stack([(weight.double() * each.double()).sum(dim=1) for each in h])
+    return logits if bias is None else logits + bias.double()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 10**6),
+    rows=st.integers(1, 90),
+    dim=st.integers(1, 40),
+    gap=st.integers(10, 40),
+    kind=st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
+    with_bias=st.booleans(),
+    scale=st.sampled_from([0, 40, -40, 110]),
+)
+def test_near_ties_are_decided_as_in_float64(seed, rows, dim, gap, kind, with_bias, scale):
+    draw = torch.Generator().manual_seed(seed)
+    few = torch.randn(1 + rows // 8, dim, generator=draw, dtype=torch.float64)
+    near = few[torch.randint(len(few), (rows,), generator=draw)]  # clusters of rows 2^-gap apart, and equal ones
+    far = torch.randint(2, (rows, 1), generator=draw)
+    weight = ((near + far * torch.randn(rows, dim, generator=draw) * 2.0**-gap) * 2.0 ** (scale / 2)).to(kind)
+    bias = torch.randn(rows, generator=draw) if with_bias else None
+    h = torch.cat([few, torch.randn(20, dim, generator=draw, dtype=torch.float64) * 3]) * 2.0 ** (scale / 2)
+    classes = torch.randperm(rows, generator=draw)[: 1 + rows // 2].sort().values
+    decided, everywhere, confidence, loss = decider(weight, classes, bias).linear(h, torch.arange(len(h)) % rows)
+    logits = direct(weight, h, bias)
+    rounding = 4 * (dim + 8) * torch.finfo(torch.float64).eps
+    size = logits.abs().amax(dim=1) + h.norm(dim=1) * weight.double().norm(dim=1).max()
+    for found, among in ((decided, classes), (everywhere, torch.arange(rows))):
+        best = logits[:, among].amax(dim=1)
+        got = logits.gather(1, found.unsqueeze(1)).squeeze(1)
+        assert bool((got >= best - rounding * size).all())
+    assert bool((confidence <= 1).all())
+    assert bool((loss >= 0).all())
+
+
+def test_equal_rows_go_to_the_first_and_none_is_forgotten(monkeypatch):
+    """Of a head of zeros every entry may be the highest: more than are looked at one by one."""
+    classes = torch.arange(3, 2000, 2)
+    zero = decider(torch.zeros(2000, 4), classes)
+    h = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).double()
+    decided, everywhere, confidence, loss = zero.linear(h, torch.zeros(50).long())
+    assert decided.tolist() == [3] * 50
+    assert everywhere.tolist() == [0] * 50
+    torch.testing.assert_close(confidence, torch.full((50,), 1 / 2000).double(), rtol=1e-6, atol=0)
+    torch.testing.assert_close(loss, torch.full((50,), 2000.0).double().log(), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("size", [1e-3, 1.0, 30.0])
+def test_the_loss_is_that_of_float64_to_a_millionth(kind, size):
+    draw = torch.Generator().manual_seed(3)
+    weight = torch.randn(3000, 96, generator=draw).to(kind)
+    h = torch.randn(300, 96, generator=draw).double() * size / 10
+    y = torch.randint(3000, (300,), generator=draw)
+    logits = direct(weight, h)
+    expected = logits.logsumexp(dim=1) - logits[torch.arange(300), y]
+    loss = decider(weight).linear(h, y)[3]
+    assert float((loss.mean() / expected.mean() - 1).abs()) < 1e-6
+    torch.testing.assert_close(loss, expected, rtol=2e-5, atol=2e-5)
+    exact = decider(weight, exact_loss=True).linear(h, y)[3]
+    torch.testing.assert_close(exact, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_a_sure_prediction_has_no_negative_loss():
+    weight = torch.eye(40) * 30
+    h = torch.eye(40).double() * 30
+    _, everywhere, confidence, loss = decider(weight).linear(h, torch.arange(40))
+    assert torch.equal(everywhere, torch.arange(40))
+    assert bool((loss >= 0).all())
+    assert float(loss.max()) < 1e-12
+    assert float(confidence.min()) > 1 - 1e-12
+
+
+def test_numbers_beyond_float32_are_multiplied_in_float64():
+    weight = torch.tensor([[1e25, 1.0], [1e25, 2.0], [-1e25, 3.0]], dtype=torch.float64)
+    h = torch.tensor([[1e20, 1e30], [1e20, -1e30], [-1e20, 0.0]], dtype=torch.float64)
+    assert decider(weight).linear(h, torch.zeros(3).long())[1].tolist() == direct(weight, h).argmax(dim=1).tolist()
+
+
+def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
+    largest = 0
+    product = torch.mm
+
+    def seen(*given, **options):
+        nonlocal largest
+        made = product(*given, **options)
+        largest = max(largest, made.numel())
+        return made
+
+    monkeypatch.setattr(torch, "mm", seen)
+    draw = torch.Generator().manual_seed(0)
+    rows = decider(torch.randn(5000, 8, generator=draw))
+    rows.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
+    assert 0 < largest <= ranking.SAMPLES * ranking._BLOCK
