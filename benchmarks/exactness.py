@@ -45,6 +45,7 @@ def main() -> int:
             chunk_length=options.chunk_length,
             max_chunks=options.chunks,
             batch_size=options.batch_size,
+            exact_loss=True,
             model_args=model_args,
         )
         row = collapse.measure(store)

@@ -167,7 +167,7 @@ def test_defaults_are_the_papers():
         "trust_remote_code": False,
         "without": (),
         "fast_attention": True,
-            "exact_loss": False,
+        "exact_loss": False,
         "deterministic": False,
         "recollect": False,
     }

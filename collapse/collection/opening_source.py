@@ -72,6 +72,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
         train=None if training is None else TextPhase("train", training, model),
         validation=None if validation is None else TextPhase("validation", validation, model),
         command=f"collapse collect {shlex.quote(plan.model.name)} {typed(spec, shown=True)}".rstrip(),
+        exact_loss=spec.exact_loss,
         clock=clock,
     )
     return shuffled(source, {}) if spec.null == "shuffled" else source  # the plan's identity says so

@@ -118,8 +118,7 @@ class Collection:
         kinds = [kind for kind in self.kinds if kind.phase == "validation"]
         if pieces:  # keep only the statistics that all parts hold
             kinds = [kind for kind in kinds if not unlike(store, kind)]
-        exact = bool(source.identity.get("exact_loss"))
-        decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=exact)
+        decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
         tally = ValidationTally(decider, Filled.begin(kinds))
         place, saved = self._resume(slices, means)
         if place is not None:

@@ -87,6 +87,7 @@ class Source:
         validation: The validation samples, or None.
         classifier: What messages call the classifier.
         command: A command line that collects the same.
+        exact_loss: Whether the loss is summed in float64; where a model computes the embeddings, float32 may do.
         records_statistics: Whether the identity holds the versions of the statistics that were asked for.
         clock: When opening it began.
         check: Raises CollapseError where what was hashed is not what was read.
@@ -101,6 +102,7 @@ class Source:
     validation: Phase | None
     classifier: str = "the model's output embedding"
     command: str | None = None
+    exact_loss: bool = True
     records_statistics: bool = True
     clock: Clock = field(default_factory=Clock)
     check: Callable[[], None] = lambda: None
