@@ -12,25 +12,37 @@ import os
 import resource
 import sys
 import traceback
+from contextlib import suppress
 from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any, NoReturn
 
 import datasets
 import torch
 import transformers
-from huggingface_hub import HfApi, constants  # noqa: F401  # as above
+from huggingface_hub import HfApi, constants  # noqa: F401  # loaded when first named
 
-from collapse.cli import main, rendering  # noqa: F401  # as above
+import collapse
+from collapse.cli import _add_commands, main
 from collapse.plugin.plugin_manager import plugins
+
+WHEN_USED = ("altair", "jsonschema", "pandas", "platformdirs", "rich.table", "scipy.io", "vl_convert")
 
 
 def serve() -> None:
     """Fork a command line for each request."""
     torch.set_num_threads(1)
     plugins()
-    transformers.AutoModelForCausalLM, transformers.AutoTokenizer  # noqa: B018  # loaded when first named
-    for name in sys.argv[1:]:
+    _add_commands()
+    ours = [module.name for module in walk_packages(collapse.__path__, "collapse.")]
+    for name in [*(name for name in ours if "__main__" not in name), *WHEN_USED, *sys.argv[1:]]:
         import_module(name)
+    transformers.AutoModelForCausalLM, transformers.AutoTokenizer  # noqa: B018  # as above
+    transformers.GPTNeoForCausalLM, transformers.PreTrainedTokenizerFast  # noqa: B018  # as above
+    with suppress(ImportError):  # other versions may have it elsewhere
+        from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+        get_checkpoint_conversion_mapping("gpt_neo")  # compiles a thousand regular expressions, once
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
