@@ -6,7 +6,6 @@ import math
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
