@@ -48,6 +48,7 @@ class Runner:
         words: list[Any],
         log: Path,
         *,
+        program: str | None = None,
         out: Path | None = None,
         environment: dict[str, str] | None = None,
         folder: Path | None = None,
@@ -57,6 +58,7 @@ class Runner:
 
         Args:
             words: Its words.
+            program: Python that runs in its place, with the words as its arguments.
             log: Where its stderr goes, and its stdout unless there is another place for that.
             out: The other place.
             environment: What is set besides the warm process's own.
@@ -65,6 +67,7 @@ class Runner:
         """
         pid = self._ask(
             start=[str(word) for word in words],
+            program=program,
             out=str(out or log),
             err=str(log),
             environment=environment or {},

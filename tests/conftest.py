@@ -92,15 +92,18 @@ def warm_here(command_lines: ModuleType) -> Iterator[Any]:
 
 @pytest.fixture
 def run(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run the command line as a user does, in a process of its own; with an environment of its own, in a fresh one."""
+    """Run the command line as a user does, in a process of its own; with an environment of its own, in a fresh one.
 
-    def run(*words, ok=True, env=None, cwd=None, timeout=300):
-        if env is not None or "COLLAPSE_PLUGINS" in os.environ:  # read when modules are imported, or plugins loaded
-            command = [sys.executable, "-m", "collapse", *map(str, words)]
-            done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=cwd, timeout=timeout)
+    With ``changes``, names and values of the environment that are read when they are needed, it is not a fresh one.
+    """
+
+    def run(*words, ok=True, env=None, changes=None, cwd=None, timeout=300):
+        if env is not None:  # read when modules are imported
+            done = _fresh(["-m", "collapse", *map(str, words)], env, cwd, timeout)
         else:
             outputs = tmp_path_factory.mktemp("run")  # not in tmp_path, which a test may look through
-            done = _forked(warm_here, words, outputs, dict(os.environ), cwd or os.getcwd(), timeout)
+            environment = os.environ | (changes or {})
+            done = _forked(warm_here, words, outputs, environment, cwd or os.getcwd(), timeout)
         assert not ok or done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr, done.stderr
         return done
@@ -108,12 +111,39 @@ def run(warm_here: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..
     return run
 
 
-def _forked(
-    warm: Any, words: Sequence[object], outputs: Path, environment: dict[str, str], folder: object, timeout: float
+@pytest.fixture
+def run_python(
+    warm_here: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a Python program in a process of its own, without the type checks of the tests and with all imported."""
+
+    def run_python(program, *words, cwd=None, timeout=300):
+        outputs = tmp_path_factory.mktemp("run")
+        return _forked(warm_here, words, outputs, dict(os.environ), cwd or os.getcwd(), timeout, program)
+
+    return run_python
+
+
+def _fresh(
+    words: Sequence[str], environment: dict[str, str], folder: object, timeout: float
 ) -> subprocess.CompletedProcess[str]:
-    """A command line forked from a warm process, run to its end."""
+    """A Python process of its own, from its start to its end."""
+    command = [sys.executable, *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder, timeout=timeout)
+
+
+def _forked(
+    warm: Any,
+    words: Sequence[object],
+    outputs: Path,
+    environment: dict[str, str],
+    folder: object,
+    timeout: float,
+    program: str | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """A command line, or a program, forked from a warm process and run to its end."""
     out, err = outputs / "out", outputs / "err"
-    pid = warm.start(words, err, out=out, environment=environment, folder=folder)
+    pid = warm.start(words, err, program=program, out=out, environment=environment, folder=folder)
     too_long = threading.Timer(timeout, os.killpg, (pid, signal.SIGKILL))
     too_long.start()
     code = warm.wait(pid)
@@ -187,16 +217,31 @@ def warm(one_hub: Any, command_lines: ModuleType, tmp_path_factory: pytest.TempP
 
 @pytest.fixture
 def as_user(hub: Any, warm: Any, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run collapse as somebody with a home of their own; where the client must be imported anew, in a fresh process."""
+    """Run collapse, or a Python program, as somebody with a home of their own; where it is said, in a fresh process.
 
-    def as_user(*words, token="hf_owner", home="home", ok=True, offline=False, python=None, cwd=None, timeout=200):
+    A process that is not fresh is offline by what zygote.py sets, not by what the client reads when it is imported.
+    """
+
+    def as_user(
+        *words,
+        token="hf_owner",
+        home="home",
+        ok=True,
+        offline=False,
+        python=None,
+        fresh=False,
+        changes=None,
+        cwd=None,
+        timeout=200,
+    ):
         environment = hub.environment(tmp_path / home, token) | ({"HF_HUB_OFFLINE": "1"} if offline else {})
-        if python or offline or "--no-download" in words:
-            command = [sys.executable, "-c", python] if python else [sys.executable, "-m", "collapse", *map(str, words)]
-            done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=cwd, timeout=timeout)
+        environment |= changes or {}
+        if fresh:
+            command = ["-c", python] if python else ["-m", "collapse", *map(str, words)]
+            done = _fresh(command, environment, cwd, timeout)
         else:
             outputs = Path(tempfile.mkdtemp(dir=tmp_path))
-            done = _forked(warm, words, outputs, environment, cwd, timeout)
+            done = _forked(warm, words, outputs, environment, cwd, timeout, python)
         assert "Traceback" not in done.stderr, done.stderr
         assert not ok or done.returncode == 0, done.stderr
         assert "hf_owner" not in done.stdout + done.stderr

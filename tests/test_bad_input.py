@@ -119,8 +119,7 @@ def test_no_corpus_is_exit_2_with_an_example(told, tiny):
 
 
 def test_a_model_on_the_hub_that_cannot_be_reached(run, tmp_path):
-    offline = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = run("measure", "user/model", ok=False, env=offline)
+    done = run("measure", "user/model", ok=False, changes={"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)})
     assert done.returncode == 1
     assert "HF_HUB_OFFLINE=1 is set" in done.stderr
     assert "hf download user/model" in done.stderr
@@ -328,27 +327,28 @@ def test_a_device_of_another_name(told, tmp_path):
     assert "use auto, cpu, cuda, cuda:1 or mps" in told(2, "measure", features(tmp_path), "--device", "gpu")
 
 
-def await_second_slice(process, store):
+def await_second_slice(store):
     """Wait until the state of the first slice is written: its file is, and the next one's."""
+    deadline = time.monotonic() + 100
     while not any(int(file.stem.split("-")[-1]) > 1 for file in store.glob("partial/train-*.safetensors")):
-        assert process.poll() is None
+        assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def test_an_interrupt_says_how_to_go_on(tiny, tmp_path):
-    words = tiny.words("--store", tmp_path / "s", "--batch-size", 1)
-    command = [sys.executable, "-m", "collapse", "collect", *words]
+def test_an_interrupt_says_how_to_go_on(run, tiny, tmp_path):
+    """A fresh process, because the forked ones of the tests may be started in the background, too."""
+    words = ["collect", *tiny.words("--store", tmp_path / "s", "--batch-size", 1)]
+    command = [sys.executable, "-m", "collapse", *words]
     # a shell that started the tests in the background may have had them ignore interrupts
     listening = {"start_new_session": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **listening)
-    await_second_slice(process, tmp_path / "s")
+    await_second_slice(tmp_path / "s")
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT, said
     assert "interrupted. Finished work is kept: the same command resumes it" in said
     assert "Traceback" not in said
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "resuming after slice" in done.stderr
+    assert "resuming after slice" in run(*words).stderr
 
 
 def test_another_request_for_the_same_folder_names_field_and_values(told, tiny, store, tmp_path):
@@ -363,13 +363,12 @@ def test_another_request_for_the_same_folder_names_field_and_values(told, tiny, 
     assert "tokenizer: sha256:" in told(1, "collect", *words, "--tokenizer", tokenizer)
 
 
-def test_an_unfinished_collection_of_something_else_is_not_gone_on_with(told, tiny, tmp_path):
+def test_an_unfinished_collection_of_something_else_is_not_gone_on_with(told, warm_here, tiny, tmp_path):
     store = tmp_path / "s"
-    command = [sys.executable, "-m", "collapse", "collect", *tiny.words("--store", store, "--batch-size", 1)]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    await_second_slice(process, store)
-    process.kill()
-    process.wait()
+    words = ["collect", *tiny.words("--store", store, "--batch-size", 1)]
+    pid = warm_here.start(words, tmp_path / "log", environment=dict(os.environ))
+    await_second_slice(store)
+    assert warm_here.kill(pid)
     said = told(1, "collect", *tiny.words("--store", store, "--batch-size", 1, "--eos-between"))
     assert "unfinished collection that differs in" in said
     assert "eos_between: false and true" in said

@@ -93,12 +93,12 @@ def test_results_go_to_stdout_and_everything_else_to_stderr(run, tiny, tmp_path)
     assert "slice" not in again.stderr
 
 
-def test_a_second_run_does_not_load_transformers(tiny, tmp_path):
+def test_a_second_run_does_not_load_transformers(run, tiny, tmp_path):
     import subprocess
     import sys
 
     words = tiny.words("--store", str(tmp_path / "s"), "--max-chunks", "20")
-    subprocess.run([sys.executable, "-m", "collapse", "measure", *words], check=True, capture_output=True)
+    run("measure", *words)
     probe = (
         "import sys; from collapse.cli import _add_commands, _run; _add_commands(); assert _run(sys.argv[1:]) == 0; "
         "sys.exit('transformers' in sys.modules or 'datasets' in sys.modules)"

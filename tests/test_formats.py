@@ -3,8 +3,7 @@
 import csv
 import io
 import json
-import subprocess
-import sys
+import shutil
 
 import pytest
 from safetensors.torch import save_file
@@ -15,16 +14,24 @@ from collapse.testing import random_features
 FORMATS = ("table", "markdown", "latex", "csv", "json")
 
 
-@pytest.fixture
-def measured(tmp_path):
-    """A table of four models, and the commands that print tables."""
-    rows, stores = [], []
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory):
+    """Four models, their stores, and a table of them."""
+    folder = tmp_path_factory.mktemp("prepared")
+    rows = []
     for seed in range(4):
-        path = tmp_path / f"model_{seed}.safetensors"
+        path = folder / f"model_{seed}.safetensors"
         save_file(random_features(10, 8, 120, seed=seed), path)
-        stores.append(str(tmp_path / f"store_{seed}"))
-        rows.append(collapse.measure(collapse.collect(path, store=stores[-1])))
-    collapse.Results(rows).write(tmp_path / "results.csv")
+        rows.append(collapse.measure(collapse.collect(path, store=folder / f"store_{seed}")))
+    collapse.Results(rows).write(folder / "results.csv")
+    return folder
+
+
+@pytest.fixture
+def measured(prepared, tmp_path):
+    """A copy of them, and the commands that print tables."""
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    stores = [str(tmp_path / f"store_{seed}") for seed in range(4)]
     return {
         "measure": ["measure", tmp_path / "model_0.safetensors", tmp_path / "model_1.safetensors"],
         "compare": ["compare", *stores[:2], "--metrics", "nc2"],
@@ -177,8 +184,7 @@ def test_a_folder_is_measured_and_other_things_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["None", "3", "'no/store'", "store, min_count='x'", "store, metrics='nc9'"])
-def test_wrong_arguments_are_refused_in_a_line(tmp_path, call):
-    """In a process without the type checks of the tests."""
+def test_wrong_arguments_are_refused_in_a_line(run_python, call):
     program = f"""
 import collapse
 store = collapse.collect_arrays([[0.0, 1.0], [1.0, 0.0]], [0, 1], [[1.0, 0.0], [0.0, 1.0]])
@@ -187,7 +193,7 @@ try:
 except collapse.CollapseError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = run_python(program)
     assert (done.returncode, len(done.stdout.splitlines())) == (0, 1), done.stderr
 
 

@@ -1,4 +1,4 @@
-"""A thousand altered stores are refused or read safely, and four checks taken out are each missed.
+"""Five hundred altered stores are refused or read safely, and four checks taken out are each missed.
 
 The long version is ``python tests/fuzz_stores.py --examples 50000``.
 """
@@ -20,12 +20,12 @@ def fuzz(*words):
 
 
 def test_altered_stores_are_refused_or_read_safely():
-    done, counts = fuzz("--examples", "1000")
+    done, counts = fuzz("--examples", "500")
     assert done.returncode == 0, done.stderr
-    assert counts["inputs"] == 1000
-    assert counts["mutations that reached the tensor reader"] >= 500
-    assert counts["refused"] >= 100
-    assert counts["shown"] >= 10
+    assert counts["inputs"] == 500
+    assert counts["mutations that reached the tensor reader"] >= 250
+    assert counts["refused"] >= 50
+    assert counts["shown"] >= 5
 
 
 @pytest.mark.parametrize(

@@ -240,12 +240,15 @@ def test_offline_warm_and_cold(hub, as_user, stored):
     as_user("measure", "owner/stats", "--metrics", "nc3", home="warm")
     hub.requests.clear()
     began = time.monotonic()
-    as_user("measure", "owner/stats", "--metrics", "nc3", home="warm", offline=True)
+    as_user("measure", "owner/stats", "--metrics", "nc3", home="warm", offline=True, fresh=True)
     assert time.monotonic() - began < 30
     assert not hub.requests
     cold = as_user("measure", "owner/stats", home="cold", offline=True, ok=False)
     assert cold.returncode == 1
     assert "HF_HUB_OFFLINE=1 is set" in cold.stderr
+    by_option = as_user("measure", "owner/stats", "--no-download", home="cold", fresh=True, ok=False)
+    assert by_option.stderr == cold.stderr
+    assert not hub.requests
     hub.fault = lambda ask, method, path: setattr(ask, "close_connection", True) or True  # nobody answers
     began = time.monotonic()
     alone = as_user("measure", "owner/stats", "--metrics", "nc3", home="warm")

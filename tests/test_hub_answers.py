@@ -1,7 +1,5 @@
 """What a Hub, or something in its place, answers wrongly, slowly or with a waiting time."""
 
-import subprocess
-import sys
 import time
 
 import pytest
@@ -153,15 +151,8 @@ def test_a_file_is_asked_for_again_where_the_hub_was_busy_once(hub, as_user, tin
     assert "holds a PEFT adapter" in refused.stderr
 
 
-def impatient(hub, home, *words):
-    """A command whose client has a read timeout of one second."""
-    environment = hub.environment(home) | {"HF_HUB_DOWNLOAD_TIMEOUT": "1"}
-    command = [sys.executable, "-m", "collapse", *map(str, words)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-
-
 @pytest.mark.parametrize("stalls", [False, True])
-def test_a_body_that_drips_is_given_up(hub, published, tmp_path, stalls):
+def test_a_body_that_drips_is_given_up(hub, published, as_user, stalls):
     """Drop by drop, or with a drop for each time that the client resumes."""
 
     def fault(ask, method, path):
@@ -180,7 +171,8 @@ def test_a_body_that_drips_is_given_up(hub, published, tmp_path, stalls):
 
     hub.fault = fault
     began = time.monotonic()
-    done = impatient(hub, tmp_path / "home", "measure", "owner/stats", "--metrics", "nc3")
+    read_timeout = {"HF_HUB_DOWNLOAD_TIMEOUT": "1"}
+    done = as_user("measure", "owner/stats", "--metrics", "nc3", changes=read_timeout, ok=False)
     assert time.monotonic() - began < 40
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

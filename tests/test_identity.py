@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -177,7 +175,7 @@ def test_the_words_of_a_tokenizer_with_code_of_its_own_are_hashed(tiny, tmp_path
         "torch.set_default_dtype(torch.float64)",
     ],
 )
-def test_trusted_code_chooses_no_precision(tiny, tmp_path, line):
+def test_trusted_code_chooses_no_precision(tiny, tmp_path, run_python, line):
     """Of a process of its own: code is imported once."""
     coded(tiny, tmp_path / "plain")
     coded(tiny, tmp_path / "chosen")
@@ -189,8 +187,7 @@ def test_trusted_code_chooses_no_precision(tiny, tmp_path, line):
         "    store = collapse.collect(name, store='s/' + name, **json.loads(sys.argv[1]))\n"
         "    print(store.statistics().means.double().sum().item())\n"
     )
-    words = [sys.executable, "-c", program, json.dumps(options, default=str)]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = run_python(program, json.dumps(options, default=str), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     plain, chosen = done.stdout.split()
     assert plain == chosen

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -132,7 +130,7 @@ def test_memory_running_out_halves_the_batch(tiny, tmp_path, monkeypatch, caplog
     torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
-# In a process of its own, whose memory ends once everything is imported.
+# In a process of its own, whose memory ends once everything has been used.
 FULL = """
 import re, resource, sys
 from pathlib import Path
@@ -150,7 +148,7 @@ except collapse.CollapseError as error:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the memory in use")
-def test_memory_that_runs_out_where_no_smaller_batch_helps_costs_one_line(tiny, tmp_path):
+def test_memory_that_runs_out_where_no_smaller_batch_helps_costs_one_line(run_python, tiny, tmp_path):
     folder = Path(shutil.copytree(tiny.model, tmp_path / "wide"))
     config = transformers.GPTNeoConfig.from_pretrained(
         folder, vocab_size=300_000, hidden_size=8, max_position_embeddings=256
@@ -158,8 +156,7 @@ def test_memory_that_runs_out_where_no_smaller_batch_helps_costs_one_line(tiny, 
     transformers.GPTNeoForCausalLM(config).save_pretrained(
         folder
     )  # the logits of its check are large, and nothing else
-    words = [folder, tiny.text, tmp_path / "s"]
-    done = subprocess.run([sys.executable, "-c", FULL, *words], capture_output=True, text=True, timeout=200)
+    done = run_python(FULL, folder, tiny.text, tmp_path / "s")
     assert done.returncode == 0, done.stderr
     assert "wide does not fit on cpu: use --dtype bfloat16 or a machine with more memory" in done.stdout
 

@@ -1,34 +1,48 @@
 """A process with everything imported that forks a command line for each request: kills by the dozen, in seconds.
 
-Reads a JSON line. {"start": words, "out": file, "err": file, "environment": names and values, "folder": where, or null,
-"file_limit": bytes, or null} forks a command line and prints the child's process id; {"wait": process id} prints its
-exit status. The child leads a process group of its own, so that a kill of the group is a kill of all it started.
-Arguments are names of more modules to import first.
+Reads a JSON line. {"start": words, "program": Python, or null, "out": file, "err": file, "environment": names and
+values, "folder": where, or null, "file_limit": bytes, or null} forks a command line, or a Python program with these
+words as its arguments, and prints the child's process id; {"wait": process id} prints its exit status. The child leads
+a process group of its own, so that a kill of the group is a kill of all it started. Arguments are names of more modules
+to import first.
 """
 
 import json
 import os
 import resource
 import sys
+import traceback
+from contextlib import suppress
 from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any, NoReturn
 
 import datasets
 import torch
 import transformers
-from huggingface_hub import HfApi, constants  # noqa: F401  # as above
+from huggingface_hub import HfApi, constants  # noqa: F401  # loaded when first named
 
-from collapse.cli import main, rendering  # noqa: F401  # as above
+import collapse
+from collapse.cli import _add_commands, main
 from collapse.plugin.plugin_manager import plugins
+
+WHEN_USED = ("altair", "jsonschema", "pandas", "platformdirs", "rich.table", "scipy.io", "vl_convert")
 
 
 def serve() -> None:
     """Fork a command line for each request."""
     torch.set_num_threads(1)
     plugins()
-    transformers.AutoModelForCausalLM, transformers.AutoTokenizer  # noqa: B018  # loaded when first named
-    for name in sys.argv[1:]:
+    _add_commands()
+    ours = [module.name for module in walk_packages(collapse.__path__, "collapse.")]
+    for name in [*(name for name in ours if "__main__" not in name), *WHEN_USED, *sys.argv[1:]]:
         import_module(name)
+    transformers.AutoModelForCausalLM, transformers.AutoTokenizer  # noqa: B018  # as above
+    transformers.GPTNeoForCausalLM, transformers.PreTrainedTokenizerFast  # noqa: B018  # as above
+    with suppress(ImportError):  # other versions may have it elsewhere
+        from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+        get_checkpoint_conversion_mapping("gpt_neo")  # compiles a thousand regular expressions, once
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:
@@ -42,7 +56,7 @@ def serve() -> None:
 
 
 def run(request: dict[str, Any]) -> NoReturn:
-    """The child: a command line in a process group of its own, its output appended to the log."""
+    """The child: a command line or a program in a process group of its own, its output appended to the log."""
     os.setsid()
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
@@ -52,18 +66,31 @@ def run(request: dict[str, Any]) -> NoReturn:
     constants.HF_HUB_CACHE = os.environ.get("HF_HUB_CACHE", f"{home}/hub")
     constants.HF_TOKEN_PATH = f"{home}/token"
     constants.HF_XET_CACHE = f"{home}/xet"
+    constants.HF_HUB_OFFLINE = os.environ.get("HF_HUB_OFFLINE") == "1" or "--no-download" in request["start"]
+    constants.HF_HUB_DOWNLOAD_TIMEOUT = int(os.environ.get("HF_HUB_DOWNLOAD_TIMEOUT", "10"))
     datasets.config.HF_DATASETS_CACHE = f"{home}/datasets"
+    datasets.config.HF_HUB_OFFLINE = datasets.config.HF_DATASETS_OFFLINE = constants.HF_HUB_OFFLINE
+    if "COLLAPSE_PLUGINS" in os.environ:
+        plugins.cache_clear()
     if request["folder"] is not None:
         os.chdir(request["folder"])
     if request["file_limit"] is not None:  # Python ignores SIGXFSZ: a longer write ends half-way with an OSError
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_limit"], resource.RLIM_INFINITY))
-    sys.argv = ["collapse", *request["start"]]
+    sys.argv = ["-c" if request["program"] else "collapse", *request["start"]]
+    code = 70
     try:
-        main(request["start"])
+        if request["program"]:
+            exec(compile(request["program"], "<string>", "exec"), {"__name__": "__main__"})
+            code = 0
+        else:
+            main(request["start"])
     except SystemExit as done:
-        sys.stdout.flush()
-        os._exit(int(done.code or 0))
-    os._exit(70)
+        code = int(done.code or 0)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def tell(number: int) -> None:

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -43,18 +44,31 @@ def stamps(folder):
     return {run.name: (run.path / "model.safetensors").stat().st_mtime_ns for run in runs}
 
 
-def kill_after(command, ready):
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
-    while process.poll() is None and not ready():
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+@pytest.fixture
+def begin(warm_here, tmp_path):
+    """Start a command: whether it still runs, how to kill it, and how to wait for its code and what it said."""
+
+    def begin(*words_):
+        out, err = tmp_path / "out", tmp_path / "err"
+        pid = warm_here.start(words_, err, out=out, environment=dict(os.environ))
+        deadline = time.monotonic() + 300
+        return SimpleNamespace(
+            going=lambda: time.monotonic() < deadline,
+            kill=lambda: warm_here.kill(pid),
+            wait=lambda: (warm_here.wait(pid), out.read_text(), err.read_text()),
+        )
+
+    return begin
 
 
-def test_a_killed_sweep_goes_on_into_one_table(texts, tmp_path, run):
+def test_a_killed_sweep_goes_on_into_one_table(texts, tmp_path, run, begin):
     output = tmp_path / "runs"
     command = ["zoo", "sweep", *GRID, *words(texts), "--output", str(output)]
-    kill_after([sys.executable, "-m", "collapse", *command], lambda: len(stamps(output)) >= 3)
+    started = begin(*command)
+    while len(stamps(output)) < 3:
+        assert started.going()
+        time.sleep(0.01)
+    assert started.kill()
     before = stamps(output)
     listed = {each["member"]: each for each in status(output)}
     assert list(listed) == MEMBERS
@@ -121,17 +135,17 @@ def test_submitits_local_jobs_give_the_same_table(texts, tmp_path, run):
         assert row.measurements == pytest.approx(other.measurements, rel=1e-6)
 
 
-def test_a_local_job_that_was_killed_is_sent_again(texts, tmp_path, run):
+def test_a_local_job_that_was_killed_is_sent_again(texts, tmp_path, begin):
     output = tmp_path / "runs"
-    command = [sys.executable, "-m", "collapse", "zoo", "sweep", "2x16", *words(texts), "--output", str(output)]
-    command += ["--launcher", "local", "--poll", "0.2", "--max-steps", "40"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = ["zoo", "sweep", "2x16", *words(texts), "--output", str(output)]
+    started = begin(*command, "--launcher", "local", "--poll", "0.2", "--max-steps", "40")
     member = Run(output / "texts-02x0016_01d")
-    while process.poll() is None and not member.checkpoints():
+    while not member.checkpoints():
+        assert started.going()
         time.sleep(0.01)
     os.kill(int((member.path / ".lock").read_text().split("\n")[0]), signal.SIGKILL)
-    out, said = process.communicate(timeout=200)
-    assert process.returncode == 0, said
+    code, out, said = started.wait()
+    assert code == 0, said
     assert "it is submitted again and resumes from its last checkpoint" in said
     assert "1 measurement of 1 member" in out
     assert [line["step"] for line in member.curve() if "loss" in line] == list(range(1, 41))
@@ -181,21 +195,21 @@ def flags(batch):
     return dict(line.split("=", 1) if "=" in line else (line, "") for line in lines)
 
 
-def test_slurm_gets_what_was_asked_for_and_what_was_preempted_again(texts, tmp_path, slurm):
+def test_slurm_gets_what_was_asked_for_and_what_was_preempted_again(texts, tmp_path, slurm, begin):
     output = tmp_path / "runs"
-    command = [sys.executable, "-m", "collapse", "zoo", "sweep", "1,2x16", *words(texts, "--max-steps", 60)]
+    command = ["zoo", "sweep", "1,2x16", *words(texts, "--max-steps", 60)]
     command += ["--output", str(output), "--launcher", "slurm", "--partition", "gpu", "--account", "mine"]
     command += ["--gpus", "1", "--cpus", "3", "--memory", "20", "--hours", "1.5", "--parallel", "7", "--poll", "0.3"]
     command += ["--qos", "low", "--constraint", "h200", "--precision", "float32"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    started = begin(*command)
     victim = Run(output / "texts-02x0016_01d")
-    while process.poll() is None and not victim.checkpoints():
+    while not victim.checkpoints():
+        assert started.going(), (tmp_path / "err").read_text()
         time.sleep(0.01)
-    assert process.poll() is None, process.communicate()
     (slurm / "state-101_1").write_text("101_1|PREEMPTED\n")
     os.kill(int((victim.path / ".lock").read_text().split("\n")[0]), signal.SIGKILL)
-    out, said = process.communicate(timeout=300)
-    assert process.returncode == 0, said
+    code, out, said = started.wait()
+    assert code == 0, said
     assert "2 measurements of 2 members" in out
 
     batches = sorted(slurm.glob("batch-*.sh"))

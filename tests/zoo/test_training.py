@@ -6,7 +6,6 @@ import math
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -102,25 +101,23 @@ def test_plain_transformers_loads_what_was_trained(texts, tmp_path, run):
     assert "nc1.cdnv" in run("zoo", "info", tmp_path / "run").stdout
 
 
-def test_a_killed_run_goes_on_to_the_same_losses(texts, tmp_path):
-    command = [sys.executable, "-m", "collapse", "zoo", "train", "2x16_03d", *words(texts), "--device", "cpu"]
+def test_a_killed_run_goes_on_to_the_same_losses(texts, tmp_path, run, warm_here):
+    command = ["zoo", "train", "2x16_03d", *words(texts), "--device", "cpu"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([*command, "--output", whole], check=True, capture_output=True)
+    run(*command, "--output", whole)
     steps = max(step for step, _ in losses(whole))
     each = steps // 3
 
     def kill_when(ready):
-        process = subprocess.Popen([*command, "--output", killed], stderr=subprocess.PIPE)
-        while process.poll() is None and not ready():
+        pid = warm_here.start([*command, "--output", killed], tmp_path / "log", environment=dict(os.environ))
+        while not Run(killed).finished and not ready():
             time.sleep(0.002)
-        process.send_signal(signal.SIGKILL)
-        _, said = process.communicate()
-        return said.decode()
+        warm_here.kill(pid)
 
     kill_when(lambda: len(losses(killed)) > each // 2)  # inside the first epoch
     kill_when(lambda: len(Run(killed).checkpoints()) >= 1)  # as the first has ended
     kill_when(lambda: len(Run(killed).checkpoints()) >= 1 and len(losses(killed)) > 1.5 * each)  # inside the second
-    done = subprocess.run([*command, "--output", killed], check=True, capture_output=True, text=True)
+    done = run(*command, "--output", killed)
     assert "resuming after step" in done.stderr or Run(killed).finished
     mine, theirs = losses(killed), losses(whole)
     assert mine.keys() == theirs.keys()
@@ -333,12 +330,12 @@ def test_a_perplexity_beyond_all_numbers_is_none(source, tmp_path):
 
 
 def test_a_missing_corpus_says_how_to_get_it(texts, tmp_path, run):
-    offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    refused = run("zoo", "train", "1x64", ok=False, env=offline, cwd=tmp_path)
+    offline = {"HF_HUB_OFFLINE": "1"}
+    refused = run("zoo", "train", "1x64", ok=False, changes=offline, cwd=tmp_path)
     assert refused.returncode != 0
     for said in ("roneneldan/TinyStories", "hf download", "--text FILES", "--generated"):
         assert said in refused.stderr
-    refused = run("zoo", "train", "1x64", "--text", texts / "train.jsonl", ok=False, env=offline, cwd=tmp_path)
+    refused = run("zoo", "train", "1x64", "--text", texts / "train.jsonl", ok=False, changes=offline, cwd=tmp_path)
     assert "--tokenizer DIR" in refused.stderr
     assert not list(tmp_path.glob("runs"))
 
