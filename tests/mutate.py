@@ -71,8 +71,9 @@ TESTS = {
     "plugins/collapse_analyses/paired.py": "tests/plugins/test_paired.py",
     "plugins/collapse_analyses/pairing.py": "tests/plugins/test_paired.py",
     "plugins/collapse_analyses/scaling.py": "tests/plugins/test_scaling.py",
-    "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_decisions.py tests/test_hostile_statistics.py "
-    "tests/plugins/test_numbers.py",
+    "collapse/numerics/ranking.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
+    "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_ranking.py tests/test_decisions.py "
+    "tests/test_hostile_statistics.py tests/plugins/test_numbers.py",
     "collapse/numerics/tiles.py": PAIRS,
     "collapse/numerics/pairs.py": "tests/test_notes.py " + PAIRS,
     "collapse/plugin/reducers.py": "tests/test_reducers.py " + PAIRS,
