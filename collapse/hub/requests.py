@@ -63,6 +63,8 @@ def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: in
                 raise
             # compare the name: depending on its version, the client uses httpx or httpx2
             most = unconnected if type(error).__name__ == "ConnectError" else unanswered
+            if isinstance(error, JSONDecodeError):  # an answer, probably of a network's login page
+                most = min(most, _FEW_TRIES)
             if response is None and _TRIES - left >= most:
                 raise
             asked = response.headers.get("Retry-After", "") if response is not None else ""
@@ -165,7 +167,7 @@ def resolve_commit(
                 "check its name, or log in with: hf auth login"
             ) from error
         except client_errors() as error:
-            unreachable = first_line(error)
+            unreachable = "its answer is not JSON" if isinstance(error, JSONDecodeError) else first_line(error)
             if sha is not None:
                 log.warning("the Hub cannot be reached (%s): using the cached copy of %s", unreachable, repo)
     if sha is None:
