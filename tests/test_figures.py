@@ -116,7 +116,7 @@ def test_stores_and_results_are_drawn_together_and_the_rest_says_why_not(tmp_pat
     saved = collapse.save_figures([PAPER, store], tmp_path / "figures", formats="csv", names=names)
     assert all(each.files for each in saved)
     (alone,) = collapse.save_figures(PAPER, tmp_path, formats="csv", names="class-frequencies")
-    assert alone.problem == "is drawn of stores, and none is named"
+    assert alone.problem == "it is drawn from stores, and none is given"
 
 
 def test_several_tables_are_joined_and_rows_are_chosen(tmp_path):
@@ -136,7 +136,7 @@ def test_the_command_says_what_became_of_each_figure(run, tmp_path):
     )
     assert done.stdout.splitlines() == [
         f"figure loss: {tmp_path / 'loss.csv'}",
-        "figure class-frequencies: not drawn: is drawn of stores, and none is named",
+        "figure class-frequencies: not drawn: it is drawn from stores, and none is given",
     ]
     listed = run("figures", "--list").stdout
     assert all(name in listed for name in plugins().figures)

@@ -138,7 +138,7 @@ def test_a_bound_is_shown_as_one():
 def test_the_published_rows(page):
     made = page(PUBLISHED)
     assert len(made.data["data-measurements"]["rows"]) == 230
-    assert "nc4.agreement has the largest R² with validation loss, 0.891 (r = −0.944)" in made.text
+    assert "log(nc1.cdnv) has the largest R² with validation loss, 0.916 (r = +0.957)" in made.text
     assert "lowest, 1.100 nats, in 12x1024_10L@9" in made.text
     assert "nc2.equiangularity (r = −0.593, predicted r > 0)" in made.text
     assert "nc2.equiangularity (−0.593, then +0.029)" in made.text
@@ -154,7 +154,7 @@ def test_what_stands_out_with_few_rows(page):
     assert "b, which has the lower loss, is nearer to full collapse in nc4.agreement and farther" in two.text
     eight = page(hostile_results())
     assert "With 8 rows, such an R² can come by chance" in eight.text
-    assert "Against what collapse predicts, over these rows: nc1.cdnv" in eight.text
+    assert "Against what collapse predicts, over these rows: log(nc1.cdnv)" in eight.text
 
 
 def test_equal_losses_have_no_lowest_and_highest():
@@ -310,3 +310,10 @@ def test_nobody_reads_reachable_alone(tmp_path):
     said = findings(Results([row]).frame(), Associations({}, {}, None, ()))
     assert any("no sign of collapse by itself" in each for each in said)
     assert any(each.startswith("What goes with loss can be said of 3 models or more; there is 1") for each in said)
+
+
+def test_a_table_without_a_measurement_is_refused(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(CollapseError, match="no row has a measurement or a validation loss"):
+        collapse.report(tmp_path / "t.csv", tmp_path / "r.html")
+    assert not (tmp_path / "r.html").exists()

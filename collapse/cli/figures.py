@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("sources", nargs=-1, metavar="[RESULTS]...")
-@click.option("--out", metavar="DIR", help="Folder of the files.")
+@click.option("--out", metavar="DIR", help="Folder of the files.  [required, except with --list]")
 @click.option(
     "--format", "formats", default="pdf", show_default=True, metavar="LIST", help="pdf, svg, png, csv (the numbers)."
 )
@@ -49,8 +49,10 @@ def command(
     if listing:
         _list()
         return
-    if not sources or out is None:
-        raise UsageError("name a results file or a store, and a folder with --out (see all figures with: --list)")
+    lacking = [] if sources else ["a results file or a store"]
+    lacking += [] if out is not None else ["the folder of the pictures, with --out DIR"]
+    if lacking or out is None:
+        raise UsageError(f"give {' and '.join(lacking)} (collapse figures --list lists the figures)")
     with progress() as report:
         saved = save_figures(
             sources,

@@ -21,6 +21,7 @@ _PPI = 300
 _SMALLEST_PANEL, _LARGE_PANEL = 36.0, 150.0
 _FLAT, _SQUARE = 0.62, 0.95  # height over width, of large or many panels and of small and few
 _FEW = 4
+_LOWEST = 76.0  # points; an axis title longer than its panel is high would lift the panel's title above the others
 _NARROW = 4.5 * _POINTS  # then two panels are side by side, and three entries of a legend
 _CLOSE = 0.5  # points
 _SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
@@ -99,7 +100,8 @@ def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"], dark: bool 
 
 def _converted_at(spec: dict[str, Any], panel: float) -> str:
     ratio = _FLAT if panel > _LARGE_PANEL or len(spec.get("concat") or ()) > _FEW else _SQUARE
-    sizes = {"continuousWidth": panel, "continuousHeight": panel * ratio}
+    height = max(panel * ratio, _LOWEST)
+    sizes = {"continuousWidth": panel, "continuousHeight": height}
     config = {**spec["config"], "view": {**spec["config"]["view"], **sizes}}
     vl_convert = _vl_convert()
     with _refusals("render it"):

@@ -168,7 +168,7 @@ def _entries(saved: SavedFigure, written: dict[str, Any]) -> dict[str, Any]:
 def _drawn(each: Figure, given: Material) -> Drawing:
     made_of = given.of(each.of)
     if not len(made_of):
-        raise CollapseError(f"is drawn of {each.of}, and none is named")
+        raise CollapseError(f"it is drawn from {each.of}, and none is given")
     return draw(each.name, made_of)
 
 

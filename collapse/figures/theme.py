@@ -42,14 +42,15 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
             "domainColor": ink,
             "gridColor": faint,
             "gridWidth": 0.5,
-            "labelOverlap": "greedy",
+            "labelOverlap": "parity",  # greedy drops labels at irregular places
             "labelPadding": 2,
             "labelSeparation": 4,
             "tickColor": ink,
             "tickSize": 3,
             "titlePadding": 3,
         },
-        "axisY": {"labelFlush": text / 2},  # no label above its panel: titles of a row are in one line
+        "axisX": {"labelFlush": False},  # a label beside its tick reads as a wrong scale
+        "axisDiscrete": {"labelOverlap": False},  # a name that is dropped leaves a row unnamed
         "legend": {
             **words,
             **plain,
@@ -58,6 +59,8 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
             "offset": 4,
             "rowPadding": 1,
             "symbolSize": 30,
+            "symbolBaseFillColor": ink,  # of shapes without a colour
+            "symbolBaseStrokeColor": ink,
             "titleOrient": "left",
             "titlePadding": 5,
             "gradientThickness": 6,

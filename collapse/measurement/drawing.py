@@ -10,6 +10,7 @@ from typing import Any
 from collapse.errors import CollapseError, PluginError, UsageError
 from collapse.escaping import visible
 from collapse.extras import missing_package
+from collapse.measurement.named_results import file_of
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure
 from collapse.plugin.guarding import Guest, described
@@ -40,7 +41,7 @@ def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | 
 
 def drawn(found: Figure, source: Results | Iterable[Row] | Store | Iterable[Store] | str | Path) -> Drawing:
     """Draw a declared figure, as :func:`draw` does one of a plugin; raises as it does."""
-    given: Any = _results(source) if found.of == "results" else _stores(source)
+    given: Any = _results(source) if found.of == "results" else _stores(source, found)
     _check_needs(found, given)
     called = f"figure {found.name} of {found.function.__module__}"
     try:
@@ -76,8 +77,12 @@ def _results(source: Any) -> Results:
     return Results.read(source) if isinstance(source, str | Path) else Results(source)
 
 
-def _stores(source: Any) -> list[Store]:
-    if isinstance(source, str | Path):
+def _stores(source: Any, found: Figure) -> list[Store]:
+    named = isinstance(source, str | Path)
+    if isinstance(source, Results) or (named and (file_of(source) != Path(source) or _is_table(source))):
+        what = source if named else "this"
+        raise UsageError(f"figure {found.name} is drawn from {found.of}, and {what} is a results table: give a store")
+    if named:
         return [Store.load(source)]
     stores = [source] if isinstance(source, Store) else list(source)
     for each in stores:
@@ -86,6 +91,11 @@ def _stores(source: Any) -> list[Store]:
     if not stores:
         raise UsageError("this figure is of stores, and there is none")
     return stores
+
+
+def _is_table(source: str | Path) -> bool:
+    path = Path(source)
+    return path.suffix in (".csv", ".json", ".parquet") and not path.is_dir()
 
 
 def _check_needs(found: Figure, given: Results | Sequence[Store]) -> None:

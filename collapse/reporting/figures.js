@@ -34,7 +34,7 @@ function sized(spec, width, panel) {
   if (made.concat || "columns" in spec) made.columns = columns;
   const view = { continuousWidth: panel, continuousHeight: Math.round(panel * (columns === 1 ? 0.62 : 0.8)) };
   const config = merged(themes[isDark() ? "dark" : "light"], spec.config ?? {});
-  if (width < PHONE) config.legend = { ...config.legend, columns: 3, titleOrient: "top" };
+  if (width < PHONE) config.legend = { ...config.legend, columns: 3, titleOrient: "top", labelLimit: 110 };
   return { ...made, config: { ...config, view: { ...config.view, ...view } } };
 }
 

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from collapse.errors import counted, shortened
 from collapse.measurement.comparing import mixed
 from collapse.measurement.sheets import number
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOSS = "val_loss"
+_LOGGED = "nc1.cdnv"  # on a log axis in the figures
 _LONGEST = 60  # characters of a name
 _FEW = 20  # models, below which one R² says little
 _GENERALIZATION = "generalization"
@@ -31,7 +34,7 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
     said = [_how_many(frame), *_losses(frame)]
     tested = tests.over.get("permutation")
     if tested is not None:
-        said += _associations(tested, _rows_of(tested, frame))
+        said += _associations(tested, _tested_rows(tested, frame))
         if tests.size is not None and "permutation" in tests.within:
             said += _by_size(tested, tests.within["permutation"], tests.size)
     elif len(frame) < 3:
@@ -85,14 +88,14 @@ def _losses(frame: "pd.DataFrame") -> list[str]:
     ]
 
 
-def _rows_of(tested: Table, frame: "pd.DataFrame") -> int:
-    """Return how many rows a test is of: those with the loss and a value in every column tested."""
+def _tested_rows(tested: Table, frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Return the rows that a test is of: those with the loss and a value in every column tested."""
     columns = [name for name in (LOSS, *(each["column"] for each in tested.records())) if name in frame]
-    return int(frame[columns].notna().all(axis=1).sum())
+    return frame[frame[columns].notna().all(axis=1)]
 
 
-def _associations(tested: Table, n: int) -> list[str]:
-    records = _of_collapse(tested)
+def _associations(tested: Table, rows: "pd.DataFrame") -> list[str]:
+    records = [_of_log(each, rows) for each in _of_collapse(tested)]
     if not records:
         return []
     ranked = sorted(records, key=lambda each: -each["R2"])
@@ -101,8 +104,11 @@ def _associations(tested: Table, n: int) -> list[str]:
     if len(ranked) > 1:
         said += f"; {last['column']} the smallest, {last['R2']:.3f}"
     found = [f"{said}."]
-    if n < _FEW:
-        found.append(f"With {counted(n, 'row')}, such an R² can come by chance: see the p-values below.")
+    itself = next((each["R2_itself"] for each in ranked if "R2_itself" in each), None)
+    if itself is not None:
+        found[0] += f" Of {_LOGGED} the logarithm is meant, as in the figures; {_LOGGED} itself has {itself:.3f}."
+    if len(rows) < _FEW:
+        found.append(f"With {counted(len(rows), 'row')}, such an R² can come by chance: see the p-values below.")
     against = [each for each in ranked if _contradicts(each)]
     if against:
         listed = _listed(
@@ -112,6 +118,16 @@ def _associations(tested: Table, n: int) -> list[str]:
     elif any(each["predicted"] for each in ranked):
         found.append("Every measurement of which collapse predicts a sign has it, over these rows.")
     return found
+
+
+def _of_log(record: dict[str, Any], rows: "pd.DataFrame") -> dict[str, Any]:
+    """Return the record of the logarithm, which the figures draw, of the mean CDNV; others as they are."""
+    if record["column"] != _LOGGED or LOSS not in rows or not (rows[_LOGGED] > 0).all():
+        return record
+    r = float(np.corrcoef(np.log(rows[_LOGGED].astype(float)), rows[LOSS].astype(float))[0, 1])
+    if not math.isfinite(r):
+        return record
+    return {**record, "column": f"log({_LOGGED})", "r": r, "R2": r**2, "R2_itself": record["R2"]}
 
 
 def _by_size(tested: Table, within: Table, size: str) -> list[str]:

@@ -15,7 +15,7 @@ from collapse.reading import open_regular
 from collapse.reporting.drawn import Drawn, draw_all
 from collapse.reporting.measurements import measurement_grid
 from collapse.reporting.methods import definition_grid, row_grid, source_grid, store_grids, version_grid
-from collapse.reporting.overview import called, findings, warnings
+from collapse.reporting.overview import LOSS, called, findings, warnings
 from collapse.reporting.page import MARK, Section, bullets, figure, page_of, paragraphs, table
 from collapse.reporting.tables import analysis_grid, tests_of, token_grids
 from collapse.stores.writing import check_output_place, write_output
@@ -72,6 +72,13 @@ def report(
     if not len(material.results):
         names = ", ".join(name for _, name, _ in material.origins)
         raise CollapseError(f"{names}: parts of a collection make no row: merge them (collapse merge), or add results")
+    frame = material.results.frame()
+    if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
+        names = ", ".join(name for _, name, _ in material.origins)
+        raise CollapseError(
+            f"{names}: no row has a measurement or a validation loss: collapse measure MODEL --output results.csv "
+            f"makes such rows (the columns are {', '.join(map(called, frame.columns[:6]))})"
+        )
     figures = draw_all(material, progress)
     themes = {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")}
     grids, lacking = token_grids(material.stores, tokens, tokenizer, progress)

@@ -20,12 +20,13 @@ function numberOf(value) {
 
 function numeric(value) { return !Number.isNaN(numberOf(value)); }
 
-function shown(value) {
+function shown(value, ofShares = false) {
   if (value === null) return NONE;
   if (typeof value !== "number") return value;
   const size = Math.abs(value);
   let text;
-  if (Number.isInteger(value) && size < 1e12) text = value.toLocaleString("en");
+  if (ofShares && size === 1) text = value.toPrecision(4);  // with as many digits as its neighbours
+  else if (Number.isInteger(value) && size < 1e12) text = value.toLocaleString("en");
   else if (size >= 1e3 && size < 1e9) text = value.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
   else text = size < 1e-4 || size >= 1e9 ? value.toExponential(3) : value.toPrecision(4);
   return text.replaceAll("-", MINUS);
@@ -69,6 +70,7 @@ function sorted(rows, at, descending) {
 function fillTable(holder) {
   const { name, columns, rows } = dataOf(holder.dataset.from);
   const isNumber = columns.map((_, at) => rows.some((row) => numeric(row[at])) && rows.every((row) => row[at] === null || numeric(row[at])));
+  const ofShares = columns.map((_, at) => rows.some((row) => typeof row[at] === "number" && !Number.isInteger(row[at])) && rows.every((row) => typeof row[at] !== "number" || Math.abs(row[at]) <= 1));
   const box = element("input", { type: "search", placeholder: holder.dataset.filter, ariaLabel: holder.dataset.filter });
   const count = element("span", { className: "count" });
   const body = element("tbody");
@@ -98,7 +100,7 @@ function fillTable(holder) {
   function fill() {
     const found = matching(), visible = all ? found : found.slice(0, AT_ONCE);
     body.replaceChildren(...visible.map((row) => element("tr", {}, ...row.map((value, at) => {
-      const made = element("td", { textContent: shown(value) });
+      const made = element("td", { textContent: shown(value, ofShares[at]) });
       if (isNumber[at]) made.className = "number";
       else if (typeof value === "string" && value.length > HUGE) [made.className, made.title] = ["clipped", value];
       else if (typeof value === "string" && value.length > LONG) made.className = "long";

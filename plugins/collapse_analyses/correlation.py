@@ -250,7 +250,7 @@ def _explain(
         marked = any(each["agrees"] is False for each in records)
         notes.append(
             f"predicted: the sign of r if better {found.goal.label} goes with more collapse"
-            + (f"; {shown.DISAGREES}: r has the other sign" if marked else "")
+            + (f"; {shown.DISAGREES} (agrees: no): r has the other sign" if marked else "")
         )
     if names:
         raw = "; r in them is of the values themselves" if len(names) > 1 or found.controls else ""

@@ -10,6 +10,7 @@ from collapse import Results, Table, analysis, hookimpl
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
+from collapse.plugin.plugin_manager import plugins
 from collapse_analyses import shown
 from collapse_analyses.bootstrap import intervals
 from collapse_analyses.checking import check_numbers
@@ -188,15 +189,24 @@ def _explain(
         how,
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
         f"predicted: the sign of r if better {goal.label} goes with more collapse"
-        + (f"; {shown.DISAGREES}: r has the other sign" if any(each["agrees"] is False for each in records) else ""),
-        "interval of r: bootstrap of the rows, percentiles; leave-one-out: the smallest and largest r without one row",
+        + (
+            f"; {shown.DISAGREES} (agrees: no): r has the other sign"
+            if any(each["agrees"] is False for each in records)
+            else ""
+        ),
+        "interval of r (r_low, r_high): bootstrap of the rows, percentiles; leave-one-out r (r_without_one_low, "
+        "r_without_one_high): the smallest and largest r without one row",
     ]
     if any(each["p_is_bound"] or each["max_t_p_is_bound"] for each in records):
         notes.append(f"≤: no permutation reached |r|, so p is at most 1/{found.permutations + 1:,}")
     if any(each["predicted"] is None for each in records):
+        known = plugins().measurements()
+        unsigned = [each["column"] for each in records if each["predicted"] is None]
+        expressions = len(unsigned) == len(records) or set(unsigned) - set(known)  # of columns, or of the goal
         notes.append(
             "no sign is predicted for a measurement without a value at full collapse, or with values on both sides of "
-            "it, nor for an expression: give one the name of a measurement, as name=expression"
+            "it"
+            + (", nor for an expression: give one the name of a measurement, as name=expression" if expressions else "")
         )
     return notes
 

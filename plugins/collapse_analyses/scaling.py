@@ -184,7 +184,8 @@ def _explain(
         fixed = _fixed(frame.loc[_kept(frame, size)], size)
         last = ", at the last checkpoint" if size == "epochs" and "checkpoint" in frame else ""
         if fixed or last:
-            notes.append(f"{size}: {' and '.join(fixed) or 'nothing'} held fixed{last}")
+            additive = ", their effects on log|measurement| taken as additive" if len(fixed) > 1 else ""
+            notes.append(f"{size}: {' and '.join(fixed) or 'nothing'} held fixed{additive}{last}")
     units: dict[str, list[str]] = {}
     for size in sizes:
         names = list(clusters) or _own_clusters(frame.loc[_kept(frame, size)])

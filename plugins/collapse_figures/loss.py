@@ -110,7 +110,9 @@ def _panel(frame: "pd.DataFrame", name: str, colour: Colour | None) -> Any:
         **coloured(colour),
     }
     if "corpus" in frame and frame["corpus"].nunique() > 1:
-        encoding["shape"] = alt.Shape("corpus:N", title="corpus")
+        encoding["shape"] = alt.Shape(
+            "corpus:N", title="corpus", legend=alt.Legend(columns=1, labelLimit=220, titleOrient="top")
+        )
     title = headed(about.title, f"R² = {fits:.3f}" if fits is not None else "")
     return alt.Chart(title=title).mark_point().encode(**encoding)
 

@@ -8,14 +8,23 @@ from numpy.typing import NDArray
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
-from collapse_figures.panels import headed, together
-from collapse_figures.scaling import HEADLINES
+from collapse_figures.panels import headed, linear_ticks, together
 from collapse_figures.tables import field, having, measured, remarks
 
 Floats = NDArray[np.float64]
 
+TABLE1 = (
+    "nc1.cdnv",
+    "nc2.equinormness",
+    "nc2.equiangularity",
+    "gnc2.uncentred_uniformity",
+    "nc3.self_duality",
+    "unc3.uniform_duality",
+    "nc4.agreement",
+)
 PERMUTATIONS = 9_999
 _EDGES = np.linspace(-1.0, 1.0, 61)
+_ROOM = 1.08  # above the highest bar, for the label of a tick beside it
 _TIE = 1e-12  # r of an equal arrangement, in another order of additions
 
 
@@ -26,11 +35,11 @@ _TIE = 1e-12  # r of an equal arrangement, in another order of additions
     source="the test of Wu & Papyan 2024, §3.8",
 )
 def permutation_null(results: Results) -> Drawing:
-    """Pearson's r with the loss of each headline measurement under permutation, and the r observed."""
+    """Pearson's r with the loss of each measurement of the paper's Table 1 under permutation, and the r observed."""
     whole = measured(results, needs=["val_loss"])
-    names = [name for name in having(whole, HEADLINES) if name != "val_loss"]
+    names = having(whole, TABLE1)
     if not names:
-        raise CollapseError(f"needs one of {', '.join(HEADLINES[1:])}, of which the table has no value")
+        raise CollapseError(f"needs one of {', '.join(TABLE1)}, of which the table has no value")
     frame = whole.dropna(subset=names)
     if len(frame) < 4:
         raise CollapseError(f"needs at least 4 rows with a loss and all measurements, and there are {len(frame)}")
@@ -49,17 +58,23 @@ def permutation_null(results: Results) -> Drawing:
             for low, high, share in zip(_EDGES[:-1], _EDGES[1:], shares, strict=True)
         ]
         rows.append({"of": key, "observed": r, "p": p})
-        panels.append(_panel(shown(name).title, key, p))
+        panels.append(_panel(_title(name), key, p, float(shares.max())))
     spec = together(panels, rows)
+    not_of_log = " (of CDNV itself, not of its logarithm)" if "nc1.cdnv" in varying else ""
     caption = (
-        f"Pearson's r of each measurement with the validation loss under {PERMUTATIONS:,} random permutations of "
-        f"{counted(len(frame), 'row')} (seed 0), and the r observed (dashed). p is the share, of these and the order "
+        f"Pearson's r of {', '.join(varying[1:])} with the validation loss{not_of_log} under "
+        f"{PERMUTATIONS:,} random permutations of {counted(len(frame), 'row')} (seed 0), and the r observed "
+        "(dashed). p is the share, of these and the order "
         "observed, whose |r| is at least as large, without correction for several measurements; rows are taken as "
         "exchangeable."
     )
     constant = [name for name in names if name not in varying]
     notes = (f"constant: {', '.join(constant)}",) if constant else ()
     return Drawing(spec, caption, notes=(*remarks(frame, len(results) - len(frame)), *notes))
+
+
+def _title(name: str) -> str:
+    return "NC1 (mean CDNV)" if name == "nc1.cdnv" else shown(name).title  # other figures draw its logarithm
 
 
 def null_of(y: Floats, x: Floats, *, n: int = PERMUTATIONS, seed: int = 0) -> tuple[Floats, Floats]:
@@ -81,10 +96,12 @@ def _unit(values: Floats) -> Floats:
     return np.asarray(centred / np.linalg.norm(centred, axis=0))
 
 
-def _panel(title: str, key: str, p: float) -> Any:
+def _panel(title: str, key: str, p: float, highest: float) -> Any:
     import altair as alt
 
     of = alt.datum.of == key
+    top = _ROOM * highest
+    ticks = alt.Axis(format="~%", values=linear_ticks([0.0, highest])["values"])
     bars = (
         alt.Chart(title=headed(title, f"p {'=' if p > 1 / (PERMUTATIONS + 1) else '≤'} {p:.2g}"))
         .mark_bar(binSpacing=0)
@@ -97,7 +114,7 @@ def _panel(title: str, key: str, p: float) -> Any:
                 axis=alt.Axis(values=[-1, 0, 1]),
             ),
             x2="r_end:Q",
-            y=alt.Y("share:Q", title="share", axis=alt.Axis(format="~%", tickCount=3)),
+            y=alt.Y("share:Q", title="share", scale=alt.Scale(domain=[0, top], nice=False), axis=ticks),
             tooltip=[alt.Tooltip("r:Q", format=".2f"), alt.Tooltip("share:Q", format=".2%")],
         )
     )

@@ -15,6 +15,8 @@ BRUSH, PICKED = "brush", "picked"
 """Names of the selections."""
 
 _DECADE = 10
+_PADDING = 4  # points between the outermost values and the ends of an axis: half the height of a label
+_LARGE, _DIGITS = 10_000, 4  # larger numbers, and such with more digits behind the point, are written shorter
 
 
 def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log: bool = False, **scale: Any) -> Any:
@@ -31,8 +33,10 @@ def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log
     import altair as alt
 
     known = [float(each) for each in values if each == each]
-    kind: dict[str, Any] = {"type": "log", "nice": False, "padding": 3} if log else {"zero": False}
-    ticks: dict[str, Any] = {"values": log_ticks(known), "format": log_format(known)} if log else {"tickCount": 4}
+    # Ticks inside the range of the values, which is padded, keep labels within their panel: titles are in line.
+    kind: dict[str, Any] = {"type": "log"} if log else {"zero": False}
+    kind |= {"nice": False, "padding": _PADDING}
+    ticks: dict[str, Any] = {"values": log_ticks(known), "format": log_format(known)} if log else linear_ticks(known)
     if len(set(known)) == 1:  # Vega would label the only tick with a rounded number
         kind |= {"domain": [known[0] / 2, known[0] * 2] if log else [known[0] - 0.5, known[0] + 0.5], "nice": False}
         ticks = {"values": known[:1], "format": ".3~g"}
@@ -43,6 +47,22 @@ def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log
         scale=alt.Scale(**{**kind, **scale}),
         axis=alt.Axis(**ticks),
     )
+
+
+def linear_ticks(values: Iterable[float]) -> dict[str, Any]:
+    """Return even ticks between the least and the largest of some values, and their format: as many digits each.
+
+    >>> linear_ticks([0.06, 0.21]), linear_ticks([120.0, 31_000.0])
+    ({'values': [0.1, 0.15, 0.2], 'format': '.2f'}, {'values': [10000.0, 20000.0, 30000.0], 'format': '~s'})
+    """
+    known = list(values)
+    if not known:
+        return {"tickCount": 4}
+    ticks = _even_ticks(min(known), max(known))
+    if max(map(abs, ticks)) >= _LARGE:
+        return {"values": ticks, "format": "~s"}
+    digits = max(len(f"{each:.12f}".rstrip("0").partition(".")[2]) for each in ticks)
+    return {"values": ticks, "format": f".{digits}f" if digits <= _DIGITS else "~g"}
 
 
 def log_ticks(values: Any) -> list[float]:
@@ -106,6 +126,8 @@ def coloured(colour: Colour | None) -> dict[str, Any]:
         return {}
     scale = alt.Scale(type="log") if colour.kind == "quantitative" else alt.Undefined
     legend = alt.Legend(columns=1, labelLimit=170, titleOrient="top") if colour.kind == "nominal" else alt.Legend()
+    if colour.column == "n_params":
+        legend = alt.Legend(format=",")
     if colour.kind == "quantitative":
         legend = alt.Legend(format="~s", gradientLength=90)
     return {"color": alt.Color(field(colour.column), type=colour.kind, title=colour.title, scale=scale, legend=legend)}

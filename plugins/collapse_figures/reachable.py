@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_WIDE = 10.0
+"""A ratio beyond which an axis with ratios below 0 is logarithmic at its ends."""
+
+
 @figure("reachable", title="Measurements as multiples of what is reachable", needs=["classes", "dim"])
 def reachable(results: Results) -> Drawing:
     """Headline measurements divided by the value that C classes in d dimensions can reach, a mark per model."""
@@ -44,9 +48,17 @@ def reachable(results: Results) -> Drawing:
     ratios = [row["ratio"] for row in rows]
     log = min(ratios) > 0 and max(ratios) > 10 * min(ratios)
     x = axis("x", "ratio", [*ratios, 1.0], title="value ÷ reachable", log=log)
+    wide = not log and max(map(abs, ratios)) > _WIDE  # one value far away would push all others together
+    if wide:
+        x = alt.X(
+            "ratio:Q",
+            title="value ÷ reachable",
+            scale=alt.Scale(type="symlog", nice=False, padding=4),
+            axis=alt.Axis(values=_symlog_ticks([*ratios, 1.0]), format="~g"),
+        )
     marks = (
         alt.Chart()
-        .mark_tick(thickness=1.2, opacity=0.7)
+        .mark_tick(thickness=1.2, opacity=1)
         .encode(
             x=x,
             y=alt.Y("measurement:N", title=None),
@@ -63,10 +75,22 @@ def reachable(results: Results) -> Drawing:
     models = counted(len({row["model"] for row in rows}), "model")
     caption = (
         f"Measurements of {models} divided by the value that their C classes in d dimensions can reach "
-        "(that of full collapse where the two are equal). The dashed line is 1. A value may reach "
+        "(that of full collapse where the two are equal). The dashed line is 1. "
+        f"{'The axis is linear near 0 and logarithmic beyond −1 and 1. ' if wide else ''}A value may reach "
         "1 without any collapse: random directions in many dimensions are nearly uniform."
     )
     return Drawing(specification(chart), caption, notes=remarks(frame, len(results) - len(frame)))
+
+
+def _symlog_ticks(ratios: list[float]) -> list[float]:
+    """Return 0 and powers of ten with either sign, between the least ratio and the largest.
+
+    >>> _symlog_ticks([-150.0, 0.4, 12.0])
+    [-100.0, -10.0, -1.0, 0.0, 1.0, 10.0]
+    """
+    powers = [10.0**power for power in range(max(0, math.floor(math.log10(max(map(abs, ratios))))) + 1)]
+    every = [-each for each in reversed(powers)] + [0.0] + powers
+    return [each for each in every if min(ratios) <= each <= max(ratios)]
 
 
 def _limited(frame: "pd.DataFrame") -> list[str]:

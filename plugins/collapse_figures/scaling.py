@@ -1,5 +1,6 @@
 """How measurements go with width, depth, epochs and weight decay, of models whose names say these."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ HEADLINES = (
     "nc4.agreement",
 )
 _SIZE = ("depth", "width")
+_CHARACTER = 0.06  # of the width of a panel of an inch
 _PAPER = "Wu & Papyan 2024, Figures 6 to 30"
 _NAMED = "models whose names say {what}, such as TinyStories-02x0768_03d@2"
 
@@ -140,7 +142,7 @@ def _drawn(
     rows = records(frame, ["model", along, colour, *detail, *present])
     log = bool((frame[along] > 0).all()) and frame[along].max() > 3 * frame[along].min()
     scale: dict[str, Any] = {"base": base} if log and base else {}
-    values = sorted({float(each) for each in frame[along]})
+    values = _labelled(sorted({float(each) for each in frame[along]}), log=log)
     panels = []
     for name in present:
         about = shown(name)
@@ -153,7 +155,7 @@ def _drawn(
             log=log,
             **scale,
         )
-        at.axis = alt.Axis(values=values, format="~g", labelOverlap="greedy")
+        at.axis = alt.Axis(values=values, format="~g", labelOverlap="parity")
         panels.append(
             alt.Chart(title=about.title)
             .mark_line(point={"size": 10, "strokeWidth": 0}, strokeWidth=0.8)
@@ -169,6 +171,24 @@ def _drawn(
     if repeats:
         notes.append(f"{counted(repeats, 'repeat')} with other seeds not drawn")
     return Drawing(together(panels, rows), caption, notes=tuple(notes))
+
+
+def _labelled(values: Sequence[float], *, log: bool) -> list[float]:
+    """Return the values on an axis whose labels have room: the first, the last, and others that are far enough apart.
+
+    >>> _labelled([64, 128, 256, 512, 768, 1024], log=True), _labelled([1, 2, 4, 8, 12], log=True)
+    ([64, 128, 256, 512, 1024], [1, 2, 4, 8, 12])
+    """
+    if len(values) < 3:
+        return list(values)
+    at = [math.log(each) if log else each for each in values]
+    room = [_CHARACTER * len(f"{each:g}") * (at[-1] - at[0]) for each in values]
+    kept, last = [0], len(values) - 1
+    for index in range(1, last):
+        near = at[index] - at[kept[-1]] < (room[index] + room[kept[-1]]) / 2
+        if not near and at[last] - at[index] >= (room[index] + room[last]) / 2:
+            kept.append(index)
+    return [values[index] for index in [*kept, last]]
 
 
 @hookimpl

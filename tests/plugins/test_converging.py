@@ -52,10 +52,10 @@ def test_collections_are_curves_and_a_lone_part_is_said(tiny, parts, tmp_path):
 def test_parts_serve_this_figure_only(parts, tmp_path):
     saved = {each.name: each for each in collapse.save_figures(parts, tmp_path / "f", formats="csv")}
     assert [name for name, each in saved.items() if each.files] == ["convergence"]
-    assert saved["loss"].problem == "is drawn of results, and none is named"
-    assert saved["class-frequencies"].problem == "is drawn of stores, and none is named"
+    assert saved["loss"].problem == "it is drawn from results, and none is given"
+    assert saved["class-frequencies"].problem == "it is drawn from stores, and none is given"
     (alone,) = collapse.save_figures("paper", tmp_path / "g", formats="csv", names="convergence")
-    assert alone.problem == "is drawn of parts, and none is named"
+    assert alone.problem == "it is drawn from parts, and none is given"
 
 
 def test_a_report_plots_them_beside_its_rows(parts, tmp_path, monkeypatch):

@@ -1,0 +1,99 @@
+"""Labels of figures: rows are never without a name, titles of a row are in line, and a legend is as its marks."""
+
+import re
+
+import pytest
+
+import collapse
+from collapse import CollapseError, Results, Row
+from collapse.figures.rendering import converted, svg_of
+from collapse.figures.theme import theme
+from collapse.plugin.figures import numbers_of
+from collapse_figures.panels import linear_ticks
+
+pytest.importorskip("altair", reason="needs the extra report")
+pytest.importorskip("vl_convert", reason="needs the extra report")
+
+
+def row(model, loss, uniformity, **more):
+    numbers = {"val_loss": loss, "nc1.cdnv": 0.1 * loss, "nc2.etf_error": 1.01, "nc4.agreement": 1 / (1 + loss)}
+    numbers |= {"gnc2.hyperspherical_uniformity": -0.3, "gnc2.uncentred_uniformity": uniformity, **more}
+    return Row(model, None, "text", model, 1, 100, 8, 999, numbers)
+
+
+def test_every_row_of_the_reachable_figure_has_its_name():
+    drawing = collapse.draw("reachable", Results([row("a", 1.0, -0.4), row("b", 2.0, -0.2)]))
+    svg = svg_of(drawing.spec)
+    for name in {each["measurement"] for each in numbers_of(drawing.spec)}:
+        assert f">{name}<" in svg
+
+
+def test_names_of_rows_are_kept_whatever_the_size_of_the_text():
+    assert theme(text=11.0)["axisDiscrete"]["labelOverlap"] is False
+
+
+def test_one_ratio_far_below_0_leaves_the_others_apart_and_is_said():
+    drawing = collapse.draw("reachable", Results([row("a", 1.0, 9.0), row("b", 2.0, -0.2)]))
+    assert drawing.spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "symlog"
+    assert "logarithmic beyond −1 and 1" in drawing.caption
+
+
+def test_marks_are_opaque_so_that_a_pdf_is_small_and_its_legend_has_their_colours():
+    rows = [row(f"m{index}", 1.0 + index / 9, -0.2 - index / 99, n_params=index % 5 * 1e6) for index in range(200)]
+    drawing = collapse.draw("reachable", Results(rows))
+    assert len(converted(svg_of(drawing.spec), "pdf")) < 100_000
+
+
+@pytest.mark.parametrize("figure", ["loss", "geometry", "scaling-decay", "scaling-epochs", "training"])
+def test_titles_of_panels_in_a_row_are_at_one_height(figure):
+    svg = svg_of(collapse.draw(figure, "paper").spec, width=6.75)
+    heights = titles(svg)
+    assert len(heights) >= 4
+    for first in range(0, len(heights), 4):
+        assert max(heights[first : first + 4]) - min(heights[first : first + 4]) < 0.6
+
+
+def titles(svg):
+    """The heights of the titles of panels in a picture."""
+    import xml.etree.ElementTree as ElementTree
+
+    found = []
+
+    def walk(node, y):
+        moved = re.match(r"translate\(([-\d.]+),\s*([-\d.]+)\)", node.get("transform", ""))
+        y += float(moved[2]) if moved else 0.0
+        if "role-title-text" in node.get("class", ""):
+            texts = [each for each in node.iter() if each.tag.endswith("}text")]
+            shift = re.match(r"translate\(([-\d.]+),\s*([-\d.]+)\)", texts[0].get("transform", ""))
+            found.append(y + float(shift[2]))
+            return
+        for each in node:
+            walk(each, y)
+
+    walk(ElementTree.fromstring(svg), 0.0)
+    return found
+
+
+def test_two_panels_never_have_one_title():
+    for figure in ("geometry", "loss", "duality"):
+        spec = collapse.draw(figure, "paper").spec
+        named = [each["title"]["text"] for each in spec["concat"]]
+        assert len(set(named)) == len(named)
+
+
+def test_the_permutation_figure_has_the_columns_of_table_1_and_says_that_cdnv_is_itself():
+    drawing = collapse.draw("permutation-null", "paper")
+    drawn = {each["of"]: each["observed"] for each in numbers_of(drawing.spec) if each.get("observed") is not None}
+    assert len(drawn) == 7
+    assert drawn["nc1_cdnv"] == pytest.approx(0.56, abs=0.01)
+    assert "not of its logarithm" in drawing.caption
+    assert "NC1 (mean CDNV)" in str(drawing.spec)
+
+
+def test_ticks_are_even_and_have_equal_digits():
+    assert linear_ticks([0.04, 0.11]) == {"values": [0.04, 0.06, 0.08, 0.1], "format": ".2f"}
+
+
+def test_a_figure_of_stores_says_so_of_a_results_table():
+    with pytest.raises(CollapseError, match="class-distributions is drawn from stores, and paper is a results table"):
+        collapse.draw("class-distributions", "paper")
