@@ -271,7 +271,7 @@ def test_a_goal_that_the_table_lacks_is_named_by_an_option(tmp_path):
 
 def test_the_nearest_option_is_suggested_first(run, tmp_path):
     said = run("measure", tmp_path, "--metric", "nc1", ok=False).stderr
-    assert "Did you mean --metrics" in said
+    assert "Did you mean --metrics?" in said  # not --device
 
 
 def test_unknown_names_list_a_few(run):

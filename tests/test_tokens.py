@@ -137,7 +137,11 @@ def test_ranks_are_of_any_column_and_nan_has_none():
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
         ({"top": 3, "by": "nc1.trace_ratio"}, "no column is called 'nc1.trace_ratio'"),
         ({"ids": []}, "no token is named"),
-        ({"ids": [20, 511]}, "511: no class of this store"),
+        (
+            {"ids": [20, 511]},
+            r"511: no class of this store, because .*; its \d+ classes have ids from \d+ to",
+        ),
+        ({"top": 1, "by": "nc1.trace_ratio"}, "nc1.trace_ratio is one number of the whole store, not one a class"),
         ({"ids": [20], "min_count": 1000}, "needs two|no class of this store"),
         ({"tokens": "the"}, "a text needs a tokenizer .* --ids"),
         ({"tokens": ""}, "an empty text"),
@@ -353,6 +357,7 @@ def test_the_average_has_whole_ids_in_a_frame_of_its_own():
     assert frame["id"].astype("string").tolist()[:2] == ["20", "35"]
     assert frame["id"].isna().tolist() == [False, False, True]
     assert frame["text"].tolist()[-1] == "average"
+    assert [type(each) for each in frame["count"]] == [int, int, float]
     assert frame["count"].tolist()[-1] == pytest.approx(collapse.tokens(GOLDEN).frame()["count"].mean())
 
 
