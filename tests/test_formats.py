@@ -240,7 +240,7 @@ def test_a_printed_table_shows_its_numbers(tmp_path):
     assert "| a | 1.500 |" in str(table)
     assert repr(table).startswith("Table('title', 1 row")
     row = collapse.Row("m", None, "text", "", 1, 9, 4, 99, {"nc1.cdnv": 0.5})
-    assert "| nc1.cdnv | 0.5000 |" in str(row)
+    assert str(row) == "m on text: C = 9, d = 4, N = 99\n  nc1.cdnv  0.5000"
     assert "0.5" in str(collapse.Results([row]))
 
 

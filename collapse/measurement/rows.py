@@ -121,8 +121,7 @@ class Row:
         return self.measurements[name]
 
     def __repr__(self) -> str:
-        shape = f"C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
-        return f"Row({self._name()}: {shape}; {counted(len(self.measurements), 'measurement')})"
+        return f"Row({self._about()}; {counted(len(self.measurements), 'measurement')})"
 
     def __str__(self) -> str:
         headlines = [name for name in plugins().headlines() if name in self.measurements]
@@ -130,7 +129,7 @@ class Row:
         left, right = max(map(len, names), default=0), aligned([self.measurements[name] for name in names])
         width = max(map(len, right), default=0)
         errors = [self.standard_errors.get(name) for name in names]
-        shown = [repr(self)]
+        shown = [self._about()]
         for name, value, error in zip(names, right, errors, strict=True):
             said = "" if error is None else f" ± {number(error)}"
             shown.append(f"  {name:<{left}}  {value:>{width}}{said}".rstrip())
@@ -146,6 +145,9 @@ class Row:
         values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
         columns = ["measurement", "value", "standard error"]
         return Sheet(columns, values, title=self._name(), notes=notes)
+
+    def _about(self) -> str:
+        return f"{self._name()}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
     def _name(self) -> str:
         return (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
