@@ -23,7 +23,8 @@ def expanded(path: str | Path) -> Path:
         if error.errno == errno.ENAMETOOLONG:
             name = shortened(str(path), 60)
             raise UsageError(
-                f"{name!r} is too long for the name of a file: give the file's name, not its text"
+                f"{name!r} is too long for the name of a file: give the file's name, not its text "
+                "(collapse.collect_loaded takes texts)"
             ) from error
     except ValueError:  # a null byte, which is refused where the path is used
         pass

@@ -19,6 +19,9 @@ R = TypeVar("R")
 _OTHER_COLUMNS = 25
 """What a bar's other columns take at least: spaces, three digits and %, hours:minutes:seconds, and "left"."""
 
+_PERIOD = 1_800.0
+"""Seconds over which the speed is estimated: in rich's 30 a large model may not complete two batches."""
+
 
 @contextmanager
 def progress_bar(out: "Console") -> Iterator[Report]:
@@ -33,20 +36,31 @@ def progress_bar(out: "Console") -> Iterator[Report]:
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
     )
-    with Progress(*columns, console=out, transient=True, expand=True) as bar:
+    with Progress(*columns, console=out, transient=True, expand=True, speed_estimate_period=_PERIOD) as bar:
         tasks: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int | None, note: str = "") -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(visible(what), total=total, rate="")
+                tasks[what] = bar.add_task(visible(what), total=total, completed=done, rate="")
             task = bar.tasks[bar.task_ids.index(tasks[what])]
-            rate = visible(note) or (f"{task.speed:,.1f}/s" if task.speed else "")
+            rate = visible(note) or _speed(task.speed)
             rate = _fitting(rate, out.width - len(task.description) - _OTHER_COLUMNS)
             bar.update(tasks[what], completed=done, total=total, rate=rate)
             if total is not None and done >= total:
                 bar.remove_task(tasks.pop(what))
 
         yield report
+
+
+def _speed(speed: float | None) -> str:
+    """Return a number of units per second, or per minute if there are few.
+
+    >>> _speed(None), _speed(12345.6), _speed(0.05)
+    ('', '12,345.6/s', '3.0/min')
+    """
+    if not speed:
+        return ""
+    return f"{speed:,.1f}/s" if speed >= 0.1 else f"{60 * speed:.1f}/min"
 
 
 def _fitting(text: str, length: int) -> str:

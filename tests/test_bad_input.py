@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
+from collapse.errors import UsageError
+from collapse.inputs.textfiles import find_files
 from collapse.testing import random_features
 
 
@@ -199,6 +201,16 @@ def test_a_store_that_names_no_folder(told, tmp_path, monkeypatch):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["f.safetensors", "link"]
     (tmp_path / "nowhere").mkdir()
     told(0, "collect", path, "--store", "link/s")
+
+
+def test_what_is_no_model_is_said_to_be_what_it_is(told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    told(0, "collect", features(tmp_path), "--store", "stores/a")
+    assert "stores is a folder of 1 store: name them, stores/*" in told(2, "measure", "stores")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "paper is a results table, no model" in told(2, "measure", "paper")
+    with pytest.raises(UsageError, match=r"no file matches Once upon a time; .* collapse\.collect_loaded takes texts"):
+        find_files(["Once upon a time"])
 
 
 def test_a_table_without_the_column_that_is_asked_for(told, tmp_path):

@@ -68,8 +68,8 @@ def test_what_was_not_collected_is_not_told():
         ({}, "model"),
         ({"attn_implementation": "eager"}, "model"),
         ({"subfolder": "s"}, "model/s"),
-        ({"gguf_file": "x.gguf"}, "model/x.gguf"),
-        ({"gguf_file": "x.gguf", "subfolder": "s"}, "model/s/x.gguf"),
+        ({"gguf_file": "x.gguf"}, "x.gguf"),
+        ({"gguf_file": "x.gguf", "subfolder": "s"}, "x.gguf"),
         ({"subfolder": "", "gguf_file": None}, "model"),
     ],
 )

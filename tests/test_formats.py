@@ -246,7 +246,7 @@ def test_a_printed_table_shows_its_numbers(tmp_path):
     assert "| a | 1.500 |" in str(table)
     assert repr(table).startswith("Table('title', 1 row")
     row = collapse.Row("m", None, "text", "", 1, 9, 4, 99, {"nc1.cdnv": 0.5})
-    assert "| nc1.cdnv | 0.5000 |" in str(row)
+    assert str(row) == "m on text: C = 9, d = 4, N = 99\n  nc1.cdnv  0.5000"
     assert "0.5" in str(collapse.Results([row]))
 
 
@@ -277,7 +277,7 @@ def test_a_goal_that_the_table_lacks_is_named_by_an_option(tmp_path):
 
 def test_the_nearest_option_is_suggested_first(run, tmp_path):
     said = run("measure", tmp_path, "--metric", "nc1", ok=False).stderr
-    assert "Did you mean --metrics" in said
+    assert "Did you mean --metrics?" in said  # not --device
 
 
 def test_unknown_names_list_a_few(run):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from gguf_files import write_gguf
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPTNeoConfig
 
@@ -83,35 +84,6 @@ def test_weights_that_the_model_does_not_need_are_no_error(copy):
     expected = load_model(find_model(str(copy)))
     rewrite(copy, more)
     assert torch.equal(load_model(find_model(str(copy))).weight, expected.weight)
-
-
-def write_gguf(path: Path, layers: int, blocks: int, vocabulary: int = 40) -> None:
-    """Write a Llama of random weights as a GGUF file whose header says that it has so many blocks."""
-    gguf = pytest.importorskip("gguf")
-    path.parent.mkdir()
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_block_count(blocks)
-    writer.add_context_length(64)
-    writer.add_embedding_length(32)
-    writer.add_feed_forward_length(64)
-    writer.add_head_count(2)
-    writer.add_head_count_kv(2)
-    writer.add_rope_dimension_count(16)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(vocabulary)
-    draw = torch.Generator().manual_seed(0)
-    sizes = {"token_embd": (vocabulary, 32), "output": (vocabulary, 32), "output_norm": (32,)}
-    for layer in range(layers):
-        square = dict.fromkeys((f"blk.{layer}.attn_{each}" for each in ("q", "k", "v", "output")), (32, 32))
-        sizes |= square | {f"blk.{layer}.ffn_gate": (64, 32), f"blk.{layer}.ffn_up": (64, 32)}
-        sizes |= {f"blk.{layer}.ffn_down": (32, 64)}
-        sizes |= {f"blk.{layer}.attn_norm": (32,), f"blk.{layer}.ffn_norm": (32,)}
-    for each, size in sizes.items():
-        writer.add_tensor(f"{each}.weight", torch.randn(size, generator=draw).numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
 
 
 def test_gguf_without_its_package_names_the_extra(tmp_path, monkeypatch):

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from golden_store import GOLDEN
 
 import collapse
 from collapse import EmbeddingStatistics
 from collapse.hub.card import card
+from collapse.measurement.row_sheets import whole_sheet_of
 from collapse.plugin import plugin_manager
 from collapse.testing import tiny_statistics
 
@@ -167,6 +169,17 @@ def test_classes_of_one_sample_are_noted_where_variances_count(measured):
     assert row.measurements["nc1.covariance_ratio"] is None  # of other counts
     _, none = measured(tiny_statistics(), "nc1.cdnv")
     assert none == {}
+
+
+def test_rows_of_one_store_share_the_notes_on_its_validation_and_explain_ranges():
+    rows = [collapse.measure(GOLDEN, metrics="nc4,nc2.interference_std", min_count=least) for least in (1, 3)]
+    said = [note for note in whole_sheet_of(rows).notes if "argmax" in note or "label" in note]
+    assert said == [note for note in whole_sheet_of(rows[:1]).notes if "argmax" in note or "label" in note]
+    (line,) = [line for line in whole_sheet_of(rows).rows if line[1] == "nc2.interference_std"]
+    assert " to " in line[-1]
+    of_ranges = "at full collapse, reachable: from the least to the largest of the columns, which differ in C or d"
+    assert of_ranges in whole_sheet_of(rows).notes
+    assert of_ranges not in whole_sheet_of(rows[:1]).notes
 
 
 def test_close_and_rounded_pairs_are_counted_in_words(measured):

@@ -15,6 +15,7 @@ from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import ArrayPhase
 from collapse.inputs.shuffling import ShuffledPhase, permuted
+from collapse.measurement.row_sheets import over_null, whole_sheet_of
 from collapse.testing import random_features
 
 
@@ -171,6 +172,21 @@ def test_the_table_has_both_nulls_and_the_quotients(run, tiny, monkeypatch):
     value = row["measurements"]["nc1.trace_ratio"]
     expected = [*values.values(), *(value / each for each in values.values())]
     assert [float(each.strip("| ")) for each in line[-4:]] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("value", "null", "quotient"),
+    [(0.5, 0.25, 2.0), (-0.5, -0.25, 2.0), (0.0, 0.5, 0.0), (0.5, 0.006, 0.5 / 0.006)]
+    + [(value, null, None) for value, null in ((0.1433, -0.0004), (0.5, 0.0), (0.0, 0.0), (0.5, 0.005), (-0.2, 0.1))],
+)
+def test_a_null_near_zero_divides_nothing_and_that_is_said(value, null, quotient):
+    name = "nc4.agreement"
+    row = collapse.Row("m", None, "", "a", 1, 9, 4, 99, {name: value}, nulls={"shuffled": {name: null}})
+    assert over_null(row, name, "shuffled") == quotient
+    sheet = whole_sheet_of([row])
+    assert sheet.rows[0][-2:] == [null, quotient]
+    said = "nc4.agreement: not divided by shuffled: the null has the other sign, or is 0 or small beside the value"
+    assert (said in sheet.notes) == (quotient is None)
 
 
 def test_features_have_shuffled_labels_only(run, file):

@@ -1,10 +1,15 @@
 """A program on a terminal sees a bar without asking for one; other programs see nothing."""
 
+import io
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+from rich.console import Console
+
+from collapse.progress_bar import progress_bar
 
 PROGRAM = """
 import sys, collapse
@@ -42,6 +47,17 @@ def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path):
     silent = subprocess.run([*words, str(tmp_path / "b")], capture_output=True, text=True, timeout=120)
     assert (silent.returncode, silent.stdout) == (0, "trained\n")
     assert "collecting train" not in silent.stderr
+
+
+def test_slow_phases_have_an_estimate_and_what_was_done_before_is_no_speed():
+    clock, written = [0.0], io.StringIO()
+    out = Console(file=written, force_terminal=True, width=80, get_time=lambda: clock[0])
+    with progress_bar(out) as report:
+        for done in (80, 81, 82, 83):  # resumed at 80
+            clock[0] += 60
+            report("collecting", done, 100)
+    shown = re.sub(r"\x1b\[[\d;?]*\w", "", written.getvalue())
+    assert "1.0/min 17:00 left" in shown
 
 
 SCRIPT = """

@@ -29,6 +29,23 @@ def measured(stored) -> Row:
     return collapse.measure(collapse.load(stored), metrics=["nc3.self_duality"])
 
 
+def test_a_row_is_printed_as_its_headlines_in_a_few_lines(stored):
+    row = collapse.measure(collapse.load(stored))
+    first, *lines = str(row).splitlines()
+    assert repr(row).startswith(f"Row({first}; ")
+    assert [line.split()[0] for line in lines[:-1]] == [n for n in plugins().headlines() if n in row.measurements]
+    assert lines[-1].endswith("more measurements: row.measurements")
+    assert any(line.split()[0] == "val_loss" and " ± " in line for line in lines)
+    assert str(collapse.measure(collapse.load(stored), metrics="nc2.norm")).splitlines()[1].startswith("  nc2.norm  ")
+
+
+def test_what_was_not_measured_is_a_key_error_in_words(measured):
+    with pytest.raises(KeyError, match=r"nc3\.self_dualty was not measured; did you mean nc3\.self_duality"):
+        measured["nc3.self_dualty"]
+    with pytest.raises(KeyError, match=r"nc2\.norm was not measured; known: nc3\.self_duality"):
+        measured["nc2.norm"]
+
+
 def test_a_row_says_what_it_is_of(stored, measured):
     identity = collapse.load(stored).identity
     assert measured.corpus == "text.jsonl"

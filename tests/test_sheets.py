@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from collapse.cli.sheets import print_sheet
-from collapse.cli.terminal import say_error
+from collapse.cli.terminal import say_error, wrapped
 from collapse.measurement.sheets import Sheet
 from collapse_zoo.catalogue import SHOWN, catalogue
 
@@ -112,6 +112,14 @@ def test_a_message_on_a_terminal_is_wrapped_between_words_and_its_command_is_who
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     say_error(text)
     assert sys.stderr.getvalue() == f"collapse: {text}\n"
+
+
+def test_a_quoted_token_stays_on_a_line():
+    note = 'no class; similar classes: " Anna", " Tim", "\\n  x"'
+    for width in range(26, 60):
+        shown = wrapped(note, width, indent="  ")
+        assert shown.replace("\n  ", " ") == note
+        assert all(line.count('"') % 2 == 0 for line in shown.splitlines())
 
 
 def test_titles_and_notes_are_wrapped_between_words(monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 from dataclasses import replace
 
@@ -79,6 +80,12 @@ def test_other_texts_are_refused_or_not_paired():
         alone = [collapse.measure(each, metrics="val_loss").standard_errors["val_loss"] for each in (first, other)]
         assert records(table)["val_loss"]["standard_error"] == pytest.approx(math.hypot(*alone))
         assert "standard error of val_loss: over 30 chunks, not paired" in table.notes
+        assert any(re.match(f"A and B differ in their {said}", note) for note in table.notes)
+        assert ("tokenizer" in change) == any("losses and perplexities are per token" in note for note in table.notes)
+        assert not any("are mixed" in note for note in table.notes)
+    other = made.store(b, chunk_length=64, tokenizer="other")
+    with pytest.raises(CollapseError, match=r"in their tokenizer: .* and other; their chunk length: 32 and 64: comp"):
+        collapse.compare(first, other)
     table = collapse.compare(first, made.store(b, dtype="bfloat16"), metrics="val_loss", seeds=None)
     assert records(table)["val_loss"]["standard_error"] < math.hypot(*alone)
     assert [note for note in table.notes if "different dtypes" in note]

@@ -8,12 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from gguf_files import write_gguf
 from golden_store import GOLDEN
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import collapse
 from collapse.errors import CollapseError, UsageError
+from collapse.inputs.known_tokenizers import remember_tokenizer
+from collapse.inputs.references import find_model
 from collapse.testing import random_features, tiny_statistics
 from collapse.vocabulary.token_table import COLUMNS
 from collapse.vocabulary.token_texts import TokenTexts
@@ -132,9 +135,12 @@ def test_ranks_are_of_any_column_and_nan_has_none():
         ({"top": 0}, "top is 0: give a whole number of 1 or more"),
         ({"by": "nc1.cdnv"}, "give one of them"),
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
-        ({"top": 3, "by": "nc1.trace_ratio"}, "no column is called 'nc1.trace_ratio'"),
         ({"ids": []}, "no token is named"),
-        ({"ids": [20, 511]}, "511: no class of this store"),
+        (
+            {"ids": [20, 511]},
+            r"511: no class of this store, because .*; its \d+ classes have ids from \d+ to",
+        ),
+        ({"top": 1, "by": "nc1.trace_ratio"}, "nc1.trace_ratio is one number of the whole store, not one a class"),
         ({"ids": [20], "min_count": 1000}, "needs two|no class of this store"),
         ({"tokens": "the"}, "a text needs a tokenizer .* --ids"),
         ({"tokens": ""}, "an empty text"),
@@ -189,14 +195,61 @@ def texts(model, collected) -> dict[int, str]:
     return {each: tokenizer.decode([each]) for each in collected.statistics().classes.tolist()}
 
 
-def test_a_collected_store_finds_its_tokenizer_again(collected, texts, model, monkeypatch):
+def found(store: collapse.Store) -> bool:
+    """Whether the classes of a store have texts."""
+    return collapse.tokens(store, top=1).frame()["text"].notna().all()
+
+
+def test_a_collected_store_finds_its_tokenizer_again(collected, texts, model, tiny, tmp_path, monkeypatch):
     frame = collapse.tokens(collected).frame()
     assert dict(zip(frame["id"], frame["text"], strict=True)) == texts
     assert any(text.startswith(" ") for text in texts.values())
-    again = collapse.load(collected.path)  # which knows the model's name only
-    assert collapse.tokens(again, top=1).frame()["text"].tolist() == [None]
+    collapse.collect(model, store=tmp_path / "there" / "store", **tiny.options())
+    again = collapse.load(tmp_path / "there" / "store")  # knows the model's name only
+    assert found(again)  # because it was collected with this cache
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "other"))
+    assert not found(again)
     monkeypatch.chdir(model.parent)
-    assert collapse.tokens(again, top=1).frame()["text"].notna().all()
+    assert found(again)
+
+
+@pytest.mark.parametrize("beside", ["run", "demo", "models"])
+def test_a_tokenizer_is_found_beside_the_store(collected, model, tmp_path, monkeypatch, beside):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "other"))
+    again = collapse.load(shutil.copytree(collected.path, tmp_path / "there" / "stores" / "store"))
+    assert not found(again)
+    place = tmp_path / "there" / {"run": "", "demo": "tokenizer", "models": "models/decoding"}[beside]
+    shutil.copytree(model, place, dirs_exist_ok=True)
+    if beside == "demo":  # where there is no model
+        for name in ("config.json", "model.safetensors"):
+            (place / name).unlink()
+    assert found(again)
+
+
+def test_files_that_changed_since_are_not_taken(collected, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "home"))
+    mine = shutil.copytree(model, tmp_path / "mine")
+    reference = find_model(str(mine))
+    remember_tokenizer(reference)
+    again = collapse.load(shutil.copytree(collected.path, tmp_path / "there" / "store"))
+    assert found(again)
+    (mine / "tokenizer.json").write_text("{}")
+    assert not found(again)
+
+
+def test_a_gguf_files_tokenizer_is_given_by_the_file_which_the_note_names(tiny, tmp_path, monkeypatch):
+    file = tmp_path / "m" / "x.gguf"
+    write_gguf(file, 2, 2, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
+    how = {"text": str(tiny.text), "chunk_length": 32, "max_chunks": 4}
+    store = collapse.collect(file, store=tmp_path / "there" / "deep" / "store", **how)
+    assert store.model == collapse.measure(store, metrics="nc1").model == "x.gguf"
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "other"))
+    again = collapse.load(store.path)
+    assert not found(again)
+    assert any("name the file x.gguf with --tokenizer" in note for note in collapse.tokens(again, top=1).notes)
+    table = collapse.tokens(again, top=1, tokenizer=file)
+    assert table.frame()["text"].notna().all()
+    assert not any("tokenizer" in note for note in table.notes)
 
 
 def test_texts_are_taken_verbatim_and_the_variant_is_shown(collected, texts):
@@ -303,6 +356,7 @@ def test_the_average_has_whole_ids_in_a_frame_of_its_own():
     assert frame["id"].astype("string").tolist()[:2] == ["20", "35"]
     assert frame["id"].isna().tolist() == [False, False, True]
     assert frame["text"].tolist()[-1] == "average"
+    assert [type(each) for each in frame["count"]] == [int, int, float]
     assert frame["count"].tolist()[-1] == pytest.approx(collapse.tokens(GOLDEN).frame()["count"].mean())
 
 
@@ -315,4 +369,4 @@ def test_torch_inference_mode_of_the_caller_changes_nothing():
 def test_the_note_on_a_lost_tokenizer_is_of_two_lines():
     (note,) = [each for each in collapse.tokens(GOLDEN, top=1).notes if "tokenizer" in each]
     assert len(note) <= 150
-    assert "name it with --tokenizer" in note
+    assert "name its folder with --tokenizer" in note

@@ -140,7 +140,9 @@ def _run(arguments: list[str] | None) -> int:
 
 def _suggesting(error: click.NoSuchOption) -> click.UsageError:
     """Return the error with the nearest options first; click sorts its suggestions by the alphabet."""
-    near = get_close_matches(error.option_name, error.possibilities or (), n=2, cutoff=0.6)
+    # without the dashes, which make any two short names similar
+    known = {each.lstrip("-"): each for each in error.possibilities or ()}
+    near = [known[each] for each in get_close_matches(error.option_name.lstrip("-"), known, n=2, cutoff=0.6)]
     return click.UsageError(error.message + (f" Did you mean {' or '.join(near)}?" if near else ""), error.ctx)
 
 

@@ -87,7 +87,8 @@ def _made(provenance: Mapping[str, Any], of: str = "") -> list[list[object]]:
 
 
 def _words(key: str) -> str:
-    return key.replace("_", " ")
+    # of a published manifest: without folders and --store, and with options that were taken over
+    return "options, as a command" if key == "command" else key.replace("_", " ")
 
 
 def _flat(value: object) -> object:

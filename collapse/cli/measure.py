@@ -120,6 +120,7 @@ def _measure_each(
     """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
     from collapse.cli.progress_bar import progress
     from collapse.collection.nulls import collect_nulls, with_nulls
+    from collapse.collection.validating import command_to_validate
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
 
@@ -142,6 +143,8 @@ def _measure_each(
                 continue
             rows += made
             keep_row(opened, made[0])
+            if command_ := command_to_validate(opened):
+                say_aside(f"{opened} is not validated yet: {command_}")
     return rows, failed
 
 

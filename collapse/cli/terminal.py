@@ -40,8 +40,13 @@ def say_whole(text: str, *, err: bool = False) -> None:
     click.echo(visible(text, keep=_OWN), file=stream, err=err)  # noqa: TID251  # the one place
 
 
+_QUOTED = re.compile(r'"[^"\n]{1,40}"')
+"""A text in quotes, such as a token's, in which spaces count: it stays on one line."""
+_NO_BREAK = "\ufdd0"  # is no character, and stands for a space while lines are broken
+
+
 def wrapped(text: str, width: int, indent: str = "") -> str:
-    """Wrap the lines of a message between words, a command in it on an unbroken line of its own, to be copied.
+    """Wrap a message between words and outside quotes, a command in it on an unbroken line of its own, to be copied.
 
     Args:
         text: The message.
@@ -53,6 +58,7 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
       collapse zoo info TinyStories-01x0064_01L@0
     """
     made = []
+    text = _QUOTED.sub(lambda found: found[0].replace(" ", _NO_BREAK), text)
     for line in text.split("\n"):
         own = line[: len(line) - len(line.lstrip(" "))]
         if len(line) <= width or line.lstrip().startswith("collapse "):
@@ -66,7 +72,7 @@ def wrapped(text: str, width: int, indent: str = "") -> str:
         if found is not None:
             made.append(f"{own}  {found['command']}")
         made += [each for part in parts[1:] for each in part]
-    return "\n".join(made)
+    return "\n".join(made).replace(_NO_BREAK, " ")
 
 
 def say_aside(text: str) -> None:

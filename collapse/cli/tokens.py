@@ -27,7 +27,7 @@ _LARGEST_FILE = 1 << 24
 @click.option("--pairs", type=click.IntRange(min=1), metavar="N", help="The N most confusable pairs of all classes.")
 @click.option("--frequency-matched", is_flag=True, help="Compare the tokens with classes of equal count.")
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
-@click.option("--tokenizer", metavar="DIR_OR_ID", help="The tokenizer.  [default: the one that the store records]")
+@click.option("--tokenizer", metavar="DIR_OR_ID", help="The tokenizer, or its GGUF file.  [default: the store's own]")
 @prints_a_table()
 def command(store: str, format_: str | None, output: str | None, **options: Any) -> None:
     """Measure single tokens of a store.

@@ -14,6 +14,7 @@ from collapse.measurement.rows import Note, Row
 from collapse.paths import expanded
 from collapse.progress import Report
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store
+from collapse.stores.naming import recorded_model
 from collapse.stores.store import Store
 
 _RECORDED = ("chunk_length", "max_chunks", "shards", "eos_between", "dtype", "fast_attention", "exact_loss")
@@ -120,7 +121,10 @@ def _model_of(store: Store, options: Mapping[str, Any]) -> str:
     """Return the name of a store's model, if model and text can be found again."""
     if "features" in store.identity:
         raise UsageError(f"{store} was made of a features file: for its null measure that file with --null")
-    known = expanded(store.model).is_dir() or store.revision is not None
+    named, gguf_file = recorded_model(store.manifest), (store.identity.get("model_args") or {}).get("gguf_file")
+    if gguf_file and store.revision is None:
+        named = str(Path(named) / str(gguf_file))
+    known = expanded(named).exists() or store.revision is not None
     text = options.get("text") or (store.identity.get("corpus") or {}).get("revision")
     if not known or not text:
         lacks = " and ".join(what for what, there in (("model", known), ("text", text)) if not there)
@@ -128,7 +132,7 @@ def _model_of(store: Store, options: Mapping[str, Any]) -> str:
             f"{store} holds statistics of {store.model} on {store.corpus}; to collect a null, its {lacks} must be "
             "named: collapse measure MODEL --text FILES --null"
         )
-    return f"{store.model}@{store.revision}" if store.revision else store.model
+    return f"{named}@{store.revision}" if store.revision else named
 
 
 def _is_gguf(store: Store, model: str | Path) -> bool:

@@ -7,6 +7,7 @@ from collapse.collection.planning import Plan
 from collapse.errors import CollapseError
 from collapse.inputs.collection_spec import typed
 from collapse.inputs.corpus import Corpus
+from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.packing import Chunks, pack
@@ -37,7 +38,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
         model_args=spec.model_args if plan.tokenizer is plan.model else None,
         trust_remote_code=spec.trust_remote_code,
     )
-
+    remember_tokenizer(plan.tokenizer)
     plan.check_code()
     hashed = sha256_of([plan.tokenizer.tokenizer, dict(plan.code)]) if plan.code else plan.tokenizer.tokenizer
 

@@ -175,11 +175,12 @@ def _not_running(given: Mapping[str, Any], alone: bool) -> Iterator[tuple[str, A
 
 def _check_revision(store: "Store", revision: str) -> None:
     from collapse.inputs.references import find_model
+    from collapse.stores.naming import recorded_model
 
     held = store.revision
     if held is not None and (held.startswith(revision) and len(revision) >= 7):
         return
-    if held is None or find_model(store.model, revision=revision).revision != held:
+    if held is None or find_model(recorded_model(store.manifest), revision=revision).revision != held:
         said = f"{store.model} @ {_begin(held)}" if held else f"{store.model}, without a revision"
         raise UsageError(f"{store} holds {said}: --revision {revision} does not apply; {_INSTEAD}")
 

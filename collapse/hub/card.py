@@ -7,6 +7,7 @@ from collapse.errors import counted
 from collapse.escaping import markdown, visible
 from collapse.hub.requests import is_repo_id
 from collapse.measurement.last_results import kept_row
+from collapse.stores.naming import recorded_model
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -41,14 +42,14 @@ def card(store: "Store", repo: str, folder: str, *, others: Sequence[str] = (), 
     """
     from huggingface_hub import ModelCardData
 
-    manifest, identity = store.manifest, store.identity
+    manifest, identity, named = store.manifest, store.identity, recorded_model(store.manifest)
     row = kept_row(store)
     on_hub = bool((identity.get("corpus") or {}).get("revision"))
     data = ModelCardData(
         library_name="linguistic-collapse",
         tags=[*TAGS, visible(store.corpus.split("/")[-1])],
         datasets=[store.corpus] if on_hub and is_repo_id(store.corpus) else None,
-        base_model=store.model if store.revision and is_repo_id(store.model) else None,
+        base_model=named if store.revision and is_repo_id(named) else None,
         license=licence,
         model_name=visible(store.model),
         # the metadata cannot record a minimum count

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError, near_names
+from collapse.errors import CollapseError, UsageError, counted, near_names
 from collapse.reading import read_json
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.lock import LOCK
@@ -149,6 +149,9 @@ def weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Pat
     quantized = sorted(file.name for file in folder.glob("*.gguf"))
     if quantized:
         raise UsageError(f"{folder} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
+    stores = sorted(each.parent.name for each in folder.glob(f"*/{MANIFEST}"))
+    if stores and not config.is_file():
+        raise UsageError(f"{folder} is a folder of {counted(len(stores), 'store')}: name them, {folder}/*")
     lacking = "weights" if config.is_file() else "config.json"
     raise CollapseError(f"{folder} holds neither a store (no collapse.json) nor a model (no {lacking})")
 

@@ -19,6 +19,7 @@ from collapse.hub.fingerprints import (
 )
 from collapse.hub.requests import at_revision, fetch_file, is_repo_id, list_files, resolve_commit, split_revision
 from collapse.inputs.folders import check_folder
+from collapse.measurement.named_results import named_results
 from collapse.paths import expanded, mistyped, near_folders
 from collapse.reading import read_json
 
@@ -127,6 +128,8 @@ def find_model(
     try:
         commit, online = resolve_commit(repo, at)
     except CollapseError as error:
+        if name in named_results():
+            raise UsageError(f"{name} is a results table, no {what}: show it with: collapse results {name}") from error
         raise type(error)(f"{_not_found(name, folder, what)}; {error}") from error
     return ModelReference(repo, repo, commit, f"commit:{commit}", f"commit:{repo}:{commit}", online, subfolder)
 

@@ -92,6 +92,8 @@ def _matching(name: str) -> list[str]:
         hint = near_paths(name, near, stems=True)
         if hint is None and suffix(name) and suffix(name) not in BUILDERS:
             hint = "texts are .txt, .jsonl, .json or .parquet files, or a data set on the Hub"
+        if hint is None and " " in name and not suffix(name):
+            hint = "it looks like a text itself: collapse.collect_loaded takes texts, with a loaded model"
         raise UsageError(f"no file matches {name}" + (f"; {hint}" if hint else ""))
     return matching
 

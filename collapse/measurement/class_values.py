@@ -81,6 +81,9 @@ def pair_measurements() -> list[str]:
 
 def check_name(name: Any, known: Sequence[str], what: str) -> str:
     """Return a name that is known; raises UsageError with similar names for another."""
+    if isinstance(name, str) and name not in known and name in plugins().measurements() and "count" in known:
+        near = near_names(name, known, see="collapse metrics")
+        raise UsageError(f"{name} is one number of the whole store, not one a class; {near}")
     if not isinstance(name, str) or name not in known:
         raise UsageError(f"{what} is called {name!r:.60}; {near_names(str(name), known)}")
     return name

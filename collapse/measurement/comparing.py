@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
 from collapse.stores.files import sha256_of
+from collapse.stores.naming import shown_model
 from collapse.stores.origin import pulled_from
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
 
 _SHOWN = 12  # characters of a digest
 _LONGEST = 60  # characters of a name in a remark
-_PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of several models of one name
 COMPARED = {  # fields that must be equal to compare numbers: field, plural, and the field of its name if it is a hash
     "corpus_id": ("training texts", "corpus"),
     "validation_id": ("validation texts", "validation"),
@@ -34,7 +34,7 @@ def about(store: "Store") -> dict[str, Any]:
     identity, named = store.identity, store.named
     features = identity.get("features")
     return {
-        "model": _chosen(named.get("model") or store.model, identity.get("model_args") or {}) + _null(identity),
+        "model": _model(store) + _null(identity),
         "revision": store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
@@ -127,10 +127,9 @@ def _given(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _chosen(name: str, model_args: Mapping[str, Any]) -> str:
-    """Return the name of a model, with the arguments that choose it among several of that name."""
-    parts = [str(model_args[each]) for each in _PART_OF_A_REPOSITORY if model_args.get(each)]
-    return "/".join([name, *(part for part in parts if not name.endswith(f"/{part}"))])
+def _model(store: "Store") -> str:
+    name = store.named.get("model")
+    return shown_model(name, store.identity.get("model_args") or {}, store.revision) if name else store.model
 
 
 def _weights(identity: Mapping[str, Any]) -> str | None:

@@ -247,7 +247,9 @@ def _missing(store: Store, need: str) -> str:
         validation = store.manifest["coverage"]["validation"]
         if validation is None and store.manifest["corpus"].get("validation") is None:
             return "no validation text was given: add one with --validation-text"
-        return "not validated yet: collapse collect MODEL --store STORE"  # no path: notes are published
+        local = not (store.identity.get("validation") or {"revision": None}).get("revision")
+        # no path: notes are published
+        return f"not validated yet: collapse collect MODEL --store STORE{' --validation-text FILES' if local else ''}"
     if need == "n_params":
         return "a features file does not say how many parameters its model has"
     if need in ("classifier", "means", "counts", "variances"):

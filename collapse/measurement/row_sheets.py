@@ -18,6 +18,8 @@ from collapse.plugin.plugin_manager import plugins
 
 ERROR = "± standard error"
 """Name of the line below a measurement that has a standard error."""
+_FAR = 100
+"""A quotient is less than this: by a null closer to 0 it would say how close that is, not how far the model is."""
 
 
 def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
@@ -33,19 +35,13 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
     measured = [name for name in first.measurements if shown is None or name in shown]
     made, before = [], None
     for name in by_property(measured):
-        metric, measure = known[name]
-        property_name = metric.property_of(name)
-        # the row's notes report errors in limits
-        limits = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]
-        reachable = [each["towards"] if each["reachable"] is None else each["reachable"] for each in limits]
-        if all(best == each["towards"] for best, each in zip(reachable, limits, strict=True)):
-            reachable = []
+        property_name = known[name][0].property_of(name)
         cells: list[Any] = [property_name if property_name != before else "", name]
-        cells += [*(row.measurements.get(name) for row in rows), _ends([each["towards"] for each in limits])]
-        cells.append(_ends(reachable))
+        cells += [*(row.measurements.get(name) for row in rows), *map(_ends, _limits(rows, name))]
         nulls = [(row, name, kind) for row in rows for kind in kinds]
-        cells += ["" if (value := row.nulls.get(kind, {}).get(name)) is None else value for row, _, kind in nulls]
-        cells += ["" if (ratio := over_null(*each)) is None else ratio for each in nulls]
+        values = [row.nulls.get(kind, {}).get(name) for row, _, kind in nulls]
+        cells += ["" if value is None else value for value in values]
+        cells += ["" if value is None else over_null(*each) for value, each in zip(values, nulls, strict=True)]
         made.append(cells)
         # a line of its own: beside the number it would make the table wider than a terminal
         if any(name in row.standard_errors for row in rows):
@@ -59,12 +55,25 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
 
 
 def over_null(row: Row, name: str, null: str) -> float | None:
-    """Return a measurement over that of a null; None without one, and of logs, whose quotient depends on the unit."""
-    metric, measure = plugins().measurements()[name]
+    """Return a measurement over that of a null; None without one, and where a quotient would mislead."""
     value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name)
-    if value is None or not of or (metric.kind != "scalar" and metric.scale_of(measure) is None):
+    if value is None or of is None or _no_quotient(name, value, of):
         return None
     return value / of
+
+
+def _no_quotient(name: str, value: float, of: float) -> str | None:
+    """Say why a measurement is not divided by that of a null, or None.
+
+    >>> [_no_quotient("nc3.self_duality", value, 0.001) is None for value in (0.09, 0.0, -0.09, 0.2)]
+    [True, True, False, False]
+    """
+    metric, measure = plugins().measurements()[name]
+    if metric.kind != "scalar" and metric.scale_of(measure) is None:
+        return "of logs, whose quotient depends on the unit of h"
+    if value * of < 0 or abs(of) <= abs(value) / _FAR or not of:
+        return "the null has the other sign, or is 0 or small beside the value"
+    return None
 
 
 def by_property(names: Iterable[str]) -> list[str]:
@@ -86,7 +95,11 @@ def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:
     """Return the notes on what is shown, but for errors, a line each."""
-    return by_line([_notes(row, shown) for row in rows], distinct(rows))
+    said = by_line([_notes(_of_all_classes(row, rows), shown) for row in rows], distinct(rows))
+    names = [name for name in rows[0].measurements if shown is None or name in shown]
+    if any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name)):
+        said.append("at full collapse, reachable: from the least to the largest of the columns, which differ in C or d")
+    return said
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
@@ -130,6 +143,11 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
     for note in row.notes:
         if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
             grouped.setdefault(note.text, []).append(note.measurement)
+    for name in row.measurements if shown is None else shown:
+        for null, values in row.nulls.items():
+            value, of = row.measurements.get(name), values.get(name)
+            if value is not None and of is not None and (why := _no_quotient(name, value, of)):
+                grouped.setdefault(f"not divided by {null}: {why}", []).append(name)
     known = plugins().measurements()
     for name, left_out in row.excluded.items():
         if shown is None or name in shown:
@@ -142,6 +160,32 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
 
 def _several(names: list[str]) -> str:
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+
+
+def _of_all_classes(row: Row, rows: Sequence[Row]) -> Row:
+    """Return a row with the notes of the least ``--min-count`` on what it does not affect: validation counts.
+
+    Only with all classes is it known which labels have no mean.
+    """
+    known = plugins().measurements()
+    whole = min((each for each in rows if each.store == row.store), key=lambda each: each.min_count)
+    same = {
+        name
+        for name, value in row.measurements.items()
+        if name in known and {*known[name][0].needs} == {"validation"} and whole.measurements.get(name) == value
+    }
+    kept = [note for note in row.notes if note.measurement not in same]
+    return replace(row, notes=(*(note for note in whole.notes if note.measurement in same), *kept))
+
+
+def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[float | None]]:
+    """Return the values of each row at full collapse, and those that are reachable, unless they are the same."""
+    metric, measure = plugins().measurements()[name]
+    # the row's notes report errors in limits
+    limits = [limits_of(metric, measure, row.classes, row.dim, row.measurements)[0] for row in rows]
+    towards = [each["towards"] for each in limits]
+    reachable = [each["towards"] if each["reachable"] is None else each["reachable"] for each in limits]
+    return towards, [] if reachable == towards else reachable
 
 
 def _ends(limits: Sequence[float | None]) -> float | str:

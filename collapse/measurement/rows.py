@@ -6,8 +6,9 @@ from dataclasses import MISSING, Field, asdict, dataclass, field, fields
 from types import NoneType
 from typing import Any
 
-from collapse.errors import counted
-from collapse.measurement.sheets import Sheet, html_of, markdown_of
+from collapse.errors import counted, near_names
+from collapse.measurement.sheets import Sheet, aligned, html_of, number
+from collapse.plugin.plugin_manager import plugins
 
 SCHEMA = 1
 """Version of a row's keys. Keys added by later versions are ignored; rows with a higher version are rejected."""
@@ -115,14 +116,26 @@ class Row:
     schema: int = SCHEMA
 
     def __getitem__(self, name: str) -> float | None:
+        if name not in self.measurements:
+            raise KeyError(f"{name!s:.60} was not measured; {near_names(str(name), self.measurements)}")
         return self.measurements[name]
 
     def __repr__(self) -> str:
-        shape = f"C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
-        return f"Row({self._name()}: {shape}; {counted(len(self.measurements), 'measurement')})"
+        return f"Row({self._about()}; {counted(len(self.measurements), 'measurement')})"
 
     def __str__(self) -> str:
-        return markdown_of(self._sheet())
+        headlines = [name for name in plugins().headlines() if name in self.measurements]
+        names = headlines or list(self.measurements)
+        left, right = max(map(len, names), default=0), aligned([self.measurements[name] for name in names])
+        width = max(map(len, right), default=0)
+        errors = [self.standard_errors.get(name) for name in names]
+        shown = [self._about()]
+        for name, value, error in zip(names, right, errors, strict=True):
+            said = "" if error is None else f" ± {number(error)}"
+            shown.append(f"  {name:<{left}}  {value:>{width}}{said}".rstrip())
+        if more := len(self.measurements) - len(names):
+            shown.append(f"  {counted(more, 'more measurement')}: row.measurements")
+        return "\n".join(shown)
 
     def _repr_html_(self) -> str:
         return html_of(self._sheet())
@@ -132,6 +145,9 @@ class Row:
         values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
         columns = ["measurement", "value", "standard error"]
         return Sheet(columns, values, title=self._name(), notes=notes)
+
+    def _about(self) -> str:
+        return f"{self._name()}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
     def _name(self) -> str:
         return (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")

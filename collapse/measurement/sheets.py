@@ -32,7 +32,7 @@ _LATEX = {
     "–": "--",
 }
 _LETTER = "[A-Za-zα-ωΑ-Ω]"
-_BELOW = rf"(?P<below>_[A-Za-z]{{1,2}}′?(?!{_LETTER}))|(?P<alone>(?<!{_LETTER})[A-Za-z](?!{_LETTER}))|"
+_BELOW = rf"(?P<below>_[A-Za-z]{{1,2}}′?(?!{_LETTER}))|(?P<alone>(?<!{_LETTER})(?:[A-Za-z]|[A-Z]{{2}})(?!{_LETTER}))|"
 _PIECES = rf"(?P<marked>[^\W_][{''.join(_MARKS)}])|{{}}(?P<raised>[{''.join(_RAISED)}]+)|."
 _OF_TEXT, _OF_FORMULA = (re.compile(_PIECES.format(more), re.DOTALL) for more in ("", _BELOW))
 _NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, ranges of them, and bounds
@@ -180,12 +180,23 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _latex(text: str, formula: bool = False) -> str:
-    """Return a text for LaTeX; in a formula, single letters are symbols, and short texts after _ are below them."""
+    r"""Return a text for LaTeX; in a formula, single letters and products of two capital ones are symbols.
+
+    Short texts after _ are below them.
+
+    >>> print(_latex("-4.803e-05"), _latex("‖WMᵀ‖", formula=True))
+    $-4.803 \times 10^{-5}$ $\|WM^{T}\|$
+    """
     text = unicodedata.normalize("NFD", visible(text)) if formula else visible(text)
     made = (_OF_FORMULA if formula else _OF_TEXT).sub(_piece, text)
     made = re.sub(r"(?<![\w.^{$-])-(?=\d)", "$-$", made)
+    made = re.sub(r"(?<![\w.])(\d\.\d+)e([-+]\d+)(?!\w)", _power, made)
     made = re.sub(r"(\\[a-z]+)\$\$(?=[A-Za-z])", r"\1 ", made)
     return re.sub(r"(?<!\\)\$\$", "", made)  # one formula of neighbours
+
+
+def _power(found: re.Match[str]) -> str:
+    return rf"${found[1]} \times 10^{{{int(found[2])}}}$"
 
 
 def _piece(found: re.Match[str]) -> str:

@@ -31,6 +31,8 @@ _ONE_TEXT = {  # fields of a row, what they are, and the field of the name if it
     "chunk_length": ("chunk length", None),
     "max_chunks": ("limit of --max-chunks", None),
 }
+_PER_TOKEN = "their tokenizer"
+_BEGIN_OF_HASH, _BEGIN = 12, 19  # characters shown of a hash, and of one after sha256:
 _COLUMNS = ["measurement", "A", "B", "difference", "standard_error", "t"]
 _SHOWN = {"difference": "B−A", "standard_error": "± error", "seeds_sd": "seeds' sd"}
 """Headings for people, short enough for a line of 80 characters; keys of JSON and CSV stay."""
@@ -82,19 +84,19 @@ def compare(
     if not isinstance(anyway, bool):
         raise UsageError(f"anyway is {anyway!r:.40}: give True or False")
     stores = [each if isinstance(each, Store) else Store.load(each) for each in (a, b)]
-    different = _different(about(stores[0]), about(stores[1]))
+    different = _differences(about(stores[0]), about(stores[1]))
     if different and not anyway:
         raise CollapseError(
-            f"{stores[0]} and {stores[1]} differ in their {different}: compare stores of one text, or add --anyway "
-            "(anyway=True)"
+            f"{stores[0]} and {stores[1]} differ in {'; '.join(different)}: compare stores of one text, or add "
+            "--anyway (anyway=True)"
         )
     spread = spread_of_seeds(seeds, min_count=min_count)
     given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "device": device, "progress": progress}
     made_of = [measured(each, **given) for each in stores]
     rows, influences = [row for row, _ in made_of], [of.influences for _, of in made_of]
     chunks = [_samples_of_chunks(each) for each in stores]
-    paired = different is None and chunks[0] == chunks[1]  # chunks of one text, with the same tokens
-    found = None if parts is None else measured_parts(stores, parts, paired=different is None, **given)
+    paired = not different and chunks[0] == chunks[1]  # chunks of one text, with the same tokens
+    found = None if parts is None else measured_parts(stores, parts, paired=not different, **given)
     errors = {**_of_chunks(influences, paired=paired), **(found.errors if found else {})}
     made: list[list[object]] = []
     for name in by_property(rows[0].measurements):
@@ -105,7 +107,10 @@ def compare(
         if spread:
             made[-1].append(spread.deviations.get(name))
     counts = [len(each) for each in chunks]
-    notes = [*_said_of_errors(made, influences, counts, paired, found), *(spread.notes if spread else [])]
+    notes = [f"A and B differ in {each}" for each in different]
+    if any(each.startswith(_PER_TOKEN) for each in different):
+        notes.append("losses and perplexities are per token: of other tokens, they cannot be compared")
+    notes += [*_said_of_errors(made, influences, counts, paired, found), *(spread.notes if spread else [])]
     return _table(stores, rows, made, notes, spread)
 
 
@@ -116,25 +121,27 @@ def _table(
     shown = [str(row[0]) for row in made]
     about_each = [f"{side} = {''.join(heading)}" for side, heading in zip("AB", headings_of(rows), strict=True)]
     same = ["A and B are the same store"] if stores[0].digest == stores[1].digest else []
-    remarks = [*about_each, *same, *notes, *notes_of(rows, shown), *mixed(rows)]
+    remarks = [*about_each, *same, *notes, *notes_of(rows, shown), *mixed(rows, apart=_ONE_TEXT)]
     columns = [*_COLUMNS, *(["seeds_sd"] if spread else [])]
     shown_as = Sheet([_SHOWN.get(name, name) for name in columns], made)
     return Table(f"{first} (A) and {second} (B); difference = B − A", columns, made, remarks, shown_as)
 
 
-def _different(a: Mapping[str, Any], b: Mapping[str, Any]) -> str | None:
-    """Say what shows that two stores are of different texts, or cut otherwise; None if nothing does."""
+def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Say what shows that two stores are of different texts, or cut otherwise."""
+    found = []
     for field, (what, name) in _ONE_TEXT.items():
         both = [a[field], b[field]]
         # a features file has no texts, a trained store perhaps no validation; no max_chunks means whole texts
         unknown = [a["chunk_length"], b["chunk_length"]] if field == "max_chunks" else both
         if both[0] == both[1] or None in unknown:
             continue
-        shown = ["none" if each is None else str(each)[:12] for each in both]
+        length = _BEGIN if name is None else _BEGIN_OF_HASH
+        shown = ["none" if each is None else str(each)[:length] for each in both]
         if name:
             shown = [f"{each[name]} ({value})" for each, value in zip((a, b), shown, strict=True)]
-        return f"{what}: {shown[0]} and {shown[1]}"
-    return None
+        found.append(f"their {what}: {shown[0]} and {shown[1]}")
+    return found
 
 
 def _samples_of_chunks(store: Store) -> list[float]:

@@ -142,7 +142,8 @@ def _by_id(ids: Sequence[int], texts: TokenTexts, min_count: int) -> list[int]:
         return list(ids)
     shown = ", ".join(f"{each} ({texts.shown(each)})" if texts.text(each) else str(each) for each in absent[:10])
     fewer = f", or one with fewer than {min_count:,} samples" if min_count > 1 else ""
+    ids_there = f"its {counted(len(there), 'class')} have ids from {min(there):,} to {max(there):,}" if there else ""
     raise UsageError(
-        f"{shown}{', …' if len(absent) > 10 else ''}: no class of this store: none that follows another in "
-        f"the training text{fewer}"
+        f"{shown}{', …' if len(absent) > 10 else ''}: no class of this store, because no such token follows another in "
+        f"the training text{fewer}; {ids_there or 'it has no class'}"
     )

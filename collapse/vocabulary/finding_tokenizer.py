@@ -1,15 +1,18 @@
 """Find the tokenizer of a store, which gives its classes their texts, or take and compare the one that a user names."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.fingerprints import tokenizer_fingerprint
+from collapse.inputs.known_tokenizers import known_tokenizers
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.references import ModelReference, find_model, find_tokenizer
 from collapse.paths import expanded
+from collapse.stores.naming import recorded_model
 from collapse.stores.store import Store
 
 _REMEDY = "name it with --tokenizer (tokenizer=)"
@@ -20,12 +23,12 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
 
     A store records its tokenizer by a commit on the Hub, which is loaded from there or from the cache, or by the hash
-    of a folder's files. The folder is found again if it was just collected from, or if the model's name leads to it
-    from the current folder.
+    of a folder's files. The folder is found again if it was collected from on this machine, if it lies beside the
+    store, or if the model's name leads to it from the current folder.
 
     Args:
         store: The store; None for bare statistics, which have no tokenizer.
-        given: A folder, a Hub id, or a tokenizer of transformers; None for the store's own.
+        given: A folder, a GGUF file, a Hub id, or a tokenizer of transformers; None for the store's own.
 
     Returns:
         The tokenizer, or None if none is found: the remark then says why.
@@ -49,9 +52,10 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         if found is not None:
             return load_tokenizer(found[0], model_args=found[1]), None
         why = f"its files ({_begin(identity['tokenizer'])}) are not found"
+        remedy = _remedy(store)
     except CollapseError as error:
-        why = first_line(error)
-    return None, f"ids have no texts without the store's tokenizer: {why}; {_REMEDY}"
+        why, remedy = first_line(error), _REMEDY
+    return None, f"ids have no texts without the store's tokenizer: {why}; {remedy}"
 
 
 def _own(store: Store, identity: Mapping[str, Any]) -> tuple[ModelReference, Mapping[str, Any]] | None:
@@ -60,19 +64,40 @@ def _own(store: Store, identity: Mapping[str, Any]) -> tuple[ModelReference, Map
     arguments = identity.get("model_args") or {}
     if kind == "commit":
         repo, _, commit = rest.rpartition(":")
-        return find_model(repo, revision=commit, what="tokenizer"), arguments if repo == store.model else {}
-    for name in (store.named.get("tokenizer"), store.model):
-        folder = expanded(name) if name else None
-        if folder is not None and folder.is_dir():
-            found = _named(str(folder), identity)
-            if _difference(*found, identity) is None:
-                return found
+        own = repo == recorded_model(store.manifest)
+        return find_model(repo, revision=commit, what="tokenizer"), arguments if own else {}
+    for folder in _candidates(store, str(identity["tokenizer"])):
+        if folder.is_dir():
+            with suppress(CollapseError, OSError):  # any folder may lie there
+                found = _named(str(folder), identity)
+                if _difference(*found, identity) is None:
+                    return found
     return None
+
+
+def _candidates(store: Store, tokenizer: str) -> Iterator[Path]:
+    """Yield the folders in which a store's tokenizer may lie; its hash tells."""
+    model = recorded_model(store.manifest)
+    yield from (expanded(name) for name in (store.named.get("tokenizer"), model) if name)
+    yield from known_tokenizers(tokenizer)
+    if store.path is not None:
+        # the folder stores/ lies in the model's own, as in a training run, or beside those of models
+        for above in store.path.resolve().parents[:2]:
+            yield from (above, above / "tokenizer", above / model, above / "models" / model)
+
+
+def _remedy(store: Store) -> str:
+    gguf_file = (store.identity.get("model_args") or {}).get("gguf_file")
+    return f"name {f'the file {store.model}' if gguf_file else 'its folder'} with --tokenizer (tokenizer=)"
 
 
 def _named(name: str, identity: Mapping[str, Any]) -> tuple[ModelReference, Mapping[str, Any]]:
     """Find a named tokenizer, and the model's arguments if it is read with them, as one in a GGUF file is."""
     folder, arguments = expanded(name), identity.get("model_args") or {}
+    if folder.suffix == ".gguf" and folder.is_file():
+        arguments = {"gguf_file": folder.name}
+        fingerprint = tokenizer_fingerprint(folder.parent, arguments, alone=True)
+        return ModelReference(folder.name, str(folder.parent), None, "", fingerprint), arguments
     if not folder.is_dir() or not _is_read_with(folder, arguments, identity):
         return find_tokenizer(name), {}
     fingerprint = tokenizer_fingerprint(folder, arguments, alone=True)

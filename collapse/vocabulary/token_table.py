@@ -69,6 +69,9 @@ class TokenTable(Table):
         if self.average is not None:
             frame = pd.DataFrame([*frame.values.tolist(), self.average], columns=self.columns)
             frame = frame.astype(dict.fromkeys(self.ids, "Int64"))  # whole numbers, of which the average has none
+            if "count" in frame:  # whole, but for the average
+                counts = [row[self.columns.index("count")] for row in (*self.rows, self.average)]
+                frame["count"] = pd.Series(counts, dtype=object)
         return frame
 
     def _shown(self, column: str, value: Any) -> Any:

@@ -17,7 +17,14 @@ from collapse_zoo.runs import Run
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    return demo(folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40), folder
+    phases: list[str] = []
+    made = demo(
+        folder, widths=(16, 32), seeds=(0, 1), n_stories=200, steps=40, progress=lambda what, *_: phases.append(what)
+    )
+    for model in range(1, 5):  # the progress tells which of how many
+        for what in ("training", "collecting train", "collecting validation", "sweeping pairs"):
+            assert any(phase.startswith(f"{model} of 4: {what}") for phase in phases)
+    return made, folder
 
 
 def test_the_demo_trains_collects_measures_and_tests(small):

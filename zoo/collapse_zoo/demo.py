@@ -15,6 +15,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.stores.lock import locked
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
+from collapse_zoo.members import prefixed
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, write_stories
@@ -81,7 +82,7 @@ def demo(
         _write_texts(folder, n_stories)
         text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
         source = find_source(text=str(text), validation_text=str(validation), tokenizer=str(folder / "tokenizer"))
-        rows = []
+        rows: list[Row] = []
         for width in widths:
             for seed in seeds:
                 recipe = Recipe(
@@ -98,15 +99,16 @@ def demo(
                     data_seed=seed,
                 )
                 name = f"{DEPTH}x{width}-s{seed}"
-                run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=progress)
+                report = prefixed(progress, f"{len(rows) + 1} of {len(widths) * len(seeds)}")
+                run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=report)
                 store = collapse.collect(
                     run.path,
                     store=folder / "stores" / name,
                     text=str(text),
                     validation_text=str(validation),
-                    progress=progress,
+                    progress=report,
                 )
-                rows.append(collapse.measure(store, progress=progress))
+                rows.append(collapse.measure(store, progress=report))
         results = Results(rows)
         results.write(folder / "results.csv")
         analysis = plugins().analysis("permutation")(results, columns=list(TESTED), within="dim")

@@ -128,3 +128,10 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def prefixed(progress: Report | None, which: str) -> Report | None:
+    """Return a progress callback that says before each phase which of several models it is of."""
+    if progress is None:
+        return None
+    return lambda what, *rest: progress(f"{which}: {what}", *rest)

@@ -17,7 +17,7 @@ from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic, write_error
 from collapse_zoo.checks import check_model, check_same
 from collapse_zoo.grids import GridMember
 from collapse_zoo.launching import Resources, launch
-from collapse_zoo.members import Member, wanted, work
+from collapse_zoo.members import Member, prefixed, wanted, work
 from collapse_zoo.names import name_of
 from collapse_zoo.records import read_swept
 from collapse_zoo.runs import RECORD, Run
@@ -194,7 +194,7 @@ def _work_on(
         left = (time.monotonic() - began) / done * sum(operations[number - 1 :]) if done else None
         log.info("%s: %s%s", which, member.name, "" if left is None else f" ({lasting(left)} left for all)")
         try:
-            work(member, source, _prefixed(progress, which))
+            work(member, source, prefixed(progress, which))
             done += operations[number - 1]
         except InUseError as error:
             log.warning("%s is skipped: it is in progress elsewhere (%s)", member.name, error)
@@ -214,12 +214,6 @@ def _operations(member: Member, source: Source) -> float:
     if recipe.max_steps:
         chunks = recipe.max_steps * recipe.batch_size
     return recipe.flops_per_token() * chunks * recipe.chunk_length
-
-
-def _prefixed(progress: Report | None, which: str) -> Report | None:
-    if progress is None:
-        return None
-    return lambda what, *rest: progress(f"{which}: {what}", *rest)
 
 
 def _all_rows(folder: Path, members: Sequence[Member]) -> list[Row]:

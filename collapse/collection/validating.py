@@ -1,0 +1,52 @@
+"""The command that validates a store whose collection stopped before."""
+
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+from collapse.inputs.collection_spec import CollectionSpec, typed
+from collapse.inputs.known_tokenizers import known_tokenizers
+from collapse.inputs.references import folder_name
+from collapse.paths import expanded
+from collapse.stores.naming import recorded_model
+from collapse.stores.store import Store
+
+_HELD = ("shards", "eos_between", "dtype")  # chunk length and number of chunks are taken from the store
+
+
+def command_to_validate(store: Store) -> str | None:
+    """Return the command that validates a store of this machine that is only trained; None for any other.
+
+    The model's folder stands in it where it is known here, and the names of the files of a local text, else a word in
+    capitals.
+    """
+    identity, named = store.identity, store.manifest["corpus"].get("validation")
+    if store.state != "trained" or store.path is None or "features" in identity or not (named or _was_begun(store)):
+        return None
+    text = identity.get("validation") or {}
+    spec: dict[str, Any] = {name: identity[name] for name in _HELD if identity.get(name) is not None}
+    if not text.get("revision"):
+        spec["validation_text"] = str(named).split(", ") if named and " … " not in named else ["FILES"]
+    if text.get("column", "text") != "text":
+        spec["text_column"] = text["column"]
+    if identity.get("null"):
+        spec["null"] = identity["null"]
+    words = ["collapse", "collect", _model(store), "--store", str(store.path)]
+    return f"{shlex.join(words)} {typed(CollectionSpec(**spec))}".rstrip()
+
+
+def _was_begun(store: Store) -> bool:
+    return bool(store.manifest["coverage"]["validation"])
+
+
+def _model(store: Store) -> str:
+    """Return the name of a store's model on the Hub, or its folder or GGUF file on this machine, or MODEL."""
+    name, arguments = recorded_model(store.manifest), store.identity.get("model_args") or {}
+    if store.revision is not None:
+        return f"{name}@{store.revision}"
+    gguf_file = str(arguments.get("gguf_file") or "")
+    for folder in (expanded(name), *known_tokenizers(str(store.identity.get("tokenizer")))):
+        if folder.is_dir() and folder_name(folder) == name and (folder / gguf_file).exists():
+            return os.path.relpath(folder / gguf_file) if folder.is_relative_to(Path.cwd()) else str(folder / gguf_file)
+    return "MODEL"

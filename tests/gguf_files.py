@@ -1,0 +1,51 @@
+"""GGUF files of small random models."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+
+def write_gguf(path: Path, layers: int, blocks: int, vocabulary: int = 40, tokenizer: Path | None = None) -> None:
+    """Write a Llama of random weights as a GGUF file whose header says that it has so many blocks.
+
+    Args:
+        path: The file.
+        layers, blocks: Layers that it has, and those that its header tells of.
+        vocabulary: Number of tokens.
+        tokenizer: A byte-level tokenizer.json, which it then contains.
+    """
+    gguf = pytest.importorskip("gguf")
+    path.parent.mkdir()
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_block_count(blocks)
+    writer.add_context_length(64)
+    writer.add_embedding_length(32)
+    writer.add_feed_forward_length(64)
+    writer.add_head_count(2)
+    writer.add_head_count_kv(2)
+    writer.add_rope_dimension_count(16)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_vocab_size(vocabulary)
+    if tokenizer is not None:
+        made = json.loads(tokenizer.read_text())
+        tokens = sorted(made["model"]["vocab"], key=made["model"]["vocab"].get)
+        writer.add_tokenizer_model("gpt2")
+        writer.add_token_list(tokens)
+        writer.add_token_types([1] * len(tokens))
+        writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in made["model"]["merges"]])
+        writer.add_eos_token_id(0)
+    draw = torch.Generator().manual_seed(0)
+    sizes = {"token_embd": (vocabulary, 32), "output": (vocabulary, 32), "output_norm": (32,)}
+    for layer in range(layers):
+        square = dict.fromkeys((f"blk.{layer}.attn_{each}" for each in ("q", "k", "v", "output")), (32, 32))
+        sizes |= square | {f"blk.{layer}.ffn_gate": (64, 32), f"blk.{layer}.ffn_up": (64, 32)}
+        sizes |= {f"blk.{layer}.ffn_down": (32, 64)}
+        sizes |= {f"blk.{layer}.attn_norm": (32,), f"blk.{layer}.ffn_norm": (32,)}
+    for each, size in sizes.items():
+        writer.add_tensor(f"{each}.weight", torch.randn(size, generator=draw).numpy())
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
