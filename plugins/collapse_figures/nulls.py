@@ -42,7 +42,7 @@ def permutation_null(results: Results) -> Drawing:
         raise CollapseError(f"needs one of {', '.join(TABLE1)}, of which the table has no value")
     frame = whole.dropna(subset=names)
     if len(frame) < 4:
-        raise CollapseError(f"needs at least 4 rows with a loss and all measurements, and there are {len(frame)}")
+        raise CollapseError(f"needs at least 4 rows with a loss and all measurements, got {len(frame)}")
     varying = [name for name in ["val_loss", *names] if np.ptp(frame[name]) > 0]
     if varying[:1] != ["val_loss"] or len(varying) == 1:
         raise CollapseError("every loss, or every measurement, is the same in all rows: nothing can correlate")

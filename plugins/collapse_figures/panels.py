@@ -125,9 +125,11 @@ def coloured(colour: Colour | None) -> dict[str, Any]:
     if colour is None:
         return {}
     scale = alt.Scale(type="log") if colour.kind == "quantitative" else alt.Undefined
-    legend = alt.Legend(columns=1, labelLimit=170, titleOrient="top") if colour.kind == "nominal" else alt.Legend()
-    if colour.column == "n_params":
-        legend = alt.Legend(format=",")
+    given = {"labelExpr": "datum.value === null ? 'not given' : datum.label"}
+    if colour.kind == "nominal":
+        legend = alt.Legend(columns=1, labelLimit=170, titleOrient="top", **given)
+    else:
+        legend = alt.Legend(format="," if colour.column == "n_params" else alt.Undefined, **given)
     if colour.kind == "quantitative":
         legend = alt.Legend(format="~s", gradientLength=90)
     return {"color": alt.Color(field(colour.column), type=colour.kind, title=colour.title, scale=scale, legend=legend)}
