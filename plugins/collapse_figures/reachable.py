@@ -54,7 +54,7 @@ def reachable(results: Results) -> Drawing:
             "ratio:Q",
             title="value ÷ reachable",
             scale=alt.Scale(type="symlog", nice=False, padding=4),
-            axis=alt.Axis(values=_symlog_ticks([*ratios, 1.0]), format=","),
+            axis=alt.Axis(values=_symlog_ticks([*ratios, 1.0]), format=",.0f"),
         )
     marks = (
         alt.Chart()
