@@ -9,7 +9,8 @@ import pytest
 import collapse
 from collapse.collection.validating import command_to_validate
 
-COLLECTED = {"chunk_length": 32, "max_chunks": 20, "shards": 3, "dtype": "float64", "part": (1, 1)}
+COLLECTED = {"chunk_length": 32, "max_chunks": 20, "shards": 3, "dtype": "float64", "part": (1, 1), "exact_loss": True}
+COLLECTED |= {"fast_attention": False, "model_args": {"attn_implementation": "eager"}}
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from collapse.paths import expanded
 from collapse.stores.naming import recorded_model
 from collapse.stores.store import Store
 
-_HELD = ("shards", "eos_between", "dtype")  # chunk length and number of chunks are taken from the store
+_HELD = ("shards", "eos_between", "dtype", "fast_attention", "exact_loss", "null")
+"""Options of a store that must be given again; chunk length and number of chunks are taken from the store."""
 
 
 def command_to_validate(store: Store) -> str | None:
@@ -30,8 +31,9 @@ def command_to_validate(store: Store) -> str | None:
         spec["validation_text"] = str(named).split(", ") if named and " … " not in named else ["FILES"]
     if text.get("column", "text") != "text":
         spec["text_column"] = text["column"]
-    if identity.get("null"):
-        spec["null"] = identity["null"]
+    arguments = {name: value for name, value in (identity.get("model_args") or {}).items() if name != "gguf_file"}
+    if arguments:
+        spec["model_args"] = arguments
     words = ["collapse", "collect", _model(store), "--store", str(store.path)]
     return f"{shlex.join(words)} {typed(CollectionSpec(**spec))}".rstrip()
 

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from types import SimpleNamespace
 
@@ -52,11 +53,15 @@ def begin(warm_here, tmp_path):
         out, err = tmp_path / "out", tmp_path / "err"
         pid = warm_here.start(words_, err, out=out, environment=dict(os.environ))
         deadline = time.monotonic() + 300
-        return SimpleNamespace(
-            going=lambda: time.monotonic() < deadline,
-            kill=lambda: warm_here.kill(pid),
-            wait=lambda: (warm_here.wait(pid), out.read_text(), err.read_text()),
-        )
+
+        def wait():
+            too_long = threading.Timer(300, os.killpg, (pid, signal.SIGKILL))
+            too_long.start()
+            code = warm_here.wait(pid)
+            too_long.cancel()
+            return code, out.read_text(), err.read_text()
+
+        return SimpleNamespace(going=lambda: time.monotonic() < deadline, kill=lambda: warm_here.kill(pid), wait=wait)
 
     return begin
 

@@ -110,7 +110,9 @@ def test_a_killed_run_goes_on_to_the_same_losses(texts, tmp_path, run, warm_here
 
     def kill_when(ready):
         pid = warm_here.start([*command, "--output", killed], tmp_path / "log", environment=dict(os.environ))
+        deadline = time.monotonic() + 300
         while not Run(killed).finished and not ready():
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             time.sleep(0.002)
         warm_here.kill(pid)
 
