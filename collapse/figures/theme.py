@@ -80,7 +80,7 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
         "concat": {"spacing": 10},
         "facet": {"spacing": 10},
         # opaque: transparency makes a PDF of a thousand points twenty times as large
-        "point": {"filled": True, "opacity": 1, "size": 15, "stroke": paper, "strokeWidth": 0.4},
+        "point": {"filled": True, "opacity": 1, "size": 15 * (text / TEXT) ** 2, "stroke": paper, "strokeWidth": 0.4},
         "line": {"strokeWidth": 1.2},
         "rule": {"color": ink, "strokeDash": [3, 2], "strokeWidth": 0.8},
         "text": {"color": ink, "fontSize": text},

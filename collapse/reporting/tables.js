@@ -1,7 +1,7 @@
 "use strict";
 // Tables that are sorted, filtered, copied and downloaded. All texts are set as text, never as markup.
 
-const MINUS = "\u2212", NONE = "\u2013", AT_ONCE = 200, LONG = 48, HUGE = 400;
+const MINUS = "\u2212", NONE = "\u2013", AT_ONCE = 200, LONG = 48, NAME = 12, HUGE = 400;
 const INFINITE = { "∞": Infinity, "−∞": -Infinity };
 
 function dataOf(id) { return JSON.parse(document.getElementById(id).textContent); }
@@ -104,6 +104,7 @@ function fillTable(holder) {
       if (isNumber[at]) made.className = "number";
       else if (typeof value === "string" && value.length > HUGE) [made.className, made.title] = ["clipped", value];
       else if (typeof value === "string" && value.length > LONG) made.className = "long";
+      else if (at === 0 && typeof value === "string" && value.length > NAME) made.className = "name";
       if (typeof value === "number") made.title = made.dataset.full = full(value);
       return made;
     }))));
