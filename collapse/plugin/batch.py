@@ -40,7 +40,8 @@ class ValidationBatch(Batch):
         linear: Decisions of the linear classifier over the classes with a mean, shape (B,).
         ncc: Decisions of the nearest-class-centre classifier, shape (B,).
         vocabulary: Decisions of the linear classifier over the whole vocabulary, shape (B,).
-        confidence: Softmax probability of the decision over the whole vocabulary, shape (B,).
+        confidence: Softmax probability of the decision over the whole vocabulary, shape (B,); like the
+            loss, to about 1e-6 unless the collection has ``--exact-loss``.
         loss: Cross-entropy of each label in nats, shape (B,).
         chunk: Index of each sample's chunk of the text, shape (B,); for a features file, of its block of 8,192 rows.
         position: Position of each sample in its chunk, from 0, shape (B,).

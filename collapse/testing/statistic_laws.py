@@ -140,7 +140,8 @@ def _decider() -> Decider:
     s = moments.statistics_so_far()
     draw = torch.Generator().manual_seed(4)
     weight = torch.randn(_VOCABULARY, _DIM, generator=draw, dtype=torch.float64)
-    return Decider(replace(s, classifier=weight[s.classes]), weight, None)
+    # exact, so that what the laws find is the statistic's own
+    return Decider(replace(s, classifier=weight[s.classes]), weight, None, exact_loss=True)
 
 
 def _joined(units: Units) -> tuple[Tensor, Tensor]:
