@@ -62,7 +62,8 @@ def chunks_of(model: Path, file: Path) -> torch.Tensor:
 @pytest.mark.parametrize("kind", sorted({*FAMILIES} - {"bert"}))
 def test_measurements_equal_float64_on_dumped_embeddings(tiny, tmp_path, reference, kind):
     folder = made(tiny, tmp_path / "model", kind)
-    store = collapse.collect(folder, store=tmp_path / "s", max_chunks=24, batch_size=4, **tiny.options())
+    options = {"max_chunks": 24, "batch_size": 4, "exact_loss": True, **tiny.options()}
+    store = collapse.collect(folder, store=tmp_path / "s", **options)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     head = model.get_output_embeddings()
     seen: list[torch.Tensor] = []
