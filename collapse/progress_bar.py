@@ -41,7 +41,7 @@ def progress_bar(out: "Console") -> Iterator[Report]:
 
         def report(what: str, done: int, total: int | None, note: str = "") -> None:
             if what not in tasks:
-                tasks[what] = bar.add_task(visible(what), total=total, completed=done, rate="")
+                tasks[what] = bar.add_task(visible(what), total=total, completed=max(done - 1, 0), rate="")
             task = bar.tasks[bar.task_ids.index(tasks[what])]
             rate = visible(note) or _speed(task.speed)
             rate = _fitting(rate, out.width - len(task.description) - _OTHER_COLUMNS)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-SPINS = "10000"
+SPINS = "3000"
 """Turns of a waiting thread of GNU OpenMP before it sleeps. Its own default waits for milliseconds, and takes the CPU
 from the very process for which the others wait."""
 

@@ -177,7 +177,7 @@ def test_rows_of_one_store_share_the_notes_on_its_validation_and_explain_ranges(
     assert said == [note for note in whole_sheet_of(rows[:1]).notes if "argmax" in note or "label" in note]
     (line,) = [line for line in whole_sheet_of(rows).rows if line[1] == "nc2.interference_std"]
     assert " to " in line[-1]
-    of_ranges = "at full collapse, reachable: from the least to the largest of the columns, which differ in C or d"
+    of_ranges = "at full collapse, reachable: from the least to the largest of the columns"
     assert of_ranges in whole_sheet_of(rows).notes
     assert of_ranges not in whole_sheet_of(rows[:1]).notes
 

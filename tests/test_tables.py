@@ -98,7 +98,7 @@ def test_a_further_table_has_the_rows_with_values(folder, run, monkeypatch, tmp_
         (tmp_path / f"model-of-seed-{name}.safetensors").symlink_to(folder / f"{NAMES[at]}.safetensors")
     metrics = "nc2,gnc2.hyperspherical_uniformity"
     shown = run("measure", *sorted(tmp_path.glob("*")), "--metrics", metrics, cwd=tmp_path).stdout
-    first, _, last = shown.rpartition("reachable")
+    first, _, last = shown.partition("reachable\n")
     assert "nc2.norm " in first
     found = [line.split()[:2] for line in last.splitlines() if "nc2." in line]
     ranges = ["NC2", "nc2.etf_error"], ["nc2.interference_std"], ["GNC2", "gnc2.hyperspherical_uniformity"]

@@ -74,7 +74,7 @@ def asked(tmp_path):
 
 
 def test_threads_do_not_spin_for_long_unless_the_user_says_so(asked):
-    assert asked()["spins"] == "10000"
+    assert asked()["spins"] == "3000"
     assert asked(OMP_WAIT_POLICY="active")["spins"] is None
     assert asked(GOMP_SPINCOUNT="7")["spins"] == "7"
 

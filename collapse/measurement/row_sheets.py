@@ -98,7 +98,7 @@ def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[
     said = by_line([_notes(_of_all_classes(row, rows), shown) for row in rows], distinct(rows))
     names = [name for name in rows[0].measurements if shown is None or name in shown]
     if any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name)):
-        said.append("at full collapse, reachable: from the least to the largest of the columns, which differ in C or d")
+        said.append("at full collapse, reachable: from the least to the largest of the columns")
     return said
 
 

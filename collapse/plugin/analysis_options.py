@@ -7,7 +7,7 @@ from typing import Any
 from collapse.errors import PluginError
 from collapse.plugin.measures import name_of
 
-TAKEN = frozenset({"name", "results", "format", "format_", "json", "output", "help", "plugin", "verbose"})
+TAKEN = frozenset({"name", "results", "format", "format_", "json", "output", "help", "plugin", "threads", "verbose"})
 """Parameters and options of ``collapse analyze`` and of :func:`collapse.analyze`, which would hide an option."""
 
 
