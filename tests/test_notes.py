@@ -12,7 +12,7 @@ from golden_store import GOLDEN
 import collapse
 from collapse import EmbeddingStatistics
 from collapse.hub.card import card
-from collapse.measurement.row_sheets import whole_sheet_of
+from collapse.measurement.row_sheets import notes_of, whole_sheet_of
 from collapse.plugin import plugin_manager
 from collapse.testing import tiny_statistics
 
@@ -180,6 +180,7 @@ def test_rows_of_one_store_share_the_notes_on_its_validation_and_explain_ranges(
     of_ranges = "at full collapse, reachable: from the least to the largest of the columns"
     assert of_ranges in whole_sheet_of(rows).notes
     assert of_ranges not in whole_sheet_of(rows[:1]).notes
+    assert of_ranges not in notes_of(rows)  # of tables without these columns, such as collapse compare's
 
 
 def test_close_and_rounded_pairs_are_counted_in_words(measured):

@@ -24,7 +24,7 @@ def print_rows(
         shown: The measurements to print; None for all.
         more: How to see the others.
     """
-    from collapse.measurement.row_sheets import headings_of, notes_of, remarks_of, sheet_of
+    from collapse.measurement.row_sheets import headings_of, notes_below, sheet_of
 
     out = console()
     for model, about in headings_of(rows):
@@ -35,7 +35,7 @@ def print_rows(
     hidden = 0 if shown is None else len(rows[0].measurements.keys() - set(shown))
     if hidden:
         out.print(line(f"  {counted(hidden, 'more measurement')}: {more}", out.width, "dim"), soft_wrap=True)
-    for said in [*notes_of(rows, shown), *remarks_of(rows)]:
+    for said in notes_below(rows, shown):
         out.print(line(f"  {said}", out.width, "dim"), soft_wrap=True)
     say_failures(rows)
 

@@ -85,7 +85,7 @@ def by_property(names: Iterable[str]) -> list[str]:
 def whole_sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
     """Return the table of :func:`sheet_of` with a heading per model above it, and below it all notes but errors."""
     above = ["".join(parts) for parts in headings_of(rows)]
-    return replace(sheet_of(rows, shown), above=above, notes=[*notes_of(rows, shown), *remarks_of(rows)])
+    return replace(sheet_of(rows, shown), above=above, notes=notes_below(rows, shown))
 
 
 def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -95,11 +95,15 @@ def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:
     """Return the notes on what is shown, but for errors, a line each."""
-    said = by_line([_notes(_of_all_classes(row, rows), shown) for row in rows], distinct(rows))
+    return by_line([_notes(_of_all_classes(row, rows), shown) for row in rows], distinct(rows))
+
+
+def notes_below(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:
+    """Return the lines below the table of :func:`sheet_of`: all notes but errors, and what its columns need."""
     names = [name for name in rows[0].measurements if shown is None or name in shown]
-    if any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name)):
-        said.append("at full collapse, reachable: from the least to the largest of the columns")
-    return said
+    ranges = any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name))
+    of_ranges = ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
+    return [*notes_of(rows, shown), *of_ranges, *remarks_of(rows)]
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
