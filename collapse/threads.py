@@ -23,8 +23,10 @@ def prepare(threads: int | None = None) -> None:
     Args:
         threads: Their number, which goes before what is set; None takes no more than the quota of a container.
     """
-    if threads is not None and "torch" in sys.modules:  # it has read its environment
-        sys.modules["torch"].set_num_threads(threads)
+    if "torch" in sys.modules:  # it has read its environment; what is set later would be recorded, and not be true
+        if threads is not None:
+            sys.modules["torch"].set_num_threads(threads)
+        return
     if not any(name in os.environ for name in _WAITING):
         os.environ["GOMP_SPINCOUNT"] = SPINS
     if threads is not None:
