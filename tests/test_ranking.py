@@ -114,4 +114,4 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     rows = decider(torch.randn(5000, 8, generator=draw))
     rows.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
-    assert 0 < largest <= ranking.SAMPLES * ranking._BLOCK
+    assert 0 < largest <= ranking._SAMPLES * ranking._BLOCK

@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
-from collapse.numerics.ranking import SAMPLES, Rows, highest, highest_of
+from collapse.numerics.ranking import Rows, highest, highest_of, samples_at_once
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
@@ -49,21 +49,23 @@ class Decider:
         self.classes = s.classes.to(device)
         self.global_mean = s.global_mean.to(device)
         self.means = s.means.to(device)
-        self.centred_means = self.means - self.global_mean  # the nearest one is asked for, however little they differ
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
         self._exact_loss = exact_loss
+        self._samples = samples_at_once(len(weight))
         self._seen = Rows(weight, self.classes, bias)
         self._unseen = Rows(weight, (~self.has_mean).nonzero().squeeze(1), bias)
-        self._scale = _power_of_two(self.centred_means)
-        centres = self.centred_means / self._scale
+        centres = self.means - self.global_mean  # the nearest one is asked for, however little they differ
+        self._scale = _power_of_two(centres)
+        centres /= self._scale
         half_sqnorms = torch.linalg.vecdot(centres, centres) / 2
         self._equal_means = not bool(half_sqnorms.any())
         self._centres = Rows(centres, torch.arange(len(centres), device=device), -half_sqnorms)
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the argmax over classes with a mean, that over all V, its probability, the loss in nats; each (B,)."""
-        parts = [self._linear_block(h, y) for h, y in zip(h_Bd.split(SAMPLES), y_B.split(SAMPLES), strict=True)]
+        blocks = zip(h_Bd.split(self._samples), y_B.split(self._samples), strict=True)
+        parts = [self._linear_block(h, y) for h, y in blocks]
         decided, everywhere, confidence, loss = (torch.cat(each) for each in zip(*parts, strict=True))
         return decided, everywhere, confidence, loss
 
@@ -90,7 +92,7 @@ class Decider:
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""
-        return torch.cat([self._nearest_block(block) for block in h_Bd.split(SAMPLES)])
+        return torch.cat([self._nearest_block(block) for block in h_Bd.split(self._samples)])
 
     def _nearest_block(self, h_Bd: Tensor) -> Tensor:
         if self._equal_means:

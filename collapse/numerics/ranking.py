@@ -16,10 +16,9 @@ from torch import Tensor
 GROUP = 16
 """Rows of which a pass keeps the highest score."""
 
-SAMPLES = 1024
-"""Samples of a pass. With BLOCK rows, their scores stay in the cache of a processor."""
-
 _BLOCK = 1024
+_SAMPLES = 2048  # with as many rows as a block, their scores stay in the cache of a processor
+_HIGHEST = 1 << 23  # scores that a pass keeps, at most: one per group and sample (32 MB)
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in order (256 MB); of more, each block is gathered
 _GATHER = 1 << 21  # numbers gathered at a time
 _MANY = 64  # groups of a sample: with more, a pass in float64 is faster than to compute them one by one
@@ -49,6 +48,15 @@ class Pass:
         return top_B + torch.where(known_B, self.sums - 1 + (best_B - top_B).exp(), self.sums).log()
 
 
+def samples_at_once(rows: int) -> int:
+    """Return how many samples a pass over so many rows should take.
+
+    >>> samples_at_once(50_257), samples_at_once(262_144)
+    (2048, 512)
+    """
+    return max(1, min(_SAMPLES, _HIGHEST * GROUP // max(1, rows)))
+
+
 class Rows:
     """Some rows of a matrix, and a bias for each.
 
@@ -62,7 +70,12 @@ class Rows:
         self.ids = ids
         self._matrix = matrix
         self._bias = None if bias is None else bias[ids].double()
-        self._kept = matrix[ids].float() if len(ids) * matrix.shape[1] <= _KEPT else None
+        self._kept: Tensor | None = None
+        if len(ids) * matrix.shape[1] <= _KEPT:
+            kept = torch.empty(len(ids), matrix.shape[1], device=matrix.device)
+            for at in self._blocks():
+                kept[at] = self._rows(at, torch.float32)
+            self._kept = kept
         norms = torch.cat([self._rows(at, torch.float64).norm(dim=1) for at in self._blocks()])
         self._norms = _by_group(norms)
         self._biases = _by_group(norms.new_zeros(len(ids)) if self._bias is None else self._bias.abs())
@@ -71,10 +84,10 @@ class Rows:
         n = len(self.ids)
         return [slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK)] or [slice(0, 0)]
 
-    def _rows(self, at: slice, dtype: torch.dtype) -> Tensor:
+    def _rows(self, some: slice | Tensor, dtype: torch.dtype) -> Tensor:
         if self._kept is not None and dtype == torch.float32:
-            return self._kept[at]
-        return self._matrix[self.ids[at]].to(dtype)
+            return self._kept[some]
+        return self._matrix[self.ids[some]].to(dtype)
 
     def fits(self, x_Bd: Tensor) -> bool:
         """Whether no product overflows in float32."""
@@ -125,28 +138,46 @@ class Rows:
         Yields:
             Samples, their rows as indices of ``ids``, and scores in float64, each (K,); all pairs of a sample at once.
         """
-        error_GB = self._error(x_Bd, found.highest.dtype, share)
+        dtype = found.highest.dtype
+        error = self._error(x_Bd, dtype, share)
+        error_GB = error.of_all()
         least_B = (found.highest - error_GB).amax(dim=0)
         if floor_B is not None:
-            floor_B = floor_B - floor_B.abs() * torch.finfo(least_B.dtype).eps  # it may be rounded up to this dtype
-            least_B = torch.maximum(least_B, floor_B.to(least_B.dtype))
-        open_BG = (found.highest + error_GB >= least_B).T
-        groups_B = open_BG.sum(dim=1)
-        many_B = groups_B > _MANY
-        for some_k in many_B.nonzero().squeeze(1).split(max(1, _GATHER // len(self.ids))):
-            yield self._of_all(x_Bd, some_k, share)
-        sample_P, group_P = (open_BG & ~many_B.unsqueeze(1)).nonzero().unbind(dim=1)
-        row_PG = group_P.unsqueeze(1) * GROUP + torch.arange(GROUP, device=x_Bd.device)
+            floor_B = floor_B - floor_B.abs() * torch.finfo(dtype).eps  # it may be rounded up to this dtype
+            least_B = torch.maximum(least_B, floor_B.to(dtype))
+        open_BG = (error_GB.add_(found.highest) >= least_B).T
+        many_B = open_BG.sum(dim=1) > _MANY
+        if many_B.any():
+            for some_k in many_B.nonzero().squeeze(1).split(max(1, _GATHER // len(self.ids))):
+                yield self._of_all(x_Bd, some_k, share)
+            open_BG = open_BG & ~many_B.unsqueeze(1)
+        sample_P, group_P = open_BG.nonzero().unbind(dim=1)
+        x, step = x_Bd.to(dtype), max(1, _GATHER // (GROUP * x_Bd.shape[1]))
+        pairs = zip(sample_P.split(step), group_P.split(step), strict=True)
+        near = [self._near(x, sample, group, error, least_B, share) for sample, group in pairs]
+        sample_K, row_K = (torch.cat(each) for each in zip(*near, strict=True))
+        step = max(1, _GATHER // x_Bd.shape[1])
+        pairs = zip(sample_K.split(step), row_K.split(step), strict=True)
+        yield sample_K, row_K, torch.cat([self._score(x_Bd[sample], row, share) for sample, row in pairs])
+
+    def _near(
+        self, x: Tensor, sample_P: Tensor, group_P: Tensor, error: "_Error", least_B: Tensor, share: float
+    ) -> tuple[Tensor, Tensor]:
+        """Return the rows of some groups that may have the highest score, usually one of a group, and their samples."""
+        row_PG = group_P.unsqueeze(1) * GROUP + torch.arange(GROUP, device=x.device)
         there_PG = row_PG < len(self.ids)
         row_PG = row_PG.clamp_(max=len(self.ids) - 1)
-        step = max(1, _GATHER // (GROUP * x_Bd.shape[1]))
-        pieces = zip(sample_P.split(step), row_PG.split(step), strict=True)
-        score_PG = torch.cat([self._score(x_Bd[sample].unsqueeze(1), row, share) for sample, row in pieces])
-        yield sample_P.unsqueeze(1).expand_as(row_PG)[there_PG], row_PG[there_PG], score_PG[there_PG]
+        score_PG = torch.bmm(self._rows(row_PG, x.dtype), x[sample_P].unsqueeze(2)).squeeze(2)
+        if self._bias is not None:
+            score_PG += (share * self._bias[row_PG]).to(x.dtype)
+        least_P = least_B[sample_P] - error.of(sample_P, group_P)
+        near_PG = there_PG & (score_PG >= least_P.unsqueeze(1))
+        return sample_P.unsqueeze(1).expand_as(row_PG)[near_PG], row_PG[near_PG]
 
     def error(self, x_Bd: Float[Tensor, "B d"], share: float = 1.0) -> Float[Tensor, " B"]:
         """Bound the error of each sample's scores in float64."""
-        return self._error(x_Bd, torch.float64, share).amax(dim=0)
+        error = self._error(x_Bd, torch.float64, share)
+        return error.slope.max() * error.norm + error.more.max()
 
     def _of_all(self, x_Bd: Tensor, some_k: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
         """Compute every score of some samples in float64: so many may be the highest that this is faster."""
@@ -160,21 +191,39 @@ class Rows:
 
     def _score(self, x: Tensor, row: Tensor, share: float) -> Tensor:
         """Compute the scores of some rows in float64, equal for equal rows."""
-        score = torch.linalg.vecdot(self._matrix[self.ids[row]].double(), x)
+        score = torch.linalg.vecdot(self._rows(row, torch.float64), x)
         return score if self._bias is None else score + share * self._bias[row]
 
-    def _error(self, x_Bd: Tensor, dtype: torch.dtype, share: float) -> Tensor:
-        """Bound the error of each group's scores, shape (G, B).
+    def _error(self, x_Bd: Tensor, dtype: torch.dtype, share: float) -> "_Error":
+        """Bound the error of each group's scores.
 
         A sum of d products is off by at most about d·ε/2·‖x‖‖row‖ + d·tiny; twice that allows for the bias, and for the
         conversion of x and row to this dtype.
         """
-        kind = torch.finfo(dtype)
-        part = (x_Bd.shape[1] + 8) * kind.eps
-        size_GB = torch.outer((part * self._norms).to(dtype), x_Bd.norm(dim=1).to(dtype))
-        return size_GB.add_(
-            (part * (share * self._biases) + 8 * (x_Bd.shape[1] + 8) * kind.tiny).to(dtype).unsqueeze(1)
-        )
+        kind, dim = torch.finfo(dtype), x_Bd.shape[1]
+        part = (dim + 8) * kind.eps
+        more_G = part * (share * self._biases) + 8 * (dim + 8) * kind.tiny
+        return _Error((part * self._norms).to(dtype), more_G.to(dtype), x_Bd.norm(dim=1).to(dtype))
+
+
+@dataclass(frozen=True)
+class _Error:
+    """A bound on the error of each score of a group and a sample: slope · norm + more.
+
+    Attributes:
+        slope, more: Of each group, shape (G,).
+        norm: Of each sample, shape (B,).
+    """
+
+    slope: Tensor
+    more: Tensor
+    norm: Tensor
+
+    def of_all(self) -> Float[Tensor, "G B"]:
+        return torch.outer(self.slope, self.norm).add_(self.more.unsqueeze(1))
+
+    def of(self, sample_P: Tensor, group_P: Tensor) -> Float[Tensor, " P"]:
+        return self.slope[group_P] * self.norm[sample_P] + self.more[group_P]
 
 
 def highest(
