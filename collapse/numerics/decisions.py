@@ -58,7 +58,7 @@ class Decider:
         centres = self.means - self.global_mean  # the nearest one is asked for, however little they differ
         self._scale = _power_of_two(centres)
         centres /= self._scale
-        half_sqnorms = torch.linalg.vecdot(centres, centres) / 2
+        half_sqnorms = torch.einsum("cd,cd->c", centres, centres) / 2
         self._equal_means = not bool(half_sqnorms.any())
         self._centres = Rows(centres, torch.arange(len(centres), device=device), -half_sqnorms)
 

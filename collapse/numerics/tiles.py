@@ -59,7 +59,7 @@ class Points:
         means_Cd = s.centred_means
         uncentred_norms_C = s.means.norm(dim=1)
         rounding = _ROUNDING.get(s.dtype, _ROUNDING["float32"]) * float(uncentred_norms_C.max())
-        sqnorms_C = torch.linalg.vecdot(means_Cd, means_Cd).to(dtype)
+        sqnorms_C = torch.einsum("cd,cd->c", means_Cd, means_Cd).to(dtype)  # without their elementwise product
         inverse_C = torch.where(uncentred_norms_C > 0, 1 / uncentred_norms_C, 0.0)
         global_sqnorm = float(s.global_mean @ s.global_mean)
         unit_C = torch.ones_like(sqnorms_C)
@@ -157,12 +157,12 @@ class Pair:
     @_Field
     def variance_sum(self) -> Tensor:
         """σ_c² + σ_c′²."""
-        return fields.sums(*self._of(self._points.variances))
+        return fields.sums(*self._of("variances"))
 
     @_Field
     def sqdist(self) -> Tensor:
         """‖μ_c − μ_c′‖², exactly 0 where the two means are equal to the rounding of float64."""
-        sqdist = fields.squared_distances(self.gram, *self._of(self._points.sqnorms))
+        sqdist = fields.squared_distances(self.gram, *self._of("sqnorms"))
         if self._correct("sqdist", sqdist) <= self._points.rounding:
             close = int(((sqdist > 0) & (sqdist < self._points.rounding)).sum())
             self.close_pairs = close // 2 if self.diagonal else close
@@ -176,7 +176,7 @@ class Pair:
     @_Field
     def cosine(self) -> Tensor:
         """⟨u_c, u_c′⟩; 0 where a centred mean is zero."""
-        return fields.cosines(self.gram, *self._of(self._points.inverse_norms))
+        return fields.cosines(self.gram, *self._of("inverse_norms"))
 
     @_Field
     def unit_sqdist(self) -> Tensor:
@@ -192,13 +192,15 @@ class Pair:
         if points.short_means:
             product = self.rows("means") @ self.columns("means").T
         else:
-            product = fields.uncentred_products(self.gram, *self._of(points.projections), points.global_sqnorm)
-        cosine = fields.cosines(product, *self._of(points.uncentred_inverse_norms))
+            product = fields.uncentred_products(self.gram, *self._of("projections"), points.global_sqnorm)
+        cosine = fields.cosines(product, *self._of("uncentred_inverse_norms"))
         sqdist = fields.unit_squared_distances(cosine)
         self._correct("uncentred_unit_sqdist", sqdist)
         return sqdist
 
-    def _of(self, values_C: Tensor) -> tuple[Tensor, Tensor]:
+    def _of(self, name: str) -> tuple[Tensor, Tensor]:
+        """Return a value per class of :class:`Points` for the rows and for the columns."""
+        values_C = getattr(self._points, name)
         return values_C[self._rows], values_C[self._columns]
 
     def _correct(self, name: str, sqdist: Tensor) -> float:
