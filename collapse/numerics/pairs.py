@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from collapse.errors import PluginError
+from collapse.numerics.fused import WORTH, Fused
 from collapse.numerics.lending import settle, tensors_of
 from collapse.numerics.probing import probe
 from collapse.numerics.reducing import Taken, Taking
@@ -77,6 +78,7 @@ def sweep(
     dtype: torch.dtype = torch.float64,
     by_class: bool = False,
     top: int = 0,
+    fuse: bool | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Sweep:
     """Evaluate pair metrics over all pairs c < c′.
@@ -88,6 +90,8 @@ def sweep(
         dtype: float64, or float32 for a faster sweep, in which more distances are recomputed.
         by_class: Also compute the measures over each class's pairs.
         top: Also find so many pairs of largest value of each metric.
+        fuse: Whether to compile the metrics, for measures over all pairs (fused.py); None for a sweep of so many pairs
+            that it saves time.
         progress: Called as progress(what, tiles done, tiles).
 
     Raises:
@@ -101,15 +105,21 @@ def sweep(
     watch, calling = Watch(tensors_of(s) | points.tensors()), Guest()
     gram = torch.empty(tile * tile, dtype=dtype, device=s.means.device)
     close_pairs, rounded = 0, dict.fromkeys(LEAVES_OUT_ZEROS, 0)
+    if fuse is None:
+        fuse = math.comb(s.n_classes, 2) >= WORTH and s.means.device.type == "cpu"
+    fused = None
+    if fuse and not (by_class or top):
+        fused = Fused(points, {i: (t.metric, t.all) for i, t in enumerate(tallies) if isinstance(t, _Tally)}, tile)
     walk = list(tiles(s.n_classes, tile))
     for done, (rows, columns) in enumerate(walk):
         a_Rd, b_Sd = points.means[rows], points.means[columns]
         out = gram[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
         pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
+        taken = fused.take(pair) if fused else frozenset()
         above = _above(len(a_Rd), a_Rd.device) if pair.diagonal else None
         close, equal = 0, dict.fromkeys(LEAVES_OUT_ZEROS.values(), 0)
         for index, tally in enumerate(tallies):
-            if isinstance(tally, Exception):
+            if isinstance(tally, Exception) or index in taken:
                 continue
             try:
                 with calling:
@@ -130,6 +140,8 @@ def sweep(
             rounded[over] += equal[field]
         if progress:
             progress("sweeping pairs", done + 1, len(walk))
+    if fused:
+        fused.finish()
     return Sweep([_result(each) for each in tallies], close_pairs, rounded)
 
 

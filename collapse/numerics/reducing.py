@@ -81,7 +81,7 @@ class Taking:
         """Add n values per group, or per group of a run; None means weight 1."""
         for reducer in self._shared.values():
             part = reducer if run is None else reducer.rows(run)
-            if type(reducer).__module__ in _OWN:
+            if is_own(reducer):
                 part.add(values, weights)
             else:
                 lent = values.clone()  # because a write through NumPy leaves no trace
@@ -95,6 +95,11 @@ class Taking:
                 reducer.put(run, part)
         self.weight += values.numel() if weights is None else float(weights.sum())
 
+    @property
+    def reducers(self) -> list[Reducer]:
+        """The reducers, each once."""
+        return list(self._shared.values())
+
     def taken(self, values: int) -> Taken:
         """Return the measures of the values added so far; ``values`` is the total number of values."""
         reducers = {measure.name: self._shared[self._keys[measure.name]] for measure in self.measures}
@@ -102,7 +107,7 @@ class Taking:
         for measure in self.measures:
             with _named(measure):
                 reducer = reducers[measure.name]  # which other measures may share
-                read = reducer if type(measure).__module__ in _OWN else deepcopy(reducer)
+                read = reducer if is_own(measure) else deepcopy(reducer)
                 numbers[measure.name] = measure.of(read).double()
         for name, number in numbers.items():
             if number.shape != (self._groups,):
@@ -111,6 +116,11 @@ class Taking:
                     f"give one per group, shape {(self._groups,)}"
                 )
         return Taken(numbers, reducers, self.weight, values)
+
+
+def is_own(what: Reducer | Measure) -> bool:
+    """Whether a reducer or measure is one of ours, which get the values as they are."""
+    return type(what).__module__ in _OWN
 
 
 @contextmanager

@@ -110,8 +110,8 @@ class Pair:
             rounding of float64; by field, once it is computed.
     """
 
-    def __init__(self, points: Points, rows: slice, columns: slice, gram: Tensor) -> None:
-        self._points = points
+    def __init__(self, points: Any, rows: slice, columns: slice, gram: Tensor) -> None:
+        self._points: Points = points  # while it is traced, something that has the same attributes
         self._rows, self._columns = rows, columns
         self.gram = gram
         self._made: dict[str, tuple[Tensor, int]] = {"gram": (gram, gram._version)}
@@ -119,6 +119,11 @@ class Pair:
         self.close_pairs = 0
         self.rounded: dict[str, int] = {}
         self._has_zeros: set[str] = set()
+
+    @property
+    def runs(self) -> tuple[slice, slice]:
+        """The classes of rows and columns."""
+        return self._rows, self._columns
 
     def written(self) -> list[str]:
         """Return the fields that were written to, replaced or deleted after they were computed."""
