@@ -25,7 +25,7 @@ from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
-from collapse.stores.manifest import differences, spans
+from collapse.stores.manifest import OF_VALIDATION, differences, spans
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.store import Store
@@ -95,9 +95,8 @@ class Collection:
 
     def _validate(self, store: Store, phase: Phase) -> Store:
         source, now = self.source, self._identity(store.identity.get("statistics"))
-        if store.manifest["coverage"]["validation"] is None and "validation" in now:  # not validated: accept any text
-            now["validation"] = store.identity["validation"]
-        differ = differences(store.identity, now)
+        validated = store.manifest["coverage"]["validation"] is not None  # else accept any text
+        differ = differences(store.identity, now, apart=frozenset() if validated else OF_VALIDATION)
         if differ:
             raise StoreError(
                 f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"
@@ -135,7 +134,7 @@ class Collection:
         pieces = sorted([*pieces, ((start, stop), ValidationStatistics(**state))], key=lambda piece: piece[0])
         self._dropped = tally.statistics.dropped
         about = {
-            "identity": {**store.identity, **{key: now for key, now in source.identity.items() if key == "validation"}},
+            "identity": _validated(store.identity, source.identity),
             "model": store.manifest["model"],
             "corpus": {**store.manifest["corpus"], "validation": source.corpus["validation"]},
             "coverage": {
@@ -241,3 +240,9 @@ class Collection:
             "versions": versions(),
             "command": self.source.command,
         }
+
+
+def _validated(held: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of a trained store with what it is validated on now."""
+    kept = {name: value for name, value in held.items() if name not in OF_VALIDATION}
+    return kept | {name: value for name, value in now.items() if name in OF_VALIDATION}
