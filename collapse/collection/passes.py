@@ -180,8 +180,9 @@ class Collection:
         statistics: Filled,
         means: str | None = None,
     ) -> int:
-        check_classifier(self.source.weight, self.source.bias, self.source.classifier)
-        with fitting(self.source.model["name"], self.source.device):
+        source = self.source
+        check_classifier(source.weight, source.bias, source.classifier, source.remedy)
+        with fitting(source.model["name"], source.device):
             slices.phase.check(slices.first_unit)
         return run_slices(
             slices,

@@ -78,7 +78,9 @@ class Decider:
         own_B = torch.linalg.vecdot(self.weight[y_B].double(), h_Bd)
         if self.bias is not None:
             own_B += self.bias[y_B].double()
-        log_sum_B = torch.maximum(log_sum_B, best_B)  # no probability above 1
+        # Of logits so large that their rounding errors are, exp() of one may overflow, or the sum leave its bounds.
+        log_sum_B = log_sum_B.where(log_sum_B.isfinite(), best_B)
+        log_sum_B = log_sum_B.clamp(best_B, best_B + math.log(len(self.weight)))  # no probability above 1
         return seen_B, index_B, (best_B - log_sum_B).exp(), log_sum_B - own_B
 
     def _best(self, rows: Rows, h_Bd: Tensor, floor_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
