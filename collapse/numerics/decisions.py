@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
-from collapse.numerics.ranking import SAMPLES, Rows, highest, highest_of
+from collapse.numerics.ranking import GROUP, SAMPLES, Rows, highest, highest_of
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
@@ -24,6 +24,11 @@ from collapse.plugin.statistic import Statistic
 
 _GATHER = 1 << 21  # numbers gathered at a time for direct differences
 _PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
+
+
+def validating_bytes(vocabulary: int) -> int:
+    """Return the bytes that validation holds at least beside the class means: sums, highest logits and their errors."""
+    return vocabulary * (8 * (len(_PER_CLASS) + 3) + 2 * 4 * SAMPLES // GROUP)
 
 
 class Decider:
