@@ -166,6 +166,14 @@ def test_rows_of_unequal_limits_are_told_and_stores_refused(tiny, validate):
     collapse.compare(equal, all_, metrics="val_loss", seeds=None)
 
 
+def test_parts_of_the_training_text_need_no_limit_of_validation(tiny, tmp_path):
+    options = {**tiny.options(), "max_chunks": 20}
+    whole = collapse.collect(tiny.model, store=tmp_path / "whole", max_validation_chunks=6, **options)
+    parts = [collapse.collect(tiny.model, store=tmp_path / f"{k}", part=(k, 2), **options) for k in (1, 2)]
+    table = collapse.compare(whole, whole, parts=[parts, parts], metrics=["nc2.norm", "val_loss"], seeds=None)
+    assert [record["standard_error"] for record in table.records()] == [0, 0]
+
+
 def test_tables_keep_the_limit(validate, tmp_path, out):
     rows = [validate("few", max_validation_chunks=5), validate("all")]
     results = collapse.Results([collapse.measure(each, metrics=NEEDS_VALIDATION) for each in rows])

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from collapse.collection.slices import Slices
 from collapse.errors import CollapseError
@@ -28,6 +30,7 @@ class Need:
         dim: d.
         vocabulary: V.
         device: Where statistics accumulate.
+        samples: Samples of a batch, at least.
         of_text: Whether samples come from a text, of which a part can be taken, in batches.
     """
 
@@ -37,12 +40,13 @@ class Need:
     dim: int
     vocabulary: int
     device: torch.device
+    samples: int = 1
     of_text: bool = True
 
     @property
     def fixed(self) -> int:
         """Bytes that do not depend on the number of classes."""
-        return validating_bytes(self.vocabulary) if self.phase == "validation" else 0
+        return validating_bytes(self.vocabulary, self.samples) if self.phase == "validation" else 0
 
     @property
     def of_class(self) -> int:
@@ -93,7 +97,7 @@ class Need:
 
 @contextmanager
 def with_room(
-    model: str, slices: Slices, weight: torch.Tensor, device: torch.device, classes: int = 0
+    model: str, slices: Slices, weight: Float[Tensor, "V d"], device: torch.device, classes: int = 0
 ) -> Iterator[None]:
     """Check that a pass fits before it begins, and report that memory ran out in it.
 
@@ -108,8 +112,9 @@ def with_room(
         CollapseError: It does not fit, or memory ran out; the message says what is needed, available and possible.
     """
     vocabulary, dim = weight.shape
-    most, of_text = min(vocabulary, slices.samples), slices.phase.words[0] == "chunk"
-    need = Need(slices.phase.name, model, classes or most, dim, vocabulary, device, of_text)
+    phase, samples = slices.phase, min(slices.samples, slices.phase.unit_samples)
+    most, of_text = min(vocabulary, slices.samples), phase.words[0] == "chunk"
+    need = Need(phase.name, model, classes or most, dim, vocabulary, device, samples, of_text)
     try:
         need.check()
     except CollapseError:

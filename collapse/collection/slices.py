@@ -71,7 +71,8 @@ class Slices:
     @property
     def samples(self) -> int:
         """Number of samples of this part, at most."""
-        return (self.units(self.stop - 1)[1] - self.first_unit) * self.phase.unit_samples
+        units = self.units(self.stop - 1)[1] - self.first_unit
+        return min(units * self.phase.unit_samples, self.phase.n_samples)
 
     def count_classes(self, vocabulary: int) -> int:
         """Return how many labels below ``vocabulary`` occur in this part."""

@@ -26,9 +26,14 @@ _GATHER = 1 << 21  # numbers gathered at a time for direct differences
 _PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
 
 
-def validating_bytes(vocabulary: int) -> int:
-    """Return the bytes that validation holds at least beside the class means: sums, highest logits and their errors."""
-    return vocabulary * (8 * (len(_PER_CLASS) + 3) + 2 * 4 * SAMPLES // GROUP)
+def validating_bytes(vocabulary: int, samples: int) -> int:
+    """Return the bytes that validating so many samples at a time holds at least beside matrices of classes.
+
+    These are sums for each vocabulary entry, and for each sample of a block the highest logit of each group of entries,
+    and its error.
+    """
+    sums, highest_and_error = 8 * (len(_PER_CLASS) + 3), 2 * 4 / GROUP * min(samples, SAMPLES)
+    return int(vocabulary * (sums + highest_and_error))
 
 
 class Decider:
