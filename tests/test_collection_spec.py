@@ -13,8 +13,8 @@ from click.testing import CliRunner
 import collapse
 from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import CollectionSpec, accepts, described, flag_of, key_values, options_of, typed
-from collapse.inputs.option import Role, at_least, key_value, option
+from collapse.inputs.collection_spec import CollectionSpec, accepts, described, flag_of, options_of, typed
+from collapse.inputs.option import Role, at_least, key_value, key_values, option
 from collapse.measurement.comparing import CUT
 
 

@@ -30,6 +30,7 @@ def test_a_row_is_of_a_store():
         "validation": "validation.jsonl",
         "chunk_length": 32,
         "max_chunks": 40,
+        "max_validation_chunks": None,
         "dtype": "float32",
         "weights": identity["weights"],
         "tokenizer": identity["tokenizer"],
@@ -115,6 +116,10 @@ PLAIN |= {"corpus_id": A, "validation_id": A}
         ({"max_chunks": None}, ["limits of --max-chunks are mixed: 5 (2 rows), none (1 row)"]),
         ({"max_chunks": float("nan")}, ["limits of --max-chunks are mixed: 5 (2 rows), none (1 row)"]),
         ({"max_chunks": None, "chunk_length": None}, []),  # features: they have no chunks
+        ({"max_validation_chunks": 3}, ["limits of --max-validation-chunks are mixed: 5 (2 rows), 3 (1 row)"]),
+        ({"max_validation_chunks": 5.0}, []),  # as many as --max-chunks leaves the others
+        ({"max_validation_chunks": 3, "validation_id": None}, []),  # nothing was validated
+        ({"max_chunks": 9, "max_validation_chunks": 5}, ["limits of --max-chunks are mixed: 5 (2 rows), 9 (1 row)"]),
         ({"dtype": None}, []),
         ({"dtype": float("nan")}, []),
         ({"dtype": pd.NA, "validation_id": pd.NA}, []),

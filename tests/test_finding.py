@@ -82,21 +82,24 @@ def asked(options, model="owner/m") -> dict[str, object]:
     return Wanted(model, spec(options)).plan.identity
 
 
+LIMITS = ("max_chunks", "max_validation_chunks")
+
+
 def test_what_a_user_leaves_open(publish, options):
     texts = {key: options[key] for key in ("text", "validation_text")}
     for given, left_open, planned in (
         (options, "", True),
-        (texts, "chunk_length max_chunks", True),
-        ({"text": options["text"]}, "validation chunk_length max_chunks", True),
-        ({"chunk_length": 32}, "corpus validation max_chunks", False),
+        (texts, "chunk_length max_chunks max_validation_chunks", True),
+        ({"text": options["text"]}, "validation chunk_length max_chunks max_validation_chunks", True),
+        ({"chunk_length": 32}, "corpus validation max_chunks max_validation_chunks", False),
         ({"chunk_length": 32, "max_chunks": 3, "validation_text": options["validation_text"]}, "corpus", False),
-        ({"text": None}, "corpus validation chunk_length max_chunks", False),
+        ({"text": None}, "corpus validation chunk_length max_chunks max_validation_chunks", False),
     ):
         wanted = Wanted("owner/m", spec(given))
         assert wanted.open == set(left_open.split())
         assert wanted.is_planned == planned
     assert Wanted("owner/m", spec({})).plan.spec.chunk_length == 2
-    assert Wanted("owner/m", spec({"validation_split": "test"})).open == {"corpus", "chunk_length", "max_chunks"}
+    assert Wanted("owner/m", spec({"validation_split": "test"})).open == {"corpus", "chunk_length", *LIMITS}
     for more in ({"split": "test"}, {"text_column": "story"}):  # which is of a text that is not named
         with pytest.raises(UsageError, match="no corpus"):
             Wanted("owner/m", spec(more))
@@ -117,6 +120,7 @@ DIFFERENT = {
     "validation": {"sha256": "0" * 64, "column": "text"},
     "chunk_length": 48,
     "max_chunks": 5,
+    "max_validation_chunks": 5,
     "shards": 3,
     "eos_between": True,
     "dtype": "bfloat16",
@@ -223,6 +227,22 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     assert "64 tokens a chunk, 5 chunks (--recollect" in caplog.text
     assert find_store_at("owner/m/a", "owner/m", spec(texts)).origin == only.origin
     assert find_store("owner/m", spec({})).named == {"model": "owner/m"}  # the store's own texts keep their names
+
+
+def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(publish, options, caplog):
+    texts = {key: options[key] for key in ("text", "validation_text")}
+    identity = asked({**options, "max_validation_chunks": 3})
+    assert identity["max_validation_chunks"] == 3
+    publish(MODEL | stored(identity))
+    assert find_store("owner/m", spec(options)) is None  # --max-chunks limits both
+    assert find_store("owner/m", spec({**options, "max_validation_chunks": 4})) is None
+    assert find_store("owner/m", spec({**options, "max_validation_chunks": 3})) is not None
+    assert find_store("owner/m", spec(texts)) is not None
+    assert "32 tokens a chunk, 40 chunks, validated on 3 chunks (--recollect" in caplog.text
+    whole = identity | {"max_chunks": None}
+    unlimited = {name: value for name, value in whole.items() if name != "max_validation_chunks"}
+    publish(MODEL | stored(whole, folder="collapse/a") | stored(unlimited, folder="collapse/b"))
+    assert find_store("owner/m", spec(texts)).origin == f"owner/m/collapse/b@{A}"
 
 
 def test_a_store_of_which_nobody_can_tell_is_not_used(publish, options, caplog):

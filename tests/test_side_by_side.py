@@ -69,6 +69,7 @@ def test_other_texts_are_refused_or_not_paired():
     for change, said in (
         ({"chunk_length": 64}, "chunk length: 32 and 64"),
         ({"max_chunks": None}, "limit of --max-chunks: 40 and none"),
+        ({"max_validation_chunks": 20}, "limit of --max-validation-chunks: 40 and 20"),
         ({"tokenizer": "other"}, "tokenizer: sha256"),
         ({"validation": {"name": "v"}}, r"validation text: validation.jsonl \("),
         ({"corpus": {"name": "c"}}, r"training text: text.jsonl \("),

@@ -17,6 +17,7 @@ from collapse.collection.store_options import check_features_options, check_stor
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
+from collapse.inputs.text_pair import check_limits
 from collapse.numerics.devices import pick_device
 from collapse.paths import expanded
 from collapse.plugin.guarding import outside_inference_mode
@@ -26,7 +27,7 @@ from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.scoped import deterministic_algorithms
-from collapse.stores.manifest import KNOWN_LATER, differences, is_store, spans
+from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, differences, is_store, spans
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.store import Store
 from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
@@ -64,11 +65,7 @@ def collect(
     spec = CollectionSpec(**as_trained(model, options, store))
     if spec.part is not None and store is None:
         raise UsageError("a part needs a folder of its own, to be merged from: give --store")
-    known = plugins().statistics
-    for name in spec.without:
-        if name not in known:
-            raise UsageError(f"no statistic is called {name!r}; there are {', '.join(sorted(known)) or 'none'}")
-    kinds = [kind for name, kind in sorted(known.items()) if name not in spec.without]
+    kinds = _wanted_statistics(spec)
     if is_features_file(model):
         check_features_options(model, spec.given)
         pick_device(spec.device)  # not used, but an unavailable device is an error
@@ -89,6 +86,7 @@ def collect(
         if not spec.recollect:
             check_store_options(held, _not_compared({name: getattr(spec, name) for name in options}))
     plan = plan_collection(str(model), spec, there=there)
+    check_limits(spec, plan.texts)
     if store is None and not spec.recollect and not is_store(plan.cached):
         beside = _beside(plan)
         if beside is not None:
@@ -117,6 +115,14 @@ def collect(
             replace(folder)
             made = Store.load(folder)
         return made.called(plan.names)
+
+
+def _wanted_statistics(spec: CollectionSpec) -> list[type[Statistic]]:
+    known = plugins().statistics
+    for name in spec.without:
+        if name not in known:
+            raise UsageError(f"no statistic is called {name!r}; there are {', '.join(sorted(known)) or 'none'}")
+    return [kind for name, kind in sorted(known.items()) if name not in spec.without]
 
 
 def _in_its_folder(model: str | Path, options: dict[str, Any]) -> tuple[str | Path, dict[str, Any]]:
@@ -275,5 +281,5 @@ def _differs_unfinished(place: Progress, plan: Plan) -> list[str]:
 
 
 def _apart(*, validation: bool) -> frozenset[str]:
-    """Return the fields of an identity that no plan has, with the validation if it may differ too."""
-    return KNOWN_LATER | {"validation"} if validation else KNOWN_LATER
+    """Return the fields of an identity that no plan has, with those of the validation if they may differ too."""
+    return KNOWN_LATER | OF_VALIDATION if validation else KNOWN_LATER

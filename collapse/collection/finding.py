@@ -17,7 +17,7 @@ from collapse.hub.sameness import Comparison
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.paths import expanded
 from collapse.stores.files import home
-from collapse.stores.manifest import KNOWN_LATER, differences, is_store
+from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, differences, is_store
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -56,6 +56,7 @@ class Wanted:
                 ("validation", any_validation),
                 ("chunk_length", spec.chunk_length is None),
                 ("max_chunks", spec.max_chunks is None),
+                ("max_validation_chunks", spec.max_chunks is None and spec.max_validation_chunks is None),
             )
             if is_open
         )
@@ -70,7 +71,7 @@ class Wanted:
         left_out = KNOWN_LATER | _BY_FILES | (frozenset() if exactly else self.open)
         name = store.manifest["corpus"].get("validation")
         if name is None and not self.plan.texts.wanted_beside(name):
-            left_out |= {"validation"}
+            left_out |= OF_VALIDATION
         found = differences(held, asked, apart=left_out)
         statistics = store.manifest["statistics"]
         found += [f"statistics: it holds {name}" for name in self.plan.spec.without if name in statistics]
@@ -87,7 +88,7 @@ def find_store(model: str, spec: CollectionSpec) -> Store | None:
 
     Args:
         model: ``user/repo``, optionally with ``@revision``; None is returned for a folder.
-        spec: The requested options. If the text, chunk length or number of chunks is not given, a published store may
+        spec: The requested options. If the text, chunk length or a number of chunks is not given, a published store may
             have any; stores of whole texts are preferred.
     """
     if expanded(model).exists() or not names_repo(model):
@@ -178,15 +179,15 @@ def _fits(store: Store, wanted: Wanted, comparison: Comparison) -> bool:
 def _chosen(stores: list[Store], wanted: Wanted) -> Store:
     """Return the preferred store: whole texts before shares of them, then the longest chunks."""
 
-    def order(store: Store) -> tuple[bool, int, str]:
-        share = store.identity.get("max_chunks")
-        return share is not None, -int(store.identity.get("chunk_length") or 0), str(store)
+    def order(store: Store) -> tuple[bool, bool, int, str]:
+        shares = [store.identity.get(name) is not None for name in ("max_chunks", "max_validation_chunks")]
+        return shares[0], shares[1], -int(store.identity.get("chunk_length") or 0), str(store)
 
     store = min(stores, key=order)
-    share = store.identity.get("max_chunks")
+    share, validated = store.identity.get("max_chunks"), store.identity.get("max_validation_chunks")
     what = (
         f"{store.identity.get('chunk_length')} tokens a chunk, {counted(share, 'chunk') if share else 'the whole text'}"
-    )
+    ) + (f", validated on {counted(validated, 'chunk')}" if validated else "")
     log.warning(
         "%s: measuring the published store %s, on %s, %s (--recollect collects)",
         wanted.name,

@@ -17,7 +17,10 @@ from collapse.stores.manifest import KNOWN_LATER, differences, is_store
 from collapse.stores.naming import recorded_model
 from collapse.stores.store import Store
 
-_RECORDED = ("chunk_length", "max_chunks", "shards", "eos_between", "dtype", "fast_attention", "exact_loss")
+_RECORDED = (
+    *("chunk_length", "max_chunks", "max_validation_chunks", "shards", "eos_between"),
+    *("dtype", "fast_attention", "exact_loss"),
+)
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _NO_MODEL = "untrained: a features file has no model to initialize"
 _GGUF = "untrained: a GGUF file does not say how its model was initialized"

@@ -5,7 +5,7 @@ from typing import Any
 
 from collapse.collection.planning import Plan
 from collapse.errors import CollapseError
-from collapse.inputs.collection_spec import typed
+from collapse.inputs.collection_spec import CollectionSpec, typed
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.language_model import LanguageModel
@@ -16,6 +16,7 @@ from collapse.inputs.source import Source
 from collapse.inputs.text_source import TextPhase
 from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
+from collapse.stores.manifest import OF_VALIDATION
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
 
@@ -42,11 +43,12 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
     plan.check_code()
     hashed = sha256_of([plan.tokenizer.tokenizer, dict(plan.code)]) if plan.code else plan.tokenizer.tokenizer
 
-    def pack_now(corpus: Corpus) -> Chunks:
-        return pack(corpus, tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=report)
+    def pack_now(corpus: Corpus, cut: CollectionSpec) -> Chunks:
+        return pack(corpus, tokenizer, cut, tokenizer_hash=hashed, cache=home(), progress=report)
 
-    training = pack_now(texts.training) if store is None and texts.training else None
-    validation = texts.pack_validation(pack_now) if store is not None or spec.part is None else None
+    training = pack_now(texts.training, spec) if store is None and texts.training else None
+    validates = store is not None or spec.part is None
+    validation = texts.pack_validation(lambda corpus: pack_now(corpus, spec.of_validation)) if validates else None
     model = load_model(plan.model, spec, report)
     plan.check_code()
     for chunks in (training, validation):
@@ -57,6 +59,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
         "head": {"tied": model.tied, "bias": model.bias is not None},
     }
     if validation is None and spec.part is None:  # an optional split that is absent
+        identity = {name: value for name, value in identity.items() if name not in OF_VALIDATION}
         identity["validation"] = None
     validated = validation is not None or spec.part is not None  # parts may be validated after merging
     source = Source(

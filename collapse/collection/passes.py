@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from collapse.collection.pieces import NOTHING, add_validation, filled_of, joined, means_hash, pieces_of, unlike
 from collapse.collection.resuming import find_place, resumable
+from collapse.collection.room import with_room
 from collapse.collection.slices import Slices, run_slices
 from collapse.collection.trained import build_trained
 from collapse.errors import StoreError
@@ -25,7 +27,7 @@ from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
-from collapse.stores.manifest import differences, spans
+from collapse.stores.manifest import LAYER, OF_VALIDATION, differences, spans
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.store import Store
@@ -59,10 +61,13 @@ class Collection:
         self._partial = None if self.folder is None else Partial(self.folder)
         if store is None:
             assert self.source.train is not None  # without a store there is something to collect
-            store = self._train(self.source.train)
+            with self._room(self.source.train, self._home):
+                store = self._train(self.source.train)
             self._clock = Clock()
         if store.state == "trained" and self.source.validation is not None:
-            store = self._validate(store, self.source.validation)
+            classes = store.manifest["files"][f"{LAYER}/train.safetensors"]["tensors"]["classes"]["shape"][0]
+            with self._room(self.source.validation, self.source.device, classes):
+                store = self._validate(store, self.source.validation)
         self.source.check()
         return store
 
@@ -95,9 +100,8 @@ class Collection:
 
     def _validate(self, store: Store, phase: Phase) -> Store:
         source, now = self.source, self._identity(store.identity.get("statistics"))
-        if store.manifest["coverage"]["validation"] is None and "validation" in now:  # not validated: accept any text
-            now["validation"] = store.identity["validation"]
-        differ = differences(store.identity, now)
+        validated = store.manifest["coverage"]["validation"] is not None  # else accept any text
+        differ = differences(store.identity, now, apart=frozenset() if validated else OF_VALIDATION)
         if differ:
             raise StoreError(
                 f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"
@@ -135,7 +139,7 @@ class Collection:
         pieces = sorted([*pieces, ((start, stop), ValidationStatistics(**state))], key=lambda piece: piece[0])
         self._dropped = tally.statistics.dropped
         about = {
-            "identity": {**store.identity, **{key: now for key, now in source.identity.items() if key == "validation"}},
+            "identity": _validated(store.identity, source.identity),
             "model": store.manifest["model"],
             "corpus": {**store.manifest["corpus"], "validation": source.corpus["validation"]},
             "coverage": {
@@ -169,6 +173,9 @@ class Collection:
         """The device on which statistics accumulate."""
         return float64_device(self.source.device)
 
+    def _room(self, phase: Phase, device: torch.device, classes: int = 0) -> AbstractContextManager[None]:
+        return with_room(self.source.model["name"], self._cut(phase), self.source.weight, device, classes)
+
     def _cut(self, phase: Phase) -> Slices:
         return Slices.cut(phase, batch_size=self.batch_size, part=self.part)
 
@@ -181,8 +188,9 @@ class Collection:
         statistics: Filled,
         means: str | None = None,
     ) -> int:
-        check_classifier(self.source.weight, self.source.bias, self.source.classifier)
-        with fitting(self.source.model["name"], self.source.device):
+        source = self.source
+        check_classifier(source.weight, source.bias, source.classifier, source.remedy)
+        with fitting(source.model["name"], source.device):
             slices.phase.check(slices.first_unit)
         return run_slices(
             slices,
@@ -241,3 +249,9 @@ class Collection:
             "versions": versions(),
             "command": self.source.command,
         }
+
+
+def _validated(held: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of a trained store with what it is validated on now."""
+    kept = {name: value for name, value in held.items() if name not in OF_VALIDATION}
+    return kept | {name: value for name, value in now.items() if name in OF_VALIDATION}

@@ -73,7 +73,7 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
     """Plan a collection.
 
     ``there`` is the identity of an existing store. If the spec names no text, it supplies the text, and with it the
-    chunk length and the number of chunks unless they are given. A spec that names a text stands on its own.
+    chunk length and the numbers of chunks unless they are given. A spec that names a text stands on its own.
 
     Raises:
         UsageError: No corpus is given and the model's card names none, or an option is invalid.
@@ -97,7 +97,12 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
     chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference, spec.model_args)
     check_chunk_length(reference, chunk_length, spec.model_args)
     return Plan(
-        spec=replace(spec, chunk_length=chunk_length, max_chunks=spec.max_chunks or there.get("max_chunks")),
+        spec=replace(
+            spec,
+            chunk_length=chunk_length,
+            max_chunks=spec.max_chunks or there.get("max_chunks"),
+            max_validation_chunks=spec.max_validation_chunks or there.get("max_validation_chunks"),
+        ),
         model=reference,
         tokenizer=tokenizing,
         texts=texts,

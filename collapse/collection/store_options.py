@@ -134,6 +134,8 @@ def _what(name: str, identity: Mapping[str, Any]) -> str:
         return f"the null {identity['null']}" if identity.get("null") else "the model as it is"
     if name == "max_chunks" and identity.get(name) is None:
         return "all chunks"
+    if name == "max_validation_chunks" and identity.get(name) is None:
+        return "no limit for the validation text alone"
     return f"{name.replace('_', ' ')} {_said(identity.get(name))}"
 
 

@@ -13,7 +13,7 @@ from collapse.stores.naming import recorded_model
 from collapse.stores.store import Store
 
 _HELD = ("shards", "eos_between", "dtype", "fast_attention", "exact_loss", "null")
-"""Options of a store that must be given again; chunk length and number of chunks are taken from the store."""
+"""Options of a store that must be given again; chunk length and numbers of chunks are taken from the store."""
 
 
 def command_to_validate(store: Store) -> str | None:

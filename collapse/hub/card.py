@@ -56,12 +56,14 @@ def card(store: "Store", repo: str, folder: str, *, others: Sequence[str] = (), 
         eval_results=eval_results(row.measurements, store.corpus) if row and row.min_count == 1 else None,
     )
     train, validation = (manifest["coverage"].get(phase) or {} for phase in ("train", "validation"))
+    limit = identity.get("max_validation_chunks")
     rows = [
         ("model", store.model + (f" @ {store.revision}" if store.revision else "")),
         ("corpus", store.corpus),
         ("validation text", manifest["corpus"].get("validation")),
         ("tokens a chunk", identity.get("chunk_length")),
-        ("chunks of each text, at most", identity.get("max_chunks")),
+        (f"chunks of {'the training' if limit else 'each'} text, at most", identity.get("max_chunks")),
+        ("chunks of the validation text, at most", limit),
         ("text's licence", licence),
         ("training samples", f"{int(store.tensors('train')['counts'].sum()):,}"),
         ("training chunks", train.get("chunks")),

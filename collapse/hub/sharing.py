@@ -1,7 +1,7 @@
 """Push stores to the Hugging Face Hub in one commit, and pull them with all hashes checked.
 
-Each store of a repository has a folder ``collapse/<corpus>-<split>-T<chunk>[-<n>][-<identity>]``. A push replaces the
-complete store in its folder, and no other store.
+Each store of a repository has a folder ``collapse/<corpus>-<split>-T<chunk>[-<n>][-v<n>][-<identity>]``. A push
+replaces the complete store in its folder, and no other store.
 """
 
 import logging
@@ -61,13 +61,15 @@ class Pushed:
 
 
 def folder_of(store: Store) -> str:
-    """Return the plain name of a store's folder in a repository: ``collapse/<corpus>-<split>-T<chunk>[-<n>]``."""
+    """Return the plain name of a store's folder: ``collapse/<corpus>-<split>-T<chunk>[-<n>][-v<n>]``."""
     identity = store.identity
     corpus = identity.get("corpus") or {}
     length = identity.get("chunk_length")  # a features file has none
     words = [store.corpus.split("/")[-1], corpus.get("split") or "", f"T{length}" if length else ""]
     if identity.get("max_chunks"):
         words.append(str(identity["max_chunks"]))
+    if identity.get("max_validation_chunks"):
+        words.append(f"v{identity['max_validation_chunks']}")
     return f"{FOLDER}/" + re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(word for word in words if word)).strip("-.")
 
 

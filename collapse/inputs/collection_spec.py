@@ -4,18 +4,29 @@ The fields of :class:`CollectionSpec` generate the command-line options, the sig
 :func:`collapse.collect`, the checks of values, and what a store's identity records of them.
 """
 
-import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, fields
+from dataclasses import Field, dataclass, fields, replace
 from functools import wraps
 from inspect import Parameter, signature
 from types import NoneType
 from typing import Any, ParamSpec, TypeVar
 
 from collapse.errors import UsageError, near_names
-from collapse.inputs.option import Option, Role, TextNames, at_least, is_number, key_value, option, text_names
+from collapse.inputs.option import (
+    Option,
+    Role,
+    TextNames,
+    at_least,
+    check_part,
+    is_number,
+    key_value,
+    key_values,
+    option,
+    parse_part,
+    text_names,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -24,22 +35,6 @@ NULLS = ("untrained", "shuffled")
 """References: the architecture with initial weights of a fixed seed; the embeddings with the text's labels permuted."""
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-
-
-def _parse_part(text: str) -> tuple[int, int]:
-    k, _, n = text.partition("/")
-    if not (is_number(k) and is_number(n)):
-        raise UsageError(f"--part must be k/n with 1 ≤ k ≤ n, such as 2/4, got {text}")
-    return int(k), int(n)
-
-
-def _check_part(part: Any) -> None:
-    if part is None:
-        return
-    if not isinstance(part, tuple | list) or [type(each) for each in part] != [int, int]:
-        raise UsageError(f"--part must be (k, n), such as (2, 4), got {part}")
-    if not 1 <= part[0] <= part[1]:
-        raise UsageError(f"--part must be k/n with 1 ≤ k ≤ n, such as 2/4, got {part[0]}/{part[1]}")
 
 
 def _check_batch_size(size: Any) -> None:
@@ -108,6 +103,12 @@ class CollectionSpec:
     max_chunks: int | None = option(
         "At most this many chunks of each text.", Role.RECORDED, metavar="N", check=at_least(1, "--max-chunks")
     )
+    max_validation_chunks: int | None = option(
+        "At most this many chunks of the validation text, in place of --max-chunks.",
+        Role.CHANGED,
+        metavar="N",
+        check=at_least(1, "--max-validation-chunks"),
+    )
     batch_size: int | str = option(
         "Chunks a batch; auto halves when memory runs out.",
         Role.RUNNING,
@@ -164,8 +165,8 @@ class CollectionSpec:
         "Only the k-th of n shares of the work, to be merged later.",
         Role.RUNNING,
         metavar="k/n",
-        read=_parse_part,
-        check=_check_part,
+        read=parse_part,
+        check=check_part,
     )
 
     def __post_init__(self) -> None:
@@ -190,6 +191,11 @@ class CollectionSpec:
             if about.role is Role.RECORDED or (about.role is Role.CHANGED and value != each.default):
                 recorded[each.name] = about.record(value)
         return recorded
+
+    @property
+    def of_validation(self) -> "CollectionSpec":
+        """The same options with the validation text's own limit, if there is one, in ``max_chunks``."""
+        return replace(self, max_chunks=self.max_validation_chunks or self.max_chunks)
 
     @property
     def given(self) -> dict[str, Any]:
@@ -234,14 +240,6 @@ def typed(spec: CollectionSpec, *, shown: bool = False) -> str:
         for each in value if isinstance(value, list | tuple) else (value,):
             words += [flag_of(name), shown_word(str(each)) if shown else str(each)]
     return shlex.join(words)
-
-
-def key_values(arguments: Mapping[str, Any]) -> list[str]:
-    """Return arguments as :func:`collapse.inputs.option.key_value` reads them."""
-    return [
-        f"{key}={each if isinstance(each, str) and key_value(f'k={each}')[1] == each else json.dumps(each)}"
-        for key, each in arguments.items()
-    ]
 
 
 def accepts(spec: type[CollectionSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -127,6 +127,7 @@ def source_of(
         train=train,
         validation=validation,
         classifier=f"{called}: classifier",
+        remedy="the row is a class: correct it, or leave the class out",
         records_statistics=False,
         clock=clock,
     )

@@ -1,7 +1,8 @@
 """How an option is parsed, documented, checked and recorded."""
 
+import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -93,6 +94,32 @@ def key_value(text: str, flag: str = "--model-arg", example: str = "gguf_file=mo
         return key, parse_json(value.encode())
     except ValueError:
         return key, value
+
+
+def key_values(arguments: Mapping[str, Any]) -> list[str]:
+    """Return arguments as :func:`key_value` reads them."""
+    return [
+        f"{key}={each if isinstance(each, str) and key_value(f'k={each}')[1] == each else json.dumps(each)}"
+        for key, each in arguments.items()
+    ]
+
+
+def parse_part(text: str) -> tuple[int, int]:
+    """Read ``k/n``, the k-th of n parts; raises UsageError."""
+    k, _, n = text.partition("/")
+    if not (is_number(k) and is_number(n)):
+        raise UsageError(f"--part must be k/n with 1 ≤ k ≤ n, such as 2/4, got {text}")
+    return int(k), int(n)
+
+
+def check_part(part: Any) -> None:
+    """Raise UsageError unless a part is None or (k, n) with 1 ≤ k ≤ n."""
+    if part is None:
+        return
+    if not isinstance(part, tuple | list) or [type(each) for each in part] != [int, int]:
+        raise UsageError(f"--part must be (k, n), such as (2, 4), got {part}")
+    if not 1 <= part[0] <= part[1]:
+        raise UsageError(f"--part must be k/n with 1 ≤ k ≤ n, such as 2/4, got {part[0]}/{part[1]}")
 
 
 def is_number(text: str) -> bool:

@@ -100,7 +100,8 @@ def pack(
     Args:
         corpus: The text.
         tokenizer: Called as ``tokenizer(texts)["input_ids"]``, with its default special tokens.
-        spec: The options chunk_length, which must be known, shards, max_chunks and eos_between.
+        spec: The options chunk_length, which must be known, shards, max_chunks and eos_between; those of a validation
+            text are ``spec.of_validation``.
         tokenizer_hash: Hash of the tokenizer's files, part of the cache key together with a hash of the loaded one.
         cache: Folder of the cache.
         progress: Called as progress(what, texts done, texts).

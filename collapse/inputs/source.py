@@ -86,6 +86,7 @@ class Source:
         train: The training samples; None if a store already holds their statistics.
         validation: The validation samples, or None.
         classifier: What messages call the classifier.
+        remedy: What they advise if it is not finite.
         command: A command line that collects the same.
         exact_loss: Whether the loss is summed in float64; where a model computes the embeddings, float32 may do.
         records_statistics: Whether the identity holds the versions of the statistics that were asked for.
@@ -101,6 +102,7 @@ class Source:
     train: Phase | None
     validation: Phase | None
     classifier: str = "the model's output embedding"
+    remedy: str = "the row is a vocabulary entry: check the model's weights, or try --dtype float32"
     command: str | None = None
     exact_loss: bool = True
     records_statistics: bool = True

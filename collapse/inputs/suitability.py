@@ -28,17 +28,17 @@ _LOGIT_SETTINGS = (
 
 
 @torch.inference_mode()
-def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"]) -> None:
-    """Check a model on a piece of the first chunk.
+def check_model(loaded: "LanguageModel", tokens_BT: Int[Tensor, "B T"], where: str = "the first chunk") -> None:
+    """Check a model on a piece of the first chunk, which messages call ``where``.
 
     Raises:
-        CollapseError: Later tokens change its embeddings, or its logits are not ⟨w, h⟩ + b.
+        CollapseError: Later tokens change its embeddings, or its logits are not finite, or not ⟨w, h⟩ + b.
     """
     tokens = tokens_BT[:1, :_CHECKED_TOKENS]
     h = loaded.embeddings(tokens)
     if torch.isfinite(h).all():  # else accumulating reports the chunk and the sample
         _check_causal(loaded, tokens, h)
-        _check_head(loaded, tokens, h)
+        _check_head(loaded, tokens, h, where)
 
 
 def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
@@ -57,14 +57,20 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
         )
 
 
-def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
+def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) -> None:
     """Compare h·Wᵀ + b with the model's own logits, which differ if the model scales or caps them."""
     kind = type(loaded.model).__name__
     logits = loaded.run(tokens).logits.double()
     ours = F.linear(h, loaded.weight, loaded.bias).double()
     largest = float(logits.abs().max())
     if not math.isfinite(largest):
-        raise CollapseError(f"{kind} gives logits that are NaN or infinite: check its weights")
+        sample, entry = (~logits[0].isfinite()).nonzero()[0].tolist()
+        value, dtype = float(logits[0, sample, entry]), str(h.dtype).removeprefix("torch.")
+        raise CollapseError(
+            f"{kind} gives a logit of {value} for vocabulary entry {entry} at sample {sample} of {where}, where the "
+            f"embedding is finite: its logits overflow {dtype}, or its code is at fault; "
+            f"{'check its weights' if dtype == 'float32' else 'try --dtype float32'}"
+        )
     if ours.shape == logits.shape and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[h.dtype] * largest:
         return
     guilty = {

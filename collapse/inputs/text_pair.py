@@ -83,6 +83,15 @@ def find_texts(spec: CollectionSpec, otherwise: Callable[[], str]) -> Texts:
     return Texts(training)
 
 
+def check_limits(spec: CollectionSpec, texts: Texts) -> None:
+    """Raise UsageError if a limit is given for the validation text, and there is none."""
+    if spec.max_validation_chunks is not None and texts.validation is None:
+        raise UsageError(
+            f"--max-validation-chunks {spec.max_validation_chunks} does not apply: there is no validation text; "
+            "name one with --validation-text, or leave the option out"
+        )
+
+
 def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
     """Find a validation text; raises as :func:`collapse.inputs.corpus.find_corpus`."""
     return find_corpus(text, split=spec.validation_split, text_column=spec.text_column, validation=True)

@@ -76,7 +76,7 @@ class TextPhase(Phase):
 
     def check(self, unit: int) -> None:
         """Raise CollapseError if the model is not causal on a chunk, or its head is not linear."""
-        check_model(self.model, self.tokens(unit, unit + 1))
+        check_model(self.model, self.tokens(unit, unit + 1), f"{self.name} chunk {unit}")
 
     def provenance(self) -> dict[str, Any]:
         """Return the hash of the tokens."""

@@ -19,10 +19,13 @@ COMPARED = {  # fields that must be equal to compare numbers: field, plural, and
     "validation_id": ("validation texts", "validation"),
     "chunk_length": ("chunk lengths", None),
     "max_chunks": ("limits of --max-chunks", None),
+    "max_validation_chunks": ("limits of --max-validation-chunks", None),
     "dtype": ("dtypes", None),
     "min_count": ("limits of --min-count", None),
 }
 """Texts and settings that must be equal to compare rows, by the column of a table."""
+OWN_LIMIT = "max_validation_chunks"
+"""The limit of the validation text, which is compared where a row has one of its own: others have ``max_chunks``."""
 SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
 """What is said wherever numbers of such texts are shown."""
 CUT = {"shards": 2, "eos_between": False}
@@ -42,6 +45,7 @@ def about(store: "Store") -> dict[str, Any]:
         "validation": named.get("validation") or store.manifest["corpus"].get("validation"),
         "chunk_length": identity.get("chunk_length"),
         "max_chunks": identity.get("max_chunks"),
+        "max_validation_chunks": identity.get("max_validation_chunks"),
         "dtype": identity.get("dtype"),
         "weights": f"features:{features}" if features else _weights(identity),
         "tokenizer": identity.get("tokenizer"),
@@ -95,16 +99,39 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = 
     records = [row if isinstance(row, Mapping) else vars(row) for row in rows]
     remarks = []
     for name, (what, label) in COMPARED.items():
-        if name in apart:
+        if name in apart or (name == OWN_LIMIT and not any(map(has_own_limit, records))):
             continue
         counted: dict[Any, list[Any]] = {}
         for record in records:
-            value = _given(record.get(name))
-            if value is not None or (name == "max_chunks" and _given(record.get("chunk_length")) is not None):
+            value = limit_of_validation(record) if name == OWN_LIMIT else _given(record.get(name))
+            if _is_compared(record, name, value):
                 counted.setdefault(value, []).append(record.get(label) if label else None)
         if len(counted) > 1:
             remarks.append(f"rows of different {what} are mixed: {_listed(counted)}")
     return remarks
+
+
+def limit_of_validation(record: Mapping[str, Any]) -> Any:
+    """Return how many chunks of the validation text a record's row has at most: its own limit, else that of each text.
+
+    >>> limit_of_validation({"max_chunks": 9, "max_validation_chunks": 5}), limit_of_validation({"max_chunks": 9})
+    (5, 9)
+    """
+    own = _given(record.get(OWN_LIMIT))
+    return _given(record.get("max_chunks")) if own is None else own
+
+
+def has_own_limit(record: Mapping[str, Any]) -> bool:
+    """Whether a record's row limits its validation text apart from the training text."""
+    return _given(record.get(OWN_LIMIT)) is not None
+
+
+def _is_compared(record: Mapping[str, Any], name: str, value: Any) -> bool:
+    """Whether a record has something to compare: no limit at all is something, unless there are no chunks."""
+    if name == OWN_LIMIT and _given(record.get("validation_id")) is None:
+        return False
+    limit = name in ("max_chunks", OWN_LIMIT)
+    return value is not None or (limit and _given(record.get("chunk_length")) is not None)
 
 
 def _listed(counted: Mapping[Any, Sequence[Any]], most: int = 4) -> str:

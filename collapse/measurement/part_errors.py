@@ -10,10 +10,10 @@ from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import measured
 from collapse.numerics.standard_errors import error_of_parts
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import differences, spans
+from collapse.stores.manifest import OF_VALIDATION, differences, spans
 from collapse.stores.store import Store
 
-_LATER = frozenset({"statistics", "validation"})
+_LATER = OF_VALIDATION | {"statistics"}
 """Fields of an identity that may differ between a part and the whole store: what is added after the training pass."""
 
 

@@ -29,6 +29,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "validation": _TEXT_OR_NONE,
     "chunk_length": _WHOLE_OR_NONE,
     "max_chunks": _WHOLE_OR_NONE,
+    "max_validation_chunks": _WHOLE_OR_NONE,
     "dtype": _TEXT_OR_NONE,
     "weights": _TEXT_OR_NONE,
     "tokenizer": _TEXT_OR_NONE,
@@ -74,6 +75,7 @@ class Row:
         validation: Name of the validation text, or None.
         chunk_length: T, or None for a features file.
         max_chunks: The limit on the chunks of each text, or None for whole texts.
+        max_validation_chunks: The validation text's own limit, or None for that of ``max_chunks``.
         dtype: dtype of the model or of the features.
         weights: Fingerprint of the weights and of the model arguments.
         tokenizer: Fingerprint of the tokenizer.
@@ -103,6 +105,7 @@ class Row:
     validation: str | None = None
     chunk_length: int | None = None
     max_chunks: int | None = None
+    max_validation_chunks: int | None = None
     dtype: str | None = None
     weights: str | None = None
     tokenizer: str | None = None

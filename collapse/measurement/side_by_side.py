@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from collapse.errors import CollapseError, UsageError, counted
-from collapse.measurement.comparing import about, distinct, mixed
+from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
 from collapse.measurement.measuring import measured
 from collapse.measurement.part_errors import Parts, measured_parts
 from collapse.measurement.results import Results, Row
@@ -30,6 +30,7 @@ _ONE_TEXT = {  # fields of a row, what they are, and the field of the name if it
     "tokenizer": ("tokenizer", None),
     "chunk_length": ("chunk length", None),
     "max_chunks": ("limit of --max-chunks", None),
+    OWN_LIMIT: ("limit of --max-validation-chunks", None),
 }
 _PER_TOKEN = "their tokenizer"
 _BEGIN_OF_HASH, _BEGIN = 12, 19  # characters shown of a hash, and of one after sha256:
@@ -131,9 +132,14 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     """Say what shows that two stores are of different texts, or cut otherwise."""
     found = []
     for field, (what, name) in _ONE_TEXT.items():
-        both = [a[field], b[field]]
-        # a features file has no texts, a trained store perhaps no validation; no max_chunks means whole texts
-        unknown = [a["chunk_length"], b["chunk_length"]] if field == "max_chunks" else both
+        both, unknown = [a[field], b[field]], [a[field], b[field]]
+        # a features file has no texts, a trained store perhaps no validation; no limit means whole texts
+        if field == "max_chunks":
+            unknown = [a["chunk_length"], b["chunk_length"]]
+        if field == OWN_LIMIT:
+            if not (has_own_limit(a) or has_own_limit(b)):
+                continue
+            both, unknown = [limit_of_validation(a), limit_of_validation(b)], [a["validation_id"], b["validation_id"]]
         if both[0] == both[1] or None in unknown:
             continue
         length = _BEGIN if name is None else _BEGIN_OF_HASH

@@ -23,7 +23,7 @@ _NAMES = ("model", "corpus")  # always text: a model may be called 007 or NA
 _TEXT = (*_NAMES, "revision", "store", "versions")
 OURS = frozenset({"model", "store", "versions"})
 """Columns of every table of measurements that collapse writes."""
-_COUNTS = ("chunk_length", "max_chunks")  # integers, which may be missing
+_COUNTS = ("chunk_length", "max_chunks", "max_validation_chunks")  # integers, which may be missing
 _IDENTITY_TEXT = tuple(name for name in IDENTITY if name not in _COUNTS)
 
 

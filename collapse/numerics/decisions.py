@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
-from collapse.numerics.ranking import Rows, highest, highest_of, samples_at_once
+from collapse.numerics.ranking import GROUP, Rows, highest, highest_of, samples_at_once
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
@@ -24,6 +24,16 @@ from collapse.plugin.statistic import Statistic
 
 _GATHER = 1 << 21  # numbers gathered at a time for direct differences
 _PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
+
+
+def validating_bytes(vocabulary: int, samples: int) -> int:
+    """Return the bytes that validating so many samples at a time holds at least beside matrices of classes.
+
+    These are sums for each vocabulary entry, and for each sample of a block the highest logit of each group of entries,
+    and its error.
+    """
+    sums, highest_and_error = 8 * (len(_PER_CLASS) + 3), 2 * 4 / GROUP * min(samples, samples_at_once(vocabulary))
+    return int(vocabulary * (sums + highest_and_error))
 
 
 class Decider:
@@ -80,7 +90,9 @@ class Decider:
         own_B = torch.linalg.vecdot(self.weight[y_B].double(), h_Bd)
         if self.bias is not None:
             own_B += self.bias[y_B].double()
-        log_sum_B = torch.maximum(log_sum_B, best_B)  # no probability above 1
+        # Of logits so large that their rounding errors are, exp() of one may overflow, or the sum leave its bounds.
+        log_sum_B = log_sum_B.where(log_sum_B.isfinite(), best_B)
+        log_sum_B = log_sum_B.clamp(best_B, best_B + math.log(len(self.weight)))  # no probability above 1
         return seen_B, index_B, (best_B - log_sum_B).exp(), log_sum_B - own_B
 
     def _best(self, rows: Rows, h_Bd: Tensor, floor_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -33,25 +33,32 @@ def check_finite(h_Bd: Float[Tensor, "B d"]) -> None:
         raise NotFinite(row, wrong_with(h_Bd[row]))
 
 
-def check_classifier(weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, where: str) -> None:
+def check_classifier(
+    weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, where: str, remedy: str = ""
+) -> None:
     """Refuse an output embedding with a value that is NaN, infinite or so large that its square overflows.
 
     Args:
         weight: Its rows.
         bias: Its bias, or None.
-        where: Names the weight in the message; "_bias" is appended for the bias.
+        where: Names the weight in the message; "_bias" is appended for the bias, unless it begins with "the".
+        remedy: What the message advises.
 
     Raises:
         CollapseError: There is one; the message gives the row, which is the class id.
     """
-    for name, values in ((where, weight), (f"{where}_bias", bias)):
+    of_bias = f"the bias of {where}" if where.startswith("the ") else f"{where}_bias"
+    for name, values in ((where, weight), (of_bias, bias)):
         if values is None:
             continue
         for start in range(0, len(values), _CHECKED):
             rows = values[start : start + _CHECKED].double().reshape(-1, values[0].numel())
             if not within_range(rows):
                 row = int((~(rows.abs() < LARGEST)).any(dim=1).nonzero()[0])
-                raise CollapseError(f"{name} row {start + row} is {wrong_with(rows[row])}: no decision can rest on it")
+                advice = f"; {remedy}" if remedy else ""
+                raise CollapseError(
+                    f"{name} row {start + row} is {wrong_with(rows[row])}: no decision can rest on it{advice}"
+                )
 
 
 def wrong_with(values: Tensor) -> str:

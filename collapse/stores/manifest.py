@@ -18,6 +18,9 @@ LAYER = "top"
 KNOWN_LATER = frozenset({"attention", "head", "statistics"})
 """Fields of a store's identity that are known only after the model is loaded, so no plan has them."""
 
+OF_VALIDATION = frozenset({"validation", "max_validation_chunks"})
+"""Fields of an identity that say what was validated on: a store that is only trained accepts others."""
+
 INCOMING = ".collapse-new"
 """Subfolder of a store's folder for its new content, which is complete once it has a manifest and is then moved up."""
 RESULTS, ORIGIN = "results.json", "origin.json"

@@ -5,6 +5,8 @@ import shutil
 
 import pytest
 
+import collapse
+from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
 from collapse.measurement.comparing import SAME_TEXTS
@@ -51,6 +53,7 @@ def test_a_run_is_named_after_its_text(tiny, tmp_path, names, label):
     [
         {"text": "train.jsonl", "tokenizer": "model", "max_chunks": 3},
         {"text": ["train.jsonl"], "validation_text": "valid.jsonl", "tokenizer": "model", "shards": 3},
+        {"text": "train.jsonl", "validation_text": "valid.jsonl", "tokenizer": "model", "max_validation_chunks": 3},
         {"generated": 60, "eos_between": True},
         {"generated": 60, "tokenizer": "model"},
     ],
@@ -83,6 +86,16 @@ def test_a_run_is_collected_on_the_texts_that_it_was_trained_on(tiny, options, o
     texts = find_texts(CollectionSpec(**collecting), lambda: "never asked")
     assert texts == source.texts
     assert (collecting["shards"], collecting["max_chunks"]) == (2, options.get("max_chunks"))
+
+
+def test_the_validation_text_has_a_limit_of_its_own(tiny, tmp_path):
+    texts = {"tokenizer": str(tiny.model), "text": str(tiny.text)}
+    source = find_source(**texts, validation_text=str(tiny.validation), max_chunks=9, max_validation_chunks=4)
+    assert (len(source.chunks(32)), len(source.validation_chunks(32))) == (9, 4)
+    store = collapse.collect(tiny.model, store=tmp_path / "s", chunk_length=32, **source.collecting())
+    assert [store.manifest["coverage"][phase]["chunks"] for phase in ("train", "validation")] == [9, 4]
+    with pytest.raises(UsageError, match="--max-validation-chunks 4 does not apply: there is no validation text"):
+        find_source(**texts, max_validation_chunks=4)
 
 
 def test_local_texts_are_collected_on_again(tiny):

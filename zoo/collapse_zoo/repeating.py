@@ -3,7 +3,8 @@
 import shlex
 from dataclasses import replace
 
-from collapse.inputs.collection_spec import flag_of, key_values, typed
+from collapse.inputs.collection_spec import flag_of, typed
+from collapse.inputs.option import key_values
 from collapse.stores.provenance import shown_argument
 from collapse_zoo.names import DECAYS, name_of
 from collapse_zoo.recipes import Recipe

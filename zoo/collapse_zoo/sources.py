@@ -11,7 +11,7 @@ from collapse.inputs.corpus import Corpus
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference, find_tokenizer
-from collapse.inputs.text_pair import Texts, find_texts
+from collapse.inputs.text_pair import Texts, check_limits, find_texts
 from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
@@ -38,8 +38,8 @@ class Source:
         reference: Reference to the tokenizer.
         tokenizer: The loaded tokenizer.
         label: The part of a model's name before its size, such as TinyStories.
-        spec: The options as given, without the files of generated stories; shards, eos_between and max_chunks say how
-            to cut the text.
+        spec: The options as given, without the files of generated stories; shards, eos_between and the limits of
+            chunks say how to cut the texts.
         generated: Number of stories that were generated, or None.
     """
 
@@ -90,7 +90,9 @@ class Source:
 
     def validation_chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks | None:
         """Pack the validation text; return None if there is none, or if its data set has no such split."""
-        return self.texts.pack_validation(lambda corpus: self._pack(corpus, chunk_length, progress))
+        return self.texts.pack_validation(
+            lambda corpus: self._pack(corpus, chunk_length, progress, self.spec.of_validation)
+        )
 
     def collecting(self) -> dict[str, Any]:
         """Return keyword arguments of :func:`collapse.collect` for the same texts, cut in the same way."""
@@ -103,10 +105,13 @@ class Source:
         return self._cut() | validation | split | {"text": _again(self.corpus), "text_column": self.corpus.column}
 
     def _cut(self) -> dict[str, Any]:
-        return {name: getattr(self.spec, name) for name in ("shards", "eos_between", "max_chunks")}
+        names = ("shards", "eos_between", "max_chunks", "max_validation_chunks")
+        return {name: getattr(self.spec, name) for name in names}
 
-    def _pack(self, corpus: Corpus, chunk_length: int, progress: Report | None) -> Chunks:
-        spec = replace(self.spec, chunk_length=chunk_length)
+    def _pack(
+        self, corpus: Corpus, chunk_length: int, progress: Report | None, spec: CollectionSpec | None = None
+    ) -> Chunks:
+        spec = replace(spec or self.spec, chunk_length=chunk_length)
         hashed = self.reference.tokenizer
         return pack(corpus, self.tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=progress)
 
@@ -141,6 +146,7 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
         end = "" if str(error).endswith("?") else "."
         raise type(error)(f"{error}{end} {_advice(spec.text, spec.tokenizer)}") from error
     assert texts.training is not None
+    check_limits(spec, texts)
     label = "stories" if generated is not None else _label(texts.training)
     return Source(texts, reference, loaded, label, given, generated)
 

@@ -18,8 +18,9 @@ log = logging.getLogger("collapse")
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SOURCE_NAMES = (
-    "text validation_text split validation_split text_column tokenizer max_chunks shards eos_between".split()
-)
+    "text validation_text split validation_split text_column tokenizer max_chunks max_validation_chunks shards "
+    "eos_between"
+).split()
 _UNSET = {"text": "roneneldan/TinyStories", "tokenizer": "EleutherAI/gpt-neo-125M"}
 _SOURCE: tuple[Callable[[Any], Any], ...] = (
     collecting_options(only=_SOURCE_NAMES, unset=_UNSET, help={"tokenizer": "Folder or Hub id."}),

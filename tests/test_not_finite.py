@@ -1,0 +1,136 @@
+"""A value that is not finite stops a collection: the message says where it is, and no half-written store stays."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import collapse
+from collapse.errors import CollapseError
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.corpus import find_corpus
+from collapse.inputs.model_loading import load_tokenizer
+from collapse.inputs.packing import pack
+from collapse.inputs.references import find_model
+from collapse.numerics.decisions import Decider, ValidationTally
+from collapse.numerics.finite import check_classifier
+from collapse.numerics.statistics import EmbeddingStatistics
+
+FEW = 3
+"""Chunks of training: some tokens of the validation text are not in them."""
+
+
+def changed(tiny, folder, change) -> Path:
+    """A copy of the tiny model with an output embedding of its own, after a change of the model."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model)
+    head = torch.nn.Linear(48, 512, bias=False)
+    head.weight.data = model.lm_head.weight.data.clone()
+    model.lm_head, model.config.tie_word_embeddings = head, False
+    change(model)
+    model.save_pretrained(folder)
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tiny.model / name, folder)
+    return folder
+
+
+def chunks(tiny, path, cache) -> np.ndarray:
+    spec = CollectionSpec(chunk_length=32)
+    tokenizer = load_tokenizer(find_model(str(tiny.model)))
+    return np.asarray(pack(find_corpus(str(path)), tokenizer, spec, tokenizer_hash="t", cache=cache).tokens)
+
+
+def test_an_embedding_of_validation_is_named_and_the_store_stays_trained(tiny, told, tmp_path):
+    train, validation = (chunks(tiny, path, tmp_path) for path in (tiny.text, tiny.validation))
+    chunk, token = next(
+        (chunk, token)
+        for chunk, row in enumerate(validation[2:], start=2)
+        for token in row[:-1]
+        if token not in train[:FEW] and token not in validation[:chunk]
+    )
+
+    def poison(model):
+        model.transformer.wte.weight.data[token] = torch.nan
+
+    model = changed(tiny, tmp_path / "m", poison)
+    words = ["collect", model, *tiny.words()[1:], "--store", tmp_path / "s", "--max-chunks", FEW]
+    words += ["--max-validation-chunks", len(validation), "--batch-size", 4]
+    said = told(1, *words)
+    # attention spreads it to the samples before
+    assert f"the embedding of sample 0 of validation chunk {chunk} is NaN or infinite" in said
+    assert "try --dtype float32, and check the model's weights" in said
+    store = collapse.load(tmp_path / "s")
+    assert (store.state, store.check().manifest["coverage"]["validation"]) == ("trained", None)
+    assert "validation.safetensors" not in {file.name for file in (tmp_path / "s").rglob("*")}
+    shutil.rmtree(tmp_path / "s" / "partial", ignore_errors=True)  # slices before it can be resumed
+    words[words.index("--max-validation-chunks") + 1] = chunk
+    told(0, *words)
+    assert collapse.load(tmp_path / "s").manifest["coverage"]["validation"]["chunks"] == chunk
+
+
+@pytest.mark.parametrize("bad", [float("nan"), -float("inf")])
+def test_a_head_is_named_by_its_vocabulary_entry(tiny, told, tmp_path, bad):
+    def poison(model):
+        model.lm_head.weight.data[401, 3] = bad
+
+    model = changed(tiny, tmp_path / "m", poison)
+    said = told(1, "collect", model, *tiny.words("--store", tmp_path / "s", "--max-chunks", FEW)[1:])
+    assert "the model's output embedding row 401 is NaN or infinite: no decision can rest on it" in said
+    assert "the row is a vocabulary entry: check the model's weights, or try --dtype float32" in said
+    assert not (tmp_path / "s").exists()
+
+
+def test_a_bias_is_named_too():
+    arrays = {"features": np.eye(4), "labels": np.arange(4) % 2, "classifier": np.eye(2, 4)}
+    with pytest.raises(CollapseError, match=r"arrays: classifier_bias row 1 is NaN or infinite: .* is a class"):
+        collapse.collect_arrays(**arrays, bias=np.array([0, np.inf]))
+    said = "the bias of the model's output embedding row 2 is NaN or infinite: no decision can rest on it; check it"
+    with pytest.raises(CollapseError, match=said):
+        check_classifier(torch.ones(3, 2), torch.tensor([0, 0, torch.nan]), "the model's output embedding", "check it")
+
+
+def test_a_head_that_a_narrow_dtype_cannot_hold(tiny, told, tmp_path):
+    def enlarge(model):
+        model.lm_head.weight.data[17, 3] = 1e5
+
+    model = changed(tiny, tmp_path / "m", enlarge)
+    words = ["collect", model, *tiny.words("--store", tmp_path / "s", "--max-chunks", FEW)[1:]]
+    assert "output embedding row 17 is NaN or infinite" in told(1, *words, "--dtype", "float16")
+    assert not (tmp_path / "s").exists()
+    told(0, *words)
+    assert np.isfinite(collapse.measure(collapse.load(tmp_path / "s")).measurements["val_loss"])
+
+
+def test_logits_that_overflow_though_the_head_does_not(tiny, told, tmp_path):
+    def enlarge(model):
+        model.lm_head.weight.data[17] = 65504  # the largest float16
+        model.transformer.ln_f.weight.data.fill_(0)
+        model.transformer.ln_f.bias.data.fill_(1)
+
+    model = changed(tiny, tmp_path / "m", enlarge)
+    words = ["collect", model, *tiny.words("--store", tmp_path / "s", "--max-chunks", FEW)[1:]]
+    said = told(1, *words, "--dtype", "float16")
+    assert "gives a logit of inf for vocabulary entry 17 at sample 0 of train chunk 0" in said
+    assert "its logits overflow float16, or its code is at fault; try --dtype float32" in said
+    assert not (tmp_path / "s").exists()
+    told(0, *words)
+    loss = collapse.measure(collapse.load(tmp_path / "s")).measurements["val_loss"]
+    assert 48 * 65000 < loss < 48 * 65504 * 1.01
+
+
+@pytest.mark.parametrize("size", [300.0, 65504.0, 1e30, 1e140])
+@pytest.mark.parametrize("exact_loss", [False, True])
+def test_large_finite_numbers_give_the_losses_of_float64(size, exact_loss):
+    draw = torch.Generator().manual_seed(0)
+    h_nd, weight = (torch.randn(n, 16, generator=draw, dtype=torch.float64) * size for n in (100, 300))
+    logits = h_nd @ weight.T
+    y_n = logits.argmax(dim=1)
+    y_n[::2] = torch.randint(300, (50,), generator=draw)
+    classes = torch.arange(300)
+    s = EmbeddingStatistics(classes=classes, counts=classes + 1, means=weight / 2, variances=torch.ones(300).double())
+    tally = ValidationTally(Decider(s, weight, None, exact_loss=exact_loss))
+    tally.add(h_nd, y_n, chunks=4)
+    expected = torch.logsumexp(logits, dim=1) - logits[torch.arange(100), y_n]
+    assert tally.state()["chunk_totals"][:, 3] == pytest.approx(expected.view(4, 25).sum(dim=1), rel=1e-9)
