@@ -27,7 +27,8 @@ THREE = [
     "gnc2.log_kernel_std",
 ]
 TILE = 512
-_LONG = 60  # seconds of the three measurements above which nothing is repeated
+_WARM = 5  # expected seconds of the three measurements above which no round comes before those that count
+_LONG = 60  # above which nothing is repeated
 _ENDLESS = 600  # and above which not all measurements are taken
 _SAMPLE = 2_048  # classes of the products from which the time is estimated
 _NAMES = {"products": "bare Gram products", "three": "three measurements", "every": "all pair measurements"}
@@ -42,7 +43,7 @@ def benchmark(options: Options) -> Record:
     dim, many = (64, (600, 1_200)) if options.quick else (768, (12_000, 29_233))
     for classes in many:
         _add(record, classes, dim, rounds=3, goals=not options.quick)
-    _add_growth(record, many[0], dim, options)
+    _add_growth(record, *many, dim, quick=options.quick)
     tables, goals = tokens.measured(statistics(many[0], dim), rounds=2 if options.quick else 3)
     record.tables.extend(tables)
     record.goals.extend([] if options.quick else goals)
@@ -67,13 +68,15 @@ def _add(record: Record, classes: int, dim: int, *, rounds: int, goals: bool = F
         del works["every"]
         record.notes.append(f"{size}: all pair measurements would take too long, and are left out")
     if once > _LONG:  # one round; the memory is that of the timed sweep itself
-        growth, times = [], {}
-        for name, work in works.items():
-            growth.append(growth_of(lambda: times.update({name: timed(work)})))  # noqa: B023  # called at once
-        grown = dict(zip(works, growth, strict=True))
+        times: dict[str, float] = {}
+        # the measurements first, so that their growth has the centred means
+        grown = {
+            name: growth_of(lambda: times.update({name: timed(works[name])}))  # noqa: B023  # called at once
+            for name in sorted(works, reverse=True)
+        }
         record.notes.append(f"{size}: one round; the process's peak is {peak() / 2**30:.2f} GiB")
     else:
-        times = in_turn(works, rounds)
+        times = in_turn(works, rounds, warm_up=once < _WARM)
         grown = {"three": peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)}
     pairs = classes * (classes - 1) / 2
     rows = [
@@ -91,19 +94,21 @@ def _add(record: Record, classes: int, dim: int, *, rounds: int, goals: bool = F
             record.goals.append(Goal(f"peak growth above the means, C = {classes:,}", mb, 300, "MB"))
 
 
-def _add_growth(record: Record, classes: int, dim: int, options: Options) -> None:
-    """Fit how time and memory of the three measurements grow with C and d."""
-    sizes = list(varied({"C": classes, "d": dim}, (0.5,) if options.quick else (0.5, 0.25)))
-    points, memory = [], []
-    for each in sizes:
-        s = statistics(each["C"], each["d"])
-        points.append((each, in_turn({"three": lambda: sweep(s, by_metric(THREE), tile=TILE)}, 3)["three"]))  # noqa: B023
-        if not options.quick:
-            grown = peak_growth("benchmarks.pairs:prepared", classes=each["C"], dim=each["d"])
-            memory += [(each, float(grown))] if grown else []
+def _add_growth(record: Record, few: int, many: int, dim: int, *, quick: bool) -> None:
+    """Fit how the time of the three measurements grows with C and d, and how their memory does, from many classes."""
+    wanted, points = by_metric(THREE), []
+    for sizes in varied({"C": few, "d": dim}, (0.5,) if quick else (0.5, 0.25)):
+        s = statistics(sizes["C"], sizes["d"])
+        points.append((sizes, in_turn({"three": lambda: sweep(s, wanted, tile=TILE)}, 3)["three"]))  # noqa: B023
     record.growth.append(Growth("three measurements", "time", exponents(points)))
-    if len(memory) == len(sizes):
-        record.growth.append(Growth("three measurements", "peak growth", exponents(memory)))
+    if quick:
+        return
+    sizes = list(varied({"C": many, "d": dim}, (0.5,)))
+    peaks = [peak_growth("benchmarks.pairs:prepared", classes=each["C"], dim=each["d"]) for each in sizes]
+    if all(peaks):
+        record.growth.append(
+            Growth("three measurements", "peak growth", exponents(list(zip(sizes, peaks, strict=True))))
+        )
 
 
 def _expected_seconds(s: EmbeddingStatistics) -> float:

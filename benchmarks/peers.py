@@ -22,7 +22,7 @@ SOURCES = {
 
 _TILE = 512  # that of our sweep; their default, one tile of everything, would not fit into memory
 _SIDES = (8, 16, 32, 64, 128)  # among which their fastest tile is looked for
-_MEMORY = 2 << 30  # bytes of the differences of all pairs
+_MEMORY = 1 << 30  # bytes of the differences of all pairs, of which it holds several at a time
 _EQUAL = 1e-5
 
 
