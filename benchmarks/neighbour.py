@@ -86,7 +86,7 @@ def _within(record: Record, folder: str, half: Path, options: Options) -> None:
     with ExitStack() as stack:
         workers = _started(stack, settings, folder, options.quick, procs=str(half / "cgroup.procs"))
         times = _empty(settings)
-        for _ in range(1 if options.quick else 3):
+        for _ in range(1 if options.quick else 2):
             _add_times(times, workers, pause=_REFILLED)
     for work in WORKS:
         one, ours = (median(times[work][name]) for name in settings)
@@ -156,5 +156,5 @@ def made(folder: str, quick: bool) -> dict[str, Callable[[], Any]]:
     return {
         "collection": lambda: work.collect(loaded, _CHUNKS),
         "validation": lambda: ValidationTally(decider).add(h, y),
-        "pair sweep": lambda: sweep(means, three, tile=pairs.TILE),
+        "pair sweep": lambda: sweep(means, three),
     }

@@ -4,7 +4,8 @@ Three measurements are CDNV, interference and log kernel, each with mean and std
 peers.py, values of single tokens of tokens.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from inspect import signature
 
 import torch
 
@@ -27,11 +28,19 @@ THREE = [
     "gnc2.log_kernel_std",
 ]
 TILE = 512
+"""Classes per side of a tile, as the sweep takes on a CPU."""
+
 _WARM = 5  # expected seconds of the three measurements above which no round comes before those that count
 _LONG = 60  # above which nothing is repeated
 _ENDLESS = 600  # and above which not all measurements are taken
 _SAMPLE = 2_048  # classes of the products from which the time is estimated
-_NAMES = {"products": "bare Gram products", "three": "three measurements", "every": "all pair measurements"}
+_NAMES = {
+    "products": "bare Gram products",
+    "three": "three measurements",
+    "eager": "the same, not compiled",
+    "every": "all pair measurements",
+}
+_COMPILES = "fuse" in signature(sweep).parameters  # whether this version can compile the metrics
 
 
 def benchmark(options: Options) -> Record:
@@ -44,7 +53,7 @@ def benchmark(options: Options) -> Record:
     for classes in many:
         _add(record, classes, dim, rounds=3, goals=not options.quick)
     _add_growth(record, *many, dim, quick=options.quick)
-    tables, goals = tokens.measured(statistics(many[0], dim), rounds=2 if options.quick else 3)
+    tables, goals = tokens.measured(statistics(many[0], dim), rounds=2)
     record.tables.extend(tables)
     record.goals.extend([] if options.quick else goals)
     found = peers.measured(statistics(300 if options.quick else 3_000, dim), quick=options.quick)
@@ -60,12 +69,14 @@ def _add(record: Record, classes: int, dim: int, *, rounds: int, goals: bool = F
     once = _expected_seconds(s)
     works: dict[str, Callable[[], object]] = {
         "products": lambda: products(s.centred_means, TILE),
-        "three": lambda: sweep(s, by_metric(THREE), tile=TILE),
-        "every": lambda: sweep(s, by_metric(every()), tile=TILE),
+        "three": lambda: sweep(s, by_metric(THREE)),
+        "every": lambda: sweep(s, by_metric(every())),
     }
+    if _COMPILES:
+        works["eager"] = lambda: sweep(s, by_metric(THREE), fuse=False)
     size = f"C = {classes:,}, d = {dim:,}"
     if once > _ENDLESS:
-        del works["every"]
+        works = {name: work for name, work in works.items() if name in ("products", "three")}
         record.notes.append(f"{size}: all pair measurements would take too long, and are left out")
     if once > _LONG:  # one round; the memory is that of the timed sweep itself
         times: dict[str, float] = {}
@@ -87,11 +98,15 @@ def _add(record: Record, classes: int, dim: int, *, rounds: int, goals: bool = F
     limit = f"the bare products of the same tiles of {TILE}, {pairs * 2 * dim / times['products'] / 1e9:.0f} GFLOP/s"
     record.tables.append(Table(size, rows, unit="pairs", limit=limit))
     if goals:
-        ratio = times["three"] / times["products"]
-        record.goals.append(Goal(f"three measurements over products, C = {classes:,}", ratio, 1.3))
-        if grown["three"] is not None:
-            mb = grown["three"] / 1e6
-            record.goals.append(Goal(f"peak growth above the means, C = {classes:,}", mb, 300, "MB"))
+        record.goals.extend(_goals(classes, times, grown["three"]))
+
+
+def _goals(classes: int, times: dict[str, float], grown: int | None) -> Iterator[Goal]:
+    yield Goal(f"three measurements over products, C = {classes:,}", times["three"] / times["products"], 1.3)
+    if "eager" in times:
+        yield Goal(f"not compiled over products, C = {classes:,}", times["eager"] / times["products"], 1.8)
+    if grown is not None:
+        yield Goal(f"peak growth above the means, C = {classes:,}", grown / 1e6, 300, "MB")
 
 
 def _add_growth(record: Record, few: int, many: int, dim: int, *, quick: bool) -> None:
@@ -99,7 +114,7 @@ def _add_growth(record: Record, few: int, many: int, dim: int, *, quick: bool) -
     wanted, points = by_metric(THREE), []
     for sizes in varied({"C": few, "d": dim}, (0.5,) if quick else (0.5, 0.25)):
         s = statistics(sizes["C"], sizes["d"])
-        points.append((sizes, in_turn({"three": lambda: sweep(s, wanted, tile=TILE)}, 3)["three"]))  # noqa: B023
+        points.append((sizes, in_turn({"three": lambda: sweep(s, wanted)}, 3)["three"]))  # noqa: B023
     record.growth.append(Growth("three measurements", "time", exponents(points)))
     if quick:
         return
@@ -158,6 +173,6 @@ def prepared(classes: int, dim: int) -> Callable[[], None]:
     wanted = by_metric(THREE)
 
     def work() -> None:
-        sweep(s, wanted, tile=TILE)
+        sweep(s, wanted)
 
     return work

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from collapse.errors import CollapseError, UsageError
+
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = ("machine", "page", "record", "timing")
 
@@ -105,6 +107,40 @@ def test_the_growth_of_memory_is_seen_behind_an_earlier_peak():
     bytearray(200 << 20)  # an earlier peak, whose memory is free again
     growth = memory.growth_of(lambda: bytearray(b"x") * (50 << 20))
     assert growth is None or 45 << 20 < growth < 70 << 20
+
+
+def test_a_process_repeats_its_work_and_says_why_it_failed():
+    workers = importlib.import_module("benchmarks.workers")
+    with workers.Worker("import time; works['nap'] = lambda: time.sleep(0.01)") as worker:
+        assert worker.seconds("nap") >= 0.01
+        assert worker.seconds("nap") >= 0.01
+    with (
+        workers.Worker("raise ValueError('no such thing')") as worker,
+        pytest.raises(CollapseError, match="no such thing"),
+    ):
+        worker.wait()
+
+
+def test_a_commit_that_is_not_there_is_named():
+    workers = importlib.import_module("benchmarks.workers")
+    with pytest.raises(UsageError, match="--against nothing"), workers.tree_of("nothing"):
+        pass
+
+
+def test_a_control_group_grants_what_is_asked_for_and_is_removed():
+    control_group = importlib.import_module("benchmarks.control_group")
+    with control_group.group(0.5) as folder:  # None where this process may not make one
+        if folder is not None:
+            said = [file.read_text() for file in folder.glob("cpu.*") if file.name in ("cpu.max", "cpu.cfs_quota_us")]
+            assert [each.split()[0] for each in said] == ["50000"]
+    assert folder is None or not folder.exists()
+
+
+def test_torch_is_not_loaded_before_the_threads_are_set():
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys, benchmarks.__main__; sys.exit('torch' in sys.modules)"], cwd=ROOT
+    )
+    assert done.returncode == 0
 
 
 def test_a_record_is_read_as_it_was_written_and_shown_on_the_page(tmp_path):
