@@ -6,6 +6,7 @@ peers.py, values of single tokens of tokens.py.
 
 from collections.abc import Callable, Iterator, Sequence
 from inspect import signature
+from typing import Any
 
 import torch
 
@@ -40,7 +41,8 @@ _NAMES = {
     "eager": "the same, not compiled",
     "every": "all pair measurements",
 }
-_COMPILES = "fuse" in signature(sweep).parameters  # whether this version can compile the metrics
+_EAGER: dict[str, Any] = {"fuse": False} if "fuse" in signature(sweep).parameters else {}
+"""Tells the sweep not to compile the metrics, in versions that can."""
 
 
 def benchmark(options: Options) -> Record:
@@ -72,8 +74,8 @@ def _add(record: Record, classes: int, dim: int, *, rounds: int, goals: bool = F
         "three": lambda: sweep(s, by_metric(THREE)),
         "every": lambda: sweep(s, by_metric(every())),
     }
-    if _COMPILES:
-        works["eager"] = lambda: sweep(s, by_metric(THREE), fuse=False)
+    if _EAGER:
+        works["eager"] = lambda: sweep(s, by_metric(THREE), **_EAGER)
     size = f"C = {classes:,}, d = {dim:,}"
     if once > _ENDLESS:
         works = {name: work for name, work in works.items() if name in ("products", "three")}
@@ -118,12 +120,13 @@ def _add_growth(record: Record, few: int, many: int, dim: int, *, quick: bool) -
     record.growth.append(Growth("three measurements", "time", exponents(points)))
     if quick:
         return
-    sizes = list(varied({"C": many, "d": dim}, (0.5,)))
-    peaks = [peak_growth("benchmarks.pairs:prepared", classes=each["C"], dim=each["d"]) for each in sizes]
-    if all(peaks):
-        record.growth.append(
-            Growth("three measurements", "peak growth", exponents(list(zip(sizes, peaks, strict=True))))
-        )
+    memory = []
+    for sizes in varied({"C": many, "d": dim}, (0.5,)):
+        grown = peak_growth("benchmarks.pairs:prepared", classes=sizes["C"], dim=sizes["d"])
+        if grown is None:
+            return
+        memory.append((sizes, float(grown)))
+    record.growth.append(Growth("three measurements", "peak growth", exponents(memory)))
 
 
 def _expected_seconds(s: EmbeddingStatistics) -> float:

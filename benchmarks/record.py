@@ -46,7 +46,7 @@ class Table:
 
     def sheet(self) -> Sheet:
         """Return it without the columns in which nothing is measured."""
-        columns = {
+        columns: dict[str, list[float | int | None]] = {
             "seconds": [each.seconds for each in self.rows],
             f"{self.unit}/s": [rounded(each.rate) for each in self.rows],
             "% of limit": [each.of_limit and round(100 * each.of_limit) for each in self.rows],
@@ -154,9 +154,8 @@ class Record:
         """Read what :meth:`write` has written."""
         made = json.loads(file.read_text(encoding="utf-8"))
         tables = [Table(**{**each, "rows": [Row(**row) for row in each["rows"]]}) for each in made.pop("tables")]
-        goals, growth = (
-            [kind(**each) for each in made.pop(name)] for name, kind in (("goals", Goal), ("growth", Growth))
-        )
+        goals = [Goal(**each) for each in made.pop("goals")]
+        growth = [Growth(**each) for each in made.pop("growth")]
         return cls(tables=tables, goals=goals, growth=growth, **made)
 
 

@@ -4,7 +4,7 @@ On the CPU: the body's forward in float32, and a training step in bfloat16; time
 own. On CUDA, where there is one, see train_gpu.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -67,7 +67,7 @@ def _step(record: Record, sizes: dict[str, int], *, rounds: int, quick: bool) ->
 
 def _table(
     what: str,
-    works: dict[str, Callable[[], object]],
+    works: Mapping[str, Callable[[], object]],
     dtype: torch.dtype,
     flops: float,
     sizes: dict[str, int],
@@ -135,8 +135,8 @@ def prepared(which: str, **sizes: int) -> Callable[[], None]:
 
 
 def _recipe(sizes: dict[str, int]) -> Recipe:
-    names = ("depth", "width", "vocabulary", "chunk_length")
-    return Recipe(**{name: sizes[name] for name in names})
+    depth, width, vocabulary, length = (sizes[name] for name in ("depth", "width", "vocabulary", "chunk_length"))
+    return Recipe(depth=depth, width=width, vocabulary=vocabulary, chunk_length=length)
 
 
 def _tokens(sizes: dict[str, int]) -> Tensor:

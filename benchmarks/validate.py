@@ -5,10 +5,9 @@ Both classifiers, the loss and their tally over random embeddings, and where the
 """
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 
 import torch
 from safetensors.torch import save_file
@@ -37,8 +36,8 @@ works["validation"] = lambda: ValidationTally(decider).add(h, y)
 """
 """One pass, in this version of the code and in older ones."""
 
-_FASTER = {256: 3, 64: 4}
-"""How many times faster than commit 2017d5a it must be, by d."""
+_FASTER = {"d = 256": 3, "d = 64": 4}
+"""How many times faster than commit 2017d5a it must be."""
 
 
 def benchmark(options: Options) -> Record:
@@ -67,6 +66,29 @@ def _one(sizes: dict[str, int], rounds: int) -> float:
 
 def _measured(sizes: dict[str, int], rounds: int, options: Options) -> tuple[Table, list[Goal], list[str]]:
     h, y, weight, s = data(**sizes)
+    decider = Decider(s, weight, None)
+    names = {"product": "bare float32 product", "ours": "decisions and loss", "exact": "the same, exact loss"}
+    names |= {"older": f"validation of {options.against[:10]}"} if options.against else {}
+    times = _times(h, y, weight, s, rounds, options.against)
+    peak = None if options.quick else peak_growth("benchmarks.validate:prepared", **sizes)
+    rows = [
+        Row(what, times[name], len(h) / times[name], times["product"] / times[name], peak if name == "ours" else None)
+        for name, what in names.items()
+    ]
+    where = f"d = {sizes['d']}"
+    flops = 2 * len(h) * weight.numel() / times["product"] / 1e9
+    notes = [f"{where}: the product reaches {flops:.0f} GFLOP/s; {differences(decider, weight, h, y, s)}"]
+    if "older" in times:
+        notes.append(f"{where}: {times['older'] / times['ours']:.2f} times as fast as {options.against}")
+    title = f"V = {sizes['V']:,}, C = {sizes['C']:,}, {where}, {sizes['N']:,} samples"
+    limit = "the bare float32 product with the head, into a matrix that is there"
+    return Table(title, rows, unit="samples", limit=limit), list(_goals(where, times, peak, options.against)), notes
+
+
+def _times(
+    h: Tensor, y: Tensor, weight: Tensor, s: EmbeddingStatistics, rounds: int, against: str | None
+) -> dict[str, float]:
+    """Time the bare product, both kinds of loss, and the pass of an older commit if one is named."""
     decider, exact = Decider(s, weight, None), Decider(s, weight, None, exact_loss=True)
     logits = torch.empty(len(h), len(weight))
     works: dict[str, Callable[[], object]] = {
@@ -74,38 +96,25 @@ def _measured(sizes: dict[str, int], rounds: int, options: Options) -> tuple[Tab
         "ours": lambda: ValidationTally(decider).add(h, y),
         "exact": lambda: ValidationTally(exact).add(h, y),
     }
-    names = {"product": "bare float32 product", "ours": "decisions and loss", "exact": "the same, exact loss"}
-    older: list[float] = []
     with ExitStack() as stack:
-        if options.against:
+        if against:
             file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "data.safetensors"
             save_file({"h": h, "y": y, "weight": weight, **_fields(s)}, file)
-            tree = stack.enter_context(tree_of(options.against))
-            worker = stack.enter_context(Worker(SNIPPET, str(file), tree=tree))
+            worker = stack.enter_context(Worker(SNIPPET, str(file), tree=stack.enter_context(tree_of(against))))
             worker.wait()
-            works["older"] = lambda: older.append(worker.seconds("validation"))
-            names["older"] = f"validation of {options.against[:10]}"
-        times = in_turn(works, rounds)
-    if older:
-        times["older"] = median(older[1:])  # its own time, without the warm-up's round
-    peak = None if options.quick else peak_growth("benchmarks.validate:prepared", **sizes)
-    rows = [
-        Row(what, times[name], len(h) / times[name], times["product"] / times[name], peak if name == "ours" else None)
-        for name, what in names.items()
-    ]
-    where = f"d = {sizes['d']}"
-    ratio = times["ours"] / times["product"]
-    goals = [Goal(f"validation over the bare product, {where}", ratio, 1.8)] if sizes["d"] == 256 else []
+            works["older"] = lambda: worker.seconds("validation")
+        return in_turn(works, rounds)
+
+
+def _goals(where: str, times: dict[str, float], peak: int | None, against: str | None) -> Iterator[Goal]:
+    if where == "d = 256":
+        yield Goal(f"validation over the bare product, {where}", times["ours"] / times["product"], 1.8)
     if peak is not None:
-        goals.append(Goal(f"peak growth of validation, {where}", peak / 1e6, 512, "MB"))
-    if older:
-        what = f"faster than {options.against[:10] if options.against else ''}, {where}"
-        goals.append(Goal(what, times["older"] / times["ours"], _FASTER[sizes["d"]], at_least=True))
-    title = f"V = {sizes['V']:,}, C = {sizes['C']:,}, d = {sizes['d']}, {sizes['N']:,} samples"
-    flops = 2 * len(h) * weight.numel() / times["product"] / 1e9
-    notes = [f"{where}: the product reaches {flops:.0f} GFLOP/s; {differences(decider, weight, h, y, s)}"]
-    limit = "the bare float32 product with the head, into a matrix that is there"
-    return Table(title, rows, unit="samples", limit=limit), goals, notes
+        yield Goal(f"peak growth of validation, {where}", peak / 1e6, 512, "MB")
+    if against:
+        yield Goal(
+            f"faster than {against[:10]}, {where}", times["older"] / times["ours"], _FASTER[where], at_least=True
+        )
 
 
 def data(**sizes: int) -> tuple[Tensor, Tensor, Tensor, EmbeddingStatistics]:
