@@ -31,7 +31,7 @@ THREE = [
 TILE = 512
 """Classes per side of a tile, as the sweep takes on a CPU."""
 
-_WARM = 5  # expected seconds of the three measurements above which no round comes before those that count
+_WARM = 5  # expected seconds of the three measurements above which there is no warm-up, and a round less
 _LONG = 60  # above which nothing is repeated
 _ENDLESS = 600  # and above which not all measurements are taken
 _SAMPLE = 2_048  # classes of the products from which the time is estimated
@@ -49,11 +49,11 @@ def benchmark(options: Options) -> Record:
     """Measure two numbers of classes, or the one that was asked for; then tokens, growth and other packages."""
     record = Record("pairs", "Measurements of all pairs of classes, float64.", [])
     if options.classes or options.dim:
-        _add(record, options.classes or 12_000, options.dim or 768, rounds=3)
+        _add(record, options.classes or 12_000, options.dim or 768)
         return record
     dim, many = (64, (600, 1_200)) if options.quick else (768, (12_000, 29_233))
     for classes in many:
-        _add(record, classes, dim, rounds=3, goals=not options.quick)
+        _add(record, classes, dim, goals=not options.quick)
     _add_growth(record, *many, dim, quick=options.quick)
     tables, goals = tokens.measured(statistics(many[0], dim), rounds=2)
     record.tables.extend(tables)
@@ -65,7 +65,7 @@ def benchmark(options: Options) -> Record:
     return record
 
 
-def _add(record: Record, classes: int, dim: int, *, rounds: int, goals: bool = False) -> None:
+def _add(record: Record, classes: int, dim: int, *, goals: bool = False) -> None:
     """Time the sweep at one size, in turn with its bare products."""
     s = statistics(classes, dim)
     once = _expected_seconds(s)
@@ -89,7 +89,7 @@ def _add(record: Record, classes: int, dim: int, *, rounds: int, goals: bool = F
         }
         record.notes.append(f"{size}: one round; the process's peak is {peak() / 2**30:.2f} GiB")
     else:
-        times = in_turn(works, rounds, warm_up=once < _WARM)
+        times = in_turn(works, 3 if once < _WARM else 2, warm_up=once < _WARM)
         grown = {"three": peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)}
     pairs = classes * (classes - 1) / 2
     rows = [
