@@ -1,59 +1,86 @@
-"""Time of accumulating batches into class moments against a bare index_add_ of the same embeddings, in one process.
+"""Class moments of batches, against a copy of the embeddings and a bare ``index_add_`` of the same batches.
 
-python benchmarks/accumulate.py [--classes 29233] [--dim 768] [--batch 2047] [--output results.json]
+The copy, from float32 to float64 as the accumulator needs it, is the limit: the embeddings are read and written once.
 """
 
-import argparse
-import time
+import itertools
+from collections.abc import Callable
 
 import torch
-from _report import report
+from torch import Tensor
 
+from benchmarks.memory import peak_growth
+from benchmarks.options import Options
+from benchmarks.record import Goal, Growth, Record, Row, Table
+from benchmarks.timing import exponents, in_turn, varied
 from collapse.numerics.accumulate import ClassMoments
 
+_GROWN = 10  # batches that grow the accumulator before it is timed, as it is for most of a run
 
-def main() -> None:
-    """Print the ratio and write it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--classes", type=int, default=29_233)
-    parser.add_argument("--dim", type=int, default=768)
-    parser.add_argument("--batch", type=int, default=2_047)
-    parser.add_argument("--batches", type=int, default=100)
-    parser.add_argument("--output")
-    options = parser.parse_args()
-    draw = torch.Generator().manual_seed(0)
-    zipf = 1 / torch.arange(1, options.classes + 1, dtype=torch.float64)
-    embeddings = [torch.randn(options.batch, options.dim, generator=draw) for _ in range(8)]
-    labels = [torch.multinomial(zipf, options.batch, replacement=True, generator=draw) for _ in range(options.batches)]
-    moments = ClassMoments(options.dim)
-    sums = torch.zeros(options.classes, options.dim, dtype=torch.float64)
-    for y in labels[:10]:  # the first batches grow the accumulator; time it as it is for most of a run
-        moments.add(embeddings[0], y)
-    bare, ours = [], []
-    for index, y in enumerate(labels):  # in turn, so that a drift of the machine touches both alike
-        h = embeddings[index % len(embeddings)]
-        start = time.perf_counter()
-        sums.index_add_(0, y, h.double())
-        middle = time.perf_counter()
-        moments.add(h, y)
-        bare.append(middle - start)
-        ours.append(time.perf_counter() - middle)
-    figures = {
-        "classes": options.classes,
-        "dim": options.dim,
-        "batch": options.batch,
-        "bare_index_add_milliseconds": 1000 * median(bare),
-        "class_moments_milliseconds": 1000 * median(ours),
-        "ratio (goal 8)": median(ours) / median(bare),
-        "ratio of totals": sum(ours) / sum(bare),
+
+def benchmark(options: Options) -> Record:
+    """Measure one size, and its halves and quarters for the growth."""
+    sizes = {"C": 1_000, "d": 64, "N": 512} if options.quick else {"C": 29_233, "d": 768, "N": 2_047}
+    rounds = 20 if options.quick else 100
+    points = [(each, _timed(each, rounds)) for each in varied(sizes)]
+    times = points[0][1]
+    peak = None if options.quick else peak_growth("benchmarks.accumulate:prepared", **sizes)
+    limit = times["copy"]
+    names = {"copy": "copy as float64", "bare": "bare index_add_", "ours": "class moments"}
+    rows = [
+        Row(what, times[name], sizes["N"] / times[name], limit / times[name], peak if name == "ours" else None)
+        for name, what in names.items()
+    ]
+    speed = sizes["N"] * sizes["d"] * (4 + 8) / limit / 1e9
+    title = f"batches of {sizes['N']:,} samples, C = {sizes['C']:,}, d = {sizes['d']:,}"
+    return Record(
+        "accumulate",
+        "Counts, means and variances of the classes of a batch, whose labels are drawn by Zipf's law.",
+        [Table(title, rows, unit="samples", limit=f"the copy of the embeddings, {speed:.0f} GB/s")],
+        [] if options.quick else [Goal("class moments over index_add_", times["ours"] / times["bare"], 8)],
+        [Growth("class moments", "time", exponents([(each, times["ours"]) for each, times in points]))],
+    )
+
+
+def _timed(sizes: dict[str, int], rounds: int) -> dict[str, float]:
+    embeddings, labels = _batches(sizes, rounds + 1)
+    moments = _grown(sizes, embeddings, labels)
+    sums = torch.zeros(sizes["C"], sizes["d"], dtype=torch.float64)
+    copied = torch.empty(sizes["N"], sizes["d"], dtype=torch.float64)
+    turns = {name: itertools.cycle(zip(itertools.cycle(embeddings), labels)) for name in ("copy", "bare", "ours")}
+
+    def turn(name: str, work: Callable[[Tensor, Tensor], object]) -> Callable[[], object]:
+        return lambda: work(*next(turns[name]))
+
+    works = {
+        "copy": turn("copy", lambda h, _: copied.copy_(h)),
+        "bare": turn("bare", lambda h, y: sums.index_add_(0, y, h.double())),
+        "ours": turn("ours", lambda h, y: moments.add(h, y)),
     }
-    report("accumulate", options.output, figures)
+    return in_turn(works, rounds)
 
 
-def median(values: list[float]) -> float:
-    """The middle one."""
-    return sorted(values)[len(values) // 2]
+def prepared(**sizes: int) -> Callable[[], None]:
+    """Return a piece of work whose peak is that of a new accumulator and twenty batches."""
+    embeddings, labels = _batches(sizes, 20)
+    copied = embeddings[0].double()
+    torch.zeros(sizes["C"], sizes["d"]).index_add_(0, labels[0], copied.float())
+
+    def work() -> None:
+        _grown(sizes, embeddings, labels)
+
+    return work
 
 
-if __name__ == "__main__":
-    main()
+def _batches(sizes: dict[str, int], count: int) -> tuple[list[Tensor], list[Tensor]]:
+    draw = torch.Generator().manual_seed(0)
+    zipf = 1 / torch.arange(1, sizes["C"] + 1, dtype=torch.float64)
+    embeddings = [torch.randn(sizes["N"], sizes["d"], generator=draw) for _ in range(8)]
+    return embeddings, [torch.multinomial(zipf, sizes["N"], replacement=True, generator=draw) for _ in range(count)]
+
+
+def _grown(sizes: dict[str, int], embeddings: list[Tensor], labels: list[Tensor]) -> ClassMoments:
+    moments = ClassMoments(sizes["d"])
+    for h, y in zip(itertools.cycle(embeddings), labels[: max(_GROWN, len(labels) // 2)], strict=False):
+        moments.add(h, y)
+    return moments

@@ -1,92 +1,137 @@
-"""Time of collecting a model's training statistics against its decoder's bare forward over the same batches.
+"""Collecting a model's training statistics, against its decoder's bare forward over the same batches.
 
-Both run in one process, in turn, slice by slice of the same packed text: reading, statistics with the covariance and
-state writes are on our side only.
-
-    python benchmarks/collect.py MODEL_DIR --text train.jsonl --chunk-length 512 [--model-arg gguf_file=…] [--chunks 96]
+Both run in one process, in turn, batch by batch of the same packed text: reading, statistics with the covariance and
+writing the state are on our side only. Without ``--model`` and ``--text``, a GPT-Neo 4x256 with random weights reads
+generated stories.
 """
 
-import argparse
 import tempfile
 import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import torch
-from _report import report
 
 import collapse
+from benchmarks.memory import peak_growth
+from benchmarks.models import made_in
+from benchmarks.options import Options
+from benchmarks.record import Goal, Growth, Record, Row, Table
+from benchmarks.timing import exponents
+from collapse.collection import opening_source
 from collapse.collection.planning import plan_collection
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.model_loading import load_model, load_tokenizer
+from collapse.inputs.model_loading import load_model
 from collapse.inputs.option import key_value
-from collapse.inputs.packing import pack
-from collapse.stores.files import home
 
 
-def main() -> None:
-    """Print the ratio and write it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--text", required=True)
-    parser.add_argument("--chunk-length", type=int, default=512)
-    parser.add_argument("--chunks", type=int, default=96)
-    parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--model-arg", action="append", default=[])
-    parser.add_argument("--output")
-    options = parser.parse_args()
-    model_args = dict(key_value(each, "--model-arg") for each in options.model_arg)
-    spec = CollectionSpec(
-        text=options.text, chunk_length=options.chunk_length, max_chunks=options.chunks, model_args=model_args
-    )
-    plan = plan_collection(options.model, spec)
-    assert plan.texts.training is not None
-    tokenizer = load_tokenizer(plan.tokenizer, model_args=model_args)
-    hashed = plan.tokenizer.tokenizer
-    chunks = pack(plan.texts.training, tokenizer, plan.spec, tokenizer_hash=hashed, cache=home())
-    loaded = load_model(plan.model, plan.spec)
-    batches = torch.from_numpy(chunks.tokens.astype("int64")).split(options.batch_size)
-    clock = _Clock(loaded, batches)
+@dataclass(frozen=True)
+class Work:
+    """What is collected.
+
+    Attributes:
+        model: Folder of the model.
+        text: File of the text.
+        chunk_length: Tokens of a chunk.
+        batch_size: Chunks of a batch.
+        model_args: Further arguments for loading the model.
+    """
+
+    model: str
+    text: str
+    chunk_length: int
+    batch_size: int
+    model_args: Mapping[str, str | bool]
+
+    def load(self) -> LanguageModel:
+        """Load the model."""
+        spec = CollectionSpec(text=self.text, chunk_length=self.chunk_length, model_args=self.model_args)
+        return load_model(plan_collection(self.model, spec).model, spec)
+
+    def collect(self, loaded: LanguageModel, chunks: int) -> tuple[int, int]:
+        """Collect at most so many chunks with a model that is loaded; return how many they were, and their classes."""
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            patch.object(opening_source, "load_model", lambda *_, **__: loaded),
+        ):
+            store = collapse.collect(
+                self.model,
+                store=Path(folder) / "store",
+                text=self.text,
+                chunk_length=self.chunk_length,
+                max_chunks=chunks,
+                batch_size=self.batch_size,
+                model_args=self.model_args,
+            )
+            return store.manifest["coverage"]["train"]["chunks"], len(store.tensors("train")["classes"])
+
+
+def benchmark(options: Options) -> Record:
+    """Measure the whole text, and its half and quarter for the growth."""
+    chunks = 4 if options.quick else 48
     with tempfile.TemporaryDirectory() as folder:
-        # Our run and the bare forward share the machine's mood: the bare forward of a batch runs right after ours.
-        from collapse.collection import opening_source as loading
+        work, title = _given(options) if options.model else _made(Path(folder), chunks, options.quick)
+        clock = _Clock(work.load())
+        work.collect(clock, min(chunks, work.batch_size))  # packs the text, and warms up
+        points: list[tuple[dict[str, int], float]] = []
+        for some in (chunks // 4, chunks // 2, chunks):
+            clock.bare = 0.0
+            start = time.perf_counter()
+            read, classes = work.collect(clock, some)
+            ours = time.perf_counter() - start - clock.bare
+            tokens = read * work.chunk_length
+            points.append(({"N": tokens}, ours))
+        names = ("ours", "bare")
+        peaks = {
+            name: None if options.quick else peak_growth(f"benchmarks.collect:prepared_{name}", **vars(work))
+            for name in names
+        }
+    rows = [
+        Row("bare forward of the decoder", clock.bare, tokens / clock.bare, 1, peaks["bare"]),
+        Row("collection", ours, tokens / ours, clock.bare / ours, peaks["ours"]),
+    ]
+    title = f"{title}, C = {classes:,}, batches of {work.batch_size} × {work.chunk_length:,}"
+    table = Table(title, rows, unit="tokens", limit=f"the bare forward, with the attention {clock.attention}")
+    goals = [] if options.quick else [Goal("collection over the bare forward", ours / clock.bare, 1.15)]
+    return Record(
+        "collect",
+        "Training statistics of a model, with the covariance, reading and writing.",
+        [table],
+        goals,
+        [Growth("collection", "time", exponents(points))],
+        [f"{tokens:,} tokens"],
+    )
 
-        loading.load_model = lambda *_, **__: clock  # type: ignore[assignment]  # the model is loaded already
-        start = time.perf_counter()
-        store = collapse.collect(
-            options.model,
-            store=Path(folder) / "store",
-            text=options.text,
-            chunk_length=options.chunk_length,
-            max_chunks=options.chunks,
-            batch_size=options.batch_size,
-            model_args=model_args,
-        )
-        ours = time.perf_counter() - start - clock.bare
-        classes = len(store.tensors("train")["classes"])
-    figures = {
-        "model": plan.model.name,
-        "attention": loaded.attention,
-        "classes": classes,
-        "chunk_length": options.chunk_length,
-        "chunks": len(chunks),
-        "batch_size": options.batch_size,
-        "collect_seconds": ours,
-        "bare_forward_seconds": clock.bare,
-        "ratio (goal 1.15)": ours / clock.bare,
-    }
-    report("collect", options.output, figures)
+
+def _given(options: Options) -> tuple[Work, str]:
+    model_args = dict(key_value(each, "--model-arg") for each in options.model_args)
+    assert options.model
+    assert options.text
+    work = Work(options.model, options.text, options.chunk_length, options.batch_size, model_args)
+    return work, Path(options.model).name
+
+
+def _made(folder: Path, chunks: int, quick: bool) -> tuple[Work, str]:
+    depth, width, vocabulary, length = (2, 64, 4_000, 256) if quick else (4, 256, 50_257, 2_048)
+    made_in(folder, depth=depth, width=width, vocabulary=vocabulary, chunk_length=length, chunks=chunks)
+    work = Work(str(folder / "model"), str(folder / "train.jsonl"), length, 2, {})
+    return work, f"GPT-Neo {depth}x{width}"
 
 
 class _Clock(LanguageModel):
     """The loaded model, which runs each batch once more through the bare decoder and takes its time."""
 
-    def __init__(self, loaded: LanguageModel, batches: tuple[torch.Tensor, ...]) -> None:
+    def __init__(self, loaded: LanguageModel) -> None:
         super().__init__(loaded.model, loaded.weight, loaded.bias, loaded.input_rows, loaded.attention)
         self.bare = 0.0
 
     @torch.inference_mode()
     def embeddings(self, tokens_BT: torch.Tensor) -> torch.Tensor:
+        """Return the embeddings, and time the bare decoder."""
         h = super().embeddings(tokens_BT)
         start = time.perf_counter()
         self.model.get_decoder()(input_ids=tokens_BT, use_cache=False)
@@ -94,5 +139,16 @@ class _Clock(LanguageModel):
         return h
 
 
-if __name__ == "__main__":
-    main()
+def prepared_ours(**arguments: Any) -> Callable[[], object]:
+    """Return a piece of work whose peak is that of collecting a few batches with a model that is loaded."""
+    work = Work(**arguments)
+    loaded = work.load()
+    return lambda: work.collect(loaded, 4 * work.batch_size)
+
+
+def prepared_bare(**arguments: Any) -> Callable[[], object]:
+    """Return a piece of work whose peak is that of the model's forward of one batch."""
+    work = Work(**arguments)
+    loaded = work.load()
+    tokens_BT = torch.zeros(work.batch_size, work.chunk_length, dtype=torch.int64)
+    return lambda: loaded.embeddings(tokens_BT)

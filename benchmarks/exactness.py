@@ -3,7 +3,7 @@
 The same texts, chunks and batches go through ``collapse`` and through transformers alone; tests/reference.py computes
 each measurement from its definition. Prints the largest relative difference; exits 1 above 1e-9.
 
-    python benchmarks/exactness.py MODEL_DIR --text train.jsonl --validation-text validation.jsonl --chunk-length 512
+    python -m benchmarks.exactness MODEL_DIR --text train.jsonl --validation-text validation.jsonl --chunk-length 512
 """
 
 import argparse
@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-from _report import report
 
 import collapse
+from benchmarks.machine import described
+from benchmarks.record import Goal, Record
+from collapse.cli.sheets import print_sheet
 from collapse.inputs.option import key_value
 
 
@@ -33,7 +35,7 @@ def main() -> int:
     parser.add_argument("--chunks", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=4)
     parser.add_argument("--model-arg", action="append", default=[])
-    parser.add_argument("--output")
+    parser.add_argument("--output", metavar="DIR")
     options = parser.parse_args()
     model_args = dict(key_value(each, "--model-arg") for each in options.model_arg)
     with tempfile.TemporaryDirectory() as folder:
@@ -65,15 +67,18 @@ def main() -> int:
         for name, value in row.measurements.items()
     }
     worst = max(differences, key=lambda name: differences[name])
-    figures = {
-        "model": row.model,
-        "chunks": options.chunks,
-        "classes": row.classes,
-        "measurements": len(differences),
-        "worst": worst,
-        "largest relative difference (goal 1e-9)": f"{differences[worst]:.2e}",
-    }
-    report("exactness", options.output, figures)
+    record = Record(
+        "exactness",
+        "Every measurement of a real model, against direct float64 on embeddings dumped by plain transformers.",
+        [],
+        [Goal(f"largest relative difference, {row.model}, C = {row.classes:,}", differences[worst], 1e-9, "")],
+        notes=[f"{options.chunks} chunks, {len(differences)} measurements; the largest difference is that of {worst}"],
+        run=described(quick=False),
+    )
+    for sheet in record.sheets():
+        print_sheet(sheet)
+    if options.output:
+        record.write(Path(options.output))
     return 0 if differences[worst] <= 1e-9 else 1
 
 

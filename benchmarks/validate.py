@@ -1,78 +1,156 @@
-"""Time and peak memory of the validation pass behind the model, against one bare float32 product with the head.
+"""The validation pass behind the model, against one bare float32 product of the same embeddings with the whole head.
 
-Both classifiers, the loss and their tally over random embeddings; and where they differ from direct float64.
-
-python benchmarks/validate.py [--dim 256] [--vocabulary 50257] [--classes 29233] [--tokens 2047] [--output results.json]
+Both classifiers, the loss and their tally over random embeddings, and where they differ from direct float64. With
+``--against COMMIT`` the pass of an older commit takes turns with this one's, on the same numbers.
 """
 
-import argparse
-import resource
-import time
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import torch
-from _report import report
+from safetensors.torch import save_file
+from torch import Tensor
 
+from benchmarks.memory import peak_growth
+from benchmarks.options import Options
+from benchmarks.record import Goal, Growth, Record, Row, Table
+from benchmarks.timing import exponents, in_turn, varied
+from benchmarks.workers import Worker, tree_of
 from collapse import EmbeddingStatistics
 from collapse.numerics.decisions import Decider, ValidationTally
 
+SNIPPET = """
+import sys
+from safetensors.torch import load_file
+from collapse import EmbeddingStatistics
+try:
+    from collapse.numerics.decisions import Decider, ValidationTally
+except ModuleNotFoundError:  # before the core was divided into folders
+    from collapse.decisions import Decider, ValidationTally
+data = load_file(sys.argv[2])
+h, y, weight = data.pop("h"), data.pop("y"), data.pop("weight")
+decider = Decider(EmbeddingStatistics(**data), weight, None)
+works["validation"] = lambda: ValidationTally(decider).add(h, y)
+"""
+"""One pass, in this version of the code and in older ones."""
 
-def main() -> None:
-    """Print the ratios and write them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dim", type=int, default=256)
-    parser.add_argument("--vocabulary", type=int, default=50_257)
-    parser.add_argument("--classes", type=int, default=29_233)
-    parser.add_argument("--tokens", type=int, default=2_047)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output")
-    options = parser.parse_args()
+_FASTER = {"d = 256": 3, "d = 64": 4}
+"""How many times faster than commit 2017d5a it must be."""
+
+
+def benchmark(options: Options) -> Record:
+    """Measure d = 256 and d = 64, and their growth over V, d and N."""
+    rounds = 2 if options.quick else 5
+    vocabulary, classes, tokens = (4_000, 2_000, 512) if options.quick else (50_257, 29_233, 2_047)
+    tables, goals, notes = [], [], []
+    for dim in (256, 64):
+        sizes = {"V": vocabulary, "C": classes, "d": dim, "N": tokens}
+        table, reached, note = _measured(sizes, rounds, options)
+        tables.append(table)
+        goals += [] if options.quick else reached
+        notes += note
+    whole = {"V": vocabulary, "C": classes, "d": 256, "N": tokens}
+    vary = varied({name: whole[name] for name in "VdN"}, (0.5,) if options.quick else (0.5, 0.25))
+    points = [(each, _one({**each, "C": each["V"] * classes // vocabulary}, rounds)) for each in vary]
+    growth = [Growth("decisions and loss, C with V", "time", exponents(points))]
+    return Record("validate", "The validation pass without its model.", tables, goals, growth, notes)
+
+
+def _one(sizes: dict[str, int], rounds: int) -> float:
+    h, y, weight, s = data(**sizes)
+    decider = Decider(s, weight, None)
+    return in_turn({"ours": lambda: ValidationTally(decider).add(h, y)}, rounds)["ours"]
+
+
+def _measured(sizes: dict[str, int], rounds: int, options: Options) -> tuple[Table, list[Goal], list[str]]:
+    h, y, weight, s = data(**sizes)
+    decider = Decider(s, weight, None)
+    names = {"product": "bare float32 product", "ours": "decisions and loss", "exact": "the same, exact loss"}
+    names |= {"older": f"validation of {options.against[:10]}"} if options.against else {}
+    times = _times(h, y, weight, s, rounds, options.against)
+    peak = None if options.quick else peak_growth("benchmarks.validate:prepared", **sizes)
+    rows = [
+        Row(what, times[name], len(h) / times[name], times["product"] / times[name], peak if name == "ours" else None)
+        for name, what in names.items()
+    ]
+    where = f"d = {sizes['d']}"
+    flops = 2 * len(h) * weight.numel() / times["product"] / 1e9
+    notes = [f"{where}: the product reaches {flops:.0f} GFLOP/s; {differences(decider, weight, h, y, s)}"]
+    if "older" in times:
+        notes.append(f"{where}: {times['older'] / times['ours']:.2f} times as fast as {options.against}")
+    title = f"V = {sizes['V']:,}, C = {sizes['C']:,}, {where}, {sizes['N']:,} samples"
+    limit = "the bare float32 product with the head, into a matrix that is there"
+    return Table(title, rows, unit="samples", limit=limit), list(_goals(where, times, peak, options.against)), notes
+
+
+def _times(
+    h: Tensor, y: Tensor, weight: Tensor, s: EmbeddingStatistics, rounds: int, against: str | None
+) -> dict[str, float]:
+    """Time the bare product, both kinds of loss, and the pass of an older commit if one is named."""
+    decider, exact = Decider(s, weight, None), Decider(s, weight, None, exact_loss=True)
+    logits = torch.empty(len(h), len(weight))
+    works: dict[str, Callable[[], object]] = {
+        "product": lambda: torch.mm(h, weight.T, out=logits),
+        "ours": lambda: ValidationTally(decider).add(h, y),
+        "exact": lambda: ValidationTally(exact).add(h, y),
+    }
+    with ExitStack() as stack:
+        if against:
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "data.safetensors"
+            save_file({"h": h, "y": y, "weight": weight, **_fields(s)}, file)
+            worker = stack.enter_context(Worker(SNIPPET, str(file), tree=stack.enter_context(tree_of(against))))
+            worker.wait()
+            works["older"] = lambda: worker.seconds("validation")
+        return in_turn(works, rounds)
+
+
+def _goals(where: str, times: dict[str, float], peak: int | None, against: str | None) -> Iterator[Goal]:
+    if where == "d = 256":
+        yield Goal(f"validation over the bare product, {where}", times["ours"] / times["product"], 1.8)
+    if peak is not None:
+        yield Goal(f"peak growth of validation, {where}", peak / 1e6, 512, "MB")
+    if against:
+        yield Goal(
+            f"faster than {against[:10]}, {where}", times["older"] / times["ours"], _FASTER[where], at_least=True
+        )
+
+
+def data(**sizes: int) -> tuple[Tensor, Tensor, Tensor, EmbeddingStatistics]:
+    """Return random embeddings, labels, a head and training statistics."""
+    V, C, d, N = (sizes[name] for name in "VCdN")
     draw = torch.Generator().manual_seed(0)
-    weight = torch.randn(options.vocabulary, options.dim, generator=draw) / options.dim**0.5
-    classes = torch.randperm(options.vocabulary, generator=draw)[: options.classes].sort().values
-    h = torch.randn(options.tokens, options.dim, generator=draw) * 3
-    y = classes[torch.randint(options.classes, (options.tokens,), generator=draw)]
+    weight = torch.randn(V, d, generator=draw) / d**0.5
+    classes = torch.randperm(V, generator=draw)[:C].sort().values
+    h = torch.randn(N, d, generator=draw) * 3
+    y = classes[torch.randint(C, (N,), generator=draw)]
     s = EmbeddingStatistics(
         classes=classes,
-        counts=torch.full((options.classes,), 2),
-        means=torch.randn(options.classes, options.dim, dtype=torch.float64, generator=draw),
-        variances=torch.rand(options.classes, dtype=torch.float64, generator=draw),
+        counts=torch.full((C,), 2),
+        means=torch.randn(C, d, dtype=torch.float64, generator=draw),
+        variances=torch.rand(C, dtype=torch.float64, generator=draw),
     )
-    logits = torch.empty(options.tokens, options.vocabulary)
-    torch.mm(h, weight.T, out=logits)
-    before = peak()
-    decider = Decider(s, weight, None)
-    ValidationTally(decider).add(h, y)
-    growth = peak() - before
-    exact = Decider(s, weight, None, exact_loss=True)
-    times: dict[str, list[float]] = {"product": [], "ours": [], "exact_loss": []}
-    for _ in range(options.rounds):  # in turn, so that a drift of the machine touches all alike
-        times["product"].append(timed(lambda: torch.mm(h, weight.T, out=logits)))
-        times["ours"].append(timed(lambda: ValidationTally(decider).add(h, y)))
-        times["exact_loss"].append(timed(lambda: ValidationTally(exact).add(h, y)))
-    best = {name: sorted(values)[len(values) // 2] for name, values in times.items()}
-    report(
-        "validate",
-        options.output,
-        {
-            "vocabulary": options.vocabulary,
-            "classes": options.classes,
-            "dim": options.dim,
-            "tokens": options.tokens,
-            "product_seconds": best["product"],
-            "ours_seconds": best["ours"],
-            "ratio (goal 1.8 at d = 256)": best["ours"] / best["product"],
-            "ratio_exact_loss": best["exact_loss"] / best["product"],
-            "peak_growth_bytes (goal 512 MB)": growth,
-            **differences(decider, weight, h, y, s),
-        },
-    )
+    return h, y, weight, s
 
 
-def differences(
-    decider: Decider, weight: torch.Tensor, h: torch.Tensor, y: torch.Tensor, s: EmbeddingStatistics
-) -> dict[str, float | int]:
-    """Decisions unlike those of the direct computation in float64, and the loss beside its own."""
+def _fields(s: EmbeddingStatistics) -> dict[str, Tensor]:
+    return {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
+
+
+def prepared(**sizes: int) -> Callable[[], None]:
+    """Return a piece of work whose peak is that of preparing the classifiers and one pass."""
+    h, y, weight, s = data(**sizes)
+    h[:64] @ weight.T
+
+    def work() -> None:
+        ValidationTally(Decider(s, weight, None)).add(h, y)
+
+    return work
+
+
+def differences(decider: Decider, weight: Tensor, h: Tensor, y: Tensor, s: EmbeddingStatistics) -> str:
+    """Say how many decisions are unlike those of the direct computation in float64, and how far the loss is from it."""
     linear, everywhere, _, loss = decider.linear(h.double(), y)
     nearest = decider.nearest(h.double())
     unlike, total = [0, 0, 0], 0.0
@@ -83,25 +161,7 @@ def differences(
         direct = (s.classes[logits[:, s.classes].argmax(dim=1)], logits.argmax(dim=1), s.classes[centres.argmin(dim=1)])
         for place, (ours, theirs) in enumerate(zip((linear, everywhere, nearest), direct, strict=True)):
             unlike[place] += int((ours[some] != theirs).sum())
-    return {
-        "linear_decisions_unlike_float64": unlike[0],
-        "vocabulary_decisions_unlike_float64": unlike[1],
-        "nearest_centres_unlike_float64": unlike[2],
-        "loss_relative_difference_in_1e-9": 1e9 * abs(float(loss.sum()) / total - 1),
-    }
-
-
-def peak() -> int:
-    """Peak memory of the process in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def timed(action: Callable[[], object]) -> float:
-    """Seconds of one call."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
-if __name__ == "__main__":
-    main()
+    return (
+        f"of {len(h):,} decisions, {unlike[0]} linear, {unlike[1]} of the whole vocabulary and {unlike[2]} nearest "
+        f"ones are unlike float64's; the loss differs by {abs(float(loss.sum()) / total - 1):.1e}"
+    )

@@ -1,5 +1,5 @@
 """Generate parts of the docs: command help in cli.md, measurements in metrics.md, options in options.md,
-public names in python.md.
+public names in python.md, results in benchmarks.md.
 
 Run ``python docs/generate.py`` after changing a command or a metric. ``--check`` only compares, and exits with 1 and
 the names of outdated pages. The generated part of a page is between two comment lines; the rest is written by hand.
@@ -179,6 +179,14 @@ def figures() -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, ["---"] * len(head), *rows))
 
 
+def results() -> str:
+    """Return the results of the benchmarks, by machine."""
+    sys.path.insert(0, str(DOCS.parent))  # benchmarks is no installed package
+    from benchmarks.page import page
+
+    return page()
+
+
 _SAID = {"API": "version of the plugin contract, a number"}  # a number has no docstring of its own
 
 
@@ -228,6 +236,7 @@ def _first_line(each: Any) -> str:
 
 
 PAGES: dict[str, Callable[[], str]] = {
+    "benchmarks.md": results,
     "cli.md": commands,
     "figures.md": figures,
     "metrics.md": measurements,

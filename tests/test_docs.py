@@ -37,6 +37,7 @@ def test_generated_pages_are_current():
 def test_generating_corrects_what_the_check_names_and_keeps_what_is_written_by_hand(tmp_path):
     docs = tmp_path / "docs"
     shutil.copytree(DOCS, docs)
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     (docs / "metrics.md").write_text(
         (docs / "metrics.md").read_text("utf-8").replace("`nc1.cdnv`", "`nc1.old`"), "utf-8"
     )
@@ -45,7 +46,7 @@ def test_generating_corrects_what_the_check_names_and_keeps_what_is_written_by_h
     assert "docs/metrics.md is out of date: run python docs/generate.py" in stale.stderr
     assert "cli.md" not in stale.stderr
     assert generate(docs).returncode == 0
-    for page in ("metrics.md", "cli.md"):
+    for page in ("metrics.md", "cli.md", "benchmarks.md"):
         assert (docs / page).read_bytes() == (DOCS / page).read_bytes()
 
 

@@ -20,6 +20,7 @@ NOT_RUN = {
     "pip install": "needs a package index; .ci/run runs it",
     "hf auth login": "asks for a password",
     "pytest": "runs tests; .ci/run does",
+    "python -m benchmarks": "minutes; tests/test_benchmarks.py runs small ones",
     "torchrun": "tests/zoo/test_training.py trains on two processes",
     "collapse demo": "minutes; tests/zoo/test_demo.py runs a smaller one",
     "collapse metrics spread": "the example plugin is not installed here; .ci/run installs it",
