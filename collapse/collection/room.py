@@ -14,9 +14,9 @@ from collapse.numerics.decisions import validating_bytes
 from collapse.numerics.devices import is_out_of_memory
 from collapse.numerics.memory import available, size_of
 
-_COPIES = {("train", "cpu"): 4, ("train", "cuda"): 2, ("validation", "cpu"): 4, ("validation", "cuda"): 3}
+_COPIES = {("train", "cpu"): 4, ("train", "cuda"): 2, ("validation", "cpu"): 3, ("validation", "cuda"): 2}
 """Matrices of C × d in float64 at a time. Training: the means, their sorted copy, and on the CPU two to write a file.
-Validation: the means, the centred ones, the scaled ones, and on the CPU the store's rows of the classifier."""
+Validation: the means, the centred ones, and on the CPU the store's rows of the classifier."""
 
 
 @dataclass(frozen=True)
