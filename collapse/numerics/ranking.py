@@ -167,7 +167,7 @@ class Rows:
         row_PG = group_P.unsqueeze(1) * GROUP + torch.arange(GROUP, device=x.device)
         there_PG = row_PG < len(self.ids)
         row_PG = row_PG.clamp_(max=len(self.ids) - 1)
-        score_PG = torch.bmm(self._rows(row_PG, x.dtype), x[sample_P].unsqueeze(2)).squeeze(2)
+        score_PG = torch.linalg.vecdot(self._rows(row_PG, x.dtype), x[sample_P].unsqueeze(1))
         if self._bias is not None:
             score_PG += (share * self._bias[row_PG]).to(x.dtype)
         least_P = least_B[sample_P] - error.of(sample_P, group_P)
