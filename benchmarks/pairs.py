@@ -15,7 +15,7 @@ from benchmarks.options import Options
 from benchmarks.record import Goal, Growth, Record, Row, Table
 from benchmarks.timing import exponents, in_turn, timed, varied
 from collapse import EmbeddingStatistics
-from collapse.numerics.pairs import sweep, tiles
+from collapse.numerics.pairs import TILE, sweep, tiles
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 
@@ -27,9 +27,6 @@ THREE = [
     "gnc2.log_kernel",
     "gnc2.log_kernel_std",
 ]
-TILE = 512
-"""Classes per side of a tile, as the sweep takes on a CPU."""
-
 _WARM = 5  # expected seconds of the three measurements above which there is no warm-up, and a round less
 _LONG = 60  # above which nothing is repeated
 _ENDLESS = 600  # and above which not all measurements are taken

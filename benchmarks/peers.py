@@ -20,7 +20,7 @@ SOURCES = {
 }
 """Where a package comes from, by the name under which it is imported."""
 
-_TILE = 512  # that of our sweep; their default, one tile of everything, would not fit into memory
+_TILE = 512  # as large as those of our sweep; their default, one tile of everything, would not fit into memory
 _SIDES = (8, 16, 32, 64, 128)  # among which their fastest tile is looked for
 _MEMORY = 1 << 30  # bytes of the differences of all pairs, of which it holds several at a time
 _EQUAL = 1e-5

@@ -24,6 +24,12 @@ from collapse.numerics.top_pairs import TopPairs
 from collapse.plugin.guarding import Guest, Watch, Wrote
 from collapse.plugin.metrics import Measure, Metric
 
+TILE = 768
+"""Classes per side of a tile on a CPU: its fields fit into the cache.
+
+With smaller tiles threads wait for each other more often, which costs most beside other processes.
+"""
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -86,7 +92,7 @@ def sweep(
     Args:
         s: Class statistics; the sweep runs on their device.
         wanted: Pair metrics, each with its measures.
-        tile: Classes per side of a tile; None for 512, whose fields fit into a CPU's cache, or 4,096 on a GPU.
+        tile: Classes per side of a tile; None for :data:`TILE`, or 4,096 on a GPU.
         dtype: float64, or float32 for a faster sweep, in which more distances are recomputed.
         by_class: Also compute the measures over each class's pairs.
         top: Also find so many pairs of largest value of each metric.
@@ -97,7 +103,7 @@ def sweep(
     Raises:
         SweepStopped: A metric wrote to the statistics.
     """
-    tile = tile or (512 if s.means.device.type == "cpu" else 4096)
+    tile = tile or (TILE if s.means.device.type == "cpu" else 4096)
     _let_malloc_keep_tiles()
     settle(s)
     points = Points.of(s, dtype)
