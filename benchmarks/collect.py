@@ -98,7 +98,7 @@ def benchmark(options: Options) -> Record:
     table = Table(title, rows, unit="tokens", limit=f"the bare forward, with the attention {clock.attention}")
     goals = [] if options.quick else [Goal("collection over the bare forward", ours / clock.bare, 1.15)]
     return Record(
-        "collect",
+        f"collect-{Path(options.model).name}" if options.model else "collect",  # beside the file of the usual model
         "Training statistics of a model, with the covariance, reading and writing.",
         [table],
         goals,

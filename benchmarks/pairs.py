@@ -42,10 +42,13 @@ _EVERY = 20  # of the tiles of an endless sweep, one in so many is multiplied
 
 def benchmark(options: Options) -> Record:
     """Measure two numbers of classes, or the one that was asked for; then tokens, growth and other packages."""
-    record = Record("pairs", "Measurements of all pairs of classes, float64.", [])
+    about = "Measurements of all pairs of classes, float64."
     if options.classes or options.dim:
-        _add(record, options.classes or 12_000, options.dim or 768)
+        classes, dim = options.classes or 12_000, options.dim or 768
+        record = Record(f"pairs-{classes}x{dim}", about, [])  # beside the file of the usual sizes
+        _add(record, classes, dim)
         return record
+    record = Record("pairs", about, [])
     dim, many = (64, (600, 1_200)) if options.quick else (768, (12_000, 29_233))
     for classes in many:
         _add(record, classes, dim, goals=not options.quick)
