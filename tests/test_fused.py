@@ -95,9 +95,37 @@ def test_compiled_numbers_that_differ_are_not_taken(said):
         return pair.cosine * (2 if hasattr(pair, "least") else 1)  # only where it is traced
 
     wanted = [declared(other, Mean("x.other")), declared(lambda pair: pair.cosine, Mean("x.cosine"))]
+    wanted += [declared(lambda pair: pair.cosine.float().exp(), Mean("x.float"))]
     s = statistics(90)
-    assert numbers(sweep(s, wanted, tile=16, fuse=True)) == numbers(sweep(s, wanted, tile=16))
-    assert "gave other numbers when it was compiled" in said()[0]
+    eager, compiled = (sweep(s, wanted, tile=16, fuse=fuse) for fuse in (False, True))
+    assert numbers(compiled)["x.other"] == numbers(eager)["x.other"]
+    assert numbers(compiled) == pytest.approx(numbers(eager), rel=1e-6)
+    assert numbers(compiled)["x.cosine"] == pytest.approx(numbers(eager)["x.cosine"], rel=1e-12)
+    assert len(said()) == 1
+    assert said()[0].endswith("other is not compiled: it then gave other numbers")
+
+
+@compiler
+def test_a_metric_of_where_its_tile_lies_is_not_compiled(said):
+    def apart(pair):
+        rows, columns = (torch.arange(run.start, run.stop) for run in pair.runs)
+        return pair.cosine * (rows[:, None] - columns).abs()
+
+    s, wanted = statistics(90), [declared(apart, Mean("x.apart"), Std("x.apart_std"))]
+    eager, compiled = (sweep(s, wanted, tile=16, fuse=fuse) for fuse in (False, True))
+    assert numbers(compiled) == numbers(eager)
+    assert "it reads which classes the tile is of" in said()[0]
+
+
+@compiler
+@pytest.mark.parametrize("gap", [0.0, 1e-7])
+def test_near_pairs_in_the_first_tiles_do_not_stop_compiling(said, gap):
+    s = statistics(90)
+    s.means[3] = s.means[20] + gap
+    wanted = built_in(["nc1.cdnv"])
+    eager, compiled = (sweep(s, wanted, tile=16, fuse=fuse) for fuse in (False, True))
+    assert numbers(compiled) == pytest.approx(numbers(eager), rel=1e-12)
+    assert not said()
 
 
 WITHOUT = """

@@ -84,6 +84,57 @@ def test_the_loss_is_that_of_float64_to_a_millionth(kind, size):
     torch.testing.assert_close(exact, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("sure", [10, 16, 20, 24, 30])
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_loss_of_a_sure_model_keeps_its_digits(sure, exact):
+    """The highest logit is the label's, and all others together are small beside it."""
+    draw = torch.Generator().manual_seed(1)
+    weight = torch.nn.functional.normalize(torch.randn(2500, 64, generator=draw), dim=1)
+    y = torch.randint(2500, (400,), generator=draw)
+    h = sure * weight[y].double() + 0.01 * torch.randn(400, 64, generator=draw).double()
+    logits = direct(weight, h)
+    own = logits.gather(1, y.unsqueeze(1))
+    expected = (logits - own).exp().scatter(1, y.unsqueeze(1), 0).sum(dim=1).log1p()
+    classes = torch.arange(0, 2500, 2)
+    _, _, confidence, loss = decider(weight, classes, exact_loss=exact).linear(h, y)
+    assert float(expected.max()) < 1.5
+    assert float((loss.mean() / expected.mean() - 1).abs()) < (1e-9 if exact else 1e-6)
+    torch.testing.assert_close(loss, expected, rtol=1e-7 if exact else 2e-5, atol=0)
+    torch.testing.assert_close(confidence, (-expected).exp(), rtol=1e-5, atol=0)
+
+
+def test_the_loss_of_logits_too_large_for_float32_is_summed_in_float64():
+    draw = torch.Generator().manual_seed(2)
+    weight = torch.randn(700, 20, generator=draw) * 3e3
+    h = torch.randn(60, 20, generator=draw).double() * 3e3
+    weight[1::2] = weight[::2] + torch.randn(350, 20, generator=draw) * 1e-4
+    y = torch.randint(700, (60,), generator=draw)
+    logits = direct(weight, h)
+    expected = logits.logsumexp(dim=1) - logits.gather(1, y.unsqueeze(1)).squeeze(1)
+    loss = decider(weight).linear(h, y)[3]
+    torch.testing.assert_close(loss, expected, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("kinds", [1, 3])
+@pytest.mark.parametrize("exact", [True, False])
+def test_of_very_many_equal_rows_the_first_is_decided(kinds, exact):
+    """More groups than are looked at one by one; a matrix product gives equal rows unequal scores at its edges."""
+    draw = torch.Generator().manual_seed(4)
+    some = torch.randn(kinds, 768, generator=draw)
+    weight = some[torch.randint(kinds, (2049,), generator=draw)]
+    bias = torch.zeros(2049)
+    bias[5] = 1e-9
+    h = torch.randn(64, 768, generator=draw).double()
+    classes = torch.arange(1, 2049, 2)
+    for of_rows in (None, bias):
+        decided, everywhere, _, _ = decider(weight, classes, of_rows, exact_loss=exact).linear(
+            h, torch.zeros(64).long()
+        )
+        logits = direct(weight, h, of_rows)
+        assert torch.equal(everywhere, logits.argmax(dim=1))
+        assert torch.equal(decided, classes[logits[:, classes].argmax(dim=1)])
+
+
 def test_a_sure_prediction_has_no_negative_loss():
     weight = torch.eye(40) * 30
     h = torch.eye(40).double() * 30

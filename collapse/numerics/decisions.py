@@ -16,7 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
-from collapse.numerics.ranking import GROUP, Rows, highest, highest_of, samples_at_once
+from collapse.numerics.highest import highest, highest_of
+from collapse.numerics.ranking import GROUP, Rows, samples_at_once
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
@@ -80,27 +81,29 @@ class Decider:
         return decided, everywhere, confidence, loss
 
     def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        best_B, index_B, log_sum_B = self._best(self._seen, h_Bd)
+        best_B, index_B, top_B, rest_B = self._best(self._seen, h_Bd)
         seen_B = index_B
         if len(self._unseen.ids):
-            more_B, unseen_B, more_sum_B = self._best(self._unseen, h_Bd, best_B)
-            log_sum_B = torch.logaddexp(log_sum_B, more_sum_B)
+            more_B, unseen_B, other_B, of_other_B = self._best(self._unseen, h_Bd, best_B)
             first_B = (more_B > best_B) | ((more_B == best_B) & (unseen_B < index_B))
             index_B, best_B = unseen_B.where(first_B, index_B), torch.maximum(best_B, more_B)
+            above_B = other_B > top_B
+            top_B, other_B = other_B.where(above_B, top_B), top_B.where(above_B, other_B)
+            rest_B, of_other_B = of_other_B.where(above_B, rest_B), rest_B.where(above_B, of_other_B)
+            rest_B = rest_B + (1 + of_other_B) * (other_B - top_B).exp()
         own_B = torch.linalg.vecdot(self.weight[y_B].double(), h_Bd)
         if self.bias is not None:
             own_B += self.bias[y_B].double()
         # Of logits so large that their rounding errors are, exp() of one may overflow, or the sum leave its bounds.
-        log_sum_B = log_sum_B.where(log_sum_B.isfinite(), best_B)
-        log_sum_B = log_sum_B.clamp(best_B, best_B + math.log(len(self.weight)))  # no probability above 1
-        return seen_B, index_B, (best_B - log_sum_B).exp(), log_sum_B - own_B
+        rest_B = rest_B.where(rest_B.isfinite(), 0).clamp(0, len(self.weight) - 1)
+        return seen_B, index_B, 1 / (1 + rest_B), (best_B - own_B).clamp(min=0) + rest_B.log1p()
 
-    def _best(self, rows: Rows, h_Bd: Tensor, floor_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the highest logit of some rows, the first vocabulary entry that has it, and the log of their sum."""
-        dtype = torch.float32 if rows.fits(h_Bd) and not self._exact_loss else torch.float64
+    def _best(self, rows: Rows, h_Bd: Tensor, floor_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the highest logit of some rows, the first vocabulary entry that has it, and :meth:`Pass.rest`."""
+        dtype = torch.float32 if rows.sums_in_float32(h_Bd) and not self._exact_loss else torch.float64
         found = rows.scores(h_Bd, dtype, sums=True)
         score_B, row_B = highest_of(len(h_Bd), rows.candidates(h_Bd, found, floor_B=floor_B))
-        return score_B, rows.ids[row_B], found.log_sum(score_B)
+        return score_B, rows.ids[row_B], *found.rest(score_B)
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""

@@ -6,8 +6,9 @@ groups that may hold the highest score of all, within that bound, are computed a
 Shapes: B samples, n rows in G groups, d dimensions, K pairs of a sample and a row.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +23,7 @@ _HIGHEST = 1 << 23  # scores that a pass keeps, at most: one per group and sampl
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in order (256 MB); of more, each block is gathered
 _GATHER = 1 << 21  # numbers gathered at a time
 _MANY = 64  # groups of a sample: with more, a pass in float64 is faster than to compute them one by one
+_GOOD = 0.25  # bound of the error of a score in float32; the errors themselves are about a hundredth of it
 _LARGEST = 1e30  # products in float32 stay far below its largest number
 
 
@@ -37,15 +39,16 @@ class Pass:
     highest: Tensor
     sums: Tensor | None
 
-    def log_sum(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
-        """Return the logarithm of the sum of exp(score), with the highest score in float64 (−∞ if it is not known).
+    def rest(self, best_B: Float[Tensor, " B"]) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+        """Return the highest score t of each sample, and the sum of exp(score − t) over all rows but that one.
 
-        The highest score has the largest share of the sum, so that most of its rounding error is gone.
+        Args:
+            best_B: The highest score in float64, or −∞ where it is not known; then t is that of the pass.
         """
         assert self.sums is not None
         top_B = self.highest.amax(dim=0).double()
-        known_B = best_B > float("-inf")
-        return top_B + torch.where(known_B, self.sums - 1 + (best_B - top_B).exp(), self.sums).log()
+        best_B = best_B.where(best_B > float("-inf"), top_B)
+        return best_B, (self.sums - 1) * (top_B - best_B).exp()
 
 
 def samples_at_once(rows: int) -> int:
@@ -89,6 +92,11 @@ class Rows:
             return self._kept[some]
         return self._matrix[self.ids[some]].to(dtype)
 
+    def sums_in_float32(self, x_Bd: Tensor) -> bool:
+        """Whether scores in float32 are so good that sums of their exponentials are."""
+        error = self._error(x_Bd, torch.float32, 1.0)
+        return self.fits(x_Bd) and float(error.slope.max() * error.norm.max() + error.more.max()) < _GOOD
+
     def fits(self, x_Bd: Tensor) -> bool:
         """Whether no product overflows in float32."""
         largest = float(self._norms.max() * x_Bd.norm(dim=1).max() + self._biases.max())
@@ -121,7 +129,8 @@ class Rows:
                 torch.amax(scores[whole:], dim=0, out=here[-1])
             if sums and len(scores):
                 before_B, top_B = top_B, torch.maximum(top_B, here.amax(dim=0))
-                sum_B = sum_B * (before_B - top_B).double().exp() + scores.sub_(top_B).exp_().sum(dim=0).double()
+                # in float64, because beside the 1 of the highest score small ones would be lost
+                sum_B = sum_B * (before_B - top_B).double().exp() + scores.sub_(top_B).exp_().double().sum(dim=0)
         return Pass(highest, sum_B if sums else None)
 
     def candidates(
@@ -156,9 +165,7 @@ class Rows:
         pairs = zip(sample_P.split(step), group_P.split(step), strict=True)
         near = [self._near(x, sample, group, error, least_B, share) for sample, group in pairs]
         sample_K, row_K = (torch.cat(each) for each in zip(*near, strict=True))
-        step = max(1, _GATHER // x_Bd.shape[1])
-        pairs = zip(sample_K.split(step), row_K.split(step), strict=True)
-        yield sample_K, row_K, torch.cat([self._score(x_Bd[sample], row, share) for sample, row in pairs])
+        yield sample_K, row_K, self._scores_of(x_Bd, sample_K, row_K, share)
 
     def _near(
         self, x: Tensor, sample_P: Tensor, group_P: Tensor, error: "_Error", least_B: Tensor, share: float
@@ -187,7 +194,34 @@ class Rows:
             score_kn = score_kn + share * self._bias
         least_k = score_kn.amax(dim=1) - 2 * self.error(x_Bd[some_k], share)
         place_K, row_K = (score_kn >= least_k.unsqueeze(1)).nonzero().unbind(dim=1)
-        return some_k[place_K], row_K, score_kn[place_K, row_K]
+        # a product gives equal rows unequal scores; equal rows are many where so many groups are open
+        pairs = torch.unique(place_K * len(self.ids) + self._first_equal[row_K])
+        place_K, row_K = pairs // len(self.ids), pairs % len(self.ids)
+        return some_k[place_K], row_K, self._scores_of(x_Bd, some_k[place_K], row_K, share)
+
+    @cached_property
+    def _first_equal(self) -> Tensor:
+        """For each row the first one that is equal to it, shape (n,)."""
+        n, d = len(self.ids), self._matrix.shape[1]
+        at = torch.arange(n, device=self.ids.device)
+        draw = torch.Generator().manual_seed(0)
+        x_1d = torch.randn(1, d, dtype=torch.float64, generator=draw).to(self.ids.device)
+        _, kind = self._scores_of(x_1d, torch.zeros_like(at), at, 1.0).unique(return_inverse=True)
+        first = at.new_full((n,), n).scatter_reduce_(0, kind, at, "amin")[kind]
+        equal = [
+            (self._rows(some, torch.float64) == self._rows(first[some], torch.float64)).all(dim=1)
+            for some in self._blocks()
+        ]
+        same = torch.cat(equal)
+        if self._bias is not None:
+            same &= self._bias == self._bias[first]
+        return first.where(same, at)
+
+    def _scores_of(self, x_Bd: Tensor, sample_K: Tensor, row_K: Tensor, share: float) -> Tensor:
+        """Compute the scores of some pairs in float64, shape (K,)."""
+        step = max(1, _GATHER // x_Bd.shape[1])
+        pairs = zip(sample_K.split(step), row_K.split(step), strict=True)
+        return torch.cat([self._score(x_Bd[sample], row, share) for sample, row in pairs])
 
     def _score(self, x: Tensor, row: Tensor, share: float) -> Tensor:
         """Compute the scores of some rows in float64, equal for equal rows."""
@@ -224,31 +258,6 @@ class _Error:
 
     def of(self, sample_P: Tensor, group_P: Tensor) -> Float[Tensor, " P"]:
         return self.slope[group_P] * self.norm[sample_P] + self.more[group_P]
-
-
-def highest(
-    samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
-) -> tuple[Tensor, Tensor]:
-    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 of a sample without.
-
-    >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
-    (tensor([2., -inf]), tensor([5, 0]))
-    """
-    score_B = score_K.new_full((samples,), float("-inf")).scatter_reduce_(0, sample_K, score_K, "amax")
-    best_K = score_K == score_B[sample_K]
-    last = torch.iinfo(torch.int64).max
-    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K[best_K], row_K[best_K], "amin")
-    return score_B, row_B.where(row_B < last, 0)
-
-
-def highest_of(samples: int, parts: Iterable[tuple[Tensor, Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """Return :func:`highest` of all pairs, given in parts that have all pairs of a sample or none."""
-    found = [highest(samples, *part) for part in parts]
-    score_B, row_B = found[0]
-    for score, row in found[1:]:
-        row_B = row.where(score > score_B, row_B)
-        score_B = torch.maximum(score, score_B)
-    return score_B, row_B
 
 
 def _by_group(values_n: Tensor) -> Tensor:

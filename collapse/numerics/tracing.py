@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collapse.errors import PluginError
 from collapse.numerics.returned import as_tile
 from collapse.numerics.tiles import LEAVES_OUT_ZEROS, Pair
 from collapse.plugin.guarding import Guest
@@ -94,7 +95,7 @@ def trace(metrics: tuple[Traceable, ...], tile: Tile) -> Compiled:
             with Guest():
                 value = as_tile(metric.function(pair), gram)
             if written := pair.written():
-                raise ValueError(f"it wrote to {written[0]}")
+                raise PluginError(f"it wrote to {written[0]}")
             if metric.over in LEAVES_OUT_ZEROS:
                 getattr(pair, LEAVES_OUT_ZEROS[metric.over])  # for its least value
             centred = value - around
@@ -115,19 +116,29 @@ class _Traced(Pair):
     """A tile that is traced: it has the values per class of its rows and columns, and keeps least squared distances."""
 
     def __init__(self, gram: Tensor, global_sqnorm: Tensor, tile: Tile, values: tuple[Tensor, ...]) -> None:
-        R = tile.classes
         points: Any = SimpleNamespace(global_sqnorm=global_sqnorm, short_means=tile.short_means, rounding=0.0)
-        super().__init__(points, slice(0, R), slice(R, 2 * R), gram)
+        super().__init__(points, slice(0, 0), slice(1, 1), gram)
+        del self._rows, self._columns  # what reads them cannot be traced
         names, half = (*OF_POINTS, *OF_CLASSES), len(values) // 2
         self._of_rows = dict(zip(names, values[:half], strict=True))
         self._of_columns = dict(zip(names, values[half:], strict=True))
         self.least: dict[str, Tensor] = {}
 
+    @property
+    def runs(self) -> tuple[slice, slice]:
+        """Refused: the function is compiled for tiles of all classes."""
+        raise PluginError("it reads which classes the tile is of")
+
+    def rows(self, name: str) -> Tensor:
+        """Return a value per class of the rows."""
+        return self._of_rows[name]
+
+    def columns(self, name: str) -> Tensor:
+        """Return a value per class of the columns."""
+        return self._of_columns[name]
+
     def _of(self, name: str) -> tuple[Tensor, Tensor]:
         return self._of_rows[name], self._of_columns[name]
-
-    def _block(self, name: str, run: slice) -> Tensor:
-        return (self._of_rows if run.start == 0 else self._of_columns)[name]
 
     def _correct(self, name: str, sqdist: Tensor) -> float:
         self.least[name] = sqdist.amin()
