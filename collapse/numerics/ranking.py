@@ -129,8 +129,7 @@ class Rows:
                 torch.amax(scores[whole:], dim=0, out=here[-1])
             if sums and len(scores):
                 before_B, top_B = top_B, torch.maximum(top_B, here.amax(dim=0))
-                # in float64, because beside the 1 of the highest score small ones would be lost
-                sum_B = sum_B * (before_B - top_B).double().exp() + scores.sub_(top_B).exp_().double().sum(dim=0)
+                sum_B = sum_B * (before_B - top_B).double().exp() + _sum_of_exp(scores.sub_(top_B))
         return Pass(highest, sum_B if sums else None)
 
     def candidates(
@@ -258,6 +257,17 @@ class _Error:
 
     def of(self, sample_P: Tensor, group_P: Tensor) -> Float[Tensor, " P"]:
         return self.slope[group_P] * self.norm[sample_P] + self.more[group_P]
+
+
+def _sum_of_exp(scores: Float[Tensor, "n B"]) -> Float[Tensor, " B"]:
+    """Return the sums of the exponentials of scores that are at most 0, which they overwrite.
+
+    Beside a 1, small ones would be lost in float32: they are summed without integer parts, which are added after.
+    """
+    values = scores.exp_()
+    whole_B = values.sum(dim=0)
+    part_B = values.frac_().sum(dim=0)
+    return part_B.double() + (whole_B - part_B).round().double()
 
 
 def _by_group(values_n: Tensor) -> Tensor:
