@@ -23,7 +23,7 @@ _HIGHEST = 1 << 23  # scores that a pass keeps, at most: one per group and sampl
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in order (256 MB); of more, each block is gathered
 _GATHER = 1 << 21  # numbers gathered at a time
 _MANY = 64  # groups of a sample: with more, a pass in float64 is faster than to compute them one by one
-_GOOD = 0.25  # bound of the error of a score in float32; the errors themselves are about a hundredth of it
+_RESOLVED = 8192.0  # below it float32 has a step of at most 2⁻¹¹, and errors of scores are about that
 _LARGEST = 1e30  # products in float32 stay far below its largest number
 
 
@@ -94,8 +94,7 @@ class Rows:
 
     def sums_in_float32(self, x_Bd: Tensor) -> bool:
         """Whether scores in float32 are so good that sums of their exponentials are."""
-        error = self._error(x_Bd, torch.float32, 1.0)
-        return self.fits(x_Bd) and float(error.slope.max() * error.norm.max() + error.more.max()) < _GOOD
+        return float(self._norms.max() * x_Bd.norm(dim=1).max() + self._biases.max()) < _RESOLVED
 
     def fits(self, x_Bd: Tensor) -> bool:
         """Whether no product overflows in float32."""
