@@ -1,7 +1,7 @@
 """The rows of a matrix with the highest scores ⟨x, row⟩ + bias, for many samples x: products in float32, exact answers.
 
-A product in float32 has an error that is bounded. One pass over it keeps the highest score of each group of rows; only
-groups that may hold the highest score of all, within that bound, are computed again in float64.
+A product in float32 has an error that is bounded. One pass over it keeps the highest score of each group of rows. Groups
+that may hold the highest score of all, within that bound, are computed again, and their rows that still may in float64.
 
 Shapes: B samples, n rows in G groups, d dimensions, K pairs of a sample and a row.
 """
@@ -94,12 +94,16 @@ class Rows:
 
     def sums_in_float32(self, x_Bd: Tensor) -> bool:
         """Whether scores in float32 are so good that sums of their exponentials are."""
-        return float(self._norms.max() * x_Bd.norm(dim=1).max() + self._biases.max()) < _RESOLVED
+        return self.fits(x_Bd) and self._largest(x_Bd) < _RESOLVED
 
     def fits(self, x_Bd: Tensor) -> bool:
         """Whether no product overflows in float32."""
-        largest = float(self._norms.max() * x_Bd.norm(dim=1).max() + self._biases.max())
-        return largest < _LARGEST and float(self._norms.max()) < _LARGEST and float(x_Bd.abs().max()) < _LARGEST
+        numbers = float(self._norms.max()), float(x_Bd.abs().max()), self._largest(x_Bd)
+        return all(each < _LARGEST for each in numbers)
+
+    def _largest(self, x_Bd: Tensor) -> float:
+        """Return what no score exceeds."""
+        return float(self._norms.max() * x_Bd.norm(dim=1).max() + self._biases.max())
 
     def scores(self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, *, share: float = 1.0, sums: bool = False) -> Pass:
         """Compute all scores once, in blocks.
