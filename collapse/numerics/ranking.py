@@ -1,7 +1,8 @@
 """The rows of a matrix with the highest scores ⟨x, row⟩ + bias, for many samples x: products in float32, exact answers.
 
-A product in float32 has an error that is bounded. One pass over it keeps the highest score of each group of rows. Groups
-that may hold the highest score of all, within that bound, are computed again, and their rows that still may in float64.
+A product in float32 has an error that is bounded. One pass over it keeps the highest score of each group of rows. The
+groups that may hold the highest of all, within that bound, are computed again, and those of their rows that still may,
+in float64.
 
 Shapes: B samples, n rows in G groups, d dimensions, K pairs of a sample and a row.
 """
@@ -24,7 +25,7 @@ _KEPT = 1 << 26  # rows of at most this many numbers are kept in order (256 MB);
 _GATHER = 1 << 21  # numbers gathered at a time
 _MANY = 64  # groups of a sample: with more, a pass in float64 is faster than to compute them one by one
 _RESOLVED = 8192.0  # below it float32 has a step of at most 2⁻¹¹, and errors of scores are about that
-_LARGEST = 1e30  # products in float32 stay far below its largest number
+_LARGEST = 1e30  # far below the largest number of float32
 
 
 @dataclass(frozen=True)
@@ -94,16 +95,9 @@ class Rows:
 
     def sums_in_float32(self, x_Bd: Tensor) -> bool:
         """Whether scores in float32 are so good that sums of their exponentials are."""
-        return self.fits(x_Bd) and self._largest(x_Bd) < _RESOLVED
-
-    def fits(self, x_Bd: Tensor) -> bool:
-        """Whether no product overflows in float32."""
-        numbers = float(self._norms.max()), float(x_Bd.abs().max()), self._largest(x_Bd)
-        return all(each < _LARGEST for each in numbers)
-
-    def _largest(self, x_Bd: Tensor) -> float:
-        """Return what no score exceeds."""
-        return float(self._norms.max() * x_Bd.norm(dim=1).max() + self._biases.max())
+        norm = float(self._norms.max())
+        largest = norm * float(x_Bd.norm(dim=1).max()) + float(self._biases.max())
+        return largest < _RESOLVED and norm < _LARGEST and float(x_Bd.abs().max()) < _LARGEST
 
     def scores(self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, *, share: float = 1.0, sums: bool = False) -> Pass:
         """Compute all scores once, in blocks.
