@@ -5,6 +5,8 @@ import shlex
 import shutil
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import collapse
 from collapse.collection.validating import command_to_validate
@@ -74,3 +76,13 @@ def test_a_store_of_another_switch_is_refused_in_the_words_of_the_command(tiny, 
 def test_a_store_that_never_had_a_validation_text_has_no_such_command(tiny, tmp_path):
     store = collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), chunk_length=32, max_chunks=4)
     assert command_to_validate(store) is None
+
+
+def test_a_features_file_is_told_of_in_its_own_words(tmp_path, told, out):
+    draw = torch.Generator().manual_seed(0)
+    tensors = {"train_features": torch.randn(8, 4, generator=draw), "classifier": torch.randn(2, 4, generator=draw)}
+    file = tmp_path / "f.safetensors"
+    save_file(tensors | {"train_labels": torch.arange(8) % 2}, file)
+    assert "have no validation_features" in " ".join(out("measure", file, "--metrics", "val_loss").split())
+    said = " ".join(told(2, "collect", file, "--store", tmp_path / "s", "--exact-loss").split())
+    assert said.endswith("was made of a features file: --exact-loss does not apply; leave the option out")

@@ -12,8 +12,10 @@ from collapse.paths import expanded
 from collapse.stores.naming import recorded_model
 from collapse.stores.store import Store
 
-_HELD = ("chunk_length", "max_chunks", "max_validation_chunks", "shards", "eos_between")
-_HELD += ("dtype", "fast_attention", "exact_loss", "null")
+_HELD = (
+    *("chunk_length", "max_chunks", "max_validation_chunks", "shards", "eos_between"),
+    *("dtype", "fast_attention", "exact_loss", "null"),
+)
 """Options of a store that must be given again. A model that records its texts takes no numbers of chunks from it."""
 
 
