@@ -19,11 +19,13 @@ from benchmarks.options import Options
 from benchmarks.record import Record
 from collapse.cli.sheets import print_sheet
 from collapse.cli.terminal import say, say_error
+from collapse.cli.threads import Threads
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.extras import missing_package
 from collapse.threads import prepare
 
 NAMES = ("accumulate", "collect", "validate", "pairs", "train", "startup", "neighbour")
+RESULTS = ROOT / "benchmarks" / "results"
 _OWN = {
     "collect": ("model", "text", "chunk_length", "batch_size", "model_args"),
     "validate": ("against",),
@@ -37,7 +39,7 @@ _OWN = {
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--quick", is_flag=True, help="Small sizes, in less than a minute; written only with --output.")
 @click.option("--output", metavar="DIR", help="Where to write JSON.  [default: benchmarks/results/MACHINE]")
-@click.option("--threads", type=click.IntRange(min=1), help="As that of collapse.")
+@click.option("--threads", type=Threads(), metavar="N", help="As that of collapse.")
 @click.option("--model", metavar="DIR", help="collect: a model of yours.  [default: a new GPT-Neo 4x256]")
 @click.option("--text", metavar="FILE", help="collect: its text.")
 @click.option("--chunk-length", type=click.IntRange(min=2), default=512, help="collect: tokens of its chunks.")
@@ -66,6 +68,8 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, threads: in
             raise UsageError(f"no benchmark is called {name!r}; {near_names(name, NAMES)}")
     chosen = list(dict.fromkeys(names)) or list(NAMES)
     _check_own(chosen, options)
+    if output is not None or not quick:
+        _check_output(Path(output) if output else RESULTS)
     prepare(threads)
     with tempfile.TemporaryDirectory() as home:
         os.environ["COLLAPSE_HOME"] = home  # nothing is found in the user's cache, nor left there
@@ -86,6 +90,17 @@ def _check_own(chosen: list[str], options: dict[str, Any]) -> None:
         raise UsageError("--model and --text belong together: give both, or neither for a new GPT-Neo")
 
 
+def _check_output(folder: Path) -> None:
+    """Raise UsageError, before minutes of work, if a folder cannot be made or written into."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        why = "it is a file" if isinstance(error, FileExistsError) else error.strerror or str(error)
+        raise UsageError(f"{folder} cannot be written into: {why}; name another folder with --output") from error
+
+
 def _run(name: str, options: Options, output: str | None) -> bool:
     """Run, print and write one benchmark; return whether it could be run."""
     try:
@@ -98,13 +113,18 @@ def _run(name: str, options: Options, output: str | None) -> bool:
         say_error(f"{name}: {missing}")
         return False
     run = described(quick=options.quick, gpu=record.run.get("gpu"))
-    record = Record(**{**vars(record), "run": run})
+    growth = [] if options.quick else record.growth  # laws of small sizes are those of the time to begin
+    record = Record(**{**vars(record), "run": run, "growth": growth})
     for at, sheet in enumerate(record.sheets()):
         print_sheet(sheet if at else replace(sheet, above=[f"{name}: {record.about}"]))
         say("")
     if output is not None or not options.quick:
-        file = record.write(Path(output) if output else ROOT / "benchmarks" / "results" / run["machine"]["name"])
-        say(f"written to {file}")
+        folder = Path(output) if output else RESULTS / run["machine"]["name"]
+        try:
+            say(f"written to {record.write(folder)}")
+        except OSError as error:
+            say_error(f"{name}: {folder} cannot be written into: {error.strerror or error}")
+            return False
     return True
 
 

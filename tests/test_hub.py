@@ -272,6 +272,7 @@ def test_without_a_network_a_mistyped_name_is_told_soon(hub, tmp_path):
     assert told.returncode == 1
     (line,) = [each for each in told.stderr.splitlines() if "once more in" not in each]  # it is told once
     assert "stores/none is not available: the Hub cannot be reached" in line
+    assert "there is no such folder here" in line
     assert taken < 15  # six tries of two requests, the waits between them growing, would take 31 s
 
 

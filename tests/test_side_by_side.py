@@ -229,3 +229,13 @@ def test_headings_for_people_are_short_and_keys_stay():
     assert table.sheet().columns == ["measurement", "A", "B", "B−A", "± error", "t", "seeds' sd"]
     assert table.columns == ["measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd"]
     assert list(table.frame()) == table.columns
+
+
+def test_a_loss_that_was_summed_in_another_precision_is_told(tiny, tmp_path):
+    options = {**tiny.options(), "max_chunks": 4}
+    exact = collapse.collect(tiny.model, store=tmp_path / "exact", exact_loss=True, **options)
+    plain = collapse.collect(tiny.model, store=tmp_path / "plain", **options)
+    said = "the loss of {} is summed in float64 (--exact-loss), the other's in float32"
+    for a, b, side in ((exact, plain, "A"), (plain, exact, "B")):
+        assert said.format(side) in collapse.compare(a, b, metrics="val_loss").notes
+    assert not any("summed in" in note for note in collapse.compare(exact, exact, metrics="val_loss").notes)

@@ -85,5 +85,14 @@ def test_the_user_says_how_many_threads(asked):
     assert asked(OMP_NUM_THREADS="1")["threads"] == 1
 
 
-def test_no_threads_are_refused(told):
-    assert "0 is not in the range x>=1" in told(2, "metrics", "--threads", "0")
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("0", "a whole number of at least 1, got 0"),
+        ("two", "a whole number of at least 1, got two"),
+        ("1.5", "a whole number of at least 1, got 1.5"),
+        ("1025", "at most 1,024, got 1025"),
+    ],
+)
+def test_threads_that_cannot_be_started_are_refused(told, given, said):
+    assert f"--threads must be {said}" in told(2, "metrics", "--threads", given)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
+from collapse.cli.threads import Threads
 from collapse.errors import CollapseError, UsageError, near_names, shortened
 from collapse.extras import missing_package
 from collapse.threads import prepare
@@ -69,7 +70,10 @@ class _Commands(click.Group):
     help="Load one more plugin, or no:NAME to leave one out; may be repeated.",
 )
 @click.option(
-    "--threads", type=click.IntRange(min=1), help="Threads to compute with.  [default: the CPUs that may be used]"
+    "--threads",
+    type=Threads(),
+    metavar="N",
+    help="Threads to compute with; goes before OMP_NUM_THREADS.  [default: the CPUs that may be used]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
 def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
@@ -79,6 +83,8 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     collapse demo                              eight toy models, offline
     collapse measure MODEL --text train.jsonl  collect or find a store; measure it
     collapse metrics                           what is measured
+
+    -p, --threads and -v may also follow any command.
     """
     _start_logging(verbose)
     prepare(threads)  # before the first import of torch

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collapse.collection.differing import differing
 from collapse.collection.pieces import NOTHING, add_validation, filled_of, joined, means_hash, pieces_of, unlike
 from collapse.collection.resuming import find_place, resumable
 from collapse.collection.room import with_room
@@ -27,7 +28,7 @@ from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
-from collapse.stores.manifest import LAYER, OF_VALIDATION, differences, spans
+from collapse.stores.manifest import LAYER, OF_VALIDATION, spans
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.store import Store
@@ -101,7 +102,7 @@ class Collection:
     def _validate(self, store: Store, phase: Phase) -> Store:
         source, now = self.source, self._identity(store.identity.get("statistics"))
         validated = store.manifest["coverage"]["validation"] is not None  # else accept any text
-        differ = differences(store.identity, now, apart=frozenset() if validated else OF_VALIDATION)
+        differ = differing(store.identity, now, apart=frozenset() if validated else OF_VALIDATION)
         if differ:
             raise StoreError(
                 f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"

@@ -70,7 +70,9 @@ def check_features_options(path: str | Path, given: Mapping[str, Any], *, alone:
 def _refuse(name: str, unlike: list[tuple[str, Any, Any]]) -> None:
     for flag, asked, held in unlike:
         shown = flag if asked is True else f"{flag} {asked}"
-        raise UsageError(f"{name} {held or 'was made of a features file'}: {shown} does not apply; {_INSTEAD}")
+        if held is None:
+            raise UsageError(f"{name} was made of a features file: {shown} does not apply; leave the option out")
+        raise UsageError(f"{name} {held}: {shown} does not apply; {_INSTEAD}")
 
 
 def _unlike(

@@ -12,18 +12,27 @@ from collapse.paths import expanded
 from collapse.stores.naming import recorded_model
 from collapse.stores.store import Store
 
-_HELD = ("shards", "eos_between", "dtype", "fast_attention", "exact_loss", "null")
-"""Options of a store that must be given again; chunk length and numbers of chunks are taken from the store."""
+_HELD = (
+    *("chunk_length", "max_chunks", "max_validation_chunks", "shards", "eos_between"),
+    *("dtype", "fast_attention", "exact_loss", "null"),
+)
+"""Options of a store that must be given again. A model that records its texts takes no numbers of chunks from it."""
 
 
-def command_to_validate(store: Store) -> str | None:
+def command_to_validate(store: Store, *, unasked: bool = False) -> str | None:
     """Return the command that validates a store of this machine that is only trained; None for any other.
 
     The model's folder stands in it where it is known here, and the names of the files of a local text, else a word in
     capitals.
+
+    Args:
+        store: The store.
+        unasked: Also of a store for which nobody asked for a validation.
     """
     identity, named = store.identity, store.manifest["corpus"].get("validation")
-    if store.state != "trained" or store.path is None or "features" in identity or not (named or _was_begun(store)):
+    if store.state != "trained" or store.path is None or "features" in identity:
+        return None
+    if not (named or _was_begun(store) or unasked):
         return None
     text = identity.get("validation") or {}
     spec: dict[str, Any] = {name: identity[name] for name in _HELD if identity.get(name) is not None}

@@ -175,6 +175,7 @@ def resolve_commit(
             f"{repo_type} {repo} is not available: the Hub cannot be reached ({unreachable}), and it is not cached. "
             f"Fetch it where there is a network with: hf download {repo}"
             f"{' --repo-type dataset' if repo_type == 'dataset' else ''}; or give local files"
+            f"{'' if Path(repo).is_dir() else ': there is no such folder here'}"
         )
     return sha, False
 

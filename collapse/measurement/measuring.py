@@ -245,6 +245,8 @@ def _missing(store: Store, need: str) -> str:
     """Say why something that a metric needs is missing, and which command adds it."""
     if need == "validation":
         validation = store.manifest["coverage"]["validation"]
+        if validation is None and "features" in store.identity:
+            return "no validation text was given: the features have no validation_features and validation_labels"
         if validation is None and store.manifest["corpus"].get("validation") is None:
             return "no validation text was given: add one with --validation-text"
         local = not (store.identity.get("validation") or {"revision": None}).get("revision")

@@ -111,6 +111,7 @@ def compare(
     notes = [f"A and B differ in {each}" for each in different]
     if any(each.startswith(_PER_TOKEN) for each in different):
         notes.append("losses and perplexities are per token: of other tokens, they cannot be compared")
+    notes += _said_of_losses(stores)
     notes += [*_said_of_errors(made, influences, counts, paired, found), *(spread.notes if spread else [])]
     return _table(stores, rows, made, notes, spread)
 
@@ -148,6 +149,14 @@ def _differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
             shown = [f"{each[name]} ({value})" for each, value in zip((a, b), shown, strict=True)]
         found.append(f"their {what}: {shown[0]} and {shown[1]}")
     return found
+
+
+def _said_of_losses(stores: Sequence[Store]) -> list[str]:
+    """Say that one loss was summed in float64 and the other was not; those of features files always are."""
+    exact = [bool(each.identity.get("exact_loss")) or "features" in each.identity for each in stores]
+    if exact[0] == exact[1] or any(each.state != "complete" for each in stores):
+        return []
+    return [f"the loss of {'A' if exact[0] else 'B'} is summed in float64 (--exact-loss), the other's in float32"]
 
 
 def _samples_of_chunks(store: Store) -> list[float]:
