@@ -6,8 +6,9 @@ OpenMP reads its environment when torch is loaded, so this is decided before.
 import math
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+
+from collapse.control_groups import control_groups
 
 SPINS = "3000"
 """Turns of a waiting thread of GNU OpenMP before it sleeps. Its own default waits for milliseconds, and takes the CPU
@@ -54,28 +55,8 @@ def cpu_quota(root: Path = Path("/")) -> int | None:
     Args:
         root: Where proc and sys are.
     """
-    quotas = [quota for folder in _groups(root) if (quota := _quota(folder)) is not None]
+    quotas = [quota for folder in control_groups("cpu", root) if (quota := _quota(folder)) is not None]
     return max(1, math.ceil(min(quotas))) if quotas else None
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of the process's groups and of those around them, for both versions of control groups.
-
-    A container may see its own group at the mount, under a path that is the host's: folders that are not there count
-    for nothing.
-    """
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # not Linux
-        return
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        mount = root / "sys/fs/cgroup" / controllers
-        own = mount / path.lstrip("/")
-        yield from (own, *(each for each in own.parents if each.is_relative_to(mount)))
 
 
 def _quota(folder: Path) -> float | None:

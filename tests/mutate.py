@@ -72,6 +72,7 @@ TESTS = {
     "plugins/collapse_analyses/pairing.py": "tests/plugins/test_paired.py",
     "plugins/collapse_analyses/scaling.py": "tests/plugins/test_scaling.py",
     "collapse/numerics/ranking.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
+    "collapse/numerics/highest.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
     "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_ranking.py tests/test_decisions.py "
     "tests/test_hostile_statistics.py tests/plugins/test_numbers.py",
     "collapse/numerics/tiles.py": PAIRS,

@@ -1,9 +1,10 @@
 """How much memory is left: on a GPU, on the machine, in its container, and for this process."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
+
+from collapse.control_groups import control_groups
 
 # of version 2, and of version 1
 _CGROUPS = (
@@ -29,7 +30,7 @@ def available(device: torch.device, root: Path = Path("/")) -> int | None:
     machine = _numbers(root / "proc/meminfo", ":")
     swap = machine.get("SwapFree", 0)
     left = [machine["MemAvailable"] + swap] if "MemAvailable" in machine else []
-    left += [each + swap for folder in _groups(root) if (each := _left(folder)) is not None]
+    left += [each + swap for folder in control_groups("memory", root) if (each := _left(folder)) is not None]
     left += _of_process(root)
     return max(0, min(left)) if left else None
 
@@ -51,22 +52,6 @@ def _of_process(root: Path) -> list[int]:
         return []
     limit, used = resource.getrlimit(resource.RLIMIT_AS)[0], _numbers(root / "proc/self/status", ":").get("VmSize")
     return [] if limit == resource.RLIM_INFINITY or used is None else [limit - used]
-
-
-def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of the process's control groups for memory and of those around them."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:  # not Linux
-        return
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        mount = root / "sys/fs/cgroup" / controllers
-        own = mount / path.lstrip("/")
-        yield from (own, *(each for each in own.parents if each.is_relative_to(mount)))
 
 
 def _left(folder: Path) -> int | None:
