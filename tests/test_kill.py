@@ -1,4 +1,4 @@
-"""SIGKILL at any moment of a collection: the same command goes on to the same bytes, and repeats no finished slice.
+"""SIGKILL at any moment of a collection: the same command goes on to the same bytes, and repeats no slice of its state.
 
 The long version, of twenty kills, is ``pytest -n0 -m slow tests/test_kill.py``.
 """
@@ -58,8 +58,8 @@ def test_killed_at_will_gives_the_same_bytes(runner, tiny, tmp_path, kills, leas
     assert runner.run(command(tmp_path / "undisturbed"), tmp_path / "log")[0] == 0
     took = time.monotonic() - clock
     slices = Counter(phase for phase, _ in logged(tmp_path / "log"))
-    assert slices["train"] >= 12
-    assert slices["validation"] >= 4
+    assert slices["train"] >= 2
+    assert slices["validation"] >= 2
     expected = tensor_bytes(tmp_path / "undisturbed")
     assert len(expected) == 4
     in_a_write = twice = 0
@@ -83,7 +83,7 @@ def test_killed_at_will_gives_the_same_bytes(runner, tiny, tmp_path, kills, leas
         assert code == 0, said
         assert tensor_bytes(store) == expected
         repeated = [each for each, times in Counter(logged(log)).items() if times > 1]
-        assert not repeated, f"finished slices were computed again: {repeated}"
+        assert not repeated, f"slices of a state were computed again: {repeated}"
         assert not Store.load(store).verify()
         assert not (store / "partial").exists()
     assert in_a_write >= least_in_a_write

@@ -143,15 +143,18 @@ def test_a_state_says_what_it_is():
             made.__post_init__()  # here no checker of types comes before it
     for name in (
         "../train-1-2.safetensors",
-        "train-1-4.safetensors",
+        "train-1-1.safetensors",
         "validation-1-2.safetensors",
         "train-0-2.safetensors",
     ):
-        with pytest.raises(ValueError, match="is not a file of this phase"):
+        with pytest.raises(ValueError, match="is not the file of 2 slices of this phase"):
             progress(file=name)
-    assert progress().names() == {f"train-1-{done}.safetensors" for done in (1, 2, 3)}
-    assert progress(start=1, file="").names() == {f"train-2-{done}.safetensors" for done in (2, 3)}
-    assert progress(start=2, file="").names() == {"train-3-3.safetensors"}
+    made = progress(start=1, file="")
+    may = ("train-2-2.safetensors", "train-2-4.safetensors")
+    never = ("train-2-1", "train-2-5", "train-2-02", "train-2-²", "train-2-", "train-1-2", "validation-2-2")
+    assert all(made.may_write(name) for name in may)
+    assert not any(made.may_write(f"{name}.safetensors") for name in never)
+    assert not made.may_write("train-2-2")
     with pytest.raises(AttributeError):
         progress().done = 3
 
@@ -166,18 +169,18 @@ def test_only_files_that_a_state_names_are_removed(tmp_path):
     for done in (1, 2, 3):
         partial.write({"x": torch.ones(done)}, **about, done=done)
         assert {file.name for file in folder.iterdir()} == {"state.json", f"train-1-{done}.safetensors"}
-    left = ("train-1-2.safetensors", "train-1-4.safetensors", ".train-1-4.safetensors.partial", ".state.json.partial")
+    left = ("train-1-1.safetensors", "train-1-4.safetensors", ".train-1-4.safetensors.partial", ".state.json.partial")
     for name in left:
         (folder / name).write_text("left by a kill")
     assert partial.strange() == []
     partial.tidy(partial.read())
     assert {file.name for file in folder.iterdir()} == {"state.json", "train-1-3.safetensors", ".state.json.partial"}
     (folder / "notes.txt").write_text("mine")
-    (folder / "train-1-1.safetensors").write_text("mine")
-    assert partial.strange() == ["partial/notes.txt", "partial/train-1-1.safetensors"]
+    (folder / "train-2-3.safetensors").write_text("mine")
+    assert partial.strange() == ["partial/notes.txt", "partial/train-2-3.safetensors"]
     partial.clear()
-    assert {file.name for file in folder.iterdir()} == {"notes.txt", "train-1-1.safetensors"}
-    assert partial.strange() == ["partial/notes.txt", "partial/train-1-1.safetensors"]
+    assert {file.name for file in folder.iterdir()} == {"notes.txt", "train-2-3.safetensors"}
+    assert partial.strange() == ["partial/notes.txt", "partial/train-2-3.safetensors"]
     (tmp_path / "kill" / "partial").mkdir(parents=True)
     (tmp_path / "kill" / "partial" / ".state.json.partial").write_text("left by a kill")
     Partial(tmp_path / "kill").clear()

@@ -1,6 +1,8 @@
 """Slices through a model that records what it is given: every chunk once and in order, whatever happens in between."""
 
 import json
+import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -41,7 +43,7 @@ def of(phase, chunks, model=None) -> TextPhase:
     return TextPhase(phase, text(chunks), model or recorder())
 
 
-def run(slices, folder, place=None, add=None, told=None) -> int:
+def run(slices, folder, place=None, add=None, told=None, state=None) -> int:
     counted = torch.zeros(1)
 
     def count(h_nd, y_n, first, chunks):
@@ -51,7 +53,7 @@ def run(slices, folder, place=None, add=None, told=None) -> int:
         slices=slices,
         place=place,
         add=add or count,
-        state=lambda: {"counted": counted},
+        state=state or (lambda: {"counted": counted}),
         partial=Partial(folder),
         about=lambda: {"identity": {"a": 1}, "means": None},
         report=told,
@@ -124,7 +126,8 @@ def test_every_chunk_goes_through_once_and_no_batch_crosses_a_slice(tmp_path, ba
     assert Partial(tmp_path).tensors(Partial(tmp_path).read())["counted"].item() == len(chunks)
 
 
-def test_the_state_is_written_after_each_slice_and_gone_on_with(tmp_path, caplog):
+def test_the_state_is_written_after_slices_and_gone_on_with(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("collapse.collection.slices._SHARE", math.inf)
     model, written = recorder(), []
     slices = Slices(of("train", 11, model), 3, 0, 4, 2)
     caplog.set_level("DEBUG", logger="collapse")
@@ -148,6 +151,30 @@ def test_the_state_is_written_after_each_slice_and_gone_on_with(tmp_path, caplog
     said = [each.rpartition(", ")[0] for each in caplog.messages if " slice " in each]
     assert said == [f"train: slice {n} of 4 done, chunks {low}–{high}" for n, low, high in SPANS]
     assert {file.name for file in (tmp_path / "partial").iterdir()} == {"state.json", "train-1-4.safetensors"}
+
+
+def test_a_state_is_written_again_after_twenty_times_its_own_time(tmp_path, caplog, monkeypatch):
+    """By a clock on which a slice takes a second, and its state 0.14 of one."""
+    now = 0.0
+
+    def state():
+        nonlocal now
+        now += 0.14
+        return {"counted": torch.zeros(1)}
+
+    def add(h_nd, y_n, first, chunks):
+        nonlocal now
+        now += 1.0
+
+    monkeypatch.setattr("collapse.collection.slices.time.perf_counter", lambda: now)
+    caplog.set_level("DEBUG", logger="collapse")
+    run(Slices(of("train", 36), 3, 0, 12, 3), tmp_path, add=add, state=state)
+    said = [int(each.split()[2]) for each in caplog.messages if " slice " in each]
+    assert said == [1, 4, 7, 10, 12]
+    assert Partial(tmp_path).read().done == 12
+    spans = [each.split("chunks ")[1].split(",")[0] for each in caplog.messages if " slice " in each]
+    ends = [0, *(3 * each for each in said)]
+    assert spans == [f"{low}–{high - 1}" for low, high in pairwise(ends)]
 
 
 @pytest.mark.parametrize(

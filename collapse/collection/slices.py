@@ -1,7 +1,7 @@
-"""A phase is cut into slices: fixed runs of its units, after which the state is written.
+"""A phase is cut into slices: fixed runs of its units, after which the state can be written.
 
 Slices depend only on the source, never on the batch size, and no batch crosses the border of a slice. A killed run
-resumes after the last finished slice and gives the same bytes.
+resumes after the last slice whose state was written, and gives the same bytes.
 """
 
 import logging
@@ -24,6 +24,9 @@ from collapse.progress import Report
 from collapse.stores.partial import Partial, Progress
 
 log = logging.getLogger("collapse")
+
+_SHARE = 1 / 20
+"""Of the time of a pass that writing states takes, about at most."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +100,16 @@ def run_slices(
     about: Callable[[], dict[str, Any]],
     report: Report | None = None,
 ) -> int:
-    """Run the remaining slices, writing the state after each.
+    """Run the remaining slices. The state is written after the first one, the last one, and others in between.
+
+    Writing it takes time that grows with classes and dimensions: it is written again after slices that took 20 times as
+    long as writing it did.
 
     Args:
         slices: The slices.
         place: The progress of an earlier run, or None.
         add: Called with embeddings (n, d), labels (n,), the index of the first unit, and the number of units.
-        state: Returns the tensors to write after a slice.
+        state: Returns the tensors to write.
         partial: Where to write them; None to write nothing.
         about: Returns further fields of :class:`~collapse.stores.partial.Progress` to write.
         report: Called as report(what, units done, units).
@@ -121,8 +127,8 @@ def run_slices(
     if partial is not None and place is None:
         partial.begin(**written, batch_size=batch, **about())
     end = slices.units(slices.stop - 1)[1]
+    clock, kept, writing = began, begun, 0.0
     for index in range(begun, slices.stop):
-        clock = time.perf_counter()
         low, high = slices.units(index)
         position = low
         while position < high:
@@ -145,12 +151,16 @@ def run_slices(
             position = stop
             if report:
                 report(f"collecting {phase.name}", position - slices.first_unit, end - slices.first_unit)
-        if partial is None:
+        now = time.perf_counter()
+        if partial is None or (index + 1 < slices.stop and writing > _SHARE * (now - clock)):
             continue
+        first = slices.units(kept)[0]
+        span = f"{unit}s {first}–{high - 1}, {_speed(phase, high - first, clock)}"
         tensors = state()  # before about(), which records the plugin statistics that fail here
         partial.write(tensors, **written, done=index + 1, batch_size=batch, **about())
-        span = f"{unit}s {low}–{high - 1}, {_speed(phase, high - low, clock)}"
         log.debug("%s: slice %d of %d done, %s", phase.name, index + 1, slices.stop, span)
+        clock, kept = time.perf_counter(), index + 1
+        writing = clock - now
     if partial is not None and begun < slices.stop:
         units = end - slices.units(begun)[0]
         log.info("%s: %s %ss collected, %s", phase.name, f"{units:,}", unit, _speed(phase, units, began))

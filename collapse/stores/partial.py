@@ -1,10 +1,11 @@
 """The state of an unfinished collection, from which a killed run resumes.
 
-After each slice, three steps follow: write ``partial/<phase>-<slices>.safetensors``, replace ``partial/state.json`` so
-that it names this file, remove the previous file. Whenever the process dies, state.json names a complete file. Only
-files that a state.json names are ever removed.
+It is written after some slices, in three steps: write ``partial/<phase>-<slices>.safetensors``, replace
+``partial/state.json`` so that it names this file, remove the previous file. Whenever the process dies, state.json names
+a complete file. Only files named after slices of this part are ever removed.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -62,13 +63,15 @@ class Progress:
             kind: Any = dict if get_origin(each.type) is dict else each.type
             if not isinstance(getattr(self, each.name), kind):
                 raise TypeError(f"{each.name} is {getattr(self, each.name)!r}")
-        if self.file and self.file not in self.names():
-            raise ValueError(f"{self.file} is not a file of this phase")
+        if self.file and self.file != _name(self.phase, self.start, self.done):
+            raise ValueError(f"{self.file} is not the file of {self.done} slices of this phase")
 
-    def names(self) -> set[str]:
-        """Return the tensor files that may exist: this one, the previous one and the next one."""
-        done = {each for each in (self.done - 1, self.done, self.done + 1) if each > self.start}
-        return {_name(self.phase, self.start, each) for each in done}
+    def may_write(self, name: str) -> bool:
+        """Whether this is the name of a tensor file after one of the slices of this part."""
+        done = name.removeprefix(f"{self.phase}-{self.start + 1}-").removesuffix(".safetensors")
+        if not re.fullmatch("[1-9][0-9]{0,17}", done):
+            return False
+        return self.start < int(done) <= max(self.stop, self.done) and name == _name(self.phase, self.start, int(done))
 
 
 class Partial:
@@ -129,18 +132,21 @@ class Partial:
         write_atomic(self.folder / name, data)
         state = Progress(**progress, file=name, entry=described(data))
         write_atomic(self.folder / _STATE, canonical(asdict(state)))
-        self._remove(state.names() - {name})
+        self.tidy(state)
 
     def tidy(self, progress: Progress) -> None:
-        """Remove the previous and next tensor files of a state, which a killed process may have left."""
-        self._remove(progress.names() - {progress.file})
+        """Remove earlier and later tensor files than that of a state, which a killed process may have left."""
+        for file in self._written(progress):
+            if file.name != progress.file:
+                file.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove the state, because the store now holds its content or because it is discarded."""
         with suppress(OSError, StoreError):
             state = self.read()
             if state is not None:
-                self._remove(state.names())
+                for file in self._written(state):
+                    file.unlink(missing_ok=True)
             (self.folder / _STATE).unlink(missing_ok=True)
             (self.folder / f".{_STATE}.partial").unlink(missing_ok=True)
             self.folder.rmdir()
@@ -150,16 +156,17 @@ class Partial:
         if not self.folder.is_dir():
             return [self.folder.name] if self.folder.exists() else []
         state = self.read()
-        known = {_STATE} | (state.names() if state else set())
-        found = (each.name for each in self.folder.iterdir())
+        known = set(self._written(state)) if state else set()
         return sorted(
-            f"{PARTIAL}/{each}" for each in found if each.removeprefix(".").removesuffix(".partial") not in known
+            f"{PARTIAL}/{each.name}"
+            for each in self.folder.iterdir()
+            if each not in known and each.name not in (_STATE, f".{_STATE}.partial")
         )
 
-    def _remove(self, names: set[str]) -> None:
-        for name in names:
-            (self.folder / name).unlink(missing_ok=True)
-            (self.folder / f".{name}.partial").unlink(missing_ok=True)
+    def _written(self, state: Progress) -> list[Path]:
+        """Return the tensor files of a part's slices that exist, half-written ones too."""
+        whole = {each: each.name.removeprefix(".").removesuffix(".partial") for each in self.folder.iterdir()}
+        return [each for each, name in whole.items() if state.may_write(name)]
 
 
 def _name(phase: str, start: int, done: int) -> str:
