@@ -17,7 +17,7 @@ from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
 from collapse.numerics.highest import highest, highest_of
-from collapse.numerics.ranking import GROUP, Rows, samples_at_once
+from collapse.numerics.ranking import Rows, group_size, samples_at_once
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
@@ -31,10 +31,11 @@ def validating_bytes(vocabulary: int, samples: int) -> int:
     """Return the bytes that validating so many samples at a time holds at least beside matrices of classes.
 
     These are sums for each vocabulary entry, and for each sample of a block the highest logit of each group of entries,
-    and its error.
+    and whether its entries are looked at again.
     """
-    sums, highest_and_error = 8 * (len(_PER_CLASS) + 3), 2 * 4 / GROUP * min(samples, samples_at_once(vocabulary))
-    return int(vocabulary * (sums + highest_and_error))
+    at_once = min(samples, samples_at_once(vocabulary))
+    sums, highest = 8 * (len(_PER_CLASS) + 3), (4 + 1) * at_once / group_size(vocabulary)
+    return int(vocabulary * (sums + highest))
 
 
 class Decider:
@@ -64,14 +65,13 @@ class Decider:
         self.has_mean[self.classes] = True
         self._exact_loss = exact_loss
         self._samples = samples_at_once(len(weight))
-        self._seen = Rows(weight, self.classes, bias)
-        self._unseen = Rows(weight, (~self.has_mean).nonzero().squeeze(1), bias)
+        self._head = Rows(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias)
         centres = self.means - self.global_mean  # the nearest one is asked for, however little they differ
         self._scale = _power_of_two(centres)
         centres /= self._scale
         half_sqnorms = torch.einsum("cd,cd->c", centres, centres) / 2
         self._equal_means = not bool(half_sqnorms.any())
-        self._centres = Rows(centres, torch.arange(len(centres), device=device), -half_sqnorms)
+        self._centres = Rows(centres, [torch.arange(len(centres), device=device)], -half_sqnorms)
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the argmax over classes with a mean, that over all V, its probability, the loss in nats; each (B,)."""
@@ -81,29 +81,18 @@ class Decider:
         return decided, everywhere, confidence, loss
 
     def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        best_B, index_B, top_B, rest_B = self._best(self._seen, h_Bd)
-        seen_B = index_B
-        if len(self._unseen.ids):
-            more_B, unseen_B, other_B, of_other_B = self._best(self._unseen, h_Bd, best_B)
-            first_B = (more_B > best_B) | ((more_B == best_B) & (unseen_B < index_B))
-            index_B, best_B = unseen_B.where(first_B, index_B), torch.maximum(best_B, more_B)
-            above_B = other_B > top_B
-            top_B, other_B = other_B.where(above_B, top_B), top_B.where(above_B, other_B)
-            rest_B, of_other_B = of_other_B.where(above_B, rest_B), rest_B.where(above_B, of_other_B)
-            rest_B = rest_B + (1 + of_other_B) * (other_B - top_B).exp()
+        exact = self._exact_loss or not self._head.sums_in_float32(h_Bd)
+        found = self._head.scores(h_Bd, torch.float64 if exact else torch.float32, sums=True)
+        pairs = list(self._head.candidates(h_Bd, found))
+        best_B, everywhere_B = highest_of(len(h_Bd), pairs)
+        _, seen_B = highest_of(len(h_Bd), [_of(pair, self.has_mean) for pair in pairs])
         own_B = torch.linalg.vecdot(self.weight[y_B].double(), h_Bd)
         if self.bias is not None:
             own_B += self.bias[y_B].double()
         # Of logits so large that their rounding errors are, exp() of one may overflow, or the sum leave its bounds.
+        rest_B = found.rest(best_B)
         rest_B = rest_B.where(rest_B.isfinite(), 0).clamp(0, len(self.weight) - 1)
-        return seen_B, index_B, 1 / (1 + rest_B), (best_B - own_B).clamp(min=0) + rest_B.log1p()
-
-    def _best(self, rows: Rows, h_Bd: Tensor, floor_B: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the highest logit of some rows, the first vocabulary entry that has it, and :meth:`Pass.rest`."""
-        dtype = torch.float32 if rows.sums_in_float32(h_Bd) and not self._exact_loss else torch.float64
-        found = rows.scores(h_Bd, dtype, sums=True)
-        score_B, row_B = highest_of(len(h_Bd), rows.candidates(h_Bd, found, floor_B=floor_B))
-        return score_B, rows.ids[row_B], *found.rest(score_B)
+        return seen_B, everywhere_B, 1 / (1 + rest_B), (best_B - own_B).clamp(min=0) + rest_B.log1p()
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""
@@ -242,6 +231,12 @@ class ValidationTally:
         self._chunks = [state["chunk_totals"].to(device)]
         self._argmax_without_mean = int(state["argmax_without_mean"])
         self.statistics = Filled.from_state(state, device, kinds, dropped)
+
+
+def _of(pair: tuple[Tensor, Tensor, Tensor], has_mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    sample_K, row_K, score_K = pair
+    seen_K = has_mean[row_K]
+    return sample_K[seen_K], row_K[seen_K], score_K[seen_K]
 
 
 def _power_of_two(values: Tensor) -> float:

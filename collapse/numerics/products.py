@@ -1,0 +1,27 @@
+"""Products of rows with samples, by the faster of the libraries that torch brings for a processor.
+
+Shapes: n rows, B samples, d dimensions.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def product(rows_nd: Float[Tensor, "n d"], x_Bd: Float[Tensor, "B d"]) -> Float[Tensor, "n B"]:
+    """Return rows · xᵀ, in the dtype of both.
+
+    With AVX-512, oneDNN multiplies float32 as fast on an AMD processor as on Intel's, where MKL, which torch.mm takes,
+    does not use it: it was twice as fast on an EPYC. torch reaches it by the operation to which it compiles linear
+    layers.
+    """
+    if rows_nd.dtype == torch.float32 and rows_nd.device.type == "cpu" and _has_onednn():
+        return torch.ops.mkldnn._linear_pointwise(rows_nd, x_Bd, None, "none", [], "")
+    return torch.mm(rows_nd, x_Bd.T)
+
+
+def _has_onednn() -> bool:
+    mkldnn = torch.backends.mkldnn
+    if not (mkldnn.is_available() and mkldnn.enabled and torch.backends.cpu.get_cpu_capability() == "AVX512"):
+        return False
+    return hasattr(torch.ops.mkldnn, "_linear_pointwise")

@@ -1,0 +1,56 @@
+"""A proven bound on the error of scores ⟨x, row⟩ + bias, by group of rows.
+
+Shapes: B samples, G groups of rows, d dimensions, P pairs of a sample and a group.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ScoreError:
+    """A bound on the error of each score of a group and a sample: slope · norm + more.
+
+    Attributes:
+        slope, more: Of each group, shape (G,).
+        norm: Of each sample, shape (B,).
+    """
+
+    slope: Tensor
+    more: Tensor
+    norm: Tensor
+
+    @classmethod
+    def of_products(
+        cls, norms_G: Float[Tensor, " G"], biases_G: Float[Tensor, " G"], x_Bd: Float[Tensor, "B d"], dtype: torch.dtype
+    ) -> "ScoreError":
+        """Bound the error of products in this dtype.
+
+        A sum of d products is off by at most about d·ε/2·‖x‖‖row‖ + d·tiny, in whatever order it is added; twice that
+        allows for the bias, and for the conversion of x and row to this dtype.
+
+        Args:
+            norms_G: The largest ‖row‖ of each group, float64.
+            biases_G: The largest |bias| of each group, float64.
+            x_Bd: Samples, float64.
+            dtype: Of the products.
+        """
+        kind, dim = torch.finfo(dtype), x_Bd.shape[1]
+        part = (dim + 8) * kind.eps
+        more_G = part * biases_G + 8 * (dim + 8) * kind.tiny
+        return cls((part * norms_G).to(dtype), more_G.to(dtype), x_Bd.norm(dim=1).to(dtype))
+
+    def most(self) -> Float[Tensor, " B"]:
+        """Bound the error of each sample's scores."""
+        return self.slope.max() * self.norm + self.more.max()
+
+    def of_all(self, groups: slice) -> Float[Tensor, "g B"]:
+        """Bound the errors of some groups for all samples."""
+        return torch.outer(self.slope[groups], self.norm).add_(self.more[groups].unsqueeze(1))
+
+    def of(self, sample_P: Int[Tensor, " P"], group_P: Int[Tensor, " P"]) -> Float[Tensor, " P"]:
+        """Bound the errors of some pairs."""
+        return self.slope[group_P] * self.norm[sample_P] + self.more[group_P]
