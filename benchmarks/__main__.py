@@ -22,7 +22,6 @@ from collapse.cli.terminal import say, say_error
 from collapse.cli.threads import Threads
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.extras import missing_package
-from collapse.freed_memory import keep_freed_memory
 from collapse.threads import prepare
 
 NAMES = ("accumulate", "collect", "validate", "pairs", "train", "startup", "neighbour")
@@ -72,7 +71,6 @@ def command(names: tuple[str, ...], quick: bool, output: str | None, threads: in
     if output is not None or not quick:
         _check_output(Path(output) if output else RESULTS)
     prepare(threads)
-    keep_freed_memory()
     with tempfile.TemporaryDirectory() as home:
         os.environ["COLLAPSE_HOME"] = home  # nothing is found in the user's cache, nor left there
         failed = [name for name in chosen if not _run(name, Options(quick=quick, **options), output)]

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from benchmarks.machine import ROOT
 from collapse.errors import CollapseError
-from collapse.freed_memory import keep_freed_memory
 
 
 def peak_growth(preparing: str, **sizes: object) -> int | None:
@@ -73,7 +72,6 @@ def _status(name: str) -> int | None:
 
 
 def _main(preparing: str, sizes: str) -> None:
-    keep_freed_memory()  # as the command line does
     module, _, function = preparing.partition(":")
     work = getattr(importlib.import_module(module), function)(**json.loads(sizes))
     print(json.dumps(growth_of(work)))  # noqa: T201  # read by the process that asked

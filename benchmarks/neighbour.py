@@ -29,9 +29,7 @@ if procs:
         file.write(str(os.getpid()))
 if threads != "torch":
     from collapse.threads import prepare
-    from collapse.freed_memory import keep_freed_memory
     prepare(int(threads) if threads else None)
-    keep_freed_memory()
 from benchmarks.neighbour import made
 works.update(made(folder, bool(quick)))
 """

@@ -19,7 +19,6 @@ from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.cli.threads import Threads
 from collapse.errors import CollapseError, UsageError, near_names, shortened
 from collapse.extras import missing_package
-from collapse.freed_memory import keep_freed_memory
 from collapse.threads import prepare
 
 if TYPE_CHECKING:
@@ -89,7 +88,6 @@ def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """
     _start_logging(verbose)
     prepare(threads)  # before the first import of torch
-    keep_freed_memory()
     if plugin:
         from collapse.plugin.plugin_manager import add_plugins
 

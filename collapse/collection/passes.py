@@ -23,6 +23,7 @@ from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
+from collapse.numerics.freed_memory import keep_freed_memory
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
@@ -58,6 +59,7 @@ class Collection:
 
     def run(self, store: Store | None = None) -> Store:
         """Do the passes that an existing store lacks, and return the store."""
+        keep_freed_memory()
         self._clock, self._earlier, self._dropped = self.source.clock, dict[str, int](), dict[str, str]()
         self._partial = None if self.folder is None else Partial(self.folder)
         if store is None:

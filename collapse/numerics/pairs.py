@@ -13,6 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from collapse.errors import PluginError
+from collapse.numerics.freed_memory import keep_freed_memory
 from collapse.numerics.fused import WORTH, Fused
 from collapse.numerics.lending import settle, tensors_of
 from collapse.numerics.probing import probe
@@ -104,7 +105,7 @@ def sweep(
         SweepStopped: A metric wrote to the statistics.
     """
     tile = tile or (TILE if s.means.device.type == "cpu" else 4096)
-    _let_malloc_keep_tiles()
+    keep_freed_memory()
     settle(s)
     points = Points.of(s, dtype)
     tallies = [_start(s, metric, measures, by_class, top) for metric, measures in wanted]
@@ -220,12 +221,3 @@ def _above(classes: int, device: torch.device) -> Int[Tensor, " n"]:
     """Return the positions above the diagonal in a flattened diagonal tile, where each of its pairs stands once."""
     row_n, column_n = torch.triu_indices(classes, classes, 1, device=device)
     return row_n * classes + column_n
-
-
-def _let_malloc_keep_tiles() -> None:
-    """Make glibc keep freed memory of a tile's size.
-
-    Otherwise it may return each freed tile to the system, and the page faults of the next tile double the time of a
-    sweep. Freeing one block of just under 32 MB raises its thresholds permanently; without glibc it has no effect.
-    """
-    torch.empty(31 << 20, dtype=torch.uint8)
