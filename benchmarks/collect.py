@@ -2,7 +2,7 @@
 
 Both run in one process, in turn, batch by batch of the same packed text: reading, statistics with the covariance and
 writing the state are on our side only. Without ``--model`` and ``--text``, a GPT-Neo 4x256 with random weights reads
-generated stories.
+generated stories. Then both passes of a model like those of the demo (both_passes.py).
 """
 
 import tempfile
@@ -16,6 +16,7 @@ from unittest.mock import patch
 import torch
 
 import collapse
+from benchmarks import both_passes
 from benchmarks.memory import peak_growth
 from benchmarks.models import made_in
 from benchmarks.options import Options
@@ -96,12 +97,16 @@ def benchmark(options: Options) -> Record:
     ]
     title = f"{title}, C = {classes:,}, batches of {work.batch_size} × {work.chunk_length:,}"
     table = Table(title, rows, unit="tokens", limit=f"the bare forward, with the attention {clock.attention}")
-    goals = [] if options.quick else [Goal("collection over the bare forward", ours / clock.bare, 1.15)]
+    tables, goals = [table], [Goal("collection over the bare forward", ours / clock.bare, 1.15)]
+    if not options.model:
+        both, share = both_passes.measured(quick=options.quick)
+        tables.append(both)
+        goals.append(share)
     return Record(
         f"collect-{Path(options.model).name}" if options.model else "collect",  # beside the file of the usual model
         "Training statistics of a model, with the covariance, reading and writing.",
-        [table],
-        goals,
+        tables,
+        [] if options.quick else goals,
         [Growth("collection", "time", exponents(points))],
         [f"{tokens:,} tokens"],
     )
