@@ -35,6 +35,7 @@ NUMERICAL = (
     "tests/test_accumulate.py",
     "tests/test_collecting.py",
     "tests/test_decisions.py",
+    "tests/test_products.py",
     "tests/test_ranking.py",
     "tests/test_degenerate.py",
     "tests/test_models.py",

