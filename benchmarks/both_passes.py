@@ -10,7 +10,7 @@ from benchmarks.models import made_in
 from benchmarks.record import Goal, Row, Table
 from collapse_zoo.stories import write_stories
 
-_SIZES = {"depth": 2, "width": 64, "vocabulary": 2_048, "chunk_length": 128}
+_SIZES = {"depth": 2, "width": 64, "heads": 4, "vocabulary": 2_048, "chunk_length": 128}
 _CHUNKS = {"train": 1_565, "validation": 190}
 
 

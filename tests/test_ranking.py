@@ -152,6 +152,18 @@ def test_numbers_beyond_float32_are_multiplied_in_float64():
     assert decider(weight).linear(h, torch.zeros(3).long())[1].tolist() == direct(weight, h).argmax(dim=1).tolist()
 
 
+@pytest.mark.parametrize(("of_h", "of_w"), [(-149, 95), (60, -140), (95, -149), (-140, 60)])
+def test_numbers_too_small_for_float32_are_decided_in_float64(of_h, of_w):
+    draw = torch.Generator().manual_seed(5)
+    weight = torch.randn(500, 64, generator=draw, dtype=torch.float64) * 2.0**of_w
+    h = torch.randn(50, 64, generator=draw, dtype=torch.float64) * 2.0**of_h
+    classes = torch.arange(0, 500, 2)
+    decided, everywhere, _, _ = decider(weight, classes).linear(h, torch.zeros(50).long())
+    logits = direct(weight, h)
+    assert torch.equal(everywhere, logits.argmax(dim=1))
+    assert torch.equal(decided, classes[logits[:, classes].argmax(dim=1)])
+
+
 def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
     largest = 0
 

@@ -176,11 +176,13 @@ def test_only_files_that_a_state_names_are_removed(tmp_path):
     partial.tidy(partial.read())
     assert {file.name for file in folder.iterdir()} == {"state.json", "train-1-3.safetensors", ".state.json.partial"}
     (folder / "notes.txt").write_text("mine")
-    (folder / "train-2-3.safetensors").write_text("mine")
-    assert partial.strange() == ["partial/notes.txt", "partial/train-2-3.safetensors"]
+    mine = [".train-1-2.safetensors", "notes.txt", "train-1-2.safetensors.partial", "train-2-3.safetensors"]
+    for name in mine:
+        (folder / name).write_text("mine")
+    assert partial.strange() == [f"partial/{name}" for name in mine]
     partial.clear()
-    assert {file.name for file in folder.iterdir()} == {"notes.txt", "train-2-3.safetensors"}
-    assert partial.strange() == ["partial/notes.txt", "partial/train-2-3.safetensors"]
+    assert sorted(file.name for file in folder.iterdir()) == mine
+    assert partial.strange() == [f"partial/{name}" for name in mine]
     (tmp_path / "kill" / "partial").mkdir(parents=True)
     (tmp_path / "kill" / "partial" / ".state.json.partial").write_text("left by a kill")
     Partial(tmp_path / "kill").clear()

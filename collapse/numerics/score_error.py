@@ -30,7 +30,8 @@ class ScoreError:
         """Bound the error of products in this dtype.
 
         A sum of d products is off by at most about d·ε/2·‖x‖‖row‖ + d·tiny, in whatever order it is added; twice that
-        allows for the bias, and for the conversion of x and row to this dtype.
+        allows for the bias, and for the conversion of x and row to this dtype. Numbers below tiny may become 0: that
+        costs up to √d·tiny of one norm times the other.
 
         Args:
             norms_G: The largest ‖row‖ of each group, float64.
@@ -39,9 +40,9 @@ class ScoreError:
             dtype: Of the products.
         """
         kind, dim = torch.finfo(dtype), x_Bd.shape[1]
-        part = (dim + 8) * kind.eps
-        more_G = part * biases_G + 8 * (dim + 8) * kind.tiny
-        return cls((part * norms_G).to(dtype), more_G.to(dtype), x_Bd.norm(dim=1).to(dtype))
+        part, lost = (dim + 8) * kind.eps, 8 * dim**0.5 * kind.tiny
+        more_G = part * biases_G + lost * norms_G + 8 * (dim + 8) * kind.tiny
+        return cls((part * norms_G + lost).to(dtype), more_G.to(dtype), x_Bd.norm(dim=1).to(dtype))
 
     def most(self) -> Float[Tensor, " B"]:
         """Bound the error of each sample's scores."""

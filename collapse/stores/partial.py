@@ -165,8 +165,9 @@ class Partial:
 
     def _written(self, state: Progress) -> list[Path]:
         """Return the tensor files of a part's slices that exist, half-written ones too."""
-        whole = {each: each.name.removeprefix(".").removesuffix(".partial") for each in self.folder.iterdir()}
-        return [each for each, name in whole.items() if state.may_write(name)]
+        temporary = re.compile(r"\.(.*)\.partial")  # write_atomic
+        names = {each: temporary.sub(r"\1", each.name) for each in self.folder.iterdir()}
+        return [each for each, name in names.items() if state.may_write(name) and each.is_file()]
 
 
 def _name(phase: str, start: int, done: int) -> str:
