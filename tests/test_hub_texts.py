@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -107,12 +108,21 @@ def test_a_killed_recollection_of_a_text_without_a_validation_split_is_resumed(
     words = ["collect", tiny.model, "--text", "owner/train", "--chunk-length", 32, "--max-chunks", 300]
     words += ["--batch-size", 1, "--store", tmp_path / "s"]
     as_user(*words)
-    pid = warm.start(
-        [*words, "--recollect"], tmp_path / "log", environment=hub.environment(tmp_path / "home", "hf_owner")
-    )
-    while not any(tmp_path.glob("s/.collapse-recollect/partial/train-1-*.safetensors")):
-        time.sleep(0.001)
-    assert warm.kill(pid)
+    state = tmp_path / "s/.collapse-recollect/partial/state.json"
+    for _ in range(20):  # again where the run was quicker than its killer
+        pid = warm.start(
+            [*words, "--recollect"], tmp_path / "log", environment=hub.environment(tmp_path / "home", "hf_owner")
+        )
+        killed, until = False, time.monotonic() + 2
+        while not killed and time.monotonic() < until:
+            with suppress(FileNotFoundError):
+                if json.loads(state.read_text())["file"]:  # it names the tensors of a slice only once they are written
+                    killed = warm.kill(pid)
+        warm.wait(pid)
+        if killed and state.exists():
+            break
+    else:
+        pytest.fail("it was never killed with a state")
     done = as_user(*words, "--recollect")
     assert "discarded" not in done.stderr
     assert "train: resuming after slice" in done.stderr
