@@ -72,6 +72,8 @@ TESTS = {
     "plugins/collapse_analyses/pairing.py": "tests/plugins/test_paired.py",
     "plugins/collapse_analyses/scaling.py": "tests/plugins/test_scaling.py",
     "collapse/numerics/ranking.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
+    "collapse/numerics/rows.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
+    "collapse/numerics/scored.py": "tests/test_ranking.py tests/test_tally.py",
     "collapse/numerics/blocks.py": "tests/test_ranking.py tests/test_tally.py collapse/numerics/blocks.py",
     "collapse/numerics/products.py": "tests/test_products.py tests/test_ranking.py",
     "collapse/numerics/score_error.py": "tests/test_products.py tests/test_ranking.py tests/test_tally.py",

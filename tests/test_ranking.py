@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapse import EmbeddingStatistics
-from collapse.numerics import ranking
+from collapse.numerics import ranking, rows
 from collapse.numerics.decisions import Decider
 from collapse.numerics.products import product
 
@@ -136,6 +136,29 @@ def test_of_very_many_equal_rows_the_first_is_decided(kinds, exact):
         assert torch.equal(decided, classes[logits[:, classes].argmax(dim=1)])
 
 
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("offset", [50, 500, 5000, -5000])
+@pytest.mark.parametrize("sure", [10, 20])
+def test_an_offset_of_all_logits_costs_the_loss_no_digits(kind, offset, sure):
+    """A row that is added to all rows, and a number added to all biases, change neither decisions nor the loss."""
+    draw = torch.Generator().manual_seed(6)
+    weight = torch.nn.functional.normalize(torch.randn(2500, 64, generator=draw), dim=1)
+    common = torch.nn.functional.normalize(torch.randn(64, generator=draw), dim=0)
+    y = torch.randint(2500, (400,), generator=draw)
+    h = sure * weight[y].double() + 0.01 * torch.randn(400, 64, generator=draw).double() + 9 * common
+    weight = (weight + common * offset / 18).to(kind)
+    bias = torch.randn(2500, generator=draw) + offset / 2
+    for of_rows in (None, bias):
+        logits = direct(weight, h, of_rows)
+        own = logits.gather(1, y.unsqueeze(1))
+        others = logits.scatter(1, y.unsqueeze(1), -torch.inf).logsumexp(dim=1, keepdim=True)
+        expected = torch.nn.functional.softplus(others - own).squeeze(1)
+        decided, everywhere, _, loss = decider(weight, torch.arange(0, 2500, 2), of_rows).linear(h, y)
+        assert torch.equal(everywhere, logits.argmax(dim=1))
+        assert torch.equal(decided, 2 * logits[:, ::2].argmax(dim=1))
+        assert float((loss.mean() / expected.mean() - 1).abs()) < 1e-6
+
+
 def test_a_sure_prediction_has_no_negative_loss():
     weight = torch.eye(40) * 30
     h = torch.eye(40).double() * 30
@@ -175,6 +198,6 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
 
     monkeypatch.setattr(ranking, "product", seen)
     draw = torch.Generator().manual_seed(0)
-    rows = decider(torch.randn(5000, 8, generator=draw))
-    rows.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
-    assert 0 < largest <= ranking._SAMPLES * ranking._BLOCK
+    made = decider(torch.randn(5000, 8, generator=draw))
+    made.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
+    assert 0 < largest <= ranking._SAMPLES * rows.BLOCK

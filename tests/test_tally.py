@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-import collapse.numerics.ranking as ranking
 from collapse import EmbeddingStatistics, ValidationStatistic
+from collapse.numerics import ranking, rows
 from collapse.numerics.decisions import Decider, ValidationTally, merge_validation
 from collapse.numerics.finite import NotFinite
 from collapse.numerics.statistics import ValidationStatistics
@@ -42,11 +42,13 @@ def direct(s, weight, bias, h, y):
 @pytest.mark.parametrize("exact_loss", [True, False])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize(
-    "sizes", [{}, {"_BLOCK": 16}, {"_KEPT": 0}, {"_GATHER": 1}, {"_MANY": 0}, {"_MANY": 1, "_GATHER": 7}]
+    "sizes", [{}, {"BLOCK": 16}, {"_KEPT": 0}, {"_GATHER": 1}, {"_MANY": 0}, {"_MANY": 1, "_GATHER": 7}]
 )
 def test_blocks_decide_as_the_whole(problem, monkeypatch, with_bias, sizes, exact_loss):
     for name, size in sizes.items():
-        monkeypatch.setattr(ranking, name, size)
+        for module in (ranking, rows):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, size)
     s, weight, bias, h, y = problem
     bias = bias if with_bias else None
     linear, everywhere, loss, ncc = direct(s, weight, bias, h, y)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
 from collapse.numerics.highest import highest, highest_of
-from collapse.numerics.ranking import Rows, group_size, samples_at_once
+from collapse.numerics.ranking import Ranking, group_size, samples_at_once
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
@@ -65,13 +65,13 @@ class Decider:
         self.has_mean[self.classes] = True
         self._exact_loss = exact_loss
         self._samples = samples_at_once(len(weight))
-        self._head = Rows(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias)
+        self._head = Ranking(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias, centred=True)
         centres = self.means - self.global_mean  # the nearest one is asked for, however little they differ
         self._scale = _power_of_two(centres)
         centres /= self._scale
         half_sqnorms = torch.einsum("cd,cd->c", centres, centres) / 2
         self._equal_means = not bool(half_sqnorms.any())
-        self._centres = Rows(centres, [torch.arange(len(centres), device=device)], -half_sqnorms)
+        self._centres = Ranking(centres, [torch.arange(len(centres), device=device)], -half_sqnorms)
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the argmax over classes with a mean, that over all V, its probability, the loss in nats; each (B,)."""

@@ -1,0 +1,78 @@
+"""What one pass over the scores of many rows keeps: the highest of each group of rows, and the sum of exponentials.
+
+Shapes: n rows of a block, G groups of rows, B samples.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse.numerics.blocks import Block
+from collapse.numerics.score_error import ScoreError
+
+
+@dataclass
+class Scored:
+    """What a pass over all scores has found so far.
+
+    Attributes:
+        group: Rows of a group.
+        highest: Highest score of each group, shape (G, B).
+        least: Of each part, a score that the highest one of it or of an earlier part reaches, shape (parts, B).
+        top: The highest score, shape (B,), if sums are taken.
+        sums: The sum of exp(score − top), float64, shape (B,); None if it is not asked for.
+        offset: What was subtracted from every score, float64, shape (B,).
+    """
+
+    group: int
+    highest: Tensor
+    least: Tensor
+    top: Tensor
+    sums: Tensor | None
+    offset: Tensor
+
+    @classmethod
+    def begin(
+        cls, x_Bd: Float[Tensor, "B d"], *, groups: int, group: int, parts: int, sums: bool, offset_B: Tensor
+    ) -> "Scored":
+        """Begin a pass over the scores of samples x, in their dtype."""
+        least = x_Bd.new_full((parts, len(x_Bd)), float("-inf"))
+        sums_B = torch.zeros_like(offset_B) if sums else None
+        return cls(group, x_Bd.new_empty(groups, len(x_Bd)), least, least[0].clone(), sums_B, offset_B)
+
+    def take_in(self, scores: Float[Tensor, "n B"], bias_n: Tensor | None, block: Block, error: ScoreError) -> None:
+        """Take in the scores of a block, which are overwritten."""
+        if bias_n is not None:
+            scores += bias_n.unsqueeze(1)
+        here, whole = self.highest[block.groups], len(scores) // self.group * self.group
+        if whole:
+            torch.amax(scores[:whole].view(-1, self.group, scores.shape[1]), dim=1, out=here[: whole // self.group])
+        if whole < len(scores):
+            torch.amax(scores[whole:], dim=0, out=here[-1])
+        known = (here - error.of_all(block.groups)).amax(dim=0)
+        torch.maximum(self.least[block.part :], known, out=self.least[block.part :])
+        if self.sums is not None:
+            before_B, self.top = self.top, torch.maximum(self.top, here.amax(dim=0))
+            self.sums = self.sums * (before_B - self.top).double().exp() + _sum_of_exp(scores.sub_(self.top))
+
+    def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        """Return the sum of exp(score − best) over all rows but the best one.
+
+        Args:
+            best_B: The highest score in float64, of which nothing was subtracted.
+        """
+        assert self.sums is not None
+        return (self.sums - 1) * (self.top.double() + self.offset - best_B).exp()
+
+
+def _sum_of_exp(scores: Float[Tensor, "n B"]) -> Float[Tensor, " B"]:
+    """Return the sums of the exponentials of scores that are at most 0, which they overwrite.
+
+    Beside a 1, small ones would be lost in float32: they are summed without integer parts, which are added after.
+    """
+    values = scores.exp_()
+    whole_B = values.sum(dim=0)
+    part_B = values.frac_().sum(dim=0)
+    return part_B.double() + (whole_B - part_B).round().double()
