@@ -74,6 +74,8 @@ TESTS = {
     "collapse/numerics/ranking.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
     "collapse/numerics/rows.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
     "collapse/numerics/scored.py": "tests/test_ranking.py tests/test_tally.py",
+    "collapse/numerics/kernel.py": "tests/test_kernel.py tests/test_ranking.py",
+    "collapse/building.py": "tests/test_kernel.py",
     "collapse/numerics/blocks.py": "tests/test_ranking.py tests/test_tally.py collapse/numerics/blocks.py",
     "collapse/numerics/products.py": "tests/test_products.py tests/test_ranking.py",
     "collapse/numerics/score_error.py": "tests/test_products.py tests/test_ranking.py tests/test_tally.py",

@@ -233,13 +233,16 @@ def test_parts_are_runs_without_gaps():
         (16_383, 16_384, 1023),
         (16_383, 2048, 1016),
         (1_000, 2048, 56),
-        (16, 512, 1),
+        (16, 512, 2),
         (15, 512, 1),
+        (190, 128, 16),
+        (255, 128, 16),
+        (255, 129, 8),
         (1, 2, 1),
         (10**6, 2, 8192),
     ],
 )
-def test_slices_are_whole_batches_and_at_least_sixteen(chunks, length, expected):
+def test_slices_are_whole_batches_and_at_least_eight(chunks, length, expected):
     assert slice_length(chunks, length) == expected
 
 
@@ -252,10 +255,14 @@ def test_slices_are_whole_batches_and_at_least_sixteen(chunks, length, expected)
         (10**6, 513, 16, 2),
         (10**6, 16_384, 1, 1),
         (10**6, 8_192, 2, 1),
-        (64, 2, 4, 4),
-        (63, 2, 2, 2),
-        (32, 2, 2, 2),
-        (31, 2, 1, 1),
+        (64, 2, 8, 8),
+        (63, 2, 4, 4),
+        (16, 2, 2, 2),
+        (15, 2, 1, 1),
+        (127, 128, 8, 8),
+        (128, 128, 16, 16),
+        (511, 128, 16, 16),
+        (512, 128, 32, 16),
         (10**6, 2, 8192, 1024),
     ],
 )

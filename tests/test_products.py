@@ -27,7 +27,7 @@ def test_errors_are_within_the_bound(seed, rows, samples, dim, scale, kind):
     assert found.dtype == kind
     assert found.shape == (rows, samples)
     norms = rows_nd.double().norm(dim=1)
-    error = ScoreError.of_products(norms, torch.zeros_like(norms), x_Bd, kind)
+    error = ScoreError.of_products(norms, torch.zeros_like(norms), x_Bd.norm(dim=1), dim, kind)
     exact = (rows_nd.double().unsqueeze(1) * x_Bd).sum(dim=2)
     assert bool(((found.double() - exact).abs() <= error.of_all(slice(None))).all())
     assert bool((error.of_all(slice(None)) <= error.most() * (1 + 1e-6)).all())

@@ -63,12 +63,12 @@ def run(slices, folder, place=None, add=None, told=None, state=None) -> int:
 @pytest.mark.parametrize(
     ("chunks", "batch_size", "part", "expected"),
     [
-        (40, 2, None, (2, 0, 20, 2)),
-        (40, 1, None, (2, 0, 20, 1)),
-        (40, 7, None, (2, 0, 20, 2)),
-        (40, "auto", None, (2, 0, 20, 2)),
-        (39, 2, (2, 3), (2, 6, 13, 2)),
-        (41, 2, (3, 3), (2, 14, 21, 2)),
+        (40, 2, None, (4, 0, 10, 2)),
+        (40, 1, None, (4, 0, 10, 1)),
+        (40, 7, None, (4, 0, 10, 4)),
+        (40, "auto", None, (4, 0, 10, 4)),
+        (39, 2, (2, 3), (4, 3, 6, 2)),
+        (41, 2, (3, 3), (4, 7, 11, 2)),
         (1, "auto", None, (1, 0, 1, 1)),
     ],
 )

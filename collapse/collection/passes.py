@@ -150,7 +150,7 @@ class Collection:
                 "validation": phase.coverage(joined([run for run, _ in pieces]), {"means": means}),
             },
         }
-        provenance = store.manifest["provenance"] | {"validation": self._provenance(phase, batch)}
+        provenance = store.manifest["provenance"] | {"validation": self._provenance(phase, batch) | decider.computed_by}
         made = add_validation(store, pieces, tally.statistics, path=self.folder, about=about, provenance=provenance)
         self._clear()
         return made

@@ -14,7 +14,7 @@ from collapse.inputs.source import Phase
 from collapse.inputs.suitability import check_model
 
 _LARGEST_SLICE = 1024  # chunks
-_FEWEST_SLICES = 16
+_SLICES, _FEWEST_SLICES = 16, 8  # at least, where the text is long enough
 _CPU_TOKENS, _GPU_TOKENS = 2048, 16384  # initial tokens per batch
 
 
@@ -84,22 +84,26 @@ class TextPhase(Phase):
 
 
 def slice_length(chunks: int, chunk_length: int) -> int:
-    """Return the chunks per slice, whatever the batch size: at most 1,024, and at least 16 slices if possible.
+    """Return the chunks per slice, whatever the batch size: at most 1,024.
 
+    A text of at least 16 chunks has at least 16 slices, or 8 if they hold at most 2,048 tokens each.
     It is a multiple of the largest batch that ``auto`` tries, so that its batches fill the slices. For T < 16
     that batch may be more than 1,024 chunks, and is then the slice.
 
-    >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512), slice_length(229_367, 8)
-    (1024, 1, 32, 2048)
+    >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512), slice_length(190, 128)
+    (1024, 2, 32, 16)
     """
     batch = largest_batch(chunks, chunk_length)
-    return max(batch, min(_LARGEST_SLICE, chunks // _FEWEST_SLICES) // batch * batch)
+    return max(batch, min(_LARGEST_SLICE, chunks // _SLICES) // batch * batch)
 
 
 def largest_batch(chunks: int, chunk_length: int) -> int:
-    """Return the largest batch size of ``auto``: a power of two, at most 16,384 tokens, small enough for 16 slices."""
+    """Return the largest batch size of ``auto``: a power of two, at most 16,384 tokens, that leaves enough slices."""
     batch = 1
-    while batch * 2 * chunk_length <= _GPU_TOKENS and batch * 2 * _FEWEST_SLICES <= chunks:
+    while batch * 2 * chunk_length <= _GPU_TOKENS:
+        small = batch * 2 * chunk_length <= _CPU_TOKENS
+        if batch * 2 * (_FEWEST_SLICES if small else _SLICES) > chunks:
+            break
         batch *= 2
     return batch
 

@@ -73,6 +73,11 @@ class Decider:
         self._equal_means = not bool(half_sqnorms.any())
         self._centres = Ranking(centres, [torch.arange(len(centres), device=device)], -half_sqnorms)
 
+    @property
+    def computed_by(self) -> dict[str, str]:
+        """What computes the scores in float32, for a store's provenance."""
+        return self._head.computed_by
+
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the argmax over classes with a mean, that over all V, its probability, the loss in nats; each (B,)."""
         blocks = zip(h_Bd.split(self._samples), y_B.split(self._samples), strict=True)
@@ -83,7 +88,10 @@ class Decider:
     def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         exact = self._exact_loss or not self._head.sums_in_float32(h_Bd)
         found = self._head.scores(h_Bd, torch.float64 if exact else torch.float32, sums=True)
-        pairs = list(self._head.candidates(h_Bd, found))
+        pairs = [
+            (sample_K, self._head.ids(row_K), self._head.scores_of(h_Bd, sample_K, row_K))
+            for sample_K, row_K in self._head.candidates(h_Bd, found)
+        ]
         best_B, everywhere_B = highest_of(len(h_Bd), pairs)
         _, seen_B = highest_of(len(h_Bd), [_of(pair, self.has_mean) for pair in pairs])
         own_B = torch.linalg.vecdot(self.weight[y_B].double(), h_Bd)
@@ -108,19 +116,23 @@ class Decider:
         share = self._scale / scale
         index_B = self.classes.new_zeros(len(h_Bd))
         found = self._centres.scores(x_Bd, torch.float32, share=share)
-        error_B = self._centres.error(x_Bd, share)
-        for sample_K, row_K, score_K in self._centres.candidates(x_Bd, found, share=share):
-            least_B = highest(len(h_Bd), sample_K, row_K, score_K)[0] - 2 * error_B
+        for sample_K, row_K in self._centres.candidates(x_Bd, found, share=share):
+            index_B[sample_K] = self._centres.ids(row_K)
+            several_K = (torch.bincount(sample_K, minlength=len(h_Bd)) > 1)[sample_K].nonzero().squeeze(1)
+            if not len(several_K):
+                continue
+            sample_K, row_K = sample_K[several_K], row_K[several_K]
+            score_K = self._centres.scores_of(x_Bd, sample_K, row_K, share)
+            least_B = highest(len(h_Bd), sample_K, row_K, score_K)[0] - 2 * self._centres.error(x_Bd, share)
             near_K = score_K >= least_B[sample_K]
-            sample_K, row_K = sample_K[near_K], row_K[near_K]
-            index_B[sample_K] = self._nearest_of(h_Bd, sample_K, row_K, scale)[sample_K]
+            sample_K, class_K = sample_K[near_K], self._centres.ids(row_K[near_K])
+            index_B[sample_K] = self._nearest_of(h_Bd, sample_K, class_K, scale)[sample_K]
         return self.classes[index_B]
 
     def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, scale: float) -> Tensor:
         """Return the row of the nearest mean among each sample's candidates; the first of those equal to rounding."""
-        sqdist_K = torch.zeros(len(sample_K), dtype=torch.float64, device=h_Bd.device)
-        several_K = (torch.bincount(sample_K, minlength=len(h_Bd)) > 1)[sample_K].nonzero().squeeze(1)
-        for some in several_K.split(max(1, _GATHER // h_Bd.shape[1])):
+        sqdist_K = torch.empty(len(sample_K), dtype=torch.float64, device=h_Bd.device)
+        for some in torch.arange(len(sample_K), device=h_Bd.device).split(max(1, _GATHER // h_Bd.shape[1])):
             delta = (h_Bd[sample_K[some]] - self.means[row_K[some]]) / scale
             sqdist_K[some] = torch.linalg.vecdot(delta, delta)
         rounding = (h_Bd.shape[1] + 8) * torch.finfo(torch.float64).eps

@@ -15,9 +15,14 @@ def product(rows_nd: Float[Tensor, "n d"], x_Bd: Float[Tensor, "B d"]) -> Float[
     does not use it: it was twice as fast on an EPYC. torch reaches it by the operation to which it compiles linear
     layers.
     """
-    if rows_nd.dtype == torch.float32 and rows_nd.device.type == "cpu" and _has_onednn():
+    if rows_nd.dtype == torch.float32 and multiplied_by(rows_nd.device) == "oneDNN":
         return torch.ops.mkldnn._linear_pointwise(rows_nd, x_Bd, None, "none", [], "")
     return torch.mm(rows_nd, x_Bd.T)
+
+
+def multiplied_by(device: torch.device) -> str:
+    """Return what multiplies float32 on a device: "oneDNN", or "torch"."""
+    return "oneDNN" if device.type == "cpu" and _has_onednn() else "torch"
 
 
 def _has_onednn() -> bool:

@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.numerics.products import product
+from collapse.numerics.kernel import kernel_for
+from collapse.numerics.products import multiplied_by, product
 from collapse.numerics.rows import Rows
-from collapse.numerics.score_error import ScoreError
 from collapse.numerics.scored import Scored
 
 _GROUPS = (8, 16)  # rows, of which a pass keeps the highest score: so few that those of all samples fit
@@ -65,11 +65,17 @@ class Ranking:
     ) -> None:
         self._rows = Rows(matrix, parts, bias, group=group_size(sum(map(len, parts))), centred=centred)
 
+    @property
+    def computed_by(self) -> dict[str, str]:
+        """What multiplies, and what passes over the scores: their last digits depend on it."""
+        device = self._rows.matrix.device
+        compiled = kernel_for(torch.empty(0, device=device))
+        return {"products": multiplied_by(device), "passes": "compiled" if compiled else "torch"}
+
     def sums_in_float32(self, x_Bd: Tensor) -> bool:
         """Whether scores in float32 are so good that sums of their exponentials are."""
-        norm, bias = self._rows.largest()
-        largest = norm * float(x_Bd.norm(dim=1).max()) + bias
-        return largest < _RESOLVED and norm < _LARGEST and float(x_Bd.abs().max()) < _LARGEST
+        (norm, bias), of_x = self._rows.largest, float(x_Bd.norm(dim=1).max())
+        return norm * of_x + bias < _RESOLVED and max(norm, of_x) < _LARGEST
 
     def scores(
         self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, *, share: float = 1.0, sums: bool = False
@@ -82,19 +88,21 @@ class Ranking:
             share: Factor of the bias.
             sums: Whether to sum exp(score) too.
         """
-        rows, error = self._rows, self._rows.error(x_Bd, dtype, share)
+        rows, error = self._rows, self._rows.error(x_Bd.norm(dim=1), dtype, share)
         offset_B = rows.offset(x_Bd, dtype, share)
         x_Bd = x_Bd.to(dtype).contiguous()
         groups, parts = len(rows.part_of), len(rows.parts)
-        found = Scored.begin(x_Bd, groups=groups, group=rows.group, parts=parts, sums=sums, offset_B=offset_B)
+        found = Scored.begin(error, groups=groups, group=rows.group, parts=parts, sums=sums, offset_B=offset_B)
+        compiled = kernel_for(x_Bd)
+        take_in = compiled.take_in if compiled else Scored.take_in
         for block in rows.blocks:
             bias_n = rows.bias_of(block.rows, dtype, share)
-            found.take_in(product(rows.of(block.rows, dtype), x_Bd), bias_n, block, error)
+            take_in(found, product(rows.of(block.rows, dtype), x_Bd), bias_n, block)
         return found
 
     def candidates(
         self, x_Bd: Float[Tensor, "B d"], found: Scored, *, share: float = 1.0
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all pairs of a sample and a row whose score may be the highest of the row's part and the earlier ones.
 
         Args:
@@ -103,10 +111,14 @@ class Ranking:
             share: Factor of the bias.
 
         Yields:
-            Samples, their rows of the matrix, and scores in float64, each (K,); all pairs of a sample at once.
+            Samples and their rows, as :meth:`scores_of` and :meth:`ids` take them, each (K,); all of a sample at once.
         """
         rows, dtype = self._rows, found.highest.dtype
-        error = rows.error(x_Bd, dtype, share)
+        x, error = x_Bd.to(dtype), found.error
+        compiled = kernel_for(x)
+        if compiled and rows.kept is not None and (near := compiled.near(rows, found, x, share, many=_MANY)):
+            yield near
+            return
         open_GB = torch.empty_like(found.highest, dtype=torch.bool)
         for part, least_B in zip(rows.parts, found.least, strict=True):
             torch.ge(found.highest[part.groups], least_B - error.most(), out=open_GB[part.groups])
@@ -118,31 +130,39 @@ class Ranking:
                 yield self._of_all(x_Bd, some_k, share)
             open_GB &= ~many_B
         group_P, sample_P = open_GB.nonzero().unbind(dim=1)
-        x, step = x_Bd.to(dtype), max(1, _GATHER // (rows.group * rows.dim))
+        step = max(1, _GATHER // (rows.group * rows.dim))
         pairs = zip(sample_P.split(step), group_P.split(step), strict=True)
-        near = [self._near(x, sample, group, error, found.least, share) for sample, group in pairs]
-        sample_K, row_K = (torch.cat(each) for each in zip(*near, strict=True))
-        yield sample_K, rows.ids[row_K], rows.scores(x_Bd, sample_K, row_K, share)
+        open_pairs = [self._near(x, sample, group, found, share) for sample, group in pairs]
+        sample_K, row_K = (torch.cat(each) for each in zip(*open_pairs, strict=True))
+        yield sample_K, row_K
 
-    def _near(
-        self, x: Tensor, sample_P: Tensor, group_P: Tensor, error: ScoreError, least: Tensor, share: float
-    ) -> tuple[Tensor, Tensor]:
+    def scores_of(
+        self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
+    ) -> Float[Tensor, " K"]:
+        """Compute the scores of pairs in float64."""
+        return self._rows.scores(x_Bd, sample_K, row_K, share)
+
+    def ids(self, row_K: Int[Tensor, " K"]) -> Int[Tensor, " K"]:
+        """Return the rows of the matrix."""
+        return self._rows.ids[row_K]
+
+    def _near(self, x: Tensor, sample_P: Tensor, group_P: Tensor, found: Scored, share: float) -> tuple[Tensor, Tensor]:
         """Return the rows of some groups that may have the highest score, usually one of a group, and their samples."""
         rows = self._rows
         row_Pg = group_P.unsqueeze(1) * rows.group + torch.arange(rows.group, device=x.device)
         score_Pg = torch.linalg.vecdot(rows.of(row_Pg, x.dtype), x.index_select(0, sample_P).unsqueeze(1))
         if (bias_Pg := rows.bias_of(row_Pg, x.dtype, share)) is not None:
             score_Pg += bias_Pg
-        least_P = least[rows.part_of[group_P], sample_P] - error.of(sample_P, group_P)
+        least_P = found.least[rows.part_of[group_P], sample_P] - found.error.of(sample_P, group_P)
         near_Pg = score_Pg >= least_P.unsqueeze(1)
         place_K, at_K = near_Pg.nonzero().unbind(dim=1)
         return sample_P[place_K], row_Pg[place_K, at_K]
 
     def error(self, x_Bd: Float[Tensor, "B d"], share: float = 1.0) -> Float[Tensor, " B"]:
         """Bound the error of each sample's scores in float64."""
-        return self._rows.error(x_Bd, torch.float64, share).most()
+        return self._rows.error(x_Bd.norm(dim=1), torch.float64, share).most()
 
-    def _of_all(self, x_Bd: Tensor, some_k: Tensor, share: float) -> tuple[Tensor, Tensor, Tensor]:
+    def _of_all(self, x_Bd: Tensor, some_k: Tensor, share: float) -> tuple[Tensor, Tensor]:
         """Compute every score of some samples in float64: so many may be the highest that this is faster."""
         rows, x_kd = self._rows, x_Bd[some_k]
         score_kn = torch.cat([product(rows.exact(some), x_kd) for some in rows.steps()]).T
@@ -156,5 +176,4 @@ class Ranking:
         place_K, row_K = open_kn.nonzero().unbind(dim=1)
         # a product gives equal rows unequal scores; equal rows are many where so many groups are open
         pairs = torch.unique(place_K * len(rows) + rows.first_equal[row_K])
-        place_K, row_K = pairs // len(rows), pairs % len(rows)
-        return some_k[place_K], rows.ids[row_K], rows.scores(x_Bd, some_k[place_K], row_K, share)
+        return some_k[pairs // len(rows)], pairs % len(rows)

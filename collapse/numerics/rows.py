@@ -55,6 +55,7 @@ class Rows:
         self.part_of = torch.arange(len(groups)).repeat_interleave(groups).to(matrix.device)
         self.bias = None if bias is None else bias[self.ids].double()
         mean_d, mean_bias = torch.zeros(self.dim, dtype=torch.float64, device=matrix.device), 0.0
+        self._centred = centred
         if centred:
             for some in self.steps():
                 mean_d += self.exact(some).sum(dim=0) / len(self)
@@ -100,17 +101,18 @@ class Rows:
 
     def offset(self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, share: float) -> Float[Tensor, " B"]:
         """Return by how much scores in this dtype are lower, in float64."""
-        if dtype != torch.float32:
+        if dtype != torch.float32 or not self._centred:
             return x_Bd.new_zeros(len(x_Bd))
         return x_Bd @ self.mean[0] + share * self.mean[1]
 
-    def error(self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, share: float) -> ScoreError:
-        """Bound the errors of scores in this dtype."""
+    def error(self, norm_B: Float[Tensor, " B"], dtype: torch.dtype, share: float) -> ScoreError:
+        """Bound the errors of scores in this dtype, of samples of which ‖x‖ is given."""
         norms_G, biases_G = self._sizes[dtype]
-        return ScoreError.of_products(norms_G, share * biases_G, x_Bd, dtype)
+        return ScoreError.of_products(norms_G, share * biases_G, norm_B, self.dim, dtype)
 
+    @cached_property
     def largest(self) -> tuple[float, float]:
-        """Return the largest ‖row‖ and |bias| of those multiplied in float32."""
+        """The largest ‖row‖ and |bias| of those multiplied in float32."""
         norms_G, biases_G = self._sizes[torch.float32]
         return float(norms_G.max()), float(biases_G.max())
 

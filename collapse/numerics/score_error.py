@@ -25,7 +25,12 @@ class ScoreError:
 
     @classmethod
     def of_products(
-        cls, norms_G: Float[Tensor, " G"], biases_G: Float[Tensor, " G"], x_Bd: Float[Tensor, "B d"], dtype: torch.dtype
+        cls,
+        norms_G: Float[Tensor, " G"],
+        biases_G: Float[Tensor, " G"],
+        norm_B: Float[Tensor, " B"],
+        dim: int,
+        dtype: torch.dtype,
     ) -> "ScoreError":
         """Bound the error of products in this dtype.
 
@@ -36,13 +41,14 @@ class ScoreError:
         Args:
             norms_G: The largest ‖row‖ of each group, float64.
             biases_G: The largest |bias| of each group, float64.
-            x_Bd: Samples, float64.
+            norm_B: ‖x‖ of each sample, float64.
+            dim: d.
             dtype: Of the products.
         """
-        kind, dim = torch.finfo(dtype), x_Bd.shape[1]
+        kind = torch.finfo(dtype)
         part, lost = (dim + 8) * kind.eps, 8 * dim**0.5 * kind.tiny
         more_G = part * biases_G + lost * norms_G + 8 * (dim + 8) * kind.tiny
-        return cls((part * norms_G + lost).to(dtype), more_G.to(dtype), x_Bd.norm(dim=1).to(dtype))
+        return cls((part * norms_G + lost).to(dtype), more_G.to(dtype), norm_B.to(dtype))
 
     def most(self) -> Float[Tensor, " B"]:
         """Bound the error of each sample's scores."""

@@ -19,6 +19,7 @@ class Scored:
 
     Attributes:
         group: Rows of a group.
+        error: The bound on errors of the scores.
         highest: Highest score of each group, shape (G, B).
         least: Of each part, a score that the highest one of it or of an earlier part reaches, shape (parts, B).
         top: The highest score, shape (B,), if sums are taken.
@@ -27,6 +28,7 @@ class Scored:
     """
 
     group: int
+    error: ScoreError
     highest: Tensor
     least: Tensor
     top: Tensor
@@ -34,15 +36,14 @@ class Scored:
     offset: Tensor
 
     @classmethod
-    def begin(
-        cls, x_Bd: Float[Tensor, "B d"], *, groups: int, group: int, parts: int, sums: bool, offset_B: Tensor
-    ) -> "Scored":
-        """Begin a pass over the scores of samples x, in their dtype."""
-        least = x_Bd.new_full((parts, len(x_Bd)), float("-inf"))
+    def begin(cls, error: ScoreError, *, groups: int, group: int, parts: int, sums: bool, offset_B: Tensor) -> "Scored":
+        """Begin a pass over scores with these errors."""
+        B, kind = len(offset_B), error.norm
+        least = kind.new_full((parts, B), float("-inf"))
         sums_B = torch.zeros_like(offset_B) if sums else None
-        return cls(group, x_Bd.new_empty(groups, len(x_Bd)), least, least[0].clone(), sums_B, offset_B)
+        return cls(group, error, kind.new_empty(groups, B), least, least[0].clone(), sums_B, offset_B)
 
-    def take_in(self, scores: Float[Tensor, "n B"], bias_n: Tensor | None, block: Block, error: ScoreError) -> None:
+    def take_in(self, scores: Float[Tensor, "n B"], bias_n: Tensor | None, block: Block) -> None:
         """Take in the scores of a block, which are overwritten."""
         if bias_n is not None:
             scores += bias_n.unsqueeze(1)
@@ -51,7 +52,7 @@ class Scored:
             torch.amax(scores[:whole].view(-1, self.group, scores.shape[1]), dim=1, out=here[: whole // self.group])
         if whole < len(scores):
             torch.amax(scores[whole:], dim=0, out=here[-1])
-        known = (here - error.of_all(block.groups)).amax(dim=0)
+        known = (here - self.error.of_all(block.groups)).amax(dim=0)
         torch.maximum(self.least[block.part :], known, out=self.least[block.part :])
         if self.sums is not None:
             before_B, self.top = self.top, torch.maximum(self.top, here.amax(dim=0))

@@ -1,0 +1,118 @@
+/* Passes over scores, each in one go: what scored.py and ranking.py do by one operation after another.
+
+   Scores lie by row, then by sample. B samples, n rows in groups of `group`, d dimensions. */
+
+#include <math.h>
+#include <stdint.h>
+
+#define SAMPLES 64 /* of a strip: their scores of a block stay in the cache of a core */
+#define FEW 16     /* samples that are tested together */
+
+static inline float larger(float a, float b) { return a > b ? a : b; }
+
+/* exp(x) of x <= 0 to two units in the last place; 0 where it is below 2^-126. 2^n times the polynomial of the
+   remainder of x / log 2, whose coefficients are those of Cephes' expf. */
+static inline float exponential(float x) {
+    const float n = rintf(larger(x, -88.0f) * 1.44269504088896341f);
+    const float r = (larger(x, -88.0f) - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
+    return x < -87.0f ? 0.0f : p * power.value;
+}
+
+/* Scored.take_in: least points to the bounds of the block's part, after which those of later parts follow. */
+void take_in(const float *scores, const float *bias, int64_t n, int64_t B, int64_t group, const float *slope,
+             const float *more, const float *norm, float *highest, float *least, int64_t parts, float *top,
+             double *sums, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t first = 0; first < B; first += SAMPLES) {
+        const int64_t width = B - first < SAMPLES ? B - first : SAMPLES;
+        float known[SAMPLES], most[SAMPLES], here[SAMPLES];
+        for (int64_t b = 0; b < SAMPLES; b++) known[b] = most[b] = -INFINITY;
+        for (int64_t g = 0; g * group < n; g++) {
+            const int64_t after = (g + 1) * group < n ? (g + 1) * group : n;
+            for (int64_t b = 0; b < SAMPLES; b++) here[b] = -INFINITY;
+            for (int64_t row = g * group; row < after; row++) {
+                const float *score = scores + row * B + first;
+                const float added = bias ? bias[row] : 0.0f;
+                for (int64_t b = 0; b < width; b++) here[b] = larger(score[b] + added, here[b]);
+            }
+            for (int64_t b = 0; b < width; b++) {
+                highest[g * B + first + b] = here[b];
+                known[b] = larger(here[b] - (slope[g] * norm[first + b] + more[g]), known[b]);
+                most[b] = larger(here[b], most[b]);
+            }
+        }
+        for (int64_t part = 0; part < parts; part++)
+            for (int64_t b = 0; b < width; b++)
+                least[part * B + first + b] = larger(known[b], least[part * B + first + b]);
+        if (!sums) continue;
+        double sum[SAMPLES]; /* of float64, in which small terms are not lost beside a 1 */
+        for (int64_t b = 0; b < width; b++) {
+            const float before = top[first + b];
+            most[b] = top[first + b] = larger(most[b], before);
+            sum[b] = sums[first + b] * exp((double)before - (double)most[b]);
+        }
+        for (int64_t row = 0; row < n; row++) {
+            const float *score = scores + row * B + first;
+            const float added = bias ? bias[row] : 0.0f;
+            for (int64_t b = 0; b < width; b++) sum[b] += (double)exponential(score[b] + added - most[b]);
+        }
+        for (int64_t b = 0; b < width; b++) sums[first + b] = sum[b];
+    }
+}
+
+/* How many groups of each sample may hold its highest score. */
+void count_open(const float *highest, const float *least, const int64_t *part_of, const float *most, int64_t groups,
+                int64_t B, int64_t *counts, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t first = 0; first < B; first += SAMPLES) {
+        const int64_t width = B - first < SAMPLES ? B - first : SAMPLES;
+        int32_t count[SAMPLES] = {0};
+        for (int64_t g = 0; g < groups; g++) {
+            const float *score = highest + g * B + first, *bound = least + part_of[g] * B + first;
+            for (int64_t b = 0; b < width; b++) count[b] += score[b] >= bound[b] - most[first + b];
+        }
+        for (int64_t b = 0; b < width; b++) counts[first + b] = count[b];
+    }
+}
+
+/* The rows of those groups that may have the highest score. Pairs of a sample begin at its place: of each, the sample,
+   the group, and for each row of it whether it may. */
+void find_near(const float *highest, const float *least, const int64_t *part_of, const float *most, const float *slope,
+               const float *more, const float *norm, const float *rows, const float *bias, const float *x,
+               int64_t groups, int64_t B, int64_t group, int64_t d, const int64_t *places, int64_t *samples,
+               int64_t *found, uint8_t *near, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t first = 0; first < B; first += FEW) {
+        const int64_t width = B - first < FEW ? B - first : FEW;
+        int64_t place[FEW];
+        for (int64_t b = 0; b < width; b++) place[b] = places[first + b];
+        for (int64_t g = 0; g < groups; g++) {
+            const float *score = highest + g * B + first, *bound = least + part_of[g] * B + first;
+            int32_t open = 0;
+            for (int64_t b = 0; b < width; b++) open |= score[b] >= bound[b] - most[first + b];
+            if (!open) continue;
+            for (int64_t b = 0; b < width; b++) {
+                if (!(score[b] >= bound[b] - most[first + b])) continue;
+                const float *of_sample = x + (first + b) * d;
+                const float reached = bound[b] - (slope[g] * norm[first + b] + more[g]);
+                for (int64_t i = 0; i < group; i++) {
+                    const float *row = rows + (g * group + i) * d;
+                    float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+                    for (int64_t j = 0; j < d; j++) sum += row[j] * of_sample[j];
+                    near[place[b] * group + i] = sum + (bias ? bias[g * group + i] : 0.0f) >= reached;
+                }
+                samples[place[b]] = first + b;
+                found[place[b]++] = g;
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+"""The compiled passes of validation against those of torch, and machines on which they cannot be compiled."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collapse.building import CannotBuild, built
+from collapse.numerics import kernel as module
+from collapse.numerics.kernel import Kernel, kernel
+from collapse.numerics.ranking import Ranking
+from collapse.numerics.rows import Rows
+from collapse.numerics.scored import Scored
+
+SOURCE = Path(module.__file__).with_name("scoring.c")
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Kernel:
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        pytest.skip("needs a C compiler")
+    made = kernel()
+    assert made is not None
+    return made
+
+
+def begun(rows: Rows, x_Bd: torch.Tensor, share: float, sums: bool) -> Scored:
+    return Scored.begin(
+        rows.error(x_Bd.norm(dim=1), torch.float32, share),
+        groups=len(rows.part_of),
+        group=rows.group,
+        parts=len(rows.parts),
+        sums=sums,
+        offset_B=rows.offset(x_Bd, torch.float32, share),
+    )
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    seed=st.integers(0, 10**6),
+    lengths=st.tuples(st.integers(1, 300), st.integers(0, 40)),
+    samples=st.integers(1, 150),
+    dim=st.integers(1, 70),
+    group=st.sampled_from([8, 16]),
+    scale=st.sampled_from([0.0, 0.1, 1.0, 30.0]),
+    with_bias=st.booleans(),
+    centred=st.booleans(),
+    share=st.sampled_from([1.0, 0.25]),
+    threads=st.sampled_from([1, 2, 3]),
+)
+def test_they_find_what_torch_finds(
+    compiled, seed, lengths, samples, dim, group, scale, with_bias, centred, share, threads
+):
+    draw = torch.Generator().manual_seed(seed)
+    matrix = torch.randn(sum(lengths), dim, generator=draw) * scale
+    order = torch.randperm(len(matrix), generator=draw)
+    parts = [each.sort().values for each in order.split(list(lengths))]
+    bias = torch.randn(len(matrix), generator=draw).double() if with_bias else None
+    x_Bd = torch.randn(samples, dim, generator=draw).double() * scale
+    with patch("collapse.numerics.rows.BLOCK", 64):
+        rows = Rows(matrix, parts, bias, group=group, centred=centred)
+    found, of_torch = begun(rows, x_Bd, share, True), begun(rows, x_Bd, share, True)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for block in rows.blocks:
+            scores = rows.rounded(block.rows) @ x_Bd.float().T
+            bias_n, kept = rows.bias_of(block.rows, torch.float32, share), scores.clone()
+            compiled.take_in(found, scores, bias_n, block)
+            assert torch.equal(scores, kept)
+            of_torch.take_in(scores, bias_n, block)
+        near = compiled.near(rows, found, x_Bd.float(), share, many=len(rows.part_of))
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(found.highest, of_torch.highest)
+    assert torch.equal(found.top, of_torch.top)
+    torch.testing.assert_close(found.least, of_torch.least, rtol=1e-6, atol=1e-6 * (1 + scale**2))
+    torch.testing.assert_close(found.sums, of_torch.sums, rtol=3e-7, atol=0)
+    assert near is not None
+    score_Bn = torch.stack(
+        [rows.scores(x_Bd, torch.full_like(rows.ids, b), torch.arange(len(rows)), share) for b in range(samples)]
+    )
+    is_near = torch.zeros_like(score_Bn, dtype=torch.bool)
+    is_near[near] = True
+    assert int(is_near.sum()) == len(near[0])  # no pair twice
+    error = found.error.most().double().unsqueeze(1)
+    for part in rows.parts:
+        best = score_Bn[:, : part.rows.stop].amax(dim=1, keepdim=True)
+        here = score_Bn[:, part.rows]
+        assert bool(is_near[:, part.rows][here == best].all())
+        assert bool((here >= best - 5 * error)[is_near[:, part.rows]].all())
+
+
+@pytest.mark.parametrize("below", [0.0, 1e-6, 0.3, 1, 20, 80, 86.9, 87.5, 1000])
+def test_exponentials_of_scores(compiled, below):
+    """Of two rows whose scores differ by so much: beside the 1 of the highest, the other keeps its digits."""
+    matrix = torch.tensor([[0.0], [-below]])
+    rows = Rows(matrix, [torch.arange(2)], None, group=8, centred=False)
+    found = begun(rows, torch.ones(1, 1).double(), 1.0, True)
+    scores = rows.rounded(slice(0, 2)) @ torch.ones(1, 1)
+    compiled.take_in(found, scores.contiguous(), None, rows.blocks[0])
+    other = float(scores[1].double().exp())
+    assert float(found.sums) - 1 == pytest.approx(other, rel=2e-7, abs=3e-16)
+
+
+def test_with_more_open_groups_than_are_looked_at_nothing_is_said(compiled):
+    rows = Rows(torch.zeros(100, 3), [torch.arange(100)], None, group=8, centred=False)
+    x = torch.ones(5, 3)
+    found = begun(rows, x.double(), 1.0, False)
+    for block in rows.blocks:
+        compiled.take_in(found, rows.rounded(block.rows) @ x.T, None, block)
+    assert compiled.near(rows, found, x, 1.0, many=12) is None
+    assert len(compiled.near(rows, found, x, 1.0, many=13)[0]) == 5 * 104
+
+
+def test_a_library_that_was_changed_is_not_loaded_but_made_again(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path))
+    built(SOURCE)
+    (made,) = tmp_path.glob("kernels/*.so")
+    whole = made.read_bytes()
+    for wrong in (whole[:-100], b""):
+        (tmp_path / "other").write_bytes(wrong)
+        (tmp_path / "other").replace(made)  # not written over: it is in memory
+        assert built(SOURCE).take_in
+        (found,) = tmp_path.glob("kernels/*")
+        assert found.name == made.name
+        assert found.read_bytes() == whole
+
+
+def test_other_options_make_another_library(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path))
+    built(SOURCE)
+    built(SOURCE, ["-DANOTHER"])
+    assert len(list(tmp_path.glob("kernels/*.so"))) == 2
+
+
+def test_why_it_cannot_be_built(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CC", "absent-compiler -O2")
+    with pytest.raises(CannotBuild, match="there is no absent-compiler, the C compiler that CC names"):
+        built(SOURCE)
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(CannotBuild, match=r"false cannot compile scoring\.c"):
+        built(SOURCE)
+    monkeypatch.delenv("CC")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CannotBuild, match="there is no C compiler such as gcc"):
+        built(SOURCE)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "file"))
+    with pytest.raises(CannotBuild):
+        built(SOURCE)
+    assert list(tmp_path.glob("home/kernels/*")) == []
+
+
+@pytest.mark.parametrize("wrong", ["take_in", "find_near"])
+def test_a_library_that_gives_other_numbers_is_not_used(compiled, monkeypatch, tmp_path, caplog, wrong):
+    text = SOURCE.read_text()
+    was, now = {
+        "take_in": ("1.0f;\n    union", "1.001f;\n    union"),
+        "find_near": (">= reached", "> reached + 1e9f"),
+    }[wrong]
+    assert was in text
+    (tmp_path / "scoring.c").write_text(text.replace(was, now))
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path))
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "kernel.py"))
+    assert kernel.__wrapped__() is None
+    assert "they give other numbers than torch" in caplog.text
+
+
+def test_decisions_are_those_without_a_compiler(compiled, monkeypatch):
+    draw = torch.Generator().manual_seed(1)
+    weight = torch.randn(900, 48, generator=draw)
+    weight[500:] = weight[:400] * (1 + 1e-7 * torch.randn(400, 1, generator=draw))
+    parts = [torch.arange(0, 900, 3), torch.arange(1, 900, 3), torch.arange(2, 900, 3)]
+    x = torch.randn(300, 48, generator=draw).double()
+
+    def decided() -> list[tuple[int, int]]:
+        ranking = Ranking(weight, parts, weight[:, 0], centred=True)
+        found = ranking.scores(x, torch.float32, sums=True)
+        pairs = [(s, ranking.ids(r), ranking.scores_of(x, s, r)) for s, r in ranking.candidates(x, found)]
+        best = {}
+        for sample, row, score in zip(*(torch.cat(each).tolist() for each in zip(*pairs, strict=True)), strict=True):
+            best[sample] = max(best.get(sample, (-torch.inf, 0)), (score, -row))
+        return sorted(best.items())
+
+    with_compiler = decided()
+    monkeypatch.setattr("collapse.numerics.ranking.kernel_for", lambda x_Bd: None)
+    assert decided() == with_compiler
+
+
+def test_without_a_compiler_a_line_says_so_and_the_numbers_agree(compiled, tiny, tmp_path):
+    """In fresh processes: with the compiler of this machine, and without one."""
+    rows, said = {}, {}
+    for name, more in (("with", {}), ("without", {"CC": "absent"})):
+        words = ["measure", *tiny.words("--store", tmp_path / name), "--json"]
+        done = subprocess.run(
+            [sys.executable, "-m", "collapse", *map(str, words)],
+            env=os.environ | {"COLLAPSE_HOME": str(tmp_path / f"home-{name}")} | more,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        rows[name], said[name] = json.loads(done.stdout)[0]["measurements"], done.stderr
+    told = "its passes are not compiled: there is no absent, the C compiler that CC names"
+    assert told in " ".join(said["without"].split())
+    assert "not compiled" not in said["with"]
+    assert rows["without"] == pytest.approx(rows["with"], rel=1e-6)
+    assert rows["without"]["nc4.agreement"] == rows["with"]["nc4.agreement"]
+    by = [json.loads((tmp_path / name / "collapse.json").read_text())["provenance"]["validation"] for name in rows]
+    assert [each["passes"] for each in by] == ["compiled", "torch"]
+    assert by[0]["products"] == by[1]["products"]
+
+
+def test_nothing_is_compiled_where_that_is_not_wanted(monkeypatch, caplog):
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    assert kernel.__wrapped__() is None
+    assert not caplog.text
