@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 import collapse
 from collapse.errors import StoreError
 from collapse.measurement.last_results import keep_row, kept_row
+from collapse.stores.lock import locked
 from collapse.stores.manifest import MANIFEST, render, sealed
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import described
@@ -100,3 +101,15 @@ def test_results_are_kept_and_ignored_when_off(copy):
     file = copy / "results.json"
     file.write_text(file.read_text().replace('"min_count":1', '"min_count":2'))
     assert kept_row(collapse.load(copy)) is None
+
+
+def test_results_are_kept_under_the_lock_and_nothing_of_a_killed_process_stays(copy):
+    store = collapse.load(copy)
+    row = collapse.measure(store)
+    (copy / ".results.json.partial").write_bytes(b"{")  # by a process that was killed
+    with locked(copy):
+        keep_row(store, row)
+        assert kept_row(store) is None
+    keep_row(store, row)
+    assert kept_row(store) == collapse.Row.from_dict(row.to_dict())
+    assert not [each.name for each in copy.iterdir() if each.name.startswith(".")]

@@ -7,6 +7,7 @@ from collapse.errors import CollapseError
 from collapse.measurement.rows import Row
 from collapse.reading import read_json
 from collapse.stores.files import canonical, sha256_of
+from collapse.stores.lock import locked
 from collapse.stores.manifest import RESULTS, is_ours
 from collapse.stores.store import Store
 from collapse.stores.writing import write_atomic
@@ -28,13 +29,16 @@ def kept_row(store: Store) -> Row | None:
 
 
 def keep_row(store: Store, row: Row) -> None:
-    """Write the measurements next to the tensors; does nothing if the store cannot be written."""
+    """Write the measurements next to the tensors; does nothing if the store cannot be written or is in use.
+
+    Under the store's lock, so that the file of a killed process has a known name, which the next writer replaces.
+    """
     if store.path is None or store.is_remote:
         return
     if not is_ours(store.path / RESULTS):
         log.warning("%s was not written by collapse: the numbers are not kept in the store", store.path / RESULTS)
         return
     measured = row.to_dict()
-    with suppress(CollapseError):
-        kept = {"store": store.digest, "sha256": sha256_of(measured), "row": measured}
-        write_atomic(store.path / RESULTS, canonical(kept), shared=True)
+    kept = {"store": store.digest, "sha256": sha256_of(measured), "row": measured}
+    with suppress(CollapseError), locked(store.path):
+        write_atomic(store.path / RESULTS, canonical(kept))
