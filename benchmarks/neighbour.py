@@ -86,7 +86,7 @@ def _within(record: Record, folder: str, half: Path, options: Options) -> None:
     with ExitStack() as stack:
         workers = _started(stack, settings, folder, options.quick, procs=str(half / "cgroup.procs"))
         times = _empty(settings)
-        for _ in range(1 if options.quick else 2):
+        for _ in range(1 if options.quick else 5):
             _add_times(times, workers, pause=_REFILLED)
     for work in WORKS:
         one, ours = (median(times[work][name]) for name in settings)
