@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from collapse.building import CannotBuild, built
 from collapse.numerics import kernel as module
 from collapse.numerics.kernel import Kernel, kernel
+from collapse.numerics.pair_products import pair_products
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.rows import Rows
 from collapse.numerics.scored import Scored
@@ -47,7 +48,7 @@ def begun(rows: Rows, x_Bd: torch.Tensor, share: float, sums: bool) -> Scored:
 @given(
     seed=st.integers(0, 10**6),
     lengths=st.tuples(st.integers(1, 300), st.integers(0, 40)),
-    samples=st.integers(1, 150),
+    samples=st.integers(1, 300),
     dim=st.integers(1, 70),
     group=st.sampled_from([8, 16]),
     scale=st.sampled_from([0.0, 0.1, 1.0, 30.0]),
@@ -85,9 +86,9 @@ def test_they_find_what_torch_finds(
     torch.testing.assert_close(found.least, of_torch.least, rtol=1e-6, atol=1e-6 * (1 + scale**2))
     torch.testing.assert_close(found.sums, of_torch.sums, rtol=3e-7, atol=0)
     assert near is not None
-    score_Bn = torch.stack(
-        [rows.scores(x_Bd, torch.full_like(rows.ids, b), torch.arange(len(rows)), share) for b in range(samples)]
-    )
+    score_Bn = x_Bd @ rows.exact(slice(None)).T
+    if rows.bias is not None:
+        score_Bn += share * rows.bias
     is_near = torch.zeros_like(score_Bn, dtype=torch.bool)
     is_near[near] = True
     assert int(is_near.sum()) == len(near[0])  # no pair twice
@@ -161,12 +162,13 @@ def test_why_it_cannot_be_built(tmp_path, monkeypatch):
     assert list(tmp_path.glob("home/kernels/*")) == []
 
 
-@pytest.mark.parametrize("wrong", ["take_in", "find_near"])
+@pytest.mark.parametrize("wrong", ["take_in", "find_near", "products_of"])
 def test_a_library_that_gives_other_numbers_is_not_used(compiled, monkeypatch, tmp_path, caplog, wrong):
     text = SOURCE.read_text()
     was, now = {
         "take_in": ("1.0f;\n    union", "1.001f;\n    union"),
         "find_near": (">= reached", "> reached + 1e9f"),
+        "products_of": ("sum += sums[i]", "sum += 2 * sums[i]"),
     }[wrong]
     assert was in text
     (tmp_path / "scoring.c").write_text(text.replace(was, now))
@@ -194,7 +196,34 @@ def test_decisions_are_those_without_a_compiler(compiled, monkeypatch):
 
     with_compiler = decided()
     monkeypatch.setattr("collapse.numerics.ranking.kernel_for", lambda x_Bd: None)
-    assert decided() == with_compiler
+    monkeypatch.setattr("collapse.numerics.pair_products.kernel", lambda: None)
+    without = decided()
+    assert [(sample, row) for sample, (_, row) in without] == [(sample, row) for sample, (_, row) in with_compiler]
+    scores = ([score for _, (score, _) in each] for each in (without, with_compiler))
+    torch.testing.assert_close(*(torch.tensor(each, dtype=torch.float64) for each in scores), rtol=1e-12, atol=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    dim=st.integers(1, 70), many=st.integers(0, 300), dtype=st.sampled_from(["float32", "float64"]), seed=st.integers()
+)
+def test_products_of_pairs(compiled, dim, many, dtype, seed):
+    draw = torch.Generator().manual_seed(seed % 2**32)
+    matrix = torch.randn(40, dim, generator=draw).to(getattr(torch, dtype))
+    x_Bd = torch.randn(50, dim, generator=draw).double()
+    row_K, sample_K = (torch.randint(0, most, (many,), generator=draw) for most in (40, 50))
+    product_K = compiled.products_of(matrix, row_K, x_Bd, sample_K)
+    torch.testing.assert_close(product_K, (matrix[row_K].double() * x_Bd[sample_K]).sum(dim=1), rtol=1e-13, atol=1e-13)
+    equal = torch.cat([matrix, matrix])
+    assert torch.equal(compiled.products_of(equal, row_K + 40, x_Bd, sample_K), product_K)
+
+
+@pytest.mark.parametrize("matrix", [torch.randn(9, 5).bfloat16(), torch.randn(5, 9).T])
+def test_products_of_a_matrix_that_the_compiled_passes_do_not_take(compiled, matrix):
+    assert not compiled.can_multiply(matrix)
+    some = torch.arange(9)
+    x_Bd = torch.randn(9, 5).double()
+    torch.testing.assert_close(pair_products(matrix, some, x_Bd, some), (matrix.double() * x_Bd).sum(dim=1))
 
 
 def test_without_a_compiler_a_line_says_so_and_the_numbers_agree(compiled, tiny, tmp_path):

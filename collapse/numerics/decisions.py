@@ -17,6 +17,7 @@ from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
 from collapse.numerics.highest import highest, highest_of
+from collapse.numerics.pair_products import pair_products
 from collapse.numerics.ranking import Ranking, group_size, samples_at_once
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.plugin.batch import ValidationBatch
@@ -94,7 +95,7 @@ class Decider:
         ]
         best_B, everywhere_B = highest_of(len(h_Bd), pairs)
         _, seen_B = highest_of(len(h_Bd), [_of(pair, self.has_mean) for pair in pairs])
-        own_B = torch.linalg.vecdot(self.weight[y_B].double(), h_Bd)
+        own_B = pair_products(self.weight, y_B, h_Bd, torch.arange(len(h_Bd), device=h_Bd.device))
         if self.bias is not None:
             own_B += self.bias[y_B].double()
         # Of logits so large that their rounding errors are, exp() of one may overflow, or the sum leave its bounds.

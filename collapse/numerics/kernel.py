@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.building import CannotBuild, built
@@ -22,7 +22,9 @@ from collapse.numerics.scored import Scored
 log = logging.getLogger("collapse")
 
 _KINDS: dict[str, Any] = {"p": c_void_p, "n": c_int64, "t": c_int}  # pointers, numbers, and the threads
-_TAKE_IN, _COUNT_OPEN, _FIND_NEAR = "ppnnnpppppnppt", "ppppnnpt", "ppppppppppnnnnppppt"
+_TAKE_IN, _COUNT_OPEN, _FIND_NEAR = "ppnnnpppppnppt", "ppppnnppt", "pppppppppppnnnnppppt"
+_PRODUCTS_OF = "ppppnnpt"
+_FEW = 16  # samples of a flag in scoring.c
 _OPTIONS = {
     "AVX512": ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
     "AVX2": ("-mfma", "-mavx2"),
@@ -30,14 +32,16 @@ _OPTIONS = {
 
 
 class Kernel:
-    """The functions of scoring.c, for tensors of float32 on a CPU."""
+    """The functions of scoring.c, for contiguous tensors on a CPU."""
 
     def __init__(self, library: CDLL) -> None:
         self._take_in, self._count_open, self._find_near = library.take_in, library.count_open, library.find_near
+        self._products_of = {torch.float32: library.products_of_floats, torch.float64: library.products_of_doubles}
         for function, kinds in (
             (self._take_in, _TAKE_IN),
             (self._count_open, _COUNT_OPEN),
             (self._find_near, _FIND_NEAR),
+            *((each, _PRODUCTS_OF) for each in self._products_of.values()),
         ):
             function.argtypes = [_KINDS[each] for each in kinds]
 
@@ -69,9 +73,9 @@ class Kernel:
         """
         assert rows.kept is not None
         (groups, B), error, threads = found.highest.shape, found.error, torch.get_num_threads()
-        open_groups = [found.highest, found.least, rows.part_of, error.most()]
-        count_B = torch.empty(B, dtype=torch.int64)
-        self._count_open(*_at(*open_groups), groups, B, *_at(count_B), threads)
+        bounds = [found.highest, found.least, rows.part_of, error.most()]
+        count_B, is_open = torch.empty(B, dtype=torch.int64), torch.empty(-(-B // _FEW), groups, dtype=torch.bool)
+        self._count_open(*_at(*bounds), groups, B, *_at(count_B, is_open), threads)
         place_B = count_B.cumsum(0)
         P = int(place_B[-1])
         if many * B < P:
@@ -81,13 +85,35 @@ class Kernel:
         bias_n = rows.bias_of(slice(None), torch.float32, share)
         place_B -= count_B
         self._find_near(
-            *_at(*open_groups, error.slope, error.more, error.norm, rows.kept, bias_n, x_Bd),
+            *_at(*bounds, is_open, error.slope, error.more, error.norm, rows.kept, bias_n, x_Bd),
             *(groups, B, rows.group, rows.dim),
             *_at(place_B, sample_P, group_P, near_Pg),
             threads,
         )
         pair_K, at_K = near_Pg.nonzero().unbind(dim=1)
         return sample_P[pair_K], group_P[pair_K] * rows.group + at_K
+
+    def can_multiply(self, matrix: Float[Tensor, "V d"]) -> bool:
+        """Whether :meth:`products_of` takes this matrix."""
+        return matrix.dtype in self._products_of and matrix.is_contiguous() and matrix.device.type == "cpu"
+
+    def products_of(
+        self,
+        matrix: Float[Tensor, "V d"],
+        row_K: Int[Tensor, " K"],
+        x_Bd: Float[Tensor, "B d"],
+        sample_K: Int[Tensor, " K"],
+    ) -> Float[Tensor, " K"]:
+        """Return the products of rows of a matrix with samples in float64."""
+        product_K = x_Bd.new_empty(len(row_K))
+        row_K, x_Bd, sample_K = row_K.contiguous(), x_Bd.contiguous(), sample_K.contiguous()
+        self._products_of[matrix.dtype](
+            *_at(matrix, row_K, x_Bd, sample_K),
+            *(len(row_K), matrix.shape[1]),
+            *_at(product_K),
+            torch.get_num_threads(),
+        )
+        return product_K
 
 
 @lru_cache(maxsize=1)
@@ -133,8 +159,15 @@ def _agrees(compiled: Kernel) -> bool:
         return False
     near = compiled.near(rows, found, x_Bd.float(), 1.0, many=groups)
     best_B = (x_Bd @ weight.double().T + weight[:, 0].double()).argmax(dim=1)
-    return near is not None and set(enumerate(best_B.tolist())) <= set(
+    if near is None or not set(enumerate(best_B.tolist())) <= set(
         zip(near[0].tolist(), rows.ids[near[1]].tolist(), strict=True)
+    ):
+        return False
+    product_K = (x_Bd[:45] * weight).sum(dim=1)
+    some = torch.arange(45)
+    return all(
+        torch.allclose(compiled.products_of(matrix, some, x_Bd, some), product_K, rtol=1e-12, atol=1e-12)
+        for matrix in (weight, weight.double())
     )
 
 

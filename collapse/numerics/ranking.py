@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.kernel import kernel_for
+from collapse.numerics.pair_products import pair_products
 from collapse.numerics.products import multiplied_by, product
 from collapse.numerics.rows import Rows
 from collapse.numerics.scored import Scored
@@ -140,7 +141,8 @@ class Ranking:
         self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
     ) -> Float[Tensor, " K"]:
         """Compute the scores of pairs in float64."""
-        return self._rows.scores(x_Bd, sample_K, row_K, share)
+        score_K = pair_products(self._rows.matrix, self.ids(row_K), x_Bd, sample_K)
+        return score_K if self._rows.bias is None else score_K + share * self._rows.bias[row_K]
 
     def ids(self, row_K: Int[Tensor, " K"]) -> Int[Tensor, " K"]:
         """Return the rows of the matrix."""

@@ -13,9 +13,8 @@ from torch import Tensor
 from collapse.numerics.blocks import cut
 from collapse.numerics.score_error import ScoreError
 
-BLOCK = 1024
+BLOCK = 512
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in order (256 MB); of more, each block is gathered
-_GATHER = 1 << 21  # numbers gathered at a time
 
 
 class Rows:
@@ -134,22 +133,15 @@ class Rows:
     def _by_group(self, value_n: Tensor) -> Tensor:
         return value_n.view(-1, self.group).amax(dim=1)
 
-    def scores(
-        self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
-    ) -> Float[Tensor, " K"]:
-        """Compute the scores of some pairs in float64, equal for equal rows."""
-        step = max(1, _GATHER // self.dim)
-        pairs = zip(sample_K.split(step), row_K.split(step), strict=True)
-        score_K = torch.cat([torch.linalg.vecdot(self.exact(row), x_Bd[sample]) for sample, row in pairs])
-        return score_K if self.bias is None else score_K + share * self.bias[row_K]
-
     @cached_property
     def first_equal(self) -> Int[Tensor, " n"]:
         """For each row the first one of its part that is equal to it."""
         at = torch.arange(len(self), device=self.ids.device)
         draw = torch.Generator().manual_seed(0)
         x_1d = torch.randn(1, self.dim, dtype=torch.float64, generator=draw).to(self.ids.device)
-        score_n = self.scores(x_1d, torch.zeros_like(at), at)
+        score_n = torch.cat([torch.linalg.vecdot(self.exact(some), x_1d) for some in self.steps()])
+        if self.bias is not None:
+            score_n += self.bias
         first = at.clone()
         for part in self.parts:
             _, kind = score_n[part.rows].unique(return_inverse=True)

@@ -5,10 +5,17 @@
 #include <math.h>
 #include <stdint.h>
 
-#define SAMPLES 64 /* of a strip: their scores of a block stay in the cache of a core */
-#define FEW 16     /* samples that are tested together */
+#define SAMPLES 128 /* of a strip, at most: their scores of a block stay in the cache of a core */
+#define FEW 16      /* samples that are tested, or numbers that are summed, side by side; divides every strip */
 
 static inline float larger(float a, float b) { return a > b ? a : b; }
+
+/* Samples of a strip: as many as leave none of the threads without one. */
+static int64_t strip_of(int64_t B, int threads) {
+    int64_t strip = SAMPLES;
+    while (strip > FEW && strip * threads > B) strip /= 2;
+    return strip;
+}
 
 /* exp(x) of x <= 0 to two units in the last place; 0 where it is below 2^-126. 2^n times the polynomial of the
    remainder of x / log 2, whose coefficients are those of Cephes' expf. */
@@ -30,9 +37,10 @@ static inline float exponential(float x) {
 void take_in(const float *scores, const float *bias, int64_t n, int64_t B, int64_t group, const float *slope,
              const float *more, const float *norm, float *highest, float *least, int64_t parts, float *top,
              double *sums, int threads) {
+    const int64_t strip = strip_of(B, threads);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t first = 0; first < B; first += SAMPLES) {
-        const int64_t width = B - first < SAMPLES ? B - first : SAMPLES;
+    for (int64_t first = 0; first < B; first += strip) {
+        const int64_t width = B - first < strip ? B - first : strip;
         float known[SAMPLES], most[SAMPLES], here[SAMPLES];
         for (int64_t b = 0; b < SAMPLES; b++) known[b] = most[b] = -INFINITY;
         for (int64_t g = 0; g * group < n; g++) {
@@ -68,16 +76,27 @@ void take_in(const float *scores, const float *bias, int64_t n, int64_t B, int64
     }
 }
 
-/* How many groups of each sample may hold its highest score. */
+/* How many groups of each sample may hold its highest score; and for FEW samples and a group, whether one of them is
+   such a sample. */
 void count_open(const float *highest, const float *least, const int64_t *part_of, const float *most, int64_t groups,
-                int64_t B, int64_t *counts, int threads) {
+                int64_t B, int64_t *counts, uint8_t *open, int threads) {
+    const int64_t strip = strip_of(B, threads);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t first = 0; first < B; first += SAMPLES) {
-        const int64_t width = B - first < SAMPLES ? B - first : SAMPLES;
+    for (int64_t first = 0; first < B; first += strip) {
+        const int64_t width = B - first < strip ? B - first : strip;
         int32_t count[SAMPLES] = {0};
         for (int64_t g = 0; g < groups; g++) {
             const float *score = highest + g * B + first, *bound = least + part_of[g] * B + first;
-            for (int64_t b = 0; b < width; b++) count[b] += score[b] >= bound[b] - most[first + b];
+            for (int64_t few = 0; few < width; few += FEW) {
+                const int64_t after = few + FEW < width ? few + FEW : width;
+                int32_t any = 0;
+                for (int64_t b = few; b < after; b++) {
+                    const int32_t is_open = score[b] >= bound[b] - most[first + b];
+                    count[b] += is_open;
+                    any |= is_open;
+                }
+                open[(first + few) / FEW * groups + g] = any;
+            }
         }
         for (int64_t b = 0; b < width; b++) counts[first + b] = count[b];
     }
@@ -85,20 +104,18 @@ void count_open(const float *highest, const float *least, const int64_t *part_of
 
 /* The rows of those groups that may have the highest score. Pairs of a sample begin at its place: of each, the sample,
    the group, and for each row of it whether it may. */
-void find_near(const float *highest, const float *least, const int64_t *part_of, const float *most, const float *slope,
-               const float *more, const float *norm, const float *rows, const float *bias, const float *x,
-               int64_t groups, int64_t B, int64_t group, int64_t d, const int64_t *places, int64_t *samples,
-               int64_t *found, uint8_t *near, int threads) {
+void find_near(const float *highest, const float *least, const int64_t *part_of, const float *most,
+               const uint8_t *open, const float *slope, const float *more, const float *norm, const float *rows,
+               const float *bias, const float *x, int64_t groups, int64_t B, int64_t group, int64_t d,
+               const int64_t *places, int64_t *samples, int64_t *found, uint8_t *near, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t first = 0; first < B; first += FEW) {
         const int64_t width = B - first < FEW ? B - first : FEW;
         int64_t place[FEW];
         for (int64_t b = 0; b < width; b++) place[b] = places[first + b];
         for (int64_t g = 0; g < groups; g++) {
+            if (!open[first / FEW * groups + g]) continue;
             const float *score = highest + g * B + first, *bound = least + part_of[g] * B + first;
-            int32_t open = 0;
-            for (int64_t b = 0; b < width; b++) open |= score[b] >= bound[b] - most[first + b];
-            if (!open) continue;
             for (int64_t b = 0; b < width; b++) {
                 if (!(score[b] >= bound[b] - most[first + b])) continue;
                 const float *of_sample = x + (first + b) * d;
@@ -116,3 +133,24 @@ void find_near(const float *highest, const float *least, const int64_t *part_of,
         }
     }
 }
+
+/* The products of K rows of a matrix with K samples, in float64. All are added in one order: equal rows have equal
+   products. */
+#define PRODUCTS_OF(NAME, TYPE)                                                                                       \
+    void NAME(const TYPE *matrix, const int64_t *rows, const double *x, const int64_t *samples, int64_t K, int64_t d, \
+              double *products, int threads) {                                                                        \
+        _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t k = 0; k < K; k++) {           \
+            const TYPE *row = matrix + rows[k] * d;                                                                   \
+            const double *sample = x + samples[k] * d;                                                                \
+            double sums[FEW] = {0}, sum = 0;                                                                          \
+            int64_t j = 0;                                                                                            \
+            for (; j + FEW <= d; j += FEW)                                                                            \
+                for (int64_t i = 0; i < FEW; i++) sums[i] += (double)row[j + i] * sample[j + i];                      \
+            for (; j < d; j++) sum += (double)row[j] * sample[j];                                                     \
+            for (int64_t i = 0; i < FEW; i++) sum += sums[i];                                                         \
+            products[k] = sum;                                                                                        \
+        }                                                                                                             \
+    }
+
+PRODUCTS_OF(products_of_floats, float)
+PRODUCTS_OF(products_of_doubles, double)
