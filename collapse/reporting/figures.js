@@ -2,6 +2,7 @@
 // Figures: drawn when they come into view, again when the theme changes, and downloaded as they are.
 
 const PANEL = 270, AXES = 70, NARROWEST = 90, WIDEST = 560, PHONE = 500;  // pixels
+const LONGEST_PRESS = 5000;  // milliseconds; a release outside the window is never told
 const themes = dataOf("themes");
 
 function isDark() {
@@ -49,10 +50,19 @@ function rowsOf(spec) {
   return found;
 }
 
+// The page must not move between the press and the release of a button, or the click meets something else.
+let pressed = 0;  // when, in milliseconds of this page; 0 where nothing is pressed
+window.addEventListener("pointerdown", () => { pressed = performance.now(); }, true);
+// The click follows the release at once, in the same task.
+for (const end of ["pointerup", "pointercancel", "blur"]) window.addEventListener(end, () => setTimeout(() => { pressed = 0; }), true);
+
+async function released() {
+  while (pressed && performance.now() - pressed < LONGEST_PRESS) await new Promise((resolve) => setTimeout(resolve, 20));
+}
+
 function figureOf(holder) {
   const spec = dataOf(holder.dataset.from), name = holder.dataset.name;
   const view = holder.querySelector(".view");
-  const inner = view.appendChild(element("div"));  // Vega-Embed changes how its element is laid out
   let embedded = null, wanted = false;
 
   let last = Promise.resolve();
@@ -66,19 +76,27 @@ function figureOf(holder) {
     const width = view.clientWidth, columns = columnsOf(spec, width);
     if (!width) return;  // not laid out
     let panel = Math.max(NARROWEST, Math.min(width / columns - AXES, WIDEST));
+    // Drawn aside and shown when its size is right, so that the page moves once.
+    const inner = element("div"), aside = view.appendChild(element("div", { className: "aside" }, inner));
+    let drawn = isDark() ? "dark" : "light", made = null;
     try {
       for (let tries = 0; tries < 3; tries += 1) {
-        embedded?.finalize();
-        embedded = await vegaEmbed(inner, sized(spec, width, panel), { mode: "vega-lite", actions: false, ast: true, renderer: "svg" });
-        const excess = view.querySelector("svg").getBoundingClientRect().width - width;
+        made?.finalize();
+        made = await vegaEmbed(inner, sized(spec, width, panel), { mode: "vega-lite", actions: false, ast: true, renderer: "svg" });
+        const excess = inner.querySelector("svg").getBoundingClientRect().width - width;
         if (excess <= 0 || panel <= NARROWEST) break;
         panel = Math.max(NARROWEST, panel - Math.ceil(excess / columns));
       }
-      view.dataset.drawn = isDark() ? "dark" : "light";
     } catch (error) {
-      view.dataset.drawn = "failed";
+      drawn = "failed";
       inner.textContent = `This figure cannot be drawn: ${error.message}`;
     }
+    await released();
+    embedded?.finalize();
+    embedded = made;
+    aside.className = "";
+    view.replaceChildren(aside);
+    view.dataset.drawn = drawn;
   }
 
   async function picture(kind) {
