@@ -32,6 +32,7 @@ def prepare(threads: int | None = None) -> None:
         os.environ["GOMP_SPINCOUNT"] = SPINS
     if threads is not None:
         os.environ.update(dict.fromkeys(_NUMBER, str(threads)))
+        os.environ.setdefault("MKL_DYNAMIC", "FALSE")  # else MKL, and torch with it, takes no more than there are cores
     elif not any(name in os.environ for name in _NUMBER):
         quota = cpu_quota()
         if quota is not None and quota < _cpus():

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from collapse.building import CannotBuild, built
 from collapse.numerics import kernel as module
-from collapse.numerics.kernel import Kernel, kernel
+from collapse.numerics.kernel import FUNCTIONS, Kernel, kernel
 from collapse.numerics.pair_products import pair_products
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.rows import Rows
@@ -84,7 +84,7 @@ def test_they_find_what_torch_finds(
     assert torch.equal(found.highest, of_torch.highest)
     assert torch.equal(found.top, of_torch.top)
     torch.testing.assert_close(found.least, of_torch.least, rtol=1e-6, atol=1e-6 * (1 + scale**2))
-    torch.testing.assert_close(found.sums, of_torch.sums, rtol=3e-7, atol=0)
+    torch.testing.assert_close(found.others, of_torch.others, rtol=3e-6, atol=1e-36)
     assert near is not None
     score_Bn = x_Bd @ rows.exact(slice(None)).T
     if rows.bias is not None:
@@ -109,7 +109,7 @@ def test_exponentials_of_scores(compiled, below):
     scores = rows.rounded(slice(0, 2)) @ torch.ones(1, 1)
     compiled.take_in(found, scores.contiguous(), None, rows.blocks[0])
     other = float(scores[1].double().exp())
-    assert float(found.sums) - 1 == pytest.approx(other, rel=2e-7, abs=3e-16)
+    assert float(found.others) == pytest.approx(other, rel=2e-7, abs=2e-38)
 
 
 def test_with_more_open_groups_than_are_looked_at_nothing_is_said(compiled):
@@ -124,13 +124,13 @@ def test_with_more_open_groups_than_are_looked_at_nothing_is_said(compiled):
 
 def test_a_library_that_was_changed_is_not_loaded_but_made_again(compiled, tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path))
-    built(SOURCE)
+    built(SOURCE, FUNCTIONS)
     (made,) = tmp_path.glob("kernels/*.so")
     whole = made.read_bytes()
     for wrong in (whole[:-100], b""):
         (tmp_path / "other").write_bytes(wrong)
         (tmp_path / "other").replace(made)  # not written over: it is in memory
-        assert built(SOURCE).take_in
+        assert built(SOURCE, FUNCTIONS).take_in
         (found,) = tmp_path.glob("kernels/*")
         assert found.name == made.name
         assert found.read_bytes() == whole
@@ -138,27 +138,77 @@ def test_a_library_that_was_changed_is_not_loaded_but_made_again(compiled, tmp_p
 
 def test_other_options_make_another_library(compiled, tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path))
-    built(SOURCE)
-    built(SOURCE, ["-DANOTHER"])
+    built(SOURCE, FUNCTIONS)
+    built(SOURCE, FUNCTIONS, ["-DANOTHER"])
     assert len(list(tmp_path.glob("kernels/*.so"))) == 2
+
+
+def test_another_compiler_makes_another_library(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path))
+    built(SOURCE, FUNCTIONS)
+    command = next(each for each in ("cc", "gcc", "clang") if shutil.which(each))
+    monkeypatch.setenv("CC", f"{command} -ffast-math")
+    built(SOURCE, FUNCTIONS)
+    assert len(list(tmp_path.glob("kernels/*.so"))) == 2
+    smallest = torch.tensor(1e-310, dtype=torch.float64)
+    assert float(smallest * 1.0) == 1e-310  # it did not change the arithmetic of the process
+
+
+def test_a_library_without_the_functions_is_not_kept(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "home"))
+    (tmp_path / "other.c").write_text("int other(void) { return 1; }")
+    with pytest.raises(CannotBuild, match="a library without the function take_in"):
+        built(tmp_path / "other.c", FUNCTIONS)
+    assert list(tmp_path.glob("home/kernels/*")) == []
+
+
+def test_a_folder_in_the_place_of_a_library_is_no_obstacle(compiled, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path))
+    built(SOURCE, FUNCTIONS)
+    (made,) = tmp_path.glob("kernels/*.so")
+    made.with_name(f"{made.stem.rpartition('-')[0]}-x.so").mkdir()
+    assert built(SOURCE, FUNCTIONS).take_in
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit 3", "cannot compile scoring.c: status 3"),
+        ("echo first >&2; echo second >&2; exit 1", "cannot compile scoring.c: first"),
+        ("exit 0", "cannot compile scoring.c: it made no library"),
+        ("sleep 60", "cannot compile scoring.c: it takes longer than 1 seconds"),
+    ],
+)
+def test_what_a_compiler_did_is_said_in_a_line(tmp_path, monkeypatch, script, said):
+    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr("collapse.building._SECONDS", 1)
+    (tmp_path / "cc").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "cc").chmod(0o755)
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    with pytest.raises(CannotBuild) as refused:
+        built(SOURCE, FUNCTIONS)
+    assert str(refused.value) == f"{tmp_path / 'cc'} {said}"
 
 
 def test_why_it_cannot_be_built(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CC", "'gcc")
+    with pytest.raises(CannotBuild, match="CC='gcc is not a command: no closing quotation"):
+        built(SOURCE, FUNCTIONS)
     monkeypatch.setenv("CC", "absent-compiler -O2")
     with pytest.raises(CannotBuild, match="there is no absent-compiler, the C compiler that CC names"):
-        built(SOURCE)
+        built(SOURCE, FUNCTIONS)
     monkeypatch.setenv("CC", "false")
     with pytest.raises(CannotBuild, match=r"false cannot compile scoring\.c"):
-        built(SOURCE)
+        built(SOURCE, FUNCTIONS)
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotBuild, match="there is no C compiler such as gcc"):
-        built(SOURCE)
+        built(SOURCE, FUNCTIONS)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "file"))
     with pytest.raises(CannotBuild):
-        built(SOURCE)
+        built(SOURCE, FUNCTIONS)
     assert list(tmp_path.glob("home/kernels/*")) == []
 
 

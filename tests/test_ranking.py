@@ -1,5 +1,7 @@
 """Decisions of the linear classifier against float64 where float32 cannot decide, and its loss from both."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -157,6 +159,39 @@ def test_an_offset_of_all_logits_costs_the_loss_no_digits(kind, offset, sure):
         assert torch.equal(everywhere, logits.argmax(dim=1))
         assert torch.equal(decided, 2 * logits[:, ::2].argmax(dim=1))
         assert float((loss.mean() / expected.mean() - 1).abs()) < 1e-6
+
+
+@pytest.mark.parametrize("below", [10.0, 24.0, 40.0, 60.0])
+@pytest.mark.parametrize("exact", [True, False])
+def test_the_loss_of_a_sure_model_keeps_its_digits_beside_many_equal_rows(below, exact):
+    """Rows of tokens that are never trained are alike: rounding beside a 1 would go the same way for all of them."""
+    weight = torch.zeros(50_257, 1)
+    weight[7] = below
+    loss = decider(weight, torch.arange(20), exact_loss=exact).linear(torch.ones(3, 1).double(), torch.full((3,), 7))[3]
+    expected = math.log1p(50_256 * math.exp(-below))
+    assert loss.tolist() == pytest.approx([expected] * 3, rel=1e-12 if exact else 5e-6)
+
+
+@pytest.mark.parametrize("rows", [4, 64, 1000])
+@pytest.mark.parametrize("masked", [-1000.0, -15_000.0, -1e9])
+def test_a_mask_of_very_negative_biases_costs_the_loss_no_digits(rows, masked):
+    draw = torch.Generator().manual_seed(9)
+    weight, bias = torch.randn(rows, 16, generator=draw), torch.randn(rows, generator=draw)
+    bias[::2] = masked
+    h = torch.randn(200, 16, generator=draw).double()
+    y = 1 + 2 * torch.randint(rows // 2, (200,), generator=draw)
+    logits = direct(weight, h, bias)
+    expected = logits.logsumexp(dim=1) - logits.gather(1, y.unsqueeze(1)).squeeze(1)
+    _, everywhere, _, loss = decider(weight, None, bias).linear(h, y)
+    assert torch.equal(everywhere, logits.argmax(dim=1))
+    assert float((loss.mean() / expected.mean() - 1).abs()) < 5e-7
+    torch.testing.assert_close(loss, expected, rtol=2e-6, atol=2e-6)
+
+
+def test_labels_may_be_of_any_integer_type():
+    weight, h = torch.eye(5), torch.eye(5).double()
+    expected = decider(weight).linear(h, torch.arange(5))[3]
+    assert torch.equal(decider(weight).linear(h, torch.arange(5, dtype=torch.int32))[3], expected)
 
 
 def test_a_sure_prediction_has_no_negative_loss():

@@ -83,16 +83,18 @@ def test_the_user_says_how_many_threads(asked):
     assert asked("--threads", "1")["threads"] == 1
     assert asked("--threads=1", OMP_NUM_THREADS="2")["threads"] == 1
     assert asked(OMP_NUM_THREADS="1")["threads"] == 1
+    more = 2 * (os.cpu_count() or 1)  # which MKL, and torch with it, would cut down to the cores
+    assert asked("--threads", str(more))["threads"] == more
 
 
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("0", "a whole number of at least 1, got 0"),
-        ("two", "a whole number of at least 1, got two"),
-        ("1.5", "a whole number of at least 1, got 1.5"),
-        ("1025", "at most 1,024, got 1025"),
+        ("0", "--threads must be followed by a whole number of at least 1, got 0"),
+        ("two", "--threads must be followed by a whole number of at least 1, got two"),
+        ("1.5", "--threads must be followed by a whole number of at least 1, got 1.5"),
+        ("1025", "--threads must be at most 1,024, got 1025"),
     ],
 )
 def test_threads_that_cannot_be_started_are_refused(told, given, said):
-    assert f"--threads must be {said}" in told(2, "metrics", "--threads", given)
+    assert said in told(2, "metrics", "--threads", given)

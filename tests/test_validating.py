@@ -43,6 +43,8 @@ def test_what_is_published_names_no_folder_and_what_is_not_known_here_is_a_word(
     assert note == "not validated yet: collapse collect MODEL --store STORE --validation-text FILES"
     monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "other"))
     assert str(command_to_validate(trained)).startswith("collapse collect MODEL --store ")
+    (tmp_path / "validation.jsonl").unlink()
+    assert "--validation-text PATH/validation.jsonl" in str(command_to_validate(trained))
 
 
 def test_the_command_that_merge_tells_validates_the_merged_store(tiny, tmp_path, monkeypatch, told, out):
@@ -71,6 +73,8 @@ def test_a_store_of_another_switch_is_refused_in_the_words_of_the_command(tiny, 
     assert "differs in --exact-loss: given and not given (there and now): add --exact-loss, or choose another" in said
     said = told(1, "collect", tiny.model, "--store", tmp_path / "s", "--exact-loss", "--no-fast-attention", *few)
     assert "leave out --no-fast-attention, or choose another --store" in " ".join(said.split())
+    said = " ".join(told(1, "collect", tiny.model, "--store", tmp_path / "s", *few[:4], "--dtype", "bfloat16").split())
+    assert "add --exact-loss --max-chunks 4 --dtype float32, or choose another --store" in said
 
 
 def test_a_store_that_never_had_a_validation_text_has_no_such_command(tiny, tmp_path):

@@ -72,6 +72,13 @@ def _corpus(name: str | None, identity: Mapping[str, Any] | None) -> str | None:
     return f"{name} ({told})" if name and told else name
 
 
+_WORDS = {
+    # of a published manifest: without folders and --store, and with options that were taken over
+    "command": "options, as a command",
+    "waiting": "waiting threads",
+}
+
+
 def _made(provenance: Mapping[str, Any], of: str = "") -> list[list[object]]:
     """List date, duration, device, versions and command of each phase and part."""
     rows: list[list[object]] = []
@@ -87,8 +94,7 @@ def _made(provenance: Mapping[str, Any], of: str = "") -> list[list[object]]:
 
 
 def _words(key: str) -> str:
-    # of a published manifest: without folders and --store, and with options that were taken over
-    return "options, as a command" if key == "command" else key.replace("_", " ")
+    return _WORDS.get(key, key.replace("_", " "))
 
 
 def _flat(value: object) -> object:

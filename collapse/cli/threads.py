@@ -21,7 +21,7 @@ class Threads(click.ParamType):
         except ValueError:
             number = 0
         if number < 1:
-            raise UsageError(f"--threads must be a whole number of at least 1, got {value}")
+            raise UsageError(f"--threads must be followed by a whole number of at least 1, got {value}")
         if number > MOST:
             raise UsageError(f"--threads must be at most {MOST:,}, got {value}")
         return number

@@ -8,6 +8,8 @@ from collapse.inputs.option import Role
 from collapse.stores.manifest import differences
 
 _GIVEN, _NOT = "given", "not given"
+_VALUED = ("chunk_length", "max_chunks", "max_validation_chunks", "shards", "dtype")
+"""Options with a value, which an identity records under their names; null or absent where they are not given."""
 
 
 def differing(there: Mapping[str, Any], now: Mapping[str, Any], *, apart: Set[str] = frozenset()) -> list[str]:
@@ -30,15 +32,20 @@ def in_options(identity: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def another_store(there: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Say what to do about a store of other options: give or leave out those without a value, or choose another store.
+    """Say what to do about a store of other options: give them as there, or choose another store.
 
-    >>> another_store({"exact_loss": True}, {"fast_attention": False})
-    'add --exact-loss and leave out --no-fast-attention, or choose another --store'
+    >>> another_store({"exact_loss": True, "max_chunks": 9}, {"fast_attention": False, "max_chunks": None})
+    'add --exact-loss --max-chunks 9 and leave out --no-fast-attention, or choose another --store'
     >>> another_store({}, {})
     'choose another --store'
     """
     add = [flag_of(name) for name in _flags() if name in there and name not in now]
     leave = [flag_of(name) for name in _flags() if name in now and name not in there]
+    for name in _VALUED:
+        if there.get(name) is None and now.get(name) is not None:
+            leave.append(flag_of(name))
+        elif there.get(name) != now.get(name):
+            add.append(f"{flag_of(name)} {there[name]}")
     ways = [f"{verb} {' '.join(flags)}" for verb, flags in (("add", add), ("leave out", leave)) if flags]
     return " and ".join(ways) + ", or choose another --store" if ways else "choose another --store"
 

@@ -13,7 +13,7 @@ from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
-from collapse.inputs.text_source import TextPhase
+from collapse.inputs.text_source import TextPhase, advice
 from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import OF_VALIDATION
@@ -75,6 +75,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
         bias=model.bias,
         train=None if training is None else TextPhase("train", training, model),
         validation=None if validation is None else TextPhase("validation", validation, model),
+        remedy=f"the row is a vocabulary entry: {advice(model.weight.dtype)}",
         command=f"collapse collect {shlex.quote(plan.model.name)} {typed(spec, shown=True)}".rstrip(),
         exact_loss=spec.exact_loss,
         clock=clock,

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from collapse.collection.planning import part_of
-from collapse.errors import CollapseError
+from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase
 from collapse.numerics.devices import is_out_of_memory
 from collapse.numerics.finite import NotFinite
@@ -163,7 +163,7 @@ def run_slices(
         writing = clock - now
     if partial is not None and begun < slices.stop:
         units = end - slices.units(begun)[0]
-        log.info("%s: %s %ss collected, %s", phase.name, f"{units:,}", unit, _speed(phase, units, began))
+        log.info("%s: %s collected, %s", phase.name, counted(units, unit), _speed(phase, units, began))
     return batch
 
 

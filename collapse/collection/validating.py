@@ -23,7 +23,7 @@ def command_to_validate(store: Store, *, unasked: bool = False) -> str | None:
     """Return the command that validates a store of this machine that is only trained; None for any other.
 
     The model's folder stands in it where it is known here, and the names of the files of a local text, else a word in
-    capitals.
+    capitals; a store holds no paths of files, so that one stands before those that are not in the current folder.
 
     Args:
         store: The store.
@@ -37,7 +37,8 @@ def command_to_validate(store: Store, *, unasked: bool = False) -> str | None:
     text = identity.get("validation") or {}
     spec: dict[str, Any] = {name: identity[name] for name in _HELD if identity.get(name) is not None}
     if not text.get("revision"):
-        spec["validation_text"] = str(named).split(", ") if named and " … " not in named else ["FILES"]
+        files = str(named).split(", ") if named and " … " not in named else ["FILES"]
+        spec["validation_text"] = [each if each == "FILES" or Path(each).exists() else f"PATH/{each}" for each in files]
     if text.get("column", "text") != "text":
         spec["text_column"] = text["column"]
     arguments = {name: value for name, value in (identity.get("model_args") or {}).items() if name != "gguf_file"}

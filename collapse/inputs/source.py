@@ -102,7 +102,7 @@ class Source:
     train: Phase | None
     validation: Phase | None
     classifier: str = "the model's output embedding"
-    remedy: str = "the row is a vocabulary entry: check the model's weights, or try --dtype float32"
+    remedy: str = ""
     command: str | None = None
     exact_loss: bool = True
     records_statistics: bool = True

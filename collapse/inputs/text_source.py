@@ -18,6 +18,12 @@ _SLICES, _FEWEST_SLICES = 16, 8  # at least, where the text is long enough
 _CPU_TOKENS, _GPU_TOKENS = 2048, 16384  # initial tokens per batch
 
 
+def advice(dtype: torch.dtype) -> str:
+    """Return what to do about numbers of a model that are not finite."""
+    wider = "try --dtype float32, and " if torch.finfo(dtype).bits < 32 else ""
+    return f"{wider}check the model's weights"
+
+
 class TextPhase(Phase):
     """Chunks of a text.
 
@@ -65,7 +71,7 @@ class TextPhase(Phase):
         chunk, sample = divmod(row, self.size - 1)
         return (
             f"the embedding of sample {sample} of {self.name} chunk {start + chunk} is {wrong}: "
-            "nothing was stored of it; try --dtype float32, and check the model's weights"
+            f"nothing was stored of it; {advice(self.model.weight.dtype)}"
         )
 
     def batch_units(self, asked: int | str) -> int:

@@ -156,7 +156,9 @@ def _said_of_losses(stores: Sequence[Store]) -> list[str]:
     exact = [bool(each.identity.get("exact_loss")) or "features" in each.identity for each in stores]
     if exact[0] == exact[1] or any(each.state != "complete" for each in stores):
         return []
-    return [f"the loss of {'A' if exact[0] else 'B'} is summed in float64 (--exact-loss), the other's in float32"]
+    of = "A" if exact[0] else "B"
+    text = f"the loss of {of} is summed in float64 (--exact-loss), the other's in float32"
+    return [f"{text}: what is below a millionth of it is rounding, whatever its t"]
 
 
 def _samples_of_chunks(store: Store) -> list[float]:

@@ -4,7 +4,6 @@ Shapes: n rows of a block, B samples, d dimensions, K pairs of a sample and a ro
 """
 
 import logging
-import os
 from ctypes import CDLL, c_int, c_int64, c_void_p
 from functools import lru_cache
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.building import CannotBuild, built
+from collapse.building import CannotBuild, built, may_compile
 from collapse.numerics.blocks import Block
 from collapse.numerics.rows import Rows
 from collapse.numerics.scored import Scored
@@ -25,6 +24,7 @@ _KINDS: dict[str, Any] = {"p": c_void_p, "n": c_int64, "t": c_int}  # pointers, 
 _TAKE_IN, _COUNT_OPEN, _FIND_NEAR = "ppnnnpppppnppt", "ppppnnppt", "pppppppppppnnnnppppt"
 _PRODUCTS_OF = "ppppnnpt"
 _FEW = 16  # samples of a flag in scoring.c
+FUNCTIONS = ("take_in", "count_open", "find_near", "products_of_floats", "products_of_doubles")
 _OPTIONS = {
     "AVX512": ("-mfma", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl"),
     "AVX2": ("-mfma", "-mavx2"),
@@ -55,7 +55,7 @@ class Kernel:
             *(n, B, found.group),
             *_at(*of_groups, least),
             len(least),
-            *_at(found.top, found.sums),
+            *_at(found.top, found.others),
             torch.get_num_threads(),
         )
 
@@ -105,8 +105,8 @@ class Kernel:
         sample_K: Int[Tensor, " K"],
     ) -> Float[Tensor, " K"]:
         """Return the products of rows of a matrix with samples in float64."""
-        product_K = x_Bd.new_empty(len(row_K))
-        row_K, x_Bd, sample_K = row_K.contiguous(), x_Bd.contiguous(), sample_K.contiguous()
+        product_K, x_Bd = x_Bd.new_empty(len(row_K)), x_Bd.contiguous()
+        row_K, sample_K = row_K.long().contiguous(), sample_K.long().contiguous()
         self._products_of[matrix.dtype](
             *_at(matrix, row_K, x_Bd, sample_K),
             *(len(row_K), matrix.shape[1]),
@@ -119,13 +119,13 @@ class Kernel:
 @lru_cache(maxsize=1)
 def kernel() -> Kernel | None:
     """Return the compiled passes; None without a compiler, or with ``TORCH_COMPILE_DISABLE=1``."""
-    if os.environ.get("TORCH_COMPILE_DISABLE") == "1":
+    if not may_compile():
         return None
     features = _OPTIONS.get(torch.backends.cpu.get_cpu_capability(), ())
     try:
-        compiled = Kernel(built(Path(__file__).with_name("scoring.c"), features))
+        compiled = Kernel(built(Path(__file__).with_name("scoring.c"), FUNCTIONS, features))
     except CannotBuild as error:
-        log.info("validation may take half as long again, as its passes are not compiled: %s", error)
+        log.warning("validation may take 1.5 times as long, because its passes are not compiled: %s", error)
         return None
     if not _agrees(compiled):
         log.warning("the compiled passes of validation are not used: they give other numbers than torch")
@@ -152,9 +152,9 @@ def _agrees(compiled: Kernel) -> bool:
         scores, bias_n = rows.rounded(block.rows) @ x_Bd.float().T, rows.bias_of(block.rows, torch.float32, 1.0)
         compiled.take_in(found, scores, bias_n, block)
         of_torch.take_in(scores, bias_n, block)
-    assert found.sums is not None
-    assert of_torch.sums is not None
-    same = [(found.least, of_torch.least), (found.sums, of_torch.sums)]
+    assert found.others is not None
+    assert of_torch.others is not None
+    same = [(found.least, of_torch.least), (found.others, of_torch.others)]
     if not (torch.equal(found.highest, of_torch.highest) and all(torch.allclose(*each, rtol=1e-5) for each in same)):
         return False
     near = compiled.near(rows, found, x_Bd.float(), 1.0, many=groups)

@@ -76,7 +76,9 @@ class Ranking:
     def sums_in_float32(self, x_Bd: Tensor) -> bool:
         """Whether scores in float32 are so good that sums of their exponentials are."""
         (norm, bias), of_x = self._rows.largest, float(x_Bd.norm(dim=1).max())
-        return norm * of_x + bias < _RESOLVED and max(norm, of_x) < _LARGEST
+        product = norm * of_x
+        # a row whose bias is lower still adds less than e^-100 of what the row with the highest bias adds
+        return product + min(bias, 2 * product + 100) < _RESOLVED and max(norm, of_x) < _LARGEST
 
     def scores(
         self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, *, share: float = 1.0, sums: bool = False

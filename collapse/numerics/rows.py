@@ -25,15 +25,16 @@ class Rows:
         parts: The rows, ascending within each part.
         bias: A bias for each row of the matrix, shape (V,), or None.
         group: Rows of a group.
-        centred: Whether to subtract the mean row and the mean bias before rounding to float32. All scores of a sample
-            then lack the same number, which changes neither the order of scores nor differences between them.
+        centred: Whether to subtract the mean row and the highest bias before rounding to float32. All scores of a
+            sample then lack the same number, which changes neither the order of scores nor differences between them.
 
     Attributes:
         ids: The rows in whole groups, shape (n,): the last row of a part stands there as often as is missing.
         blocks, parts: How they are cut.
         part_of: The part of each group, shape (G,).
         bias: The bias of each, float64, (n,), or None.
-        mean: The mean row in float64, (d,), and the mean bias, or zeros.
+        common: What is subtracted, in float64: the mean row, (d,), and the highest bias, or zeros. The mean bias would
+            be far from all that matter where a part of a vocabulary is masked by a very negative one.
         kept: The rows less the mean, float32, (n, d); None if they are too many.
     """
 
@@ -53,13 +54,13 @@ class Rows:
         groups = torch.tensor([part.groups.stop - part.groups.start for part in self.parts])
         self.part_of = torch.arange(len(groups)).repeat_interleave(groups).to(matrix.device)
         self.bias = None if bias is None else bias[self.ids].double()
-        mean_d, mean_bias = torch.zeros(self.dim, dtype=torch.float64, device=matrix.device), 0.0
+        mean_d, highest_bias = torch.zeros(self.dim, dtype=torch.float64, device=matrix.device), 0.0
         self._centred = centred
         if centred:
             for some in self.steps():
                 mean_d += self.exact(some).sum(dim=0) / len(self)
-            mean_bias = 0.0 if self.bias is None else float(self.bias.mean())
-        self.mean = mean_d, mean_bias
+            highest_bias = 0.0 if self.bias is None else float(self.bias.max())
+        self.common = mean_d, highest_bias
         self.kept: Tensor | None = None
         if len(self) * self.dim <= _KEPT:
             kept = torch.empty(len(self), self.dim, device=matrix.device)
@@ -86,7 +87,7 @@ class Rows:
 
     def rounded(self, some: slice | Tensor) -> Tensor:
         """Return some rows less the mean, in float32."""
-        return self.kept[some] if self.kept is not None else (self.exact(some) - self.mean[0]).float()
+        return self.kept[some] if self.kept is not None else (self.exact(some) - self.common[0]).float()
 
     def of(self, some: slice | Tensor, dtype: torch.dtype) -> Tensor:
         """Return some rows as they are multiplied in this dtype."""
@@ -96,13 +97,13 @@ class Rows:
         """Return a share of some biases as they are added in this dtype."""
         if self.bias is None:
             return None
-        return (share * (self.bias[some] - (self.mean[1] if dtype == torch.float32 else 0.0))).to(dtype)
+        return (share * (self.bias[some] - (self.common[1] if dtype == torch.float32 else 0.0))).to(dtype)
 
     def offset(self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, share: float) -> Float[Tensor, " B"]:
         """Return by how much scores in this dtype are lower, in float64."""
         if dtype != torch.float32 or not self._centred:
             return x_Bd.new_zeros(len(x_Bd))
-        return x_Bd @ self.mean[0] + share * self.mean[1]
+        return x_Bd @ self.common[0] + share * self.common[1]
 
     def error(self, norm_B: Float[Tensor, " B"], dtype: torch.dtype, share: float) -> ScoreError:
         """Bound the errors of scores in this dtype, of samples of which ‖x‖ is given."""
@@ -124,10 +125,10 @@ class Rows:
         bias_n = torch.zeros_like(norm_n) if self.bias is None else self.bias.abs()
         if dtype == torch.float32:
             small = torch.finfo(torch.float64).eps / torch.finfo(dtype).eps
-            rounded = torch.cat([(self.exact(some) - self.mean[0]).norm(dim=1) for some in self.steps()])
+            rounded = torch.cat([(self.exact(some) - self.common[0]).norm(dim=1) for some in self.steps()])
             norm_n = rounded + small * norm_n
             if self.bias is not None:
-                bias_n = (self.bias - self.mean[1]).abs() + small * bias_n
+                bias_n = (self.bias - self.common[1]).abs() + small * bias_n
         return self._by_group(norm_n), self._by_group(bias_n)
 
     def _by_group(self, value_n: Tensor) -> Tensor:

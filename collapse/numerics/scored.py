@@ -23,7 +23,8 @@ class Scored:
         highest: Highest score of each group, shape (G, B).
         least: Of each part, a score that the highest one of it or of an earlier part reaches, shape (parts, B).
         top: The highest score, shape (B,), if sums are taken.
-        sums: The sum of exp(score − top), float64, shape (B,); None if it is not asked for.
+        others: The sum of exp(score − top) over all rows but one that has the highest score, float64, shape (B,); None
+            if it is not asked for. Beside the 1 of that row, small terms would lose their digits.
         offset: What was subtracted from every score, float64, shape (B,).
     """
 
@@ -32,7 +33,7 @@ class Scored:
     highest: Tensor
     least: Tensor
     top: Tensor
-    sums: Tensor | None
+    others: Tensor | None
     offset: Tensor
 
     @classmethod
@@ -40,8 +41,8 @@ class Scored:
         """Begin a pass over scores with these errors."""
         B, kind = len(offset_B), error.norm
         least = kind.new_full((parts, B), float("-inf"))
-        sums_B = torch.zeros_like(offset_B) if sums else None
-        return cls(group, error, kind.new_empty(groups, B), least, least[0].clone(), sums_B, offset_B)
+        others_B = torch.zeros_like(offset_B) if sums else None
+        return cls(group, error, kind.new_empty(groups, B), least, least[0].clone(), others_B, offset_B)
 
     def take_in(self, scores: Float[Tensor, "n B"], bias_n: Tensor | None, block: Block) -> None:
         """Take in the scores of a block, which are overwritten."""
@@ -54,9 +55,12 @@ class Scored:
             torch.amax(scores[whole:], dim=0, out=here[-1])
         known = (here - self.error.of_all(block.groups)).amax(dim=0)
         torch.maximum(self.least[block.part :], known, out=self.least[block.part :])
-        if self.sums is not None:
+        if self.others is not None:
             before_B, self.top = self.top, torch.maximum(self.top, here.amax(dim=0))
-            self.sums = self.sums * (before_B - self.top).double().exp() + _sum_of_exp(scores.sub_(self.top))
+            higher_B = self.top > before_B
+            scaled_B = (self.others + 1) * (before_B.double() - self.top.double()).exp()
+            ones_B, parts_B = _sums_of_exp(scores.sub_(self.top))
+            self.others = scaled_B.where(higher_B, self.others) + parts_B + (ones_B - higher_B.double())
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """Return the sum of exp(score − best) over all rows but the best one.
@@ -64,16 +68,16 @@ class Scored:
         Args:
             best_B: The highest score in float64, of which nothing was subtracted.
         """
-        assert self.sums is not None
-        return (self.sums - 1) * (self.top.double() + self.offset - best_B).exp()
+        assert self.others is not None
+        return self.others * (self.top.double() + self.offset - best_B).exp()
 
 
-def _sum_of_exp(scores: Float[Tensor, "n B"]) -> Float[Tensor, " B"]:
-    """Return the sums of the exponentials of scores that are at most 0, which they overwrite.
+def _sums_of_exp(scores: Float[Tensor, "n B"]) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
+    """Return of how many scores, which are at most 0, the exponential is 1, and the sum of the others, in float64.
 
-    Beside a 1, small ones would be lost in float32: they are summed without integer parts, which are added after.
+    The scores are overwritten.
     """
     values = scores.exp_()
     whole_B = values.sum(dim=0)
     part_B = values.frac_().sum(dim=0)
-    return part_B.double() + (whole_B - part_B).round().double()
+    return (whole_B - part_B).round().double(), part_B.double()

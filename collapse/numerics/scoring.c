@@ -17,7 +17,7 @@ static int64_t strip_of(int64_t B, int threads) {
     return strip;
 }
 
-/* exp(x) of x <= 0 to two units in the last place; 0 where it is below 2^-126. 2^n times the polynomial of the
+/* exp(x) of x <= 0 to two units in the last place; 0 of x < -87. 2^n times the polynomial of the
    remainder of x / log 2, whose coefficients are those of Cephes' expf. */
 static inline float exponential(float x) {
     const float n = rintf(larger(x, -88.0f) * 1.44269504088896341f);
@@ -36,7 +36,7 @@ static inline float exponential(float x) {
 /* Scored.take_in: least points to the bounds of the block's part, after which those of later parts follow. */
 void take_in(const float *scores, const float *bias, int64_t n, int64_t B, int64_t group, const float *slope,
              const float *more, const float *norm, float *highest, float *least, int64_t parts, float *top,
-             double *sums, int threads) {
+             double *others, int threads) {
     const int64_t strip = strip_of(B, threads);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t first = 0; first < B; first += strip) {
@@ -60,19 +60,28 @@ void take_in(const float *scores, const float *bias, int64_t n, int64_t B, int64
         for (int64_t part = 0; part < parts; part++)
             for (int64_t b = 0; b < width; b++)
                 least[part * B + first + b] = larger(known[b], least[part * B + first + b]);
-        if (!sums) continue;
-        double sum[SAMPLES]; /* of float64, in which small terms are not lost beside a 1 */
+        if (!others) continue;
+        double part[SAMPLES]; /* of exponentials below 1, which would lose digits beside a 1 */
+        int32_t ones[SAMPLES]; /* the others, but for one of the highest score */
         for (int64_t b = 0; b < width; b++) {
             const float before = top[first + b];
+            const int higher = most[b] > before;
             most[b] = top[first + b] = larger(most[b], before);
-            sum[b] = sums[first + b] * exp((double)before - (double)most[b]);
+            part[b] = others[first + b];
+            if (higher) part[b] = (part[b] + 1) * exp((double)before - (double)most[b]);
+            ones[b] = -higher;
         }
         for (int64_t row = 0; row < n; row++) {
             const float *score = scores + row * B + first;
             const float added = bias ? bias[row] : 0.0f;
-            for (int64_t b = 0; b < width; b++) sum[b] += (double)exponential(score[b] + added - most[b]);
+            for (int64_t b = 0; b < width; b++) {
+                const float value = exponential(score[b] + added - most[b]);
+                const int32_t one = value >= 1.0f;
+                part[b] += (double)(value - (float)one);
+                ones[b] += one;
+            }
         }
-        for (int64_t b = 0; b < width; b++) sums[first + b] = sum[b];
+        for (int64_t b = 0; b < width; b++) others[first + b] = part[b] + ones[b];
     }
 }
 

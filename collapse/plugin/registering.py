@@ -204,11 +204,11 @@ def _check_parameters(module: Any) -> None:
 
 def _check_place(module: Any, hooks: tuple[str, ...], *, commands: bool) -> None:
     """Refuse hooks that are never called, unless the module is also a plugin of the other group."""
-    other = "collapse" if commands else "collapse.commands"
-    if any(entry.value.partition(":")[0] == _module_of(module) for entry in entry_points(group=other)):
-        return
     idle = [hook for hook in hooks if (hook == "collapse_commands") != commands]
-    if idle:
+    if not idle:  # as usual: entry points are not read again for each plugin
+        return
+    other = "collapse" if commands else "collapse.commands"
+    if not any(entry.value.partition(":")[0] == _module_of(module) for entry in entry_points(group=other)):
         raise PluginError(
             f"{idle[0]}() is never called from here: name the module in the entry-point group {other!r} of a package"
         )

@@ -2,8 +2,8 @@
 
 import math
 
+import torch
 from jaxtyping import Float
-from scipy.special import polygamma, psi
 from torch import Tensor
 
 from collapse import CoV, LogMeanExp, Mean, Pair, Std, hookimpl, pair_metric
@@ -21,8 +21,10 @@ def uniform_log_kernel(classes: int, dim: int) -> float | None:
         return math.log((classes - 1) / (2 * classes)) / 2
     if dim == 2:
         return 0.0  # exactly, because on a circle far and near pairs cancel
-    a = (dim - 1) / 2
-    return float(-math.log(2) - (psi(a) - psi(2 * a)) / 2) if dim > 1 else None
+    if dim < 2:
+        return None
+    at_a, at_2a = torch.special.digamma(_a_and_2a(dim)).tolist()
+    return -math.log(2) - (at_a - at_2a) / 2
 
 
 def uniform_log_kernel_std(classes: int, dim: int) -> float | None:
@@ -33,8 +35,14 @@ def uniform_log_kernel_std(classes: int, dim: int) -> float | None:
     """
     if classes <= dim + 1:
         return 0.0
-    a = (dim - 1) / 2
-    return float(math.sqrt(polygamma(1, a) - polygamma(1, 2 * a)) / 2) if dim > 1 else None
+    if dim < 2:
+        return None
+    at_a, at_2a = torch.special.zeta(2.0, _a_and_2a(dim)).tolist()  # ψ₁(x) = ζ(2, x)
+    return math.sqrt(at_a - at_2a) / 2
+
+
+def _a_and_2a(dim: int) -> Float[Tensor, "2"]:
+    return torch.tensor([(dim - 1) / 2, dim - 1], dtype=torch.float64)
 
 
 def uniform_cov(classes: int, dim: int) -> float | None:
