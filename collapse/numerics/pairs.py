@@ -7,11 +7,13 @@ means per tile. Every field is derived from it at most once and shared by the me
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from collapse.building import may_compile
 from collapse.errors import PluginError
 from collapse.numerics.freed_memory import keep_freed_memory
 from collapse.numerics.fused import WORTH, Fused
@@ -30,6 +32,9 @@ TILE = 768
 
 With smaller tiles threads wait for each other more often, which costs most beside other processes.
 """
+
+_BLOCK = 256
+"""Rows of a diagonal tile that are multiplied at a time, with the columns from there on."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ def sweep(
         by_class: Also compute the measures over each class's pairs.
         top: Also find so many pairs of largest value of each metric.
         fuse: Whether to compile the metrics, for measures over all pairs (fused.py); None for a sweep of so many pairs
-            that it saves time.
+            that it saves time. Nothing is compiled with ``TORCH_COMPILE_DISABLE=1``.
         progress: Called as progress(what, tiles done, tiles).
 
     Raises:
@@ -115,15 +120,13 @@ def sweep(
     if fuse is None:
         fuse = math.comb(s.n_classes, 2) >= WORTH and s.means.device.type == "cpu"
     fused = None
-    if fuse and not (by_class or top):
+    if fuse and may_compile() and not (by_class or top):
         fused = Fused(points, {i: (t.metric, t.all) for i, t in enumerate(tallies) if isinstance(t, _Tally)}, tile)
-    walk = list(tiles(s.n_classes, tile))
+    above_of, walk = cache(_above), list(tiles(s.n_classes, tile))
     for done, (rows, columns) in enumerate(walk):
-        a_Rd, b_Sd = points.means[rows], points.means[columns]
-        out = gram[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
-        pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
+        pair = Pair(points, rows, columns, _product(points.means, rows, columns, gram))
         taken = fused.take(pair) if fused else frozenset()
-        above = _above(len(a_Rd), a_Rd.device) if pair.diagonal else None
+        above = above_of(len(pair.gram), pair.gram.device) if pair.diagonal else None
         close, equal = 0, dict.fromkeys(LEAVES_OUT_ZEROS.values(), 0)
         for index, tally in enumerate(tallies):
             if isinstance(tally, Exception) or index in taken:
@@ -139,7 +142,7 @@ def sweep(
             equal |= pair.rounded  # now, because a new pair (below) may not compute all fields again
             if pair.written():
                 tallies[index] = Wrote(pair.written())
-                pair = Pair(points, rows, columns, torch.mm(a_Rd, b_Sd.T, out=out))
+                pair = Pair(points, rows, columns, _product(points.means, rows, columns, gram))
             if watch.written():
                 raise SweepStopped(wanted[index], Wrote(watch.written()))
         close_pairs += close
@@ -215,6 +218,21 @@ def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
     for index, rows in enumerate(runs):
         for columns in runs[index:]:
             yield rows, columns
+
+
+def _product(
+    means_Cd: Float[Tensor, "C d"], rows: slice, columns: slice, memory: Float[Tensor, " n"]
+) -> Float[Tensor, "R S"]:
+    """Compute the Gram product of a tile in the given memory; of a diagonal tile, which is symmetric, two thirds."""
+    a_Rd, b_Sd = means_Cd[rows], means_Cd[columns]
+    out = memory[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
+    if rows != columns:
+        return torch.mm(a_Rd, b_Sd.T, out=out)
+    for start in range(0, len(a_Rd), _BLOCK):
+        stop = start + _BLOCK
+        torch.mm(a_Rd[start:stop], a_Rd[start:].T, out=out[start:stop, start:])
+        out[stop:, start:stop] = out[start:stop, stop:].T
+    return out
 
 
 def _above(classes: int, device: torch.device) -> Int[Tensor, " n"]:
