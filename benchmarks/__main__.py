@@ -37,7 +37,7 @@ _OWN = {
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--quick", is_flag=True, help="Small sizes, in less than a minute; written only with --output.")
+@click.option("--quick", is_flag=True, help="Small sizes, a minute or two each; written only with --output.")
 @click.option("--output", metavar="DIR", help="Where to write JSON.  [default: benchmarks/results/MACHINE]")
 @click.option("--threads", type=Threads(), metavar="N", help="As that of collapse.")
 @click.option("--model", metavar="DIR", help="collect: a model of yours.  [default: a new GPT-Neo 4x256]")
@@ -111,6 +111,13 @@ def _run(name: str, options: Options, output: str | None) -> bool:
     except (CollapseError, ImportError) as error:
         missing = missing_package(error) or str(error)
         say_error(f"{name}: {missing}")
+        return False
+    except (RuntimeError, MemoryError) as error:
+        from collapse.numerics.devices import is_out_of_memory  # torch, which reads its threads when it is loaded
+
+        if not is_out_of_memory(error):
+            raise
+        say_error(f"{name}: this machine's memory does not hold it: {str(error).splitlines()[0]}")
         return False
     run = described(quick=options.quick, gpu=record.run.get("gpu"))
     growth = [] if options.quick else record.growth  # laws of small sizes are those of the time to begin

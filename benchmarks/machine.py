@@ -24,10 +24,12 @@ def described(*, quick: bool, gpu: str | None = None) -> dict[str, Any]:
     import collapse
     from collapse.threads import waiting
 
+    instructions = torch.backends.cpu.get_cpu_capability()
     return {
         "machine": {
-            "name": machine_name(_cpu(), _cores(), gpu),
+            "name": machine_name(_cpu(), _cores(), instructions, gpu),
             "cpu": _cpu(),
+            "instructions": instructions,
             "cores": _cores(),
             "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
             "gpu": gpu,
@@ -47,16 +49,18 @@ def described(*, quick: bool, gpu: str | None = None) -> dict[str, Any]:
     }
 
 
-def machine_name(cpu: str, cores: int, gpu: str | None = None) -> str:
+def machine_name(cpu: str, cores: int, instructions: str, gpu: str | None = None) -> str:
     """Return a readable name of a machine for a folder.
 
-    >>> machine_name("Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.00GHz", 2)
-    'intel-xeon-platinum-8480-2-cores'
-    >>> machine_name("AMD EPYC", 16, "NVIDIA H100 80GB HBM3")
-    'amd-epyc-16-cores-nvidia-h100-80gb-hbm3'
+    Virtual machines call different processors by one name, so the instructions that torch uses are part of it.
+
+    >>> machine_name("Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.00GHz", 2, "AVX512")
+    'intel-xeon-platinum-8480-avx512-2-cores'
+    >>> machine_name("AMD EPYC", 16, "AVX2", "NVIDIA H100 80GB HBM3")
+    'amd-epyc-avx2-16-cores-nvidia-h100-80gb-hbm3'
     """
     plain = re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b|@.*", " ", cpu, flags=re.IGNORECASE)
-    words = f"{plain or 'unknown'} {cores} core{'s' if cores > 1 else ''} {gpu or ''}"
+    words = f"{plain or 'unknown'} {instructions} {cores} core{'s' if cores > 1 else ''} {gpu or ''}"
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 

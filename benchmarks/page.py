@@ -28,9 +28,10 @@ def _where(record: Record) -> str:
     run = record.run
     machine, versions = run["machine"], run["versions"]
     gpu = f", {machine['gpu']}" if machine["gpu"] else ""
+    processor = " with ".join(machine[name] for name in ("cpu", "instructions") if name in machine)
     commit = f", commit {run['commit']}{' with changes' if run['dirty'] else ''}" if run["commit"] else ""
     quick = " Quick: small sizes." if run["quick"] else ""
     return (
-        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gib']:g} GiB{gpu}; {run['threads']} threads; "
+        f"{processor}, {machine['cores']} cores, {machine['memory_gib']:g} GiB{gpu}; {run['threads']} threads; "
         f"Python {versions['python']}, torch {versions['torch']}; {run['date']}{commit}.{quick}"
     )

@@ -27,7 +27,7 @@ THREE = [
     "gnc2.log_kernel",
     "gnc2.log_kernel_std",
 ]
-_WARM = 5  # expected seconds of the three measurements above which there is no warm-up, and a round less
+_WARM = 5  # expected seconds of the three measurements above which there is no warm-up, and two rounds less
 _LONG = 60  # above which nothing is repeated
 _ENDLESS = 600  # and above which not all measurements are taken
 _SAMPLE = 2_048  # classes of the products from which the time is estimated
@@ -44,7 +44,7 @@ def benchmark(options: Options) -> Record:
     """Measure two numbers of classes, or the one that was asked for; then tokens, growth and other packages."""
     about = "Measurements of all pairs of classes, float64."
     if options.classes or options.dim:
-        classes, dim = options.classes or 12_000, options.dim or 768
+        classes, dim = options.classes or (600 if options.quick else 12_000), options.dim or 768
         record = Record(f"pairs-{classes}x{dim}", about, [])  # beside the file of the usual sizes
         _add(record, classes, dim)
         return record
@@ -66,6 +66,7 @@ def benchmark(options: Options) -> Record:
 def _add(record: Record, classes: int, dim: int, *, goals: bool = False) -> None:
     """Time the sweep at one size, in turn with its bare products."""
     s = statistics(classes, dim)
+    sweep(statistics(3 * TILE, dim), by_metric(THREE), fuse=True)  # compiles, which no time below is to include
     once = _expected_seconds(s)
     works: dict[str, Callable[[], object]] = {
         "products": lambda: products(s.centred_means, TILE),
@@ -82,13 +83,13 @@ def _add(record: Record, classes: int, dim: int, *, goals: bool = False) -> None
         # the measurements first, so that their growth has the centred means
         grown = {
             name: growth_of(lambda: times.update({name: timed(works[name])}))  # noqa: B023  # called at once
-            for name in sorted(works, reverse=True)
+            for name in sorted(works, key=lambda each: each == "products")
         }
         if once > _ENDLESS:
             times["products"] *= _EVERY
         record.notes.append(f"{size}: one round; the process's peak is {peak() / 2**30:.2f} GiB")
     else:
-        times = in_turn(works, 3 if once < _WARM else 2, warm_up=once < _WARM)
+        times = in_turn(works, 5 if once < _WARM else 3, warm_up=once < _WARM)
         grown = {"three": peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)}
     pairs = classes * (classes - 1) / 2
     rows = [

@@ -7,6 +7,7 @@ felixsh/nc-toolbox the differences of all pairs at once, so that it gets fewer c
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from statistics import median
 from typing import Any
 
 import collapse
@@ -88,15 +89,19 @@ def _nc_toolbox(s: EmbeddingStatistics, found: Found, quick: bool) -> None:
 def _compared(
     s: EmbeddingStatistics, names: list[str], theirs: Mapping[str, Callable[[], list[float]]]
 ) -> tuple[dict[str, float], float]:
-    """Return the times of theirs, once each, and of ours, and the largest relative difference of the values."""
+    """Return the times of theirs, once each, and of ours around them, and the largest relative difference of values."""
     said: dict[str, Any] = {}
-    ours = in_turn({"collapse": lambda: said.update(ours=collapse.measure(s, metrics=names))}, 3)
+
+    def ours() -> float:
+        return in_turn({"ours": lambda: said.update(ours=collapse.measure(s, metrics=names))}, 3)["ours"]
+
+    times, apart, around = dict[str, float](), 0.0, [ours()]
     values = [said["ours"][name] for name in names]
-    times, apart = dict[str, float](), 0.0
     for package, work in theirs.items():
         times[package] = timed(lambda: said.update(theirs=work()))  # noqa: B023  # called at once
         apart = max(apart, *(abs(a - b) / abs(a) for a, b in zip(values, said["theirs"], strict=True)))
-    return {**times, **ours}, apart
+        around.append(ours())
+    return {**times, "collapse": median(around)}, apart
 
 
 def _add(found: Found, title: str, s: EmbeddingStatistics, times: dict[str, float], apart: float) -> None:

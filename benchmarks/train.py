@@ -1,10 +1,11 @@
 """Training with the zoo's GPT-Neo: on a CPU against transformers' own model, on a GPU against the rate of its GEMM.
 
-On the CPU: the body's forward in float32, and a training step in bfloat16; times in turn, each peak in a process of its
-own. On CUDA, where there is one, see train_gpu.py.
+On the CPU: the body's forward in float32, and a training step in bfloat16, or in float32 where the processor multiplies
+bfloat16 more slowly; times in turn, each peak in a process of its own. On CUDA, where there is one, see train_gpu.py.
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from benchmarks.memory import peak_growth
 from benchmarks.options import Options
 from benchmarks.record import Goal, Record, Row, Table
 from benchmarks.timing import in_turn
+from collapse.errors import UsageError
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe
 
@@ -25,6 +27,8 @@ _SIDE = 2048
 
 def benchmark(options: Options) -> Record:
     """Compare both models on the CPU, and measure the zoo's on a GPU where there is one."""
+    if options.compile and not torch.cuda.is_available():
+        raise UsageError("--compile compiles what is trained on a GPU, and there is no CUDA device")
     sizes = {"depth": 2, "width": 64, "vocabulary": 2_000, "chunk_length": 256, "batch": 2}
     if not options.quick:
         sizes = {"depth": 4, "width": 256, "vocabulary": 50_257, "chunk_length": 2_048, "batch": 2}
@@ -51,12 +55,14 @@ def _forward(record: Record, sizes: dict[str, int], *, rounds: int, quick: bool)
 
 def _step(record: Record, sizes: dict[str, int], *, rounds: int, quick: bool) -> None:
     recipe, tokens_BT = _recipe(sizes), _tokens(sizes)
-    works = {"ours": step(ours(recipe), tokens_BT), "own": step(own(recipe), tokens_BT)}
-    names = ("ours", "own")
-    peaks = {} if quick else {name: peak_growth("benchmarks.train:prepared", which=name, **sizes) for name in names}
-    table, times = _table(
-        "training step, bfloat16", works, torch.bfloat16, recipe.flops_per_token(), sizes, rounds, peaks
-    )
+    dtype = _step_dtype()
+    works = {"ours": step(ours(recipe), tokens_BT, dtype), "own": step(own(recipe), tokens_BT, dtype)}
+    kind = str(dtype).removeprefix("torch.")
+    peaks = {}
+    for which in () if quick else works:
+        peaks[which] = peak_growth("benchmarks.train:prepared", which=which, kind=kind, **sizes)
+    what = f"training step, {kind}"
+    table, times = _table(what, works, dtype, recipe.flops_per_token(), sizes, rounds, peaks)
     record.tables.append(table)
     if not quick:
         record.goals.append(Goal("step faster than transformers'", times["own"] / times["ours"], 2.5, at_least=True))
@@ -90,7 +96,7 @@ def _table(
         for name, who in names.items()
     ]
     size = f"{sizes['depth']}x{sizes['width']}, {sizes['batch']} × {sizes['chunk_length']:,} tokens"
-    limit = f"the model's operations at the rate of one product in {str(dtype)[6:]}, {rate / 1e9:,.0f} GFLOP/s"
+    limit = f"the model's operations at the rate of one product in {str(dtype)[6:]}, {rate / 1e9:,.3g} GFLOP/s"
     return Table(f"{what}, GPT-Neo {size}", rows, unit="tokens", limit=limit), times
 
 
@@ -115,12 +121,12 @@ def forward(model: Any, tokens_BT: Tensor) -> Callable[[], None]:
     return forward
 
 
-def step(model: Any, tokens_BT: Tensor) -> Callable[[], None]:
-    """Return a training step."""
+def step(model: Any, tokens_BT: Tensor, dtype: torch.dtype) -> Callable[[], None]:
+    """Return a training step in bfloat16 or float32."""
     optimizer = torch.optim.AdamW(model.parameters())
 
     def step() -> None:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
             loss = model(tokens_BT, labels=tokens_BT).loss
         loss.backward()
         optimizer.step()
@@ -129,9 +135,16 @@ def step(model: Any, tokens_BT: Tensor) -> Callable[[], None]:
     return step
 
 
-def prepared(which: str, **sizes: int) -> Callable[[], None]:
-    """Return a piece of work whose peak is that of the first step of a model."""
-    return step({"ours": ours, "own": own}[which](_recipe(sizes)), _tokens(sizes))
+def _step_dtype() -> torch.dtype:
+    """Return bfloat16, or float32 where a processor has no instructions for bfloat16 and is slower with it."""
+    squares = {dtype: torch.randn(256, 256).to(dtype) for dtype in (torch.bfloat16, torch.float32)}
+    times = in_turn({str(dtype): partial(torch.mm, x, x) for dtype, x in squares.items()}, 3)
+    return min(squares, key=lambda dtype: times[str(dtype)])
+
+
+def prepared(which: str, kind: str, **sizes: int) -> Callable[[], None]:
+    """Return a piece of work whose peak is that of the first step of a model, in the dtype of this name."""
+    return step({"ours": ours, "own": own}[which](_recipe(sizes)), _tokens(sizes), getattr(torch, kind))
 
 
 def _recipe(sizes: dict[str, int]) -> Recipe:

@@ -77,7 +77,12 @@ def _measured(sizes: dict[str, int], rounds: int, options: Options) -> tuple[Tab
     ]
     where = f"d = {sizes['d']}"
     flops = 2 * len(h) * weight.numel() / times["product"] / 1e9
-    notes = [f"{where}: the product reaches {flops:.0f} GFLOP/s; {differences(decider, weight, h, y, s)}"]
+    unlike, apart = differences(decider, weight, h, y, s)
+    counts = ", ".join(f"{count} of the {kind} ones" for kind, count in unlike.items())
+    notes = [
+        f"{where}: the product reaches {flops:.0f} GFLOP/s; of {len(h):,} decisions, {counts} are unlike float64's; "
+        f"the loss differs by {apart:.1e}"
+    ]
     if "older" in times:
         notes.append(f"{where}: {times['older'] / times['ours']:.2f} times as fast as {options.against}")
     title = f"V = {sizes['V']:,}, C = {sizes['C']:,}, {where}, {sizes['N']:,} samples"
@@ -149,19 +154,22 @@ def prepared(**sizes: int) -> Callable[[], None]:
     return work
 
 
-def differences(decider: Decider, weight: Tensor, h: Tensor, y: Tensor, s: EmbeddingStatistics) -> str:
-    """Say how many decisions are unlike those of the direct computation in float64, and how far the loss is from it."""
+def differences(
+    decider: Decider, weight: Tensor, h: Tensor, y: Tensor, s: EmbeddingStatistics
+) -> tuple[dict[str, int], float]:
+    """Compare with the direct computation in float64, sample by sample.
+
+    Returns:
+        How many decisions of each kind are unlike its own, and how far the summed loss is from its own, relatively.
+    """
     linear, everywhere, _, loss = decider.linear(h.double(), y)
-    nearest = decider.nearest(h.double())
-    unlike, total = [0, 0, 0], 0.0
+    ours = {"linear": linear, "whole vocabulary": everywhere, "nearest": decider.nearest(h.double())}
+    unlike, total = dict.fromkeys(ours, 0), 0.0
     for some in torch.arange(len(h)).split(128):
         logits = h[some].double() @ weight.double().T
         total += float((logits.logsumexp(dim=1) - logits[torch.arange(len(some)), y[some]]).sum())
         centres = torch.cdist(h[some].double(), s.means, compute_mode="donot_use_mm_for_euclid_dist")
         direct = (s.classes[logits[:, s.classes].argmax(dim=1)], logits.argmax(dim=1), s.classes[centres.argmin(dim=1)])
-        for place, (ours, theirs) in enumerate(zip((linear, everywhere, nearest), direct, strict=True)):
-            unlike[place] += int((ours[some] != theirs).sum())
-    return (
-        f"of {len(h):,} decisions, {unlike[0]} linear, {unlike[1]} of the whole vocabulary and {unlike[2]} nearest "
-        f"ones are unlike float64's; the loss differs by {abs(float(loss.sum()) / total - 1):.1e}"
-    )
+        for kind, theirs in zip(ours, direct, strict=True):
+            unlike[kind] += int((ours[kind][some] != theirs).sum())
+    return unlike, abs(float(loss.sum()) / total - 1)

@@ -24,7 +24,8 @@ def importable(monkeypatch):
 
 def bench(*words):
     command = [sys.executable, "-m", "benchmarks", *map(str, words)]
-    return subprocess.run(command, cwd=ROOT, env={**os.environ, "COLUMNS": "80"}, capture_output=True, text=True)
+    environment = {**os.environ, "COLUMNS": "80", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +62,13 @@ def test_a_record_says_what_was_measured_where(quick):
     assert [goal["bound"] for goal in records["startup"]["goals"]] == [0.3, 1.5]
 
 
+def test_a_size_that_no_memory_holds_ends_in_a_line():
+    done = bench("pairs", "--quick", "--classes", 100_000_000, "--dim", 1_000_000)
+    assert done.returncode == 1
+    assert "pairs: this machine's memory does not hold it" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_packages_that_are_not_there_are_named_with_their_place(quick):
     _, records = quick
     peers = importlib.import_module("benchmarks.peers")
@@ -75,6 +83,7 @@ def test_packages_that_are_not_there_are_named_with_their_place(quick):
         (["accumulate", "--against", "HEAD"], "--against is an option of the benchmark validate"),
         (["collect", "--model", "runs/a"], "--model and --text belong together"),
         (["accumulate", "--threads", "0"], "--threads"),
+        (["train", "--quick", "--compile"], "there is no CUDA device"),
         (["accumulate", "--quik"], "No such option"),
     ],
 )
@@ -154,7 +163,9 @@ def test_torch_is_not_loaded_before_the_threads_are_set():
 
 def test_a_record_is_read_as_it_was_written_and_shown_on_the_page(tmp_path):
     record, page = (importlib.import_module(f"benchmarks.{name}") for name in ("record", "page"))
-    run = {"machine": {"name": "mine", "cpu": "A CPU", "cores": 2, "memory_gib": 8.0, "gpu": None}}
+    run = {
+        "machine": {"name": "mine", "cpu": "A CPU", "instructions": "AVX2", "cores": 2, "memory_gib": 8.0, "gpu": None}
+    }
     run |= {"versions": {"python": "3.11", "torch": "2.13"}, "threads": 2, "date": "2026-01-01", "commit": "abc"}
     run |= {"dirty": True, "quick": False, "waiting": ""}
     made = record.Record(
@@ -169,7 +180,14 @@ def test_a_record_is_read_as_it_was_written_and_shown_on_the_page(tmp_path):
     file = made.write(tmp_path / "mine")
     assert record.Record.read(file) == made
     text = page.page(tmp_path)
-    for part in ("## mine", "### pairs", "commit abc with changes", "| sweep | 1.500 | 2,000,000 | 50 | 3 |", "2.00"):
+    for part in (
+        "## mine",
+        "### pairs",
+        "A CPU with AVX2, 2 cores",
+        "commit abc with changes",
+        "| sweep | 1.500 | 2,000,000 | 50 | 3 |",
+        "2.00",
+    ):
         assert part in text
     assert "| sweep over products | 2 × | ≤ 1.3 × | no |" in text
 
