@@ -133,7 +133,8 @@ def test_the_page_stays_where_it_is_while_a_button_is_pressed(opened):
     before = heading.bounding_box()
     page.evaluate("dispatchEvent(new Event('beforeprint'))")  # draws all figures
     page.wait_for_timeout(1000)
-    assert heading.bounding_box() == before
+    # the browser may round where it has scrolled to
+    assert heading.bounding_box() == pytest.approx(before, abs=1)
     page.mouse.up()
     assert heading.get_attribute("aria-sort") == "descending"
     page.locator(".view:not([data-drawn='light'])").first.wait_for(state="detached")

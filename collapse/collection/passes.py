@@ -24,6 +24,7 @@ from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
 from collapse.numerics.freed_memory import keep_freed_memory
+from collapse.numerics.kernel import kernel_for
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
@@ -62,6 +63,8 @@ class Collection:
         keep_freed_memory()
         self._clock, self._earlier, self._dropped = self.source.clock, dict[str, int](), dict[str, str]()
         self._partial = None if self.folder is None else Partial(self.folder)
+        if self.source.validation is not None and (store is None or store.state == "trained"):
+            kernel_for(torch.empty(0, device=self.source.device))  # compiled once per machine, before the passes
         if store is None:
             assert self.source.train is not None  # without a store there is something to collect
             with self._room(self.source.train, self._home):

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #define SAMPLES 128 /* of a strip, at most: their scores of a block stay in the cache of a core */
+#define ABREAST 4   /* rows whose exponentials are summed in float32 */
 #define FEW 16      /* samples that are tested, or numbers that are summed, side by side; divides every strip */
 
 static inline float larger(float a, float b) { return a > b ? a : b; }
@@ -17,20 +18,22 @@ static int64_t strip_of(int64_t B, int threads) {
     return strip;
 }
 
-/* exp(x) of x <= 0 to two units in the last place; 0 of x < -87. 2^n times the polynomial of the
-   remainder of x / log 2, whose coefficients are those of Cephes' expf. */
+/* exp(x) of x <= 0 to two units in the last place; exp(-87) of smaller x. 2^n times a polynomial of the remainder of
+   x / log 2, whose relative error is below 4e-9. */
 static inline float exponential(float x) {
-    const float n = rintf(larger(x, -88.0f) * 1.44269504088896341f);
-    const float r = (larger(x, -88.0f) - n * 0.693359375f) + n * 2.12194440e-4f;
-    float p = 1.9875691500e-4f;
-    p = p * r + 1.3981999507e-3f;
-    p = p * r + 8.3334519073e-3f;
-    p = p * r + 4.1665795894e-2f;
-    p = p * r + 1.6666665459e-1f;
-    p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    union { int32_t bits; float value; } power = {((int32_t)n + 127) << 23};
-    return x < -87.0f ? 0.0f : p * power.value;
+    const float reached = larger(x, -87.0f);
+    const float n = rintf(reached * 1.44269504088896341f);
+    const float r = (reached - n * 0.693359375f) + n * 2.12194440e-4f;
+    float p = 1.38145e-3f;
+    p = p * r + 8.36878e-3f;
+    p = p * r + 4.166839e-2f;
+    p = p * r + 1.666652e-1f;
+    p = p * r + 4.9999993e-1f;
+    p = p * r + 1.0f;
+    p = p * r + 1.0f;
+    union { float value; int32_t bits; } power = {p};
+    power.bits += (int32_t)n << 23;
+    return power.value;
 }
 
 /* Scored.take_in: least points to the bounds of the block's part, after which those of later parts follow. */
@@ -71,14 +74,24 @@ void take_in(const float *scores, const float *bias, int64_t n, int64_t B, int64
             if (higher) part[b] = (part[b] + 1) * exp((double)before - (double)most[b]);
             ones[b] = -higher;
         }
-        for (int64_t row = 0; row < n; row++) {
-            const float *score = scores + row * B + first;
-            const float added = bias ? bias[row] : 0.0f;
+        for (int64_t row = 0; row < n; row += ABREAST) {
+            const float *score[ABREAST];
+            float added[ABREAST]; /* of a row beyond the last one: minus infinity */
+            for (int64_t i = 0; i < ABREAST; i++) {
+                const int64_t at = row + i < n ? row + i : row;
+                score[i] = scores + at * B + first;
+                added[i] = at < row + i ? -INFINITY : bias ? bias[at] : 0.0f;
+            }
             for (int64_t b = 0; b < width; b++) {
-                const float value = exponential(score[b] + added - most[b]);
-                const int32_t one = value >= 1.0f;
-                part[b] += (double)(value - (float)one);
-                ones[b] += one;
+                float below = 0.0f;
+                int32_t equal = 0;
+                for (int64_t i = 0; i < ABREAST; i++) {
+                    const float x = score[i][b] + added[i] - most[b];
+                    below += x < 0.0f ? exponential(x) : 0.0f;
+                    equal += x < 0.0f ? 0 : 1;
+                }
+                part[b] += below;
+                ones[b] += equal;
             }
         }
         for (int64_t b = 0; b < width; b++) others[first + b] = part[b] + ones[b];

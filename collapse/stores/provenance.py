@@ -9,6 +9,7 @@ import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,12 @@ class Clock:
 
 def versions() -> dict[str, str]:
     """Return the versions of collapse, Python and the installed libraries that affect the numbers."""
-    found = {"collapse": VERSION, "python": platform.python_version()}
+    return {"collapse": VERSION, "python": platform.python_version(), **_of_libraries()}
+
+
+@cache
+def _of_libraries() -> dict[str, str]:
+    found: dict[str, str] = {}
     for name in _LIBRARIES:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
