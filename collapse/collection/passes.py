@@ -63,6 +63,7 @@ class Collection:
         keep_freed_memory()
         self._clock, self._earlier, self._dropped = self.source.clock, dict[str, int](), dict[str, str]()
         self._partial = None if self.folder is None else Partial(self.folder)
+        self._checked = False
         if self.source.validation is not None and (store is None or store.state == "trained"):
             kernel_for(torch.empty(0, device=self.source.device))  # compiled once per machine, before the passes
         if store is None:
@@ -196,8 +197,10 @@ class Collection:
     ) -> int:
         source = self.source
         check_classifier(source.weight, source.bias, source.classifier, source.remedy)
-        with fitting(source.model["name"], source.device):
-            slices.phase.check(slices.first_unit)
+        if not self._checked:
+            with fitting(source.model["name"], source.device):
+                slices.phase.check(slices.first_unit)
+            self._checked = True  # the model, which is that of both passes
         return run_slices(
             slices,
             place=place,

@@ -87,14 +87,15 @@ class Decider:
         return decided, everywhere, confidence, loss
 
     def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        exact = self._exact_loss or not self._head.sums_in_float32(h_Bd)
-        found = self._head.scores(h_Bd, torch.float64 if exact else torch.float32, sums=True)
+        found = self._head.scores(h_Bd, sums=True, exact=self._exact_loss)
         pairs = [
             (sample_K, self._head.ids(row_K), self._head.scores_of(h_Bd, sample_K, row_K))
             for sample_K, row_K in self._head.candidates(h_Bd, found)
         ]
         best_B, everywhere_B = highest_of(len(h_Bd), pairs)
-        _, seen_B = highest_of(len(h_Bd), [_of(pair, self.has_mean) for pair in pairs])
+        seen_B = everywhere_B
+        if not bool(self.has_mean[everywhere_B].all()):
+            _, seen_B = highest_of(len(h_Bd), [_of(pair, self.has_mean) for pair in pairs])
         own_B = pair_products(self.weight, y_B, h_Bd, torch.arange(len(h_Bd), device=h_Bd.device))
         if self.bias is not None:
             own_B += self.bias[y_B].double()
@@ -116,7 +117,7 @@ class Decider:
         x_Bd /= scale
         share = self._scale / scale
         index_B = self.classes.new_zeros(len(h_Bd))
-        found = self._centres.scores(x_Bd, torch.float32, share=share)
+        found = self._centres.scores(x_Bd, share=share)
         for sample_K, row_K in self._centres.candidates(x_Bd, found, share=share):
             index_B[sample_K] = self._centres.ids(row_K)
             several_K = (torch.bincount(sample_K, minlength=len(h_Bd)) > 1)[sample_K].nonzero().squeeze(1)
@@ -124,8 +125,8 @@ class Decider:
                 continue
             sample_K, row_K = sample_K[several_K], row_K[several_K]
             score_K = self._centres.scores_of(x_Bd, sample_K, row_K, share)
-            least_B = highest(len(h_Bd), sample_K, row_K, score_K)[0] - 2 * self._centres.error(x_Bd, share)
-            near_K = score_K >= least_B[sample_K]
+            best_B, _ = highest(len(h_Bd), sample_K, row_K, score_K)
+            near_K = score_K >= best_B[sample_K] - 2 * self._centres.error(x_Bd[sample_K], share)
             sample_K, class_K = sample_K[near_K], self._centres.ids(row_K[near_K])
             index_B[sample_K] = self._nearest_of(h_Bd, sample_K, class_K, scale)[sample_K]
         return self.classes[index_B]

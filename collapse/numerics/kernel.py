@@ -45,9 +45,10 @@ class Kernel:
         ):
             function.argtypes = [_KINDS[each] for each in kinds]
 
-    def take_in(self, found: Scored, scores: Float[Tensor, "n B"], bias_n: Tensor | None, block: Block) -> None:
+    def take_in(self, found: Scored, scores: Float[Tensor, "n B"], block: Block) -> None:
         """Take in the scores of a block, as :meth:`Scored.take_in` does, but without changing them."""
         (n, B), error = scores.shape, found.error
+        bias_n = None if found.bias is None else found.bias[block.rows]
         of_groups = [error.slope[block.groups], error.more[block.groups], error.norm, found.highest[block.groups]]
         least = found.least[block.part :]
         self._take_in(
@@ -59,16 +60,12 @@ class Kernel:
             torch.get_num_threads(),
         )
 
-    def near(
-        self, rows: Rows, found: Scored, x_Bd: Float[Tensor, "B d"], share: float, *, many: int
-    ) -> tuple[Tensor, Tensor] | None:
+    def near(self, rows: Rows, found: Scored, *, many: int) -> tuple[Tensor, Tensor] | None:
         """Return samples and those of the rows that may have the highest score, each (K,).
 
         Args:
             rows: Rows, which are kept.
-            found: What the pass over their scores has found.
-            x_Bd: Samples, float32.
-            share: Factor of the bias.
+            found: What the pass over their scores in float32 has found.
             many: Groups per sample; None is returned if more are left open.
         """
         assert rows.kept is not None
@@ -82,10 +79,9 @@ class Kernel:
             return None
         sample_P, group_P = torch.empty(2, P, dtype=torch.int64)
         near_Pg = torch.empty(P, rows.group, dtype=torch.bool)
-        bias_n = rows.bias_of(slice(None), torch.float32, share)
         place_B -= count_B
         self._find_near(
-            *_at(*bounds, is_open, error.slope, error.more, error.norm, rows.kept, bias_n, x_Bd),
+            *_at(*bounds, is_open, error.slope, error.more, error.norm, rows.kept, found.bias, found.x),
             *(groups, B, rows.group, rows.dim),
             *_at(place_B, sample_P, group_P, near_Pg),
             threads,
@@ -143,21 +139,17 @@ def _agrees(compiled: Kernel) -> bool:
     draw = torch.Generator().manual_seed(0)
     weight, x_Bd = torch.randn(45, 24, generator=draw), 3 * torch.randn(70, 24, generator=draw).double()
     rows = Rows(weight, [torch.arange(30), torch.arange(30, 45)], weight[:, 0], group=8, centred=True)
-    error, offset_B = rows.error(x_Bd.norm(dim=1), torch.float32, 1.0), rows.offset(x_Bd, torch.float32, 1.0)
-    groups, parts = len(rows.part_of), len(rows.parts)
-    found, of_torch = (
-        Scored.begin(error, groups=groups, group=8, parts=parts, sums=True, offset_B=offset_B) for _ in range(2)
-    )
+    found, of_torch = (Scored.begin(rows, x_Bd, torch.float32, 1.0, sums=True) for _ in range(2))
     for block in rows.blocks:
-        scores, bias_n = rows.rounded(block.rows) @ x_Bd.float().T, rows.bias_of(block.rows, torch.float32, 1.0)
-        compiled.take_in(found, scores, bias_n, block)
-        of_torch.take_in(scores, bias_n, block)
+        scores = rows.rounded(block.rows) @ found.x.T
+        compiled.take_in(found, scores, block)
+        of_torch.take_in(scores, block)
     assert found.others is not None
     assert of_torch.others is not None
     same = [(found.least, of_torch.least), (found.others, of_torch.others)]
     if not (torch.equal(found.highest, of_torch.highest) and all(torch.allclose(*each, rtol=1e-5) for each in same)):
         return False
-    near = compiled.near(rows, found, x_Bd.float(), 1.0, many=groups)
+    near = compiled.near(rows, found, many=len(rows.part_of))
     best_B = (x_Bd @ weight.double().T + weight[:, 0].double()).argmax(dim=1)
     if near is None or not set(enumerate(best_B.tolist())) <= set(
         zip(near[0].tolist(), rows.ids[near[1]].tolist(), strict=True)

@@ -73,35 +73,33 @@ class Ranking:
         compiled = kernel_for(torch.empty(0, device=device))
         return {"products": multiplied_by(device), "passes": "compiled" if compiled else "torch"}
 
-    def sums_in_float32(self, x_Bd: Tensor) -> bool:
-        """Whether scores in float32 are so good that sums of their exponentials are."""
-        (norm, bias), of_x = self._rows.largest, float(x_Bd.norm(dim=1).max())
-        product = norm * of_x
-        # a row whose bias is lower still adds less than e^-100 of what the row with the highest bias adds
-        return product + min(bias, 2 * product + 100) < _RESOLVED and max(norm, of_x) < _LARGEST
-
     def scores(
-        self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, *, share: float = 1.0, sums: bool = False
+        self, x_Bd: Float[Tensor, "B d"], *, share: float = 1.0, sums: bool = False, exact: bool = False
     ) -> Scored:
         """Compute all scores once, in blocks.
 
         Args:
             x_Bd: Samples, float64.
-            dtype: Of the products.
             share: Factor of the bias.
             sums: Whether to sum exp(score) too.
+            exact: Take products in float64, as sums do where float32 leaves them too few digits.
         """
-        rows, error = self._rows, self._rows.error(x_Bd.norm(dim=1), dtype, share)
-        offset_B = rows.offset(x_Bd, dtype, share)
-        x_Bd = x_Bd.to(dtype).contiguous()
-        groups, parts = len(rows.part_of), len(rows.parts)
-        found = Scored.begin(error, groups=groups, group=rows.group, parts=parts, sums=sums, offset_B=offset_B)
-        compiled = kernel_for(x_Bd)
+        rows, dtype = self._rows, torch.float64 if exact else torch.float32
+        found = Scored.begin(rows, x_Bd, dtype, share, sums=sums)
+        if sums and not exact and not self._sums_in_float32(float(found.error.norm.max())):
+            return self.scores(x_Bd, share=share, sums=True, exact=True)
+        compiled = kernel_for(found.x)
         take_in = compiled.take_in if compiled else Scored.take_in
         for block in rows.blocks:
-            bias_n = rows.bias_of(block.rows, dtype, share)
-            take_in(found, product(rows.of(block.rows, dtype), x_Bd), bias_n, block)
+            take_in(found, product(rows.of(block.rows, dtype), found.x), block)
         return found
+
+    def _sums_in_float32(self, of_x: float) -> bool:
+        """Whether scores in float32 of samples with such norms are so good that sums of their exponentials are."""
+        norm, bias = self._rows.largest
+        product = norm * of_x
+        # a row whose bias is lower still adds less than e^-100 of what the row with the highest bias adds
+        return product + min(bias, 2 * product + 100) < _RESOLVED and max(norm, of_x) < _LARGEST
 
     def candidates(
         self, x_Bd: Float[Tensor, "B d"], found: Scored, *, share: float = 1.0
@@ -116,10 +114,8 @@ class Ranking:
         Yields:
             Samples and their rows, as :meth:`scores_of` and :meth:`ids` take them, each (K,); all of a sample at once.
         """
-        rows, dtype = self._rows, found.highest.dtype
-        x, error = x_Bd.to(dtype), found.error
-        compiled = kernel_for(x)
-        if compiled and rows.kept is not None and (near := compiled.near(rows, found, x, share, many=_MANY)):
+        rows, error, compiled = self._rows, found.error, kernel_for(found.x)
+        if compiled and rows.kept is not None and (near := compiled.near(rows, found, many=_MANY)):
             yield near
             return
         open_GB = torch.empty_like(found.highest, dtype=torch.bool)
@@ -135,7 +131,7 @@ class Ranking:
         group_P, sample_P = open_GB.nonzero().unbind(dim=1)
         step = max(1, _GATHER // (rows.group * rows.dim))
         pairs = zip(sample_P.split(step), group_P.split(step), strict=True)
-        open_pairs = [self._near(x, sample, group, found, share) for sample, group in pairs]
+        open_pairs = [self._near(sample, group, found) for sample, group in pairs]
         sample_K, row_K = (torch.cat(each) for each in zip(*open_pairs, strict=True))
         yield sample_K, row_K
 
@@ -150,13 +146,13 @@ class Ranking:
         """Return the rows of the matrix."""
         return self._rows.ids[row_K]
 
-    def _near(self, x: Tensor, sample_P: Tensor, group_P: Tensor, found: Scored, share: float) -> tuple[Tensor, Tensor]:
+    def _near(self, sample_P: Tensor, group_P: Tensor, found: Scored) -> tuple[Tensor, Tensor]:
         """Return the rows of some groups that may have the highest score, usually one of a group, and their samples."""
-        rows = self._rows
+        rows, x = self._rows, found.x
         row_Pg = group_P.unsqueeze(1) * rows.group + torch.arange(rows.group, device=x.device)
         score_Pg = torch.linalg.vecdot(rows.of(row_Pg, x.dtype), x.index_select(0, sample_P).unsqueeze(1))
-        if (bias_Pg := rows.bias_of(row_Pg, x.dtype, share)) is not None:
-            score_Pg += bias_Pg
+        if found.bias is not None:
+            score_Pg += found.bias[row_Pg]
         least_P = found.least[rows.part_of[group_P], sample_P] - found.error.of(sample_P, group_P)
         near_Pg = score_Pg >= least_P.unsqueeze(1)
         place_K, at_K = near_Pg.nonzero().unbind(dim=1)

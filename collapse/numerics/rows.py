@@ -93,11 +93,11 @@ class Rows:
         """Return some rows as they are multiplied in this dtype."""
         return self.rounded(some) if dtype == torch.float32 else self.exact(some)
 
-    def bias_of(self, some: slice | Tensor, dtype: torch.dtype, share: float) -> Tensor | None:
-        """Return a share of some biases as they are added in this dtype."""
+    def bias_of(self, dtype: torch.dtype, share: float) -> Float[Tensor, " n"] | None:
+        """Return a share of the biases as they are added in this dtype."""
         if self.bias is None:
             return None
-        return (share * (self.bias[some] - (self.common[1] if dtype == torch.float32 else 0.0))).to(dtype)
+        return (share * (self.bias - (self.common[1] if dtype == torch.float32 else 0.0))).to(dtype)
 
     def offset(self, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, share: float) -> Float[Tensor, " B"]:
         """Return by how much scores in this dtype are lower, in float64."""

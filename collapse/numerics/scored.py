@@ -1,6 +1,6 @@
 """What one pass over the scores of many rows keeps: the highest of each group of rows, and the sum of exponentials.
 
-Shapes: n rows of a block, G groups of rows, B samples.
+Shapes: n rows, G groups of rows, B samples, d dimensions.
 """
 
 from dataclasses import dataclass
@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.numerics.blocks import Block
+from collapse.numerics.rows import Rows
 from collapse.numerics.score_error import ScoreError
 
 
@@ -18,6 +19,8 @@ class Scored:
     """What a pass over all scores has found so far.
 
     Attributes:
+        x: The samples as they are multiplied, shape (B, d).
+        bias: The bias of each row as it is added, shape (n,), or None.
         group: Rows of a group.
         error: The bound on errors of the scores.
         highest: Highest score of each group, shape (G, B).
@@ -28,6 +31,8 @@ class Scored:
         offset: What was subtracted from every score, float64, shape (B,).
     """
 
+    x: Tensor
+    bias: Tensor | None
     group: int
     error: ScoreError
     highest: Tensor
@@ -37,17 +42,27 @@ class Scored:
     offset: Tensor
 
     @classmethod
-    def begin(cls, error: ScoreError, *, groups: int, group: int, parts: int, sums: bool, offset_B: Tensor) -> "Scored":
-        """Begin a pass over scores with these errors."""
-        B, kind = len(offset_B), error.norm
-        least = kind.new_full((parts, B), float("-inf"))
-        others_B = torch.zeros_like(offset_B) if sums else None
-        return cls(group, error, kind.new_empty(groups, B), least, least[0].clone(), others_B, offset_B)
+    def begin(cls, rows: Rows, x_Bd: Float[Tensor, "B d"], dtype: torch.dtype, share: float, *, sums: bool) -> "Scored":
+        """Begin a pass over the scores of some samples.
 
-    def take_in(self, scores: Float[Tensor, "n B"], bias_n: Tensor | None, block: Block) -> None:
+        Args:
+            rows: The rows.
+            x_Bd: Samples, float64.
+            dtype: Of the products.
+            share: Factor of the bias.
+            sums: Whether to sum exp(score) too.
+        """
+        error, offset_B = rows.error(x_Bd.norm(dim=1), dtype, share), rows.offset(x_Bd, dtype, share)
+        x_Bd, (B, _) = x_Bd.to(dtype).contiguous(), x_Bd.shape
+        highest, least = x_Bd.new_empty(len(rows.part_of), B), x_Bd.new_full((len(rows.parts), B), float("-inf"))
+        others_B = torch.zeros_like(offset_B) if sums else None
+        bias_n = rows.bias_of(dtype, share)
+        return cls(x_Bd, bias_n, rows.group, error, highest, least, least[0].clone(), others_B, offset_B)
+
+    def take_in(self, scores: Float[Tensor, "n B"], block: Block) -> None:
         """Take in the scores of a block, which are overwritten."""
-        if bias_n is not None:
-            scores += bias_n.unsqueeze(1)
+        if self.bias is not None:
+            scores += self.bias[block.rows].unsqueeze(1)
         here, whole = self.highest[block.groups], len(scores) // self.group * self.group
         if whole:
             torch.amax(scores[:whole].view(-1, self.group, scores.shape[1]), dim=1, out=here[: whole // self.group])
