@@ -412,3 +412,14 @@ def test_float32_is_compiled_too(said):
     eager, compiled = (sweep(s, wanted, tile=16, fuse=fuse, dtype=torch.float32) for fuse in (False, True))
     assert not said()
     assert numbers(compiled) == pytest.approx(numbers(eager), rel=1e-4)
+
+
+@compiler
+def test_compiling_is_reported_before_the_first_tile():
+    told = []
+    sweep(statistics(), built_in(["nc1.cdnv"]), tile=50, fuse=True, progress=lambda *report: told.append(report))
+    assert told[:2] == [("compiling pair metrics", 0, 1), ("compiling pair metrics", 1, 1)]
+    assert told[2:] == [("sweeping pairs", done, 6) for done in range(1, 7)]
+    told.clear()
+    sweep(statistics(), built_in(["nc1.cdnv"]), tile=50, progress=lambda *report: told.append(report))
+    assert told == [("sweeping pairs", done, 6) for done in range(1, 7)]

@@ -10,7 +10,7 @@ Shapes: a tile has R rows and R columns, an incomplete one r rows and s columns;
 
 import logging
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -59,6 +59,10 @@ class Fused:
         self._far = {name: each.clear_of for name, each in points.near.items()}
         self._far["sqdist"] = max(self._far["sqdist"], points.rounding)
 
+    def prepare(self) -> None:
+        """Compile, which takes up to 20 seconds, before the first tile."""
+        self._function()
+
     def take(self, pair: Pair) -> Collection[int]:
         """Take in the values of a tile; return the keys of the metrics of which it did."""
         rows, columns = (run.start for run in pair.runs)
@@ -69,10 +73,8 @@ class Fused:
             return ()
         around_P = pair.gram.new_tensor([each.centre for each in self._metrics.values()])
         rows_S, values = self._rows(pair), (*self._values[rows], *self._values[columns])
-        try:
-            function = self._compiled.function()
-        except Exception as error:
-            self._give_up(error)
+        function = self._function()
+        if function is None:
             return ()
         try:
             sums, *kept = function(rows_S, around_P, self._whole(pair), self._global_sqnorm, *values)
@@ -104,6 +106,14 @@ class Fused:
         """Add the sums to the reducers."""
         for metric in self._metrics.values():
             metric.finish()
+
+    def _function(self) -> Callable[..., list[Tensor]] | None:
+        """Return the compiled function; compile it unless it was compiled before."""
+        try:
+            return None if self._compiled is None else self._compiled.function()
+        except Exception as error:
+            self._give_up(error)
+            return None
 
     def _give_up(self, error: Exception) -> None:
         self._compiled = None

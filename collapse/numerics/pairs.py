@@ -104,7 +104,7 @@ def sweep(
         top: Also find so many pairs of largest value of each metric.
         fuse: Whether to compile the metrics, for measures over all pairs (fused.py); None for a sweep of so many pairs
             that it saves time. Nothing is compiled with ``TORCH_COMPILE_DISABLE=1``.
-        progress: Called as progress(what, tiles done, tiles).
+        progress: Called as progress(what, tiles done, tiles); first, where metrics are compiled, for that.
 
     Raises:
         SweepStopped: A metric wrote to the statistics.
@@ -123,6 +123,11 @@ def sweep(
     if fuse and may_compile() and not (by_class or top):
         fused = Fused(points, {i: (t.metric, t.all) for i, t in enumerate(tallies) if isinstance(t, _Tally)}, tile)
     above_of, walk = cache(_above), list(tiles(s.n_classes, tile))
+    if fused and len(walk) > 1:  # the first tile is measured eagerly
+        report = progress or (lambda what, done, total: None)
+        report("compiling pair metrics", 0, 1)
+        fused.prepare()
+        report("compiling pair metrics", 1, 1)
     for done, (rows, columns) in enumerate(walk):
         pair = Pair(points, rows, columns, _product(points.means, rows, columns, gram))
         taken = fused.take(pair) if fused else frozenset()
