@@ -34,7 +34,7 @@ _SAMPLE = 2_048  # classes of the products from which the time is estimated
 _NAMES = {
     "products": "bare Gram products",
     "three": "three measurements",
-    "compiled": "the same, compiled",
+    "compiled": "three measurements, compiled",
     "every": "all pair measurements",
 }
 _EVERY = 20  # of the tiles of an endless sweep, one in so many is multiplied

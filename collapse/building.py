@@ -2,18 +2,22 @@
 
 import ctypes
 import hashlib
+import logging
 import os
 import platform
 import shlex
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from collapse.errors import CollapseError
 from collapse.paths import home
+
+log = logging.getLogger("collapse")
 
 _COMPILERS = ("cc", "gcc", "clang")
 _ARITHMETIC = ("-fno-fast-math", "-fno-math-errno", "-fno-trapping-math")
@@ -62,7 +66,9 @@ def built(source: Path, functions: Sequence[str], options: Sequence[str] = ()) -
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as made:
             compiled = Path(made) / "library.so"
+            began = time.perf_counter()
             _compile(source, compiled, command)
+            log.debug("%s is compiled, in %.1f s", source.name, time.perf_counter() - began)
             _loaded(compiled, functions)
             file = folder / f"{source.stem}-{key}-{_hash(compiled.read_bytes())}.so"
             os.replace(compiled, file)

@@ -423,3 +423,16 @@ def test_compiling_is_reported_before_the_first_tile():
     told.clear()
     sweep(statistics(), built_in(["nc1.cdnv"]), tile=50, progress=lambda *report: told.append(report))
     assert told == [("sweeping pairs", done, 6) for done in range(1, 7)]
+
+
+@compiler
+def test_metrics_that_move_values_of_pairs_stay_eager(said):
+    """A tile of fewer classes is filled up, and what fills it must not get among its pairs."""
+
+    def mirrored(pair):
+        return pair.cosine.T if pair.cosine.shape[0] == pair.cosine.shape[1] else pair.cosine
+
+    wanted = [declared(mirrored, Mean("mirrored")), *built_in(["nc1.cdnv"])]
+    eager, fused = (sweep(statistics(90), wanted, tile=16, fuse=fuse) for fuse in (False, True))
+    assert numbers(fused) == pytest.approx(numbers(eager), rel=1e-12)
+    assert any("mirrored is not compiled" in line or "not elementwise" in line for line in said())

@@ -236,3 +236,15 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
     made = decider(torch.randn(5000, 8, generator=draw))
     made.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
     assert 0 < largest <= ranking._SAMPLES * rows.BLOCK
+
+
+@pytest.mark.parametrize("classes", [40, 600])
+def test_means_that_are_equal_only_after_the_global_mean_is_subtracted_are_told_apart(classes):
+    """One mean is so far away that the others round to few values beside it."""
+    means = torch.arange(classes).double().unsqueeze(1) / classes
+    means[-1] = 1e16
+    s = EmbeddingStatistics(
+        classes=torch.arange(classes), counts=torch.ones(classes).long(), means=means, variances=torch.zeros(classes)
+    )
+    nearest = Decider(s, torch.ones(classes, 1), None).nearest(means.clone())
+    assert torch.equal(nearest, torch.arange(classes))

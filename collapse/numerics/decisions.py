@@ -72,7 +72,8 @@ class Decider:
         centres /= self._scale
         half_sqnorms = torch.einsum("cd,cd->c", centres, centres) / 2
         self._equal_means = not bool(half_sqnorms.any())
-        self._centres = Ranking(centres, [torch.arange(len(centres), device=device)], -half_sqnorms)
+        of_all = [torch.arange(len(centres), device=device)]
+        self._centres = Ranking(centres, of_all, -half_sqnorms, originals=self.means)
 
     @property
     def computed_by(self) -> dict[str, str]:

@@ -53,7 +53,7 @@ class Ranking:
         matrix: Of any dtype, shape (V, d).
         parts: The rows, ascending within each part. What is asked of a part is asked of it and all earlier ones.
         bias: A bias for each row of the matrix, shape (V,), or None.
-        centred: As of :class:`~collapse.numerics.rows.Rows`.
+        centred, originals: As of :class:`~collapse.numerics.rows.Rows`.
     """
 
     def __init__(
@@ -63,8 +63,10 @@ class Ranking:
         bias: Float[Tensor, " V"] | None,
         *,
         centred: bool = False,
+        originals: Float[Tensor, "V d"] | None = None,
     ) -> None:
-        self._rows = Rows(matrix, parts, bias, group=group_size(sum(map(len, parts))), centred=centred)
+        group = group_size(sum(map(len, parts)))
+        self._rows = Rows(matrix, parts, bias, group=group, centred=centred, originals=originals)
 
     @property
     def computed_by(self) -> dict[str, str]:

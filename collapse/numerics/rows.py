@@ -25,6 +25,7 @@ class Rows:
         parts: The rows, ascending within each part.
         bias: A bias for each row of the matrix, shape (V,), or None.
         group: Rows of a group.
+        originals: The matrix before rounding, or None; only its rows tell which are equal.
         centred: Whether to subtract the mean row and the highest bias before rounding to float32. All scores of a
             sample then lack the same number, which changes neither the order of scores nor differences between them.
 
@@ -46,8 +47,10 @@ class Rows:
         *,
         group: int,
         centred: bool,
+        originals: Float[Tensor, "V d"] | None = None,
     ) -> None:
         self.matrix, self.group = matrix, group
+        self._originals = matrix if originals is None else originals
         lengths = [len(part) for part in parts if len(part)]
         self.blocks, self.parts = cut(lengths, group, BLOCK)
         self.ids = torch.cat([torch.cat([part, part[-1:].expand(-len(part) % group)]) for part in parts if len(part)])
@@ -140,7 +143,7 @@ class Rows:
         at = torch.arange(len(self), device=self.ids.device)
         draw = torch.Generator().manual_seed(0)
         x_1d = torch.randn(1, self.dim, dtype=torch.float64, generator=draw).to(self.ids.device)
-        score_n = torch.cat([torch.linalg.vecdot(self.exact(some), x_1d) for some in self.steps()])
+        score_n = torch.cat([torch.linalg.vecdot(self._original(some), x_1d) for some in self.steps()])
         if self.bias is not None:
             score_n += self.bias
         first = at.clone()
@@ -148,7 +151,10 @@ class Rows:
             _, kind = score_n[part.rows].unique(return_inverse=True)
             of_kind = at.new_full((len(kind),), len(self)).scatter_reduce_(0, kind, at[part.rows], "amin")
             first[part.rows] = of_kind[kind]
-        equal = torch.cat([(self.exact(some) == self.exact(first[some])).all(dim=1) for some in self.steps()])
+        equal = torch.cat([(self._original(some) == self._original(first[some])).all(dim=1) for some in self.steps()])
         if self.bias is not None:
             equal &= self.bias == self.bias[first]
         return first.where(equal, at)
+
+    def _original(self, some: slice | Tensor) -> Tensor:
+        return self._originals[self.ids[some]].double()

@@ -33,6 +33,9 @@ OF_CLASSES = ("norms", "counts", "classes")
 _MAKES = {"_to_copy", "full", "full_like", "lift_fresh_copy", "ones_like", "scalar_tensor", "zeros_like"}
 """Operations of torch that are as good as elementwise, which their tags do not say."""
 
+_VIEWS = {"alias", "detach", "expand", "unsqueeze"}
+"""Views that move no value to another pair, as a transposed tile does."""
+
 _OF_INTEGERS = {"abs", "add", "maximum", "minimum", "mul", "neg", "sub", "where"}
 """Elementwise operations that fail for no integers."""
 
@@ -220,9 +223,7 @@ def _is_elementwise(node: Node) -> bool:
     operation: Any = node.target
     if torch.Tag.pointwise in operation.tags:
         return node.kwargs.get("rounding_mode") is None  # the compiler rounds down a quotient that is rounded already
-    aliases = [each.alias_info for each in operation._schema.returns]
-    is_view = any(alias is not None and not alias.is_write for alias in aliases)
-    return is_view or operation.overloadpacket.__name__ in _MAKES
+    return operation.overloadpacket.__name__ in _MAKES | _VIEWS
 
 
 def _given(tile: Tile) -> list[Tensor]:
