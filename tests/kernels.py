@@ -24,6 +24,7 @@ SETTINGS = {
     "aten-avx2": {"ATEN_CPU_CAPABILITY": "avx2", **_NO_AMX},
     "aten-avx512": {"ATEN_CPU_CAPABILITY": "avx512"},
     "mkl-compatible": {"MKL_CBWR": "COMPATIBLE"},
+    "other-kernels": {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE", **_NO_AMX},
     "onednn-sse41": {"ONEDNN_MAX_CPU_ISA": "SSE41"},
     "openblas-prescott": {"OPENBLAS_CORETYPE": "Prescott"},
     "one-thread": {"OMP_NUM_THREADS": "1"},
