@@ -20,7 +20,7 @@ from collapse.numerics.rows import Rows
 from collapse.numerics.scored import Scored
 
 _GROUPS = (8, 16)  # rows, of which a pass keeps the highest score: so few that those of all samples fit
-_SAMPLES = 2048  # with as many rows as a block, their scores stay in the cache of a processor
+_SAMPLES, _OF_MANY, _MANY_ROWS = 2048, 1024, 8192  # at a time, and of so many rows; of few, more take fewer calls
 _HIGHEST = 1 << 23  # scores that a pass keeps, at most: one per group and sample (32 MB)
 _GATHER = 1 << 21  # numbers gathered at a time
 _MANY = 64  # groups of a sample: with more, a pass in float64 is faster than to compute them one by one
@@ -31,10 +31,11 @@ _LARGEST = 1e30  # far below the largest number of float32
 def samples_at_once(rows: int) -> int:
     """Return how many samples a pass over so many rows should take.
 
-    >>> samples_at_once(50_257), samples_at_once(262_144)
-    (2048, 512)
+    >>> samples_at_once(2_048), samples_at_once(50_257), samples_at_once(262_144)
+    (2048, 1024, 512)
     """
-    return max(1, min(_SAMPLES, _HIGHEST * group_size(rows) // max(1, rows)))
+    most = _OF_MANY if rows > _MANY_ROWS else _SAMPLES
+    return max(1, min(most, _HIGHEST * group_size(rows) // max(1, rows)))
 
 
 def group_size(rows: int) -> int:
@@ -65,8 +66,9 @@ class Ranking:
         centred: bool = False,
         originals: Float[Tensor, "V d"] | None = None,
     ) -> None:
-        group = group_size(sum(map(len, parts)))
-        self._rows = Rows(matrix, parts, bias, group=group, centred=centred, originals=originals)
+        count = sum(map(len, parts))
+        group, samples = group_size(count), samples_at_once(count)
+        self._rows = Rows(matrix, parts, bias, group=group, samples=samples, centred=centred, originals=originals)
 
     @property
     def computed_by(self) -> dict[str, str]:
