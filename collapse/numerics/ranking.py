@@ -20,7 +20,8 @@ from collapse.numerics.rows import Rows
 from collapse.numerics.scored import Scored
 
 _GROUPS = (8, 16)  # rows, of which a pass keeps the highest score: so few that those of all samples fit
-_SAMPLES, _OF_MANY, _MANY_ROWS = 2048, 1024, 8192  # at a time, and of so many rows; of few, more take fewer calls
+_SAMPLES = 2048  # at a time, of few rows: fewer calls, each of fewer rows (_SCORES of rows.py)
+_LARGE, _SAMPLES_OF_LARGE = 8192, 1024  # rows of a large vocabulary, and samples at a time
 _HIGHEST = 1 << 23  # scores that a pass keeps, at most: one per group and sample (32 MB)
 _GATHER = 1 << 21  # numbers gathered at a time
 _MANY = 64  # groups of a sample: with more, a pass in float64 is faster than to compute them one by one
@@ -34,7 +35,7 @@ def samples_at_once(rows: int) -> int:
     >>> samples_at_once(2_048), samples_at_once(50_257), samples_at_once(262_144)
     (2048, 1024, 512)
     """
-    most = _OF_MANY if rows > _MANY_ROWS else _SAMPLES
+    most = _SAMPLES_OF_LARGE if rows > _LARGE else _SAMPLES
     return max(1, min(most, _HIGHEST * group_size(rows) // max(1, rows)))
 
 
