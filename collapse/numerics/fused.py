@@ -51,6 +51,8 @@ class Fused:
         self._values = dict(zip(starts, zip(*split, strict=True), strict=True))
         self._without_direction = {start for start in starts if bool(without_direction[start : start + tile].any())}
         self._every_row = points.means.new_full((tile,), tile)
+        self._centres: tuple[float, ...] = ()
+        self._around_P = points.means.new_empty(0)
         self._metrics: dict[int, Summed] = {}
         for key, (metric, taking) in wanted.items():
             if isinstance(metric.over, str) and all(map(is_own, taking.reducers)):
@@ -71,13 +73,12 @@ class Fused:
             return ()
         if rows == columns == 0:  # eagerly, for the centres of the next
             return ()
-        around_P = pair.gram.new_tensor([each.centre for each in self._metrics.values()])
         rows_S, values = self._rows(pair), (*self._values[rows], *self._values[columns])
         function = self._function()
         if function is None:
             return ()
         try:
-            sums, *kept = function(rows_S, around_P, self._whole(pair), self._global_sqnorm, *values)
+            sums, *kept = function(rows_S, self._around(), self._whole(pair), self._global_sqnorm, *values)
         except Exception as error:  # a metric's; the eager sweep tells whose
             log.debug("from here on, pair metrics are not compiled: %s", described(error))
             self._compiled = None
@@ -119,6 +120,13 @@ class Fused:
         self._compiled = None
         text = "pair metrics are not compiled, so that measuring takes up to a third longer: %s. Compiling needs a C++ "
         log.warning(text + "compiler, such as g++, and a folder for what it makes", described(error))
+
+    def _around(self) -> Tensor:
+        """Return the centre of each metric's values (P,), which changes only until it has sums."""
+        centres = tuple(each.centre for each in self._metrics.values())
+        if centres != self._centres:
+            self._centres, self._around_P = centres, self._around_P.new_tensor(centres)
+        return self._around_P
 
     def _whole(self, pair: Pair) -> Tensor:
         """Return the Gram product, with as many rows and columns as a whole tile."""

@@ -33,16 +33,16 @@ def probe(metric: Metric, s: EmbeddingStatistics) -> None:
         PluginError: It does not always give the same number for a pair, or wrote to its input.
         Exception: Any exception of the metric.
     """
-    drawn = _drawn(s)
-    C = drawn.n_classes
+    points = Points.of(_drawn(s), torch.float64)
+    C = len(points.means)
     cut = min(_CUT, C - 1)
-    whole = _call(metric, drawn, slice(0, C), slice(0, C))
-    _compare(whole, _call(metric, drawn, slice(0, C), slice(0, C)), "called twice, it gives {} and {} for one pair")
+    whole = _call(metric, points, slice(0, C), slice(0, C))
+    _compare(whole, _call(metric, points, slice(0, C), slice(0, C)), "called twice, it gives {} and {} for one pair")
     try:
         _compare(whole, whole.T, "it is not symmetric: {} for a pair, {} for the same pair in the other order")
     except PluginError as error:
         raise Asymmetric(str(error)) from None
-    corner = _call(metric, drawn, slice(0, cut), slice(cut, C))
+    corner = _call(metric, points, slice(0, cut), slice(cut, C))
     about = f"it depends on the tile: {{}} for a pair in one of {C}×{C}, {{}} in one of {cut}×{C - cut}"
     _compare(whole[:cut, cut:], corner, about, diagonal=False)
 
@@ -68,10 +68,9 @@ def _drawn(s: EmbeddingStatistics) -> EmbeddingStatistics:
     return settle(drawn)
 
 
-def _call(metric: Metric, s: EmbeddingStatistics, rows: slice, columns: slice) -> Tensor:
-    points = Points.of(s, torch.float64)
+def _call(metric: Metric, points: Points, rows: slice, columns: slice) -> Tensor:
     pair = Pair(points, rows, columns, points.means[rows] @ points.means[columns].T)
-    read = tensors_of(s) | points.tensors() | pair.fields()
+    read = tensors_of(points.statistics) | points.tensors() | pair.fields()
     before = contents(read)
     with Guest():
         values = metric.function(pair)

@@ -160,7 +160,7 @@ class EmbeddingStatistics:
         for need, values in sizes.items():
             if need not in needs or values is None or not values.numel():
                 continue
-            largest = float(values.abs().max()) ** (0.5 if need == "variances" else 1)
+            largest = max(abs(float(each)) for each in values.aminmax()) ** (0.5 if need == "variances" else 1)
             spread = float(self.norms.max()) if need == "means" else largest
             if largest > high or 0 < spread < low or (need == "means" and 0 < largest < low):
                 one = "classifier" if need == "classifier" else "embeddings"

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,7 +105,7 @@ def compiled(metrics: tuple[Traceable, ...], tile: Tile) -> Compiled:
     tensors = any(node.op == "get_attr" for node in traced.graph.nodes)
     wanted = tuple((metric.logs, metric.values) for metric in metrics)
     graph = _Graph(traced.code, wanted, tile, id(traced) if tensors else 0, traced)
-    return Compiled(lambda: _compiled(graph), least)
+    return Compiled(cache(lambda: _compiled(graph)), least)
 
 
 @dataclass(frozen=True)
