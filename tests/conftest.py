@@ -37,8 +37,8 @@ collect_ignore = [
     "kernels.py",
 ]
 
-# Shapes in signatures are checked here and only here.
-install_import_hook(["collapse", "collapse_analyses", "collapse_metrics"], "beartype.beartype")
+if "CHECK_SHAPES" in os.environ:  # in signatures; kernels.py has them checked, which takes twice as long
+    install_import_hook(["collapse", "collapse_analyses", "collapse_metrics"], "beartype.beartype")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """Run the tests under other CPU kernels and thread counts, as on another machine: python tests/kernels.py --help
 
 A result may differ in its last digits from one processor to the next. Each setting makes torch, MKL, oneDNN or NumPy
-take code that another processor would run, so that a test that rests on the last digit fails here already.
+take code that another processor would run, so that a test that rests on the last digit fails here already. Shapes in
+signatures are checked too.
 """
 
 import argparse
@@ -82,7 +83,8 @@ def main() -> int:
         if not available(settings):
             say(f"{name:<18} {shown}: not available on this processor")
             continue
-        done = subprocess.run(command, cwd=ROOT, env=os.environ | settings, capture_output=True, text=True)
+        environment = os.environ | settings | {"CHECK_SHAPES": "1"}
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
         lines = done.stdout.strip().split("\n")
         say(f"{name:<18} {shown}: {lines[-1]}")
         if done.returncode:

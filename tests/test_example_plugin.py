@@ -34,8 +34,6 @@ def checked(folder, call):
 )
 def test_a_law_that_is_taken_out_is_named(tmp_path, file, kept, broken, call, law):
     shutil.copytree(EXAMPLE / "collapse_example", tmp_path / "collapse_example")
-    whole = checked(tmp_path, call)
-    assert whole.returncode == 0, whole.stderr
     changed = tmp_path / "collapse_example" / file
     text = changed.read_text()
     assert kept in text

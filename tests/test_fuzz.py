@@ -1,6 +1,7 @@
-"""Five hundred altered stores are refused or read safely, and four checks taken out are each missed.
+"""Two hundred altered stores are refused or read safely, and a check taken out is missed.
 
-The long version is ``python tests/fuzz_stores.py --examples 50000``.
+The long version is ``python tests/fuzz_stores.py --examples 50000``; ``pytest -m slow tests/test_fuzz.py`` takes three
+more checks out.
 """
 
 import json
@@ -20,21 +21,21 @@ def fuzz(*words):
 
 
 def test_altered_stores_are_refused_or_read_safely():
-    done, counts = fuzz("--examples", "500")
+    done, counts = fuzz("--examples", "200")
     assert done.returncode == 0, done.stderr
-    assert counts["inputs"] == 500
-    assert counts["mutations that reached the tensor reader"] >= 250
-    assert counts["refused"] >= 50
-    assert counts["shown"] >= 5
+    assert counts["inputs"] == 200
+    assert counts["mutations that reached the tensor reader"] >= 100
+    assert counts["refused"] >= 20
+    assert counts["shown"] >= 2
 
 
 @pytest.mark.parametrize(
     ("check", "kind", "found"),
     [
-        ("bound", "length", "MemoryError|OverflowError"),
-        ("path", "path", "opened outside the store"),
         ("hash", "unsealed", "an altered store was taken"),
-        ("invariants", "words", "an absurd number|Error"),
+        pytest.param("bound", "length", "MemoryError|OverflowError", marks=pytest.mark.slow),
+        pytest.param("path", "path", "opened outside the store", marks=pytest.mark.slow),
+        pytest.param("invariants", "words", "an absurd number|Error", marks=pytest.mark.slow),
     ],
 )
 def test_a_check_taken_out_is_missed(check, kind, found):

@@ -196,8 +196,8 @@ def check(ended, repo):
 
 def test_schedules_of_faults_end_right_or_are_told(hub, big, tmp_path):
     with Runner(hub, big, tmp_path) as runner:
-        assert check(runner.pull(range(12)), "owner/big")["right"] >= 6
-        assert check(runner.push(range(8)), "owner/pushed-")["right"] >= 4
+        assert check(runner.pull(range(7)), "owner/big")["right"] >= 3
+        assert check(runner.push(range(5)), "owner/pushed-")["right"] >= 2
 
 
 def test_without_the_hash_check_they_do_not(hub, big, tmp_path):

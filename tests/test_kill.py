@@ -46,7 +46,7 @@ def await_moment(store: Path, moment: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kills", "least_twice", "least_in_a_write"), [(7, 1, 1), pytest.param(20, 5, 3, marks=pytest.mark.slow)]
+    ("kills", "least_twice", "least_in_a_write"), [(5, 1, 1), pytest.param(20, 5, 3, marks=pytest.mark.slow)]
 )
 def test_killed_at_will_gives_the_same_bytes(runner, tiny, tmp_path, kills, least_twice, least_in_a_write):
     def command(store: Path) -> list[str]:

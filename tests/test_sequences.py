@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 
 def sequences(*words):
     runner = Path(__file__).with_name("sequences.py")
@@ -23,6 +25,7 @@ def test_numbers_are_of_what_was_named():
     assert counts["measured"] >= 2
 
 
+@pytest.mark.slow
 def test_a_comparison_taken_out_is_missed():
     done = sequences("--sequences", "2", "--first", "102", "--without", "comparing_stores")
     assert done.returncode == 1, done.stdout + done.stderr
