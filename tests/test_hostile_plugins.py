@@ -90,6 +90,10 @@ HOSTILE = {
     "asymmetric": (of_pairs("return pair.norms[0] - 0 * pair.gram"), "not symmetric"),
     "random": (of_pairs("return torch.rand(pair.gram.shape)"), "called twice"),
     "tile_mean": (of_pairs("return pair.gram - pair.gram.mean()"), "depends on the tile"),
+    "tile_mean_that_is_kept": (
+        of_pairs("return pair.gram - vars(pair._points).setdefault('kept', pair.gram.mean())"),
+        "depends on the tile",
+    ),
     "wrong_tile": (of_pairs("return pair.gram[0]"), "must return a tile of shape (12, 12)"),
     "complex_tile": (of_pairs("return pair.gram.to(torch.complex128)"), "real, dense numbers"),
     "wrong_class_shape": (of_classes("return s.means"), "must return shape (30,)"),

@@ -69,6 +69,7 @@ def _drawn(s: EmbeddingStatistics) -> EmbeddingStatistics:
 
 
 def _call(metric: Metric, points: Points, rows: slice, columns: slice) -> Tensor:
+    points = replace(points)  # so that nothing can be kept there for the next call
     pair = Pair(points, rows, columns, points.means[rows] @ points.means[columns].T)
     read = tensors_of(points.statistics) | points.tensors() | pair.fields()
     before = contents(read)
