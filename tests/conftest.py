@@ -1,5 +1,6 @@
 """Fixtures shared by the tests."""
 
+import gc
 import importlib.util
 import json
 import os
@@ -39,6 +40,12 @@ collect_ignore = [
 
 if "CHECK_SHAPES" in os.environ:  # in signatures; kernels.py has them checked, which takes twice as long
     install_import_hook(["collapse", "collapse_analyses", "collapse_metrics"], "beartype.beartype")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported out of later garbage collections: each training ends in one."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 import inspect
 import shlex
-import subprocess
-import sys
 from dataclasses import dataclass, fields
 
 import click
@@ -264,10 +262,10 @@ for given in sys.argv[1:]:
 """
 
 
-def test_values_of_another_type_are_refused_before_any_work():
+def test_values_of_another_type_are_refused_before_any_work(run_python):
     """In a process without the type checker that this project's tests run with."""
-    command = [sys.executable, "-c", SCRIPT, *OF_ANOTHER_TYPE]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_python(SCRIPT, *OF_ANOTHER_TYPE)
+    assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert len(lines) == len(OF_ANOTHER_TYPE)
     for line, said in zip(lines, OF_ANOTHER_TYPE.values(), strict=True):

@@ -142,14 +142,12 @@ def test_the_command_says_what_became_of_each_figure(run, tmp_path):
     assert all(name in listed for name in plugins().figures)
 
 
-def test_the_command_fails_where_nothing_is_drawn(tmp_path):
+def test_the_command_fails_where_nothing_is_drawn(tmp_path, run):
     (tmp_path / "empty.csv").write_text("model,val_loss\nm,\n")
-    words = [sys.executable, "-m", "collapse", "figures", "empty.csv", "--out", "f", "--format", "csv"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    done = run("figures", "empty.csv", "--out", "f", "--format", "csv", ok=False, cwd=tmp_path)
     assert done.returncode == 1
     assert "figure loss: not drawn: needs val_loss, of which the table has no value" in done.stdout
     assert "no figure was drawn" in done.stderr
-    assert "Traceback" not in done.stderr
 
 
 def test_a_newer_schema_is_refused(tmp_path):
@@ -215,7 +213,7 @@ def test_a_plain_dictionary_is_a_figure():
 
 
 @pytest.mark.parametrize("form", ["png", "pdf", "svg"])
-def test_control_characters_of_names_are_visible_in_pictures(tmp_path, form):
+def test_control_characters_of_names_are_visible_in_pictures(tmp_path, form, run_python):
     # in a process of its own: vl-convert aborts it for some of these characters
     script = """
 import sys
@@ -227,7 +225,8 @@ results = collapse.Results.from_frame(pandas.DataFrame(rows))
 (saved,) = collapse.save_figures(results, sys.argv[1], formats=[sys.argv[2], "csv"], names="loss")
 assert not saved.problem, saved.problem
 """
-    subprocess.run([sys.executable, "-c", script, str(tmp_path), form], check=True, capture_output=True)
+    done = run_python(script, tmp_path, form)
+    assert done.returncode == 0, done.stderr
     assert (tmp_path / f"loss.{form}").stat().st_size
     assert r"m\x00\x01\x08\x1ba" in (tmp_path / "loss.csv").read_text()
     if form == "svg":

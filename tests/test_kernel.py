@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from unittest.mock import patch
 
@@ -269,18 +267,12 @@ def test_products_of_a_matrix_that_the_compiled_passes_do_not_take(compiled, mat
     torch.testing.assert_close(pair_products(matrix, some, x_Bd, some), (matrix.double() * x_Bd).sum(dim=1))
 
 
-def test_without_a_compiler_a_line_says_so_and_the_numbers_agree(compiled, tiny, tmp_path):
-    """In fresh processes: with the compiler of this machine, and without one."""
+def test_without_a_compiler_a_line_says_so_and_the_numbers_agree(compiled, tiny, tmp_path, run):
+    """With the compiler of this machine, and in a fresh process without one."""
+    fresh = os.environ | {"COLLAPSE_HOME": str(tmp_path / "home"), "CC": "absent"}
     rows, said = {}, {}
-    for name, more in (("with", {}), ("without", {"CC": "absent"})):
-        words = ["measure", *tiny.words("--store", tmp_path / name), "--json"]
-        done = subprocess.run(
-            [sys.executable, "-m", "collapse", *map(str, words)],
-            env=os.environ | {"COLLAPSE_HOME": str(tmp_path / f"home-{name}")} | more,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+    for name, environment in (("with", None), ("without", fresh)):
+        done = run("measure", *tiny.words("--store", tmp_path / name), "--json", env=environment)
         rows[name], said[name] = json.loads(done.stdout)[0]["measurements"], done.stderr
     told = "its passes are not compiled: there is no absent, the C compiler that CC names"
     assert told in " ".join(said["without"].split())

@@ -33,18 +33,22 @@ def read_all(terminal: int) -> str:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
-def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path):
-    words = [sys.executable, "-c", PROGRAM, str(tiny.model), str(tiny.text)]
+def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path, run_python):
+    words = [str(tiny.model), str(tiny.text)]
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
     ours, theirs = os.openpty()
     process = subprocess.Popen(
-        [*words, str(tmp_path / "a")], stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment
+        [sys.executable, "-c", PROGRAM, *words, str(tmp_path / "a")],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env=environment,
     )
     os.close(theirs)
     shown = read_all(ours)
     assert process.communicate(timeout=120)[0] == "trained\n"
     assert "collecting train" in shown
-    silent = subprocess.run([*words, str(tmp_path / "b")], capture_output=True, text=True, timeout=120)
+    silent = run_python(PROGRAM, *words, tmp_path / "b", timeout=120)
     assert (silent.returncode, silent.stdout) == (0, "trained\n")
     assert "collecting train" not in silent.stderr
 

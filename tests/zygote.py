@@ -7,6 +7,7 @@ a process group of its own, so that a kill of the group is a kill of all it star
 to import first.
 """
 
+import gc
 import json
 import os
 import resource
@@ -45,6 +46,8 @@ def serve() -> None:
         from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
         get_checkpoint_conversion_mapping("gpt_neo")  # compiles a thousand regular expressions, once
+    gc.collect()
+    gc.freeze()  # a child neither looks through these objects nor copies their pages
     for line in sys.stdin:
         request = json.loads(line)
         if "wait" in request:

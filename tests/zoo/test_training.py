@@ -208,11 +208,11 @@ def test_half_a_checkpoint_is_none(source, tmp_path):
 
 
 @pytest.mark.usefixtures("group_left")
-def test_two_processes_give_the_losses_of_one(texts, tmp_path):
+def test_two_processes_give_the_losses_of_one(texts, tmp_path, run):
     words_ = ["zoo", "train", "2x16_02d", *words(texts), "--device", "cpu"]
     one, two = tmp_path / "one", tmp_path / "two"
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, "-m", "collapse", *words_, "--output", one], check=True, env=environment)
+    run(*words_, "--output", one)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run(
         [*launch, "-m", "collapse", *words_, "--output", two, "--measure"], check=True, env=environment, timeout=300

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -337,20 +335,23 @@ def test_other_tokens_than_were_trained_on_are_not_resumed(source, tmp_path, mon
         train(small(max_steps=2), source, tmp_path / "run", device="cpu")
 
 
-def test_two_sweeps_in_one_folder(texts, tmp_path):
+def test_two_sweeps_in_one_folder(texts, tmp_path, warm_here):
+    output = tmp_path / "runs"
     words = ["zoo", "sweep", "1,2x16", "--text", texts / "train.jsonl", "--validation-text", texts / "validation.jsonl"]
     words += ["--tokenizer", texts / "tokenizer", "--chunk-length", 64, "--batch-size", 8, "--max-steps", 20]
-    command = [sys.executable, "-m", "collapse", *map(str, words), "--device", "cpu", "--output", str(tmp_path)]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    ended = [(*process.communicate(timeout=200), process.returncode) for process in both]
-    for out, said, code in ended:
+    words += ["--device", "cpu", "--output", output]
+    told = [(tmp_path / f"out-{k}", tmp_path / f"err-{k}") for k in range(2)]
+    both = [warm_here.start(words, err, out=out, environment=dict(os.environ)) for out, err in told]
+    codes = [warm_here.wait(process) for process in both]
+    ended = [(out.read_text(), err.read_text()) for out, err in told]
+    for code, (out, said) in zip(codes, ended, strict=True):
         assert code == 0, said
         assert "Traceback" not in said
         assert "failed" not in said
         assert "of 2 members" in out
-    assert {each["state"] for each in status(tmp_path)} == {"done"}
-    assert any("2 measurements of 2 members" in out for out, _, _ in ended)
-    assert any("in progress elsewhere" in said for _, said, _ in ended)
+    assert {each["state"] for each in status(output)} == {"done"}
+    assert any("2 measurements of 2 members" in out for out, _ in ended)
+    assert any("in progress elsewhere" in said for _, said in ended)
 
 
 def test_a_table_that_could_not_be_written_is_written_when_the_command_is_repeated(copied, source):
