@@ -37,7 +37,7 @@ _OWN = {
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--quick", is_flag=True, help="Small sizes, a minute or two each; written only with --output.")
+@click.option("--quick", is_flag=True, help="Small sizes, a few minutes in all; written only with --output.")
 @click.option("--output", metavar="DIR", help="Where to write JSON.  [default: benchmarks/results/MACHINE]")
 @click.option("--threads", type=Threads(), metavar="N", help="As that of collapse.")
 @click.option("--model", metavar="DIR", help="collect: a model of yours.  [default: a new GPT-Neo 4x256]")

@@ -73,9 +73,10 @@ class Work:
 
 def benchmark(options: Options) -> Record:
     """Measure the whole text, and its half and quarter for the growth."""
-    chunks = 4 if options.quick else 48
+    tokens = 1_024 if options.quick else 98_304
     with tempfile.TemporaryDirectory() as folder:
-        work, title = _given(options) if options.model else _made(Path(folder), chunks, options.quick)
+        work, title = _given(options) if options.model else _made(Path(folder), tokens, options.quick)
+        chunks = max(4, tokens // work.chunk_length)
         clock = _Clock(work.load())
         work.collect(clock, min(chunks, work.batch_size))  # packs the text, and warms up
         points: list[tuple[dict[str, int], float]] = []
@@ -97,18 +98,18 @@ def benchmark(options: Options) -> Record:
     ]
     title = f"{title}, C = {classes:,}, batches of {work.batch_size} × {work.chunk_length:,}"
     table = Table(title, rows, unit="tokens", limit=f"the bare forward, with the attention {clock.attention}")
-    tables, goals = [table], [Goal("collection over the bare forward", ours / clock.bare, 1.15)]
-    if not options.model:
+    tables, goals = [table], list[Goal]()
+    if not options.model:  # the goals were set for these sizes
         both, share = both_passes.measured(quick=options.quick)
         tables.append(both)
-        goals.append(share)
+        goals += [Goal("collection over the bare forward", ours / clock.bare, 1.15), share]
     return Record(
         f"collect-{Path(options.model).name}" if options.model else "collect",  # beside the file of the usual model
         "Training statistics of a model, with the covariance, reading and writing.",
         tables,
         [] if options.quick else goals,
         [Growth("collection", "time", exponents(points))],
-        [f"{tokens:,} tokens"],
+        [f"collection of {tokens:,} tokens"],
     )
 
 
@@ -120,9 +121,9 @@ def _given(options: Options) -> tuple[Work, str]:
     return work, Path(options.model).name
 
 
-def _made(folder: Path, chunks: int, quick: bool) -> tuple[Work, str]:
+def _made(folder: Path, tokens: int, quick: bool) -> tuple[Work, str]:
     depth, width, vocabulary, length = (2, 64, 4_000, 256) if quick else (4, 256, 50_257, 2_048)
-    made_in(folder, depth=depth, width=width, vocabulary=vocabulary, chunk_length=length, chunks=chunks)
+    made_in(folder, depth=depth, width=width, vocabulary=vocabulary, chunk_length=length, chunks=tokens // length)
     work = Work(str(folder / "model"), str(folder / "train.jsonl"), length, 2, {})
     return work, f"GPT-Neo {depth}x{width}"
 

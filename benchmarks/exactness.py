@@ -2,7 +2,8 @@
 
 The same texts, chunks and batches go through ``collapse`` and through plain transformers, which dumps the embeddings.
 tests/reference.py computes each measurement of these from its definition, and each decision is compared with that of
-all logits and all distances in float64. Exits 1 if a measurement differs by more than 1e-9, or a decision at all.
+all logits and all distances in float64. Exits 1 if a measurement differs by more than 1e-9, or a decision at all,
+and 2 if something cannot be read.
 
     python -m benchmarks.exactness MODEL_DIR... --text train.jsonl --validation-text validation.jsonl --chunk-length 512
 """
@@ -24,21 +25,27 @@ from benchmarks.machine import described
 from benchmarks.record import Goal, Record
 from benchmarks.validate import differences
 from collapse.cli.sheets import print_sheet
+from collapse.cli.terminal import say_error
+from collapse.errors import CollapseError
 from collapse.inputs.option import key_value
 from collapse.numerics.decisions import Decider
 
 
 def main() -> int:
     """Compare, print, and say by the exit code whether all agree."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("model", nargs="+")
-    parser.add_argument("--text", required=True)
-    parser.add_argument("--validation-text", required=True)
-    parser.add_argument("--chunk-length", type=int, default=512)
-    parser.add_argument("--chunks", type=int, default=20)
-    parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--model-arg", action="append", default=[])
-    parser.add_argument("--output", metavar="DIR")
+    description, _, example = (__doc__ or "").rpartition("\n\n")
+    shown = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks.exactness", None, description, example, formatter_class=shown
+    )
+    parser.add_argument("model", nargs="+", metavar="MODEL", help="folder of a model")
+    parser.add_argument("--text", required=True, metavar="FILE", help="training text")
+    parser.add_argument("--validation-text", required=True, metavar="FILE", help="validation text")
+    parser.add_argument("--chunk-length", type=int, default=512, metavar="T", help="tokens of a chunk [%(default)s]")
+    parser.add_argument("--chunks", type=int, default=20, metavar="N", help="chunks of each text [%(default)s]")
+    parser.add_argument("--batch-size", type=int, default=4, metavar="B", help="chunks of a batch [%(default)s]")
+    parser.add_argument("--model-arg", action="append", default=[], metavar="KEY=VALUE", help="as that of collapse")
+    parser.add_argument("--output", metavar="DIR", help="where to write JSON [nowhere]")
     options = parser.parse_args()
     about = "Every measurement and decision of real models, against direct float64 on embeddings by plain transformers."
     record = Record("exactness", about, [], run=described(quick=False))
@@ -127,4 +134,8 @@ def reference() -> Any:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except CollapseError as error:
+        say_error(str(error))
+        sys.exit(2)

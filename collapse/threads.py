@@ -5,10 +5,12 @@ OpenMP reads its environment when torch is loaded, so this is decided before.
 
 import math
 import os
+import re
 import sys
 from pathlib import Path
 
 from collapse.control_groups import control_groups
+from collapse.errors import UsageError
 
 SPINS = "3000"
 """Turns of a waiting thread of GNU OpenMP before it sleeps. Its own default waits for milliseconds, and takes the CPU
@@ -23,6 +25,9 @@ def prepare(threads: int | None = None) -> None:
 
     Args:
         threads: Their number, which goes before what is set; None takes no more than the quota of a container.
+
+    Raises:
+        UsageError: A number that is set is none; OpenMP would take all CPUs.
     """
     if "torch" in sys.modules:  # it has read its environment; what is set later would be recorded, and not be true
         if threads is not None:
@@ -33,10 +38,22 @@ def prepare(threads: int | None = None) -> None:
     if threads is not None:
         os.environ.update(dict.fromkeys(_NUMBER, str(threads)))
         os.environ.setdefault("MKL_DYNAMIC", "FALSE")  # else MKL, and torch with it, takes no more than there are cores
-    elif not any(name in os.environ for name in _NUMBER):
+        return
+    for name in _NUMBER:
+        _check(name)
+    if not any(name in os.environ for name in _NUMBER):
         quota = cpu_quota()
         if quota is not None and quota < _cpus():
             os.environ["OMP_NUM_THREADS"] = str(quota)
+
+
+def _check(name: str) -> None:
+    """Refuse what is no number of threads, nor a list of them for nested levels; drop an empty one."""
+    value = os.environ.get(name)
+    if value is not None and not value.strip():
+        del os.environ[name]
+    elif value is not None and not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", re.sub(r"\s", "", value), re.ASCII):
+        raise UsageError(f"{name} must be a whole number of at least 1, got {value}: set it so, or unset it")
 
 
 def waiting() -> str:

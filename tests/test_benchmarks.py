@@ -94,6 +94,28 @@ def test_what_cannot_be_meant_is_refused_in_a_line(words, said):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("model", "said"), [("nowhere", "is called nowhere"), ("tiny", "--chunk-length 512 is longer than the")]
+)
+def test_exactness_of_what_it_cannot_read_is_told_in_a_line(tiny, run_python, model, said):
+    program = "import runpy, sys; sys.path.insert(0, ''); runpy.run_module('benchmarks.exactness', run_name='__main__')"
+    texts = ["--text", tiny.text, "--validation-text", tiny.validation]
+    done = run_python(program, tiny.model if model == "tiny" else model, *texts, cwd=ROOT)
+    assert done.returncode == 2
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_of_yours_is_measured_on_as_many_tokens_and_has_no_goals(tiny):
+    collect = importlib.import_module("benchmarks.collect")
+    given = importlib.import_module("benchmarks.options").Options(
+        model=str(tiny.model), text=str(tiny.text), chunk_length=32, quick=True
+    )
+    record = collect.benchmark(given)
+    assert record.goals == []
+    assert record.notes == ["collection of 1,024 tokens"]
+
+
 def test_a_folder_that_cannot_be_written_into_is_refused_before_anything_is_measured(tmp_path):
     (tmp_path / "a file").write_text("")
     for folder in (tmp_path / "a file", tmp_path / "a file" / "below"):

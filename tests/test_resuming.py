@@ -14,6 +14,7 @@ from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.packing import Chunks
 from collapse.inputs.text_source import TextPhase
 from collapse.numerics.accumulate import ClassMoments
+from collapse.stores.manifest import read_manifest
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.tensor_files import described, tensor_bytes
 
@@ -166,6 +167,8 @@ def test_only_files_that_a_state_names_are_removed(tmp_path):
     about = {"phase": "train", "start": 0, "stop": 4, "batch_size": 1, "identity": {}, "means": None}
     partial.begin(**about)
     assert partial.read().done == 0
+    with pytest.raises(StoreError, match=r"was interrupted \(0 of 4 slices of the train phase kept\): run the same"):
+        read_manifest(tmp_path)
     for done in (1, 2, 3):
         partial.write({"x": torch.ones(done)}, **about, done=done)
         assert {file.name for file in folder.iterdir()} == {"state.json", f"train-1-{done}.safetensors"}

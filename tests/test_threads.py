@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import pytest
 
-from collapse.threads import cpu_quota
+from collapse.errors import UsageError
+from collapse.threads import cpu_quota, prepare
 
 ASKS = """
 import json, os, torch
@@ -57,6 +60,14 @@ def test_the_quota_is_the_smallest_of_the_groups_around_a_process(tmp_path, file
     assert cpu_quota(tmp_path) == found
 
 
+@contextmanager
+def no_torch(environment):
+    """As in a process that has not loaded torch yet, with this environment."""
+    with patch.dict(sys.modules), patch.dict(os.environ, environment, clear=True):
+        sys.modules.pop("torch", None)
+        yield os.environ
+
+
 @pytest.fixture
 def asked(tmp_path):
     """The environment and the threads of torch in a command of its own, by what is set and typed."""
@@ -85,6 +96,26 @@ def test_the_user_says_how_many_threads(asked):
     assert asked(OMP_NUM_THREADS="1")["threads"] == 1
     more = 2 * (os.cpu_count() or 1)  # which MKL, and torch with it, would cut down to the cores
     assert asked("--threads", str(more))["threads"] == more
+
+
+@pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "MKL_NUM_THREADS"])
+@pytest.mark.parametrize("value", ["x", "0", "-1", "1.5", "2,x", ",", "٢"])
+def test_what_is_set_and_is_no_number_of_threads_is_refused(name, value):
+    with no_torch({name: value}), pytest.raises(UsageError, match=rf"{name} must be a whole number of at least 1, got"):
+        prepare()
+
+
+@pytest.mark.parametrize(("value", "kept"), [("3", "3"), (" 2 ", " 2 "), ("4,2", "4,2"), ("", None), (" ", None)])
+def test_numbers_lists_of_them_and_nothing_are_taken(value, kept):
+    with no_torch({"MKL_NUM_THREADS": value}) as environment:
+        prepare()
+        assert environment.get("MKL_NUM_THREADS") == kept
+
+
+def test_the_option_goes_before_what_is_no_number():
+    with no_torch({"OMP_NUM_THREADS": "x"}) as environment:
+        prepare(1)
+        assert environment["OMP_NUM_THREADS"] == "1"
 
 
 @pytest.mark.parametrize(

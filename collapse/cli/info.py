@@ -82,6 +82,7 @@ _WORDS = {
 def _made(provenance: Mapping[str, Any], of: str = "") -> list[list[object]]:
     """List date, duration, device, versions and command of each phase and part."""
     rows: list[list[object]] = []
+    train = "train, " if "seconds" in provenance and not of.endswith("validation, ") else ""
     for key, value in provenance.items():
         if key == "validation" and isinstance(value, dict):
             rows += _made(value, f"{of}validation, ")
@@ -89,7 +90,7 @@ def _made(provenance: Mapping[str, Any], of: str = "") -> list[list[object]]:
             for index, part in enumerate(value):
                 rows += _made(part, f"{of}part {index + 1}, ")
         else:
-            rows.append([f"{of}{_words(key)}", _flat(value)])
+            rows.append([f"{of}{train}{_words(key)}", _flat(value)])
     return rows
 
 

@@ -22,7 +22,7 @@ class Role(Enum):
     RECORDED = "its value"
     CHANGED = "its value, unless it is the default"
     RESOLVED = "hashes or versions of what it selects"
-    RUNNING = "nothing: it changes no number"
+    RUNNING = "nothing: it changes numbers by rounding at most"
 
 
 @dataclass(frozen=True, kw_only=True)

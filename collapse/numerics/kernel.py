@@ -121,7 +121,7 @@ def kernel() -> Kernel | None:
     try:
         compiled = Kernel(built(Path(__file__).with_name("scoring.c"), FUNCTIONS, features))
     except CannotBuild as error:
-        log.warning("validation may take 1.5 times as long, because its passes are not compiled: %s", error)
+        log.warning("validation may take 1.3 to 1.8 times as long, because its passes are not compiled: %s", error)
         return None
     if not _agrees(compiled):
         log.warning("the compiled passes of validation are not used: they give other numbers than torch")

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import StoreError
+from collapse.errors import StoreError, counted
 from collapse.reading import parse_json, read_bounded, read_json
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest_checks import check_bounds, check_names, check_schema, check_sizes
@@ -75,6 +76,18 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return read_manifest_file(path / MANIFEST)  # another process has just moved it up
 
 
+def _kept(path: Path) -> str:
+    """Say how much of an unfinished collection is kept; nothing if its state cannot be read."""
+    from collapse.stores.partial import Partial  # which reads manifests itself
+
+    with suppress(StoreError):
+        progress = Partial(path).read()
+        if progress is not None:
+            done, all_ = progress.done - progress.start, progress.stop - progress.start
+            return f" ({done:,} of {counted(all_, 'slice')} of the {progress.phase} phase kept)"
+    return ""
+
+
 def read_manifest_file(file: Path) -> dict[str, Any]:
     """Read and check one manifest.
 
@@ -84,7 +97,9 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
     path = file.parent
     if not file.is_file():
         if (path / "partial" / "state.json").is_file():
-            raise StoreError(f"{path} is being collected, or was interrupted: run the same collapse collect again")
+            raise StoreError(
+                f"{path} is being collected, or was interrupted{_kept(path)}: run the same collapse collect again"
+            )
         below = sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}"))
         some = ", ".join(below[:4]) + (", …" if len(below) > 4 else "")
         also = f"; there is {some}" if below else ""
