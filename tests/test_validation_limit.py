@@ -183,7 +183,7 @@ def test_tables_keep_the_limit(validate, tmp_path, out):
         assert read[0] == 5
         assert read.isna().tolist() == [False, True]
     shown = out("measure", rows[0].path, rows[1].path, "--metrics", "val_loss")
-    assert "validated on at most 5" in " ".join(shown.split())
+    assert "validated on at most 5 chunks" in " ".join(shown.split())
     assert "--max-validation-chunks are mixed: 5 (1 row), 20 (1 row)" in " ".join(shown.split())
 
 

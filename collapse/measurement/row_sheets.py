@@ -135,7 +135,8 @@ def _about(row: Row) -> str:
     shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {counted(row.samples, 'sample')}{kept}"
     chunks = f"; T = {row.chunk_length:,}" if row.chunk_length else ""
     chunks += f", at most {counted(row.max_chunks, 'chunk')}" if row.max_chunks else ""
-    chunks += f", validated on at most {row.max_validation_chunks:,}" if row.max_validation_chunks else ""
+    if row.max_validation_chunks:
+        chunks += f", validated on at most {counted(row.max_validation_chunks, 'chunk')}"
     dtype = f"; {row.dtype}" if row.dtype not in (None, "float32") else ""
     store = f"; store {row.store[:12]}" if row.store else ""
     origin = f" from {row.origin}" if row.origin else ""
