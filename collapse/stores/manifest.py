@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Set
-from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -76,16 +75,14 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return read_manifest_file(path / MANIFEST)  # another process has just moved it up
 
 
-def _kept(path: Path) -> str:
-    """Say how much of an unfinished collection is kept; nothing if its state cannot be read."""
-    from collapse.stores.partial import Partial  # which reads manifests itself
-
-    with suppress(StoreError):
-        progress = Partial(path).read()
-        if progress is not None:
-            done, all_ = progress.done - progress.start, progress.stop - progress.start
-            return f" ({done:,} of {counted(all_, 'slice')} of the {progress.phase} phase kept)"
-    return ""
+def _kept(state: Path) -> str:
+    """Say how much of an unfinished collection is kept; nothing if its state, of partial.py, cannot be read."""
+    try:
+        progress = read_json(state)
+        phase, start, done, stop = (progress[name] for name in ("phase", "start", "done", "stop"))
+        return f" ({done - start:,} of {counted(stop - start, 'slice')} of the {phase} phase kept)"
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+        return ""
 
 
 def read_manifest_file(file: Path) -> dict[str, Any]:
@@ -96,9 +93,10 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
     """
     path = file.parent
     if not file.is_file():
-        if (path / "partial" / "state.json").is_file():
+        state = path / "partial" / "state.json"
+        if state.is_file():
             raise StoreError(
-                f"{path} is being collected, or was interrupted{_kept(path)}: run the same collapse collect again"
+                f"{path} is being collected, or was interrupted{_kept(state)}: run the same collapse collect again"
             )
         below = sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}"))
         some = ", ".join(below[:4]) + (", …" if len(below) > 4 else "")
