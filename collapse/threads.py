@@ -17,6 +17,7 @@ SPINS = "3000"
 from the very process for which the others wait."""
 
 _NUMBER = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+_ONE = r"[ \t\n\v\f\r]*0*[1-9]\d{0,3}[ \t\n\v\f\r]*"  # as C reads a number; more digits may overflow in OpenMP
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
@@ -52,7 +53,7 @@ def _check(name: str) -> None:
     value = os.environ.get(name)
     if value is not None and not value.strip():
         del os.environ[name]
-    elif value is not None and not re.fullmatch(r"0*[1-9]\d*(,0*[1-9]\d*)*", re.sub(r"\s", "", value), re.ASCII):
+    elif value is not None and not re.fullmatch(rf"{_ONE}(,{_ONE})*", value, re.ASCII):
         raise UsageError(f"{name} must be a whole number of at least 1, got {value}: set it so, or unset it")
 
 

@@ -80,9 +80,11 @@ def _kept(state: Path) -> str:
     try:
         progress = read_json(state)
         phase, start, done, stop = (progress[name] for name in ("phase", "start", "done", "stop"))
-        return f" ({done - start:,} of {counted(stop - start, 'slice')} of the {phase} phase kept)"
+        if phase in ("train", "validation") and 0 <= start <= done <= stop:
+            return f" ({int(done - start):,} of {counted(int(stop - start), 'slice')} of the {phase} phase kept)"
     except (OSError, ValueError, TypeError, LookupError, RecursionError):
-        return ""
+        pass
+    return ""
 
 
 def read_manifest_file(file: Path) -> dict[str, Any]:
