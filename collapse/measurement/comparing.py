@@ -9,10 +9,13 @@ from collapse.stores.naming import shown_model
 from collapse.stores.origin import pulled_from
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from collapse.measurement.rows import Row
     from collapse.stores.store import Store
 
 _SHOWN = 12  # characters of a digest
+_FEATURES = "features:"  # begins the fingerprint of embeddings in place of a model's weights
 _LONGEST = 60  # characters of a name in a remark
 COMPARED = {  # fields that must be equal to compare numbers: field, plural, and the field of its name if it is a hash
     "corpus_id": ("training texts", "corpus"),
@@ -47,7 +50,7 @@ def about(store: "Store") -> dict[str, Any]:
         "max_chunks": identity.get("max_chunks"),
         "max_validation_chunks": identity.get("max_validation_chunks"),
         "dtype": identity.get("dtype"),
-        "weights": f"features:{features}" if features else _weights(identity),
+        "weights": f"{_FEATURES}{features}" if features else _weights(identity),
         "tokenizer": identity.get("tokenizer"),
         "corpus_id": _text_id(identity, "corpus"),
         "validation_id": _text_id(identity, "validation"),
@@ -109,6 +112,16 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = 
         if len(counted) > 1:
             remarks.append(f"rows of different {what} are mixed: {_listed(counted)}")
     return remarks
+
+
+def corpora_of(frame: "pd.DataFrame") -> list[str]:
+    """Return the names of the texts in a table. A features file names only itself, so its rows name no text."""
+    if "corpus" not in frame:
+        return []
+    names = frame["corpus"]
+    if "weights" in frame:
+        names = names[~frame["weights"].astype("string").str.startswith(_FEATURES).fillna(False)]
+    return sorted({str(each) for each in names.dropna()} - {""})
 
 
 def limit_of_validation(record: Mapping[str, Any]) -> Any:
