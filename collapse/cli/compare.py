@@ -48,9 +48,9 @@ def command(
 ) -> None:
     """Compare two stores of one text.
 
-    The table has A, B, the difference B − A, and its standard error. A and B are stores here or on the Hub.
-    Measurements of the validation text have a standard error over its chunks. Those of the training text have one if
-    both texts were also collected in parts (--part 1/2 and 2/2).
+    The table has A, B, the difference B − A, and its standard error. A and B are folders, digests or models of cached
+    stores, or stores on the Hub. Measurements of the validation text have a standard error over its chunks. Those of
+    the training text have one if both texts were also collected in parts (--part 1/2 and 2/2).
 
     \b
     collapse compare stores/a stores/b
