@@ -23,6 +23,7 @@ def test_a_row_is_of_a_store():
     identity = store.identity
     assert about(store) == {
         "model": "model",
+        "step": None,
         "revision": None,
         "corpus": "text.jsonl",
         "store": store.digest,

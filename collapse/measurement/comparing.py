@@ -4,6 +4,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
+from collapse.measurement.model_names import run_and_step
 from collapse.stores.files import sha256_of
 from collapse.stores.naming import shown_model
 from collapse.stores.origin import pulled_from
@@ -37,10 +38,12 @@ CUT = {"shards": 2, "eos_between": False}
 
 def about(store: "Store") -> dict[str, Any]:
     """Return the fields of a row that identify what was measured."""
-    identity, named = store.identity, store.named
+    identity, named, model = store.identity, store.named, _model(store)
     features = identity.get("features")
+    step = named.get("step", store.manifest["model"].get("step"))
     return {
-        "model": _model(store) + _null(identity),
+        "model": model + _null(identity),
+        "step": run_and_step(model)[1] if step is None else int(step),
         "revision": store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
