@@ -38,7 +38,7 @@ def test_several_cached_stores_of_a_model_are_listed(measured, tiny):
     refused = command("info", tiny.model.name, ok=False)
     assert refused.returncode == 2
     assert "the cache has 2 stores of model: name one by its digest: " in refused.stderr
-    assert f"{digest} (of 8 chunks of text.jsonl)" in refused.stderr
+    assert f"{digest} (of 8 chunks)" in refused.stderr
     assert "complete" in command("info", digest).stdout
 
 

@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.hub.fingerprints import weights_fingerprint
 from collapse.hub.remote import FOLDER, NotListed, reach, split_name
 from collapse.hub.requests import is_repo_id
 from collapse.paths import home, mistyped
@@ -39,7 +40,7 @@ def load(path: str | Path) -> Store:
 
 
 def cached(path: str | Path) -> Store | None:
-    """Return the store in the user's cache that a digest's beginning, a model's name or its folder refers to, or None.
+    """Return the store in the user's cache that a digest's beginning, a model's name or its folder refers to.
 
     Raises:
         UsageError: There are several.
@@ -47,18 +48,18 @@ def cached(path: str | Path) -> Store | None:
     name, is_model = str(path), (Path(path) / "config.json").is_file() and not is_store(path)
     if Path(path).exists() and not is_model:
         return None
-    found = []
+    weights, found = weights_fingerprint(Path(path), None) if is_model else None, []
     for folder in sorted((home() / "stores").glob("*")):
         with suppress(StoreError):  # unfinished, or damaged
             store = Store.load(folder)
-            of_folder = is_model and f"{Path(path).resolve()}".endswith(f"/{store.model}")
-            if of_folder or name == store.model or (_DIGEST.fullmatch(name) and store.digest.startswith(name)):
+            of_model = store.identity.get("weights") == weights if is_model else store.model == name
+            if (of_model and not store.identity.get("null")) or (
+                _DIGEST.fullmatch(name) and store.digest.startswith(name)
+            ):
                 found.append(store)
     if len(found) > 1:
-        listed = ", ".join(
-            f"{each.digest[:12]} (of {each.manifest['coverage']['train']['chunks']:,} chunks of {each.corpus})"
-            for each in found
-        )
+        chunks = [each.manifest["coverage"]["train"]["chunks"] for each in found]
+        listed = ", ".join(f"{each.digest[:12]} (of {n:,} chunks)" for each, n in zip(found, chunks, strict=True))
         raise UsageError(f"the cache has {len(found)} stores of {path}: name one by its digest: {listed}")
     return found[0] if found else None
 

@@ -33,8 +33,6 @@ _NO_KERNEL_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 _HELD_ELSEWHERE = (errno.EAGAIN, errno.EACCES)
 # A killed process keeps its lock until the kernel has freed its memory, and is_locked() takes the lock for an instant.
 _PATIENCE_SECONDS, _POLL_SECONDS, _LONG_POLL_SECONDS = 0.5, 0.02, 0.5
-# An empty marker file older than one second was left by a killed process; filelock needs two more seconds to replace it
-_EMPTY_MARKER_SECONDS, _TAKE_OVER_SECONDS = 1.0, 5.0
 _MESSAGE_BYTES = 4096
 
 # Open lock files of this process. A forked child closes its copies: otherwise they keep the lock after the parent dies.
@@ -119,7 +117,7 @@ def _acquire(lock: Path, option: str, wait: bool) -> Callable[[], None]:
             if time.monotonic() > deadline:
                 if not wait:
                     raise _in_use(lock, option) from error
-                _report_waiting(lock)
+                log.warning("%s: waiting until it ends", _holder(lock))
                 deadline = math.inf
             time.sleep(_LONG_POLL_SECONDS if deadline == math.inf else _POLL_SECONDS)
 
@@ -184,21 +182,15 @@ def _acquire_marker(lock: Path, option: str, made: bool, wait: bool) -> Callable
 
     if made:  # by _acquire(), and empty
         lock.unlink(missing_ok=True)
-    marker, hint = SoftFileLock(lock), f" (if that process is surely gone, delete {lock})"
+    marker = SoftFileLock(lock)
     try:
-        try:
-            marker.acquire(timeout=_PATIENCE_SECONDS)
-        except Timeout:
-            if _named(lock) is None:
-                time.sleep(_EMPTY_MARKER_SECONDS)
-                _mark_abandoned(lock)
-            elif wait:
-                _report_waiting(lock, hint)
-            else:
-                raise
-            marker.acquire(timeout=-1 if wait else _TAKE_OVER_SECONDS)
+        marker.acquire(timeout=_PATIENCE_SECONDS)
     except Timeout as error:
-        raise _in_use(lock, option, hint) from error
+        hint = f" (if that process is surely gone, delete {lock})"
+        if not wait:
+            raise _in_use(lock, option, hint) from error
+        log.warning("%s: waiting until it ends%s", _holder(lock), hint)
+        marker.acquire()
     return marker.release
 
 
@@ -212,23 +204,8 @@ def _is_marked(lock: Path) -> bool:
         return True
 
 
-def _mark_abandoned(lock: Path) -> None:
-    """Write into an empty marker: filelock replaces a marker that it cannot parse, but never an empty one."""
-    with suppress(OSError):
-        if lock.stat().st_size == 0:
-            handle = os.open(lock, os.O_WRONLY | os.O_APPEND)
-            try:
-                os.write(handle, b"abandoned\n")
-            finally:
-                os.close(handle)
-
-
 def _in_use(lock: Path, option: str, hint: str = "") -> InUseError:
     return InUseError(f"{_holder(lock)}: wait for it, or use another {option}{hint}")
-
-
-def _report_waiting(lock: Path, hint: str = "") -> None:
-    log.warning("%s: waiting until it ends%s", _holder(lock), hint)
 
 
 def _holder(lock: Path) -> str:
