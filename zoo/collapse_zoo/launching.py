@@ -55,6 +55,8 @@ class Job:
             work(member)
         except CollapseError as error:
             return str(error)
+        except KeyboardInterrupt:  # Ctrl-C on a terminal reaches local jobs too
+            return "interrupted"
         return None
 
     def checkpoint(self, member: Member) -> Any:
@@ -123,7 +125,9 @@ def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
 
     if launcher == "local":
         executor = submitit.LocalExecutor(folder)
-        executor.update_parameters(timeout_min=int(resources.hours * 60), setup=_same_gpus())
+        # submitit's controller of a job prints a traceback when it is interrupted
+        errors = f"exec 2>>{shlex.quote(str(folder.resolve() / 'controllers.log'))}"
+        executor.update_parameters(timeout_min=int(resources.hours * 60), setup=[errors, *_same_gpus()])
         return executor
     if shutil.which("sbatch") is None:
         raise UsageError(
