@@ -1,7 +1,6 @@
 """Open a store by name: a folder, a repository on the Hub with one store, or a store's folder in a repository."""
 
 import logging
-import re
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,8 +13,6 @@ from collapse.stores.manifest import is_store
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
-
-_DIGEST = re.compile(r"[0-9a-f]{6,64}")
 
 
 def load(path: str | Path) -> Store:
@@ -53,9 +50,7 @@ def cached(path: str | Path) -> Store | None:
         with suppress(StoreError):  # unfinished, or damaged
             store = Store.load(folder)
             of_model = store.identity.get("weights") == weights if is_model else store.model == name
-            if (of_model and not store.identity.get("null")) or (
-                _DIGEST.fullmatch(name) and store.digest.startswith(name)
-            ):
+            if (of_model and not store.identity.get("null")) or (len(name) >= 6 and store.digest.startswith(name)):
                 found.append(store)
     if len(found) > 1:
         chunks = [each.manifest["coverage"]["train"]["chunks"] for each in found]

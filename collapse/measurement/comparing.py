@@ -121,10 +121,8 @@ def corpora_of(frame: "pd.DataFrame") -> list[str]:
     """Return the names of the texts in a table. A features file names only itself, so its rows name no text."""
     if "corpus" not in frame:
         return []
-    names = frame["corpus"]
-    if "weights" in frame:
-        names = names[~frame["weights"].astype("string").str.startswith(_FEATURES).fillna(False)]
-    return sorted({str(each) for each in names.dropna()} - {""})
+    pairs = zip(frame["corpus"].fillna(""), frame.get("weights", frame["corpus"]), strict=True)
+    return sorted({str(corpus) for corpus, weights in pairs if corpus and not str(weights).startswith(_FEATURES)})
 
 
 def limit_of_validation(record: Mapping[str, Any]) -> Any:

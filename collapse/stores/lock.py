@@ -111,7 +111,9 @@ def _acquire(lock: Path, option: str, wait: bool) -> Callable[[], None]:
         except OSError as error:
             _close(handle)
             if error.errno in _NO_KERNEL_LOCKS:
-                return _acquire_marker(lock, option, made, wait)
+                if made:  # and empty, which filelock never replaces
+                    lock.unlink(missing_ok=True)
+                return _acquire_marker(lock, option, wait)
             if error.errno not in (*_HELD_ELSEWHERE, errno.ESTALE):
                 raise
             if time.monotonic() > deadline:
@@ -176,12 +178,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
 
 
-def _acquire_marker(lock: Path, option: str, made: bool, wait: bool) -> Callable[[], None]:
+def _acquire_marker(lock: Path, option: str, wait: bool) -> Callable[[], None]:
     """Lock with a marker file. filelock detects a holder on this host that has died."""
     from filelock import SoftFileLock, Timeout
 
-    if made:  # by _acquire(), and empty
-        lock.unlink(missing_ok=True)
     marker = SoftFileLock(lock)
     try:
         marker.acquire(timeout=_PATIENCE_SECONDS)

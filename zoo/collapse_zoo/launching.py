@@ -4,6 +4,7 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,12 +52,12 @@ class Job:
     def __call__(self, member: Member) -> str | None:
         """Do a member's work; return the error message, if any."""
         logging.basicConfig(level=logging.INFO, format="%(message)s")  # writes to the job's log
+        # Ctrl-C on a terminal reaches local jobs too: end without a traceback, as if killed
+        signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
         try:
             work(member)
         except CollapseError as error:
             return str(error)
-        except KeyboardInterrupt:  # Ctrl-C on a terminal reaches local jobs too
-            return "interrupted"
         return None
 
     def checkpoint(self, member: Member) -> Any:
