@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from golden_store import GOLDEN
 
-from collapse.measurement.comparing import about, distinct, mixed
+from collapse.measurement.comparing import about, corpora_of, distinct, mixed
 from collapse.measurement.results import Row
 from collapse.stores.files import sha256_of
 from collapse.stores.store import Store
@@ -23,6 +23,7 @@ def test_a_row_is_of_a_store():
     identity = store.identity
     assert about(store) == {
         "model": "model",
+        "step": None,
         "revision": None,
         "corpus": "text.jsonl",
         "store": store.digest,
@@ -82,6 +83,15 @@ def test_arguments_tell_models_of_one_name_apart(arguments, name):
     assert row["weights"] == (f"{weights}+{sha256_of(arguments)[:12]}" if arguments else weights)
     if len(arguments) < 2 or not all(arguments.values()):
         assert about(store.called({"model": name}))["model"] == name  # it is told once
+
+
+def test_a_features_file_names_no_corpus():
+    table = pd.DataFrame(
+        {"corpus": ["a.safetensors", "b.safetensors", "c", None], "weights": [f"features:{A}"] * 2 + [A, None]}
+    )
+    assert corpora_of(table) == ["c"]
+    assert corpora_of(table[["corpus"]]) == ["a.safetensors", "b.safetensors", "c"]
+    assert corpora_of(pd.DataFrame({"val_loss": [1.0]})) == []
 
 
 def row(model: str, store: str = A, **more: object) -> Row:

@@ -1,4 +1,4 @@
-"""Two processes and one store: the second is told by whom it is in use; a lock that a killed process left is none."""
+"""Two processes and one store: the second waits for the first; a lock that a killed process left is none."""
 
 import fcntl
 import os
@@ -17,8 +17,6 @@ import pytest
 from collapse.errors import CollapseError, InUseError
 from collapse.stores.lock import is_locked, locked
 from collapse.stores.store import Store
-
-WRITERS = ("collect", "merge", "pull", "measure")
 
 
 @pytest.fixture(scope="module")
@@ -49,18 +47,43 @@ def text_of(file):
     return file.read_text() if file.exists() else ""
 
 
-@pytest.mark.parametrize("first", ["collect", "merge", "pull"])
-def test_the_second_writer_is_told_by_whom(runner, commands, stopped, tmp_path, first):
-    pid = stopped(first)
-    for second in WRITERS:
-        code, said = runner.run(commands[second].words(tmp_path), tmp_path / "log")
-        assert code == 1, said
-        assert f"store is in use by process {pid} on {platform.node()}: wait for it, or use another --store" in said
-        assert said.count("\n") == 1
+def waits(runner, words, holder, log):
+    """Start a command that has to wait for the holder of the lock; its process id."""
+    pid = runner.start(words, log)
+    deadline = time.monotonic() + 30
+    while f"store is in use by process {holder} on {platform.node()}: waiting until it ends" not in text_of(log):
+        assert time.monotonic() < deadline, text_of(log)
+        time.sleep(0.01)
+    return pid
+
+
+@pytest.mark.parametrize("name", ["collect", "merge", "pull", "measure"])
+def test_the_second_writer_waits_and_uses_the_store_of_the_first(runner, commands, stopped, tmp_path, name):
+    pid = stopped(name)
+    second = waits(runner, commands[name].words(tmp_path), pid, tmp_path / "log")
+    interrupted = waits(runner, commands[name].words(tmp_path), pid, tmp_path / "interrupted.log")
+    os.killpg(interrupted, signal.SIGINT)
+    assert runner.wait(interrupted) == 130
+    said = text_of(tmp_path / "interrupted.log").split("\n\n")
+    assert len(said) == 2, said
+    assert said[1].startswith("collapse: interrupted")
     os.killpg(pid, signal.SIGCONT)
     assert runner.wait(pid) == 0, text_of(tmp_path / "first.log")
+    written = (tmp_path / "store" / "collapse.json").stat().st_mtime_ns
+    assert runner.wait(second) == 0, text_of(tmp_path / "log")
     assert not Store.load(tmp_path / "store").verify()
+    assert (tmp_path / "store" / "collapse.json").stat().st_mtime_ns == written
     assert not (tmp_path / "store" / ".lock").exists()
+
+
+@pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGINT])
+def test_the_second_writer_goes_on_if_the_first_is_ended(runner, commands, stopped, tmp_path, ends):
+    pid = stopped("collect")
+    second = waits(runner, commands["collect"].words(tmp_path), pid, tmp_path / "log")
+    os.killpg(pid, ends)
+    os.killpg(pid, signal.SIGCONT)
+    assert runner.wait(second) == 0, text_of(tmp_path / "log")
+    assert not Store.load(tmp_path / "store").verify()
 
 
 @pytest.mark.parametrize("first", ["collect", "merge", "pull"])

@@ -154,8 +154,10 @@ def test_parts_by_their_folders_and_twice_the_same_result(tmp_path):
     [
         ([(1, 6)], "slices 1 of 6 are in none"),
         ([(0, 5)], "slices 6 of 6 are in none"),
-        ([(0, 2), (4, 6)], "slices 3–4 of 6 are in none"),
-        ([(1, 2), (4, 5)], "slices 1, 3–4, 6 of 6 are in none"),
+        ([(0, 2), (4, 6)], "slices 3–4 of 6 are in none .*: collect --part 2/3, then"),
+        ([(1, 2), (4, 5)], "slices 1, 3–4, 6 of 6 are in none .*: collect --part 1/6 and --part 3/6 and"),
+        ([(3, 6)], "slices 1–3 of 6 are in none .*: collect --part 1/2, then"),
+        ([(0, 1), (1, 4)], "slices 5–6 of 6 are in none .*: collect the missing part, then"),  # of unequal parts
         ([(0, 5), (2, 3)], "/0 and .*/1 overlap: both hold .* slices 3 of 6"),
         ([(0, 3), (2, 6)], "/0 and .*/1 overlap: both hold .* slices 3 of 6"),
         ([(0, 4), (4, 6), (1, 4)], "/0 and .*/2 overlap: both hold .* slices 2–4 of 6"),
@@ -173,6 +175,17 @@ def test_slices_that_are_lacking_or_twice_there_are_named(tmp_path, phase, runs,
         merge(parts, store=tmp_path / "merged")
     assert f"{phase} slices" in str(caught.value)
     assert not (tmp_path / "merged").exists()
+
+
+def test_a_whole_store_among_parts_is_named(tmp_path):
+    parts = [trained(tmp_path / str(k), run) for k, run in enumerate([(0, 3), (3, 6)])]
+    whole = merge(parts, store=tmp_path / "whole")
+    with pytest.raises(StoreError, match="/whole is a trained store, not a part of a collection"):
+        merge([*parts, whole], store=tmp_path / "merged")
+    halves = [validated(whole, tmp_path / f"v{k}", run) for k, run in enumerate([(0, 3), (3, 6)])]
+    complete = merge(halves, store=tmp_path / "complete")
+    with pytest.raises(StoreError, match="/complete is a complete store, not a part of a collection"):
+        merge([halves[0], complete], store=tmp_path / "merged")
 
 
 DIFFERENT = {

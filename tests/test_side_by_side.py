@@ -110,7 +110,7 @@ def test_the_yardstick_is_of_the_same_limit_or_that_is_said():
         assert records(table)["nc2.norm"]["seeds_sd"] == sd
         assert any("over 3 models" in note for note in table.notes)
         assert not any(note.startswith("seeds: ") for note in table.notes)
-    notes = collapse.compare(store, store, metrics="nc2.norm", min_count=2).notes
+    notes = collapse.compare(store, store, metrics="nc2.norm", min_count=2, seeds="paper").notes
     assert "seeds: measured with --min-count 1, A and B with 2" in notes
 
 
@@ -141,7 +141,7 @@ def test_the_published_seeds_are_a_yardstick(tmp_path):
     store = made.store(made.samples(5))
     published = Results.read("paper").frame().query(r"model.str.fullmatch(r'02x0768_01d\d*@0')")
     assert len(published) == 21
-    table = collapse.compare(store, store, metrics="nc2.norm,nc4,nc3.self_duality")
+    table = collapse.compare(store, store, metrics="nc2.norm,nc4,nc3.self_duality", seeds="paper")
     rows = records(table)
     for name in ("nc2.norm", "nc4.agreement", "nc3.self_duality"):
         assert rows[name]["seeds_sd"] == pytest.approx(np.std(published[name], ddof=1), rel=1e-12)
@@ -151,7 +151,7 @@ def test_the_published_seeds_are_a_yardstick(tmp_path):
     Results(own).write(tmp_path / "own.csv")
     for seeds in (Results(own), tmp_path / "own.csv", str(tmp_path / "own.csv")):
         assert records(collapse.compare(store, store, metrics="nc2.norm", seeds=seeds))["nc2.norm"]["seeds_sd"] == 0.5
-    assert "seeds_sd" not in collapse.compare(store, store, metrics="nc2.norm", seeds=None).columns
+    assert "seeds_sd" not in collapse.compare(store, store, metrics="nc2.norm").columns
     of_sizes = [replace(own[at % 3], model=f"2x{64 * (1 + at // 3)}_01d0{at}@0") for at in range(6)]
     pooled = collapse.compare(store, store, metrics="nc2.norm", seeds=Results(of_sizes))
     assert records(pooled)["nc2.norm"]["seeds_sd"] == 0.5
@@ -210,12 +210,15 @@ def test_wrong_parts_are_refused(collected, parts, said):
 
 def test_the_command_compares(collected, out, told, tmp_path):
     words = ["compare", collected / "a", collected / "b"]
-    shown = json.loads(out(*words, "--parts", collected / "parts/a", collected / "parts/b", "--json"))
+    parts = ("--parts", collected / "parts/a", collected / "parts/b", "--json")
+    shown = json.loads(out(*words, *parts))
     rows = {record["measurement"]: record for record in shown["rows"]}
-    assert None not in (rows["nc1.cdnv"]["t"], rows["val_loss"]["t"], rows["nc1.cdnv"]["seeds_sd"])
+    assert None not in (rows["nc1.cdnv"]["t"], rows["val_loss"]["t"])
+    assert "seeds_sd" not in rows["nc1.cdnv"]
+    assert json.loads(out(*words, *parts, "--seeds", "paper"))["rows"][0]["seeds_sd"] is not None
     named = ",".join(str(collected / "parts/a" / part) for part in "12")
     assert json.loads(out(*words, "--parts", named, collected / "parts/b", "--json")) == shown
-    written = out(*words, "--metrics", "nc4", "--seeds", "none", "--output", tmp_path / "c.csv")
+    written = out(*words, "--metrics", "nc4", "--output", tmp_path / "c.csv")
     assert "difference = B − A" in written
     assert (tmp_path / "c.csv").read_text().startswith("measurement,A,B,difference,standard_error,t\n")
     assert "nc2.norm" in out(*words, "--all")
@@ -225,7 +228,8 @@ def test_the_command_compares(collected, out, told, tmp_path):
 
 
 def test_headings_for_people_are_short_and_keys_stay():
-    table = collapse.compare(made.store(made.samples(20)), made.store(made.samples(20, 1)), metrics=NAMES)
+    stores = (made.store(made.samples(20)), made.store(made.samples(20, 1)))
+    table = collapse.compare(*stores, metrics=NAMES, seeds="paper")
     assert table.sheet().columns == ["measurement", "A", "B", "B−A", "± error", "t", "seeds' sd"]
     assert table.columns == ["measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd"]
     assert list(table.frame()) == table.columns

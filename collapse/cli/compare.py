@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @click.option(
     "--seeds",
     metavar="RESULTS",
-    help="Table of models that differ in their seed only, a yardstick; none for no yardstick."
-    "  [default: paper, the 21 published ones]",
+    help="Add the standard deviation over the models in this table, which differ in their seed only; "
+    "paper: the 21 published ones of 2x768.",
 )
 @click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")
 @click.option("--device", metavar="NAME", help="Where to compute: cpu, cuda, ….  [default: cpu]")
@@ -48,9 +48,9 @@ def command(
 ) -> None:
     """Compare two stores of one text.
 
-    The table has A, B, the difference B − A, and its standard error. A and B are stores here or on the Hub.
-    Measurements of the validation text have a standard error over its chunks. Those of the training text have one if
-    both texts were also collected in parts (--part 1/2 and 2/2).
+    The table has A, B, the difference B − A, and its standard error. A and B are folders, digests or models of cached
+    stores, or stores on the Hub. Measurements of the validation text have a standard error over its chunks. Those of
+    the training text have one if both texts were also collected in parts (--part 1/2 and 2/2).
 
     \b
     collapse compare stores/a stores/b
@@ -59,7 +59,6 @@ def command(
     from collapse.cli.formats import check_suffix, deliver
     from collapse.cli.progress_bar import progress
     from collapse.hub.opening import load
-    from collapse.measurement.seeds import PAPER
     from collapse.measurement.side_by_side import compare
     from collapse.plugin.plugin_manager import plugins
 
@@ -75,7 +74,7 @@ def command(
             metrics=metrics or (None if all_ else plugins().headlines()),
             min_count=min_count,
             parts=None if parts is None else [_parts(each) for each in parts],
-            seeds=None if seeds == "none" else seeds or PAPER,
+            seeds=seeds,
             anyway=anyway,
             device=device,
             progress=report,

@@ -123,6 +123,7 @@ def _measure_each(
     from collapse.collection.validating import command_to_validate
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
+    from collapse.paths import home
 
     rows: list[Row] = []
     failed: list[Exception] = []
@@ -143,6 +144,8 @@ def _measure_each(
                 continue
             rows += made
             keep_row(opened, made[0])
+            if opened.path is not None and opened.path.parent == home() / "stores":
+                say_aside(f"{model}: its store is {opened.path}")
             if command_ := command_to_validate(opened):
                 say_aside(f"{opened} is not validated yet: {command_}")
     return rows, failed

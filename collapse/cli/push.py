@@ -24,12 +24,13 @@ def command(path: str, repo: str, private: bool, create_pr: bool, into_model_rep
     collapse push stores/a user/model --into-model-repo --create-pr
     """
     from collapse.cli.progress_bar import progress
+    from collapse.hub.opening import cached
     from collapse.hub.sharing import push
     from collapse.stores.store import Store
 
     with progress() as report:
         made = push(
-            Store.load(path),
+            cached(path) or Store.load(path),
             repo,
             private=private,
             create_pr=create_pr,

@@ -31,8 +31,9 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
 
     One HTML file with what stands out in words, interactive figures, tables and methods.
 
-    RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, or a store on the Hub; several
-    are joined to one table. The page opens from disk and loads nothing. Needs the extra report.
+    RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, the digest or the model of a
+    cached store, or a store on the Hub; several are joined to one table. The page opens from disk and loads nothing.
+    Needs the extra report.
 
     \b
     collapse report results.csv

@@ -34,9 +34,9 @@ def command(store: str, format_: str | None, output: str | None, **options: Any)
 
     A row per token has its own share of NC1 to NC4.
 
-    STORE is a folder, or user/name or user/name/folder on the Hub. The columns are those of the paper's Tables 4 and 5;
-    CDNV and interference are means over all other classes. A text is taken verbatim: " Tim" is another token than
-    "Tim", and both are shown.
+    STORE is a folder, the digest or the model of a cached store, or user/name or user/name/folder on the Hub.
+    The columns are those of the paper's Tables 4 and 5; CDNV and interference are means over all other classes. A text
+    is taken verbatim: " Tim" is another token than "Tim", and both are shown.
 
     \b
     collapse tokens stores/a --top 10 --by nc1.cdnv

@@ -25,6 +25,7 @@ def collect_loaded(
     validation_texts: Iterable[str] | None = None,
     *,
     name: str | None = None,
+    step: int | None = None,
     store: str | Path | None = None,
     progress: Report | None = None,
     **options: Any,
@@ -41,6 +42,7 @@ def collect_loaded(
         texts: Training texts.
         validation_texts: Texts for NC4 and the loss, or None.
         name: The model's name in tables; None for the last part of ``model.name_or_path``.
+        step: The training step; it ends the name in tables, such as ``model-step100``.
         store, progress: As of :func:`collapse.collect`.
         **options: Its other options, such as chunk_length, device and dtype.
 
@@ -55,6 +57,7 @@ def collect_loaded(
         if not hasattr(given, "save_pretrained"):
             raise UsageError(f"there is a {type(given).__name__} where a {kind} of transformers is needed")
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
+    name = name if step is None else f"{name}-step{step}"
     with TemporaryDirectory(prefix="collapse-") as temporary:
         # a name such as "model" is shown with the folder above it, which must not be the temporary one
         folder = Path(temporary) / "loaded" / (re.sub(r"[^\w.-]+", "-", name).strip(".-") or "model")

@@ -11,6 +11,7 @@ from torch import Tensor
 from collapse.collection.features import array_tensor, collect_arrays
 from collapse.errors import UsageError
 from collapse.measurement.measuring import measure_store
+from collapse.measurement.model_names import run_and_step
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.progress import Report
@@ -29,6 +30,7 @@ def measure(
     min_count: int = 1,
     device: str | None = None,
     progress: Report | None = None,
+    step: int | None = None,
     features: "Tensor | ArrayLike | None" = None,
     labels: "Tensor | ArrayLike | None" = None,
     classifier: "Tensor | ArrayLike | None" = None,
@@ -45,6 +47,7 @@ def measure(
         min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
         device: Device for the computation; None for the device of the statistics.
         progress: Called as progress(what, done, total).
+        step: The model's training step, for the row; None for the one that the model's name ends with, if any.
         features: Training embeddings, shape (N, d), torch or numpy, instead of a store; with it come ``labels``, and if
             wanted ``classifier``, ``bias``, ``validation_features``, ``validation_labels`` and ``name``, as for
             :func:`collapse.collect_arrays`. Without a classifier, what needs one is None, with a note.
@@ -67,7 +70,8 @@ def measure(
     if store is not None:
         if any(each is not None for each in arrays):
             raise UsageError("measure() takes a store, or features with labels, not both")
-        return measure_store(store, metrics=metrics, min_count=min_count, device=device, progress=progress)
+        row = measure_store(store, metrics=metrics, min_count=min_count, device=device, progress=progress)
+        return row if step is None else dataclasses.replace(row, step=step)
     if features is None or labels is None:
         raise UsageError("measure() takes a store, or features with labels")
     if classifier is None:
@@ -75,7 +79,7 @@ def measure(
             raise UsageError("measure() takes a bias and validation features with a classifier only")
         bare = _without_classifier(features, labels, name)
         row = measure_store(bare, metrics=metrics, min_count=min_count, device=device, progress=progress)
-        return dataclasses.replace(row, model=name)
+        return dataclasses.replace(row, model=name, step=run_and_step(name)[1] if step is None else step)
     made = collect_arrays(
         features,
         labels,
@@ -85,7 +89,7 @@ def measure(
         validation_labels=validation_labels,
         name=name,
     )
-    return measure_store(made, metrics=metrics, min_count=min_count, device=device, progress=progress)
+    return measure(made, metrics=metrics, min_count=min_count, device=device, progress=progress, step=step)
 
 
 def _without_classifier(features: "Tensor | ArrayLike", labels: "Tensor | ArrayLike", name: str) -> EmbeddingStatistics:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from collapse.collection.differing import differing
 from collapse.collection.pieces import NOTHING, add_validation, filled_of, joined, of_validation, pieces_of, unlike
+from collapse.collection.planning import part_of
 from collapse.collection.trained import build_trained, moments_of
 from collapse.errors import StoreError, UsageError
 from collapse.numerics.accumulate import ClassMoments
@@ -52,12 +53,15 @@ def merge(stores: Iterable[str | Path | Store], *, store: str | Path) -> Store:
         raise UsageError(f"merge() writes into a folder: store must be its path, got a {type(store).__name__}")
     parts = [each if isinstance(each, Store) else Store.load(each) for each in stores]
     target = Path(store)
+    phase = "train" if any(part.state == "part" for part in parts) else "validation"
+    for each in parts if len(parts) > 1 else ():
+        if each.state == "complete" or (phase == "train" and each.state != "part"):
+            raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
     first = parts[0]
     for other in parts[1:]:
         differ = differing(comparable(first), comparable(other))
         if differ:
             raise StoreError(f"{first} and {other} are not parts of one collection: they differ in {'; '.join(differ)}")
-    phase = "train" if any(part.state == "part" for part in parts) else "validation"
     ordered = _in_order(parts, phase)
     for part in parts:
         part.check()
@@ -106,9 +110,18 @@ def _in_order(parts: Sequence[Store], phase: str) -> list[Store]:
     if gaps:
         raise StoreError(
             f"{phase} slices {spans(gaps)} of {slices} are in none of the stores given: "
-            "collect the missing part, then merge all"
+            f"collect {_missing_parts([(start, stop) for start, stop, _ in covered], slices)}, then merge all"
         )
     return list(dict.fromkeys(part for _, _, part in covered))
+
+
+def _missing_parts(covered: Sequence[tuple[int, int]], slices: int) -> str:
+    """Return the options ``--part`` that collect the missing slices, if each run of slices is a part of equal parts."""
+    for n in range(2, slices + 1):
+        parts = [part_of(slices, (k, n)) for k in range(1, n + 1)]
+        if set(covered) <= set(parts):
+            return " and ".join(f"--part {k}/{n}" for k, part in enumerate(parts, 1) if part not in covered)
+    return "the missing part"
 
 
 def mergeable(parts: Sequence[Store], phase: str) -> tuple[list[type[Statistic]], dict[str, str]]:

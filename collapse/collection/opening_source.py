@@ -69,6 +69,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
             "revision": plan.model.revision,
             "n_params": model.n_params,
             "vocabulary": len(model.weight),
+            **({} if plan.model.step is None else {"step": plan.model.step}),
         },
         corpus={"name": texts.names["corpus"], "validation": texts.names["validation"] if validated else None},
         weight=model.weight,

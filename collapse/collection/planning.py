@@ -59,9 +59,10 @@ class Plan:
 
     @property
     def names(self) -> dict[str, str | None]:
-        """The names of the model and the texts, and a local tokenizer's folder; none is part of the identity."""
+        """The names of the model and the texts, its step, a local tokenizer's folder; none is part of the identity."""
         folder = {"tokenizer": self.tokenizer.location} if self.tokenizer.is_local else {}
-        return {"model": self.model.name, **folder, **self.texts.names}
+        step = {} if self.model.step is None else {"step": str(self.model.step)}
+        return {"model": self.model.name, **step, **folder, **self.texts.names}
 
     @property
     def cached(self) -> Path:

@@ -17,6 +17,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.reading import read_json
 from collapse.stores.files import sha256_file
+from collapse.stores.manifest import is_store
 from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output
 
 FORMATS = (*get_args(Format), "csv")
@@ -128,6 +129,9 @@ def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """Check that every file can be written and replaces only one of ours; return what the index holds."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--out {folder} is not a folder: choose another one")
+    for each in (folder, *folder.resolve().parents):
+        if is_store(each):
+            raise UsageError(f"--out {folder} would write figures into the store {each}: choose another folder")
     written = _index(folder)
     for name in (*names, INDEX):
         path = folder / name

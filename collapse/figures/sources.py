@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, counted
-from collapse.hub.opening import load
+from collapse.hub.opening import cached, load
 from collapse.measurement.joining import join
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
@@ -130,7 +130,7 @@ def _open(source: Source) -> Results | Store:
         raise UsageError(f"{source} is a results table and a store here: write ./{source} for the store")
     if named or (path.suffix in _TABLES and not path.is_dir()):
         return Results.read(source)
-    if not path.exists() and "/" not in str(source):
+    if not path.exists() and "/" not in str(source) and cached(source) is None:
         raise UsageError(
             f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or stores on the Hub"
         )

@@ -1,12 +1,15 @@
 """Open a store by name: a folder, a repository on the Hub with one store, or a store's folder in a repository."""
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.hub.fingerprints import weights_fingerprint
 from collapse.hub.remote import FOLDER, NotListed, reach, split_name
 from collapse.hub.requests import is_repo_id
-from collapse.paths import mistyped
+from collapse.paths import home, mistyped
+from collapse.stores.manifest import is_store
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -15,19 +18,45 @@ log = logging.getLogger("collapse")
 def load(path: str | Path) -> Store:
     """Open a store: ``collapse.load("stores/a")``, or on the Hub ``"user/repo"``, ``"user/repo/folder@revision"``.
 
-    Tensor files of a store on the Hub are downloaded when they are first read, and checked.
+    A store in the user's cache is also found by the beginning of its digest, or by its model. Tensor files of a store
+    on the Hub are downloaded when they are first read, and checked.
 
     Raises:
         UsageError: There is no such folder and no such repository, or the repository has no store or several.
         StoreError: The store is incomplete, or of a newer version.
         CollapseError: The store is not available.
     """
+    if (found := cached(path)) is not None:
+        return found
     if Path(path).exists() or "/" not in str(path) or Path(path).is_absolute():
         return Store.load(path)
     try:
         return open_store(str(path))
     except UsageError as error:
         raise type(error)(f"there is no folder {path}; {error}") from error
+
+
+def cached(path: str | Path) -> Store | None:
+    """Return the store in the user's cache that a digest's beginning, a model's name or its folder refers to.
+
+    Raises:
+        UsageError: There are several.
+    """
+    name, is_model = str(path), (Path(path) / "config.json").is_file() and not is_store(path)
+    if Path(path).exists() and not is_model:
+        return None
+    weights, found = weights_fingerprint(Path(path), None) if is_model else None, []
+    for folder in sorted((home() / "stores").glob("*")):
+        with suppress(StoreError):  # unfinished, or damaged
+            store = Store.load(folder)
+            of_model = store.identity.get("weights") == weights if is_model else store.model == name
+            if (of_model and not store.identity.get("null")) or (len(name) >= 6 and store.digest.startswith(name)):
+                found.append(store)
+    if len(found) > 1:
+        chunks = [each.manifest["coverage"]["train"]["chunks"] for each in found]
+        listed = ", ".join(f"{each.digest[:12]} (of {n:,} chunks)" for each, n in zip(found, chunks, strict=True))
+        raise UsageError(f"the cache has {len(found)} stores of {path}: name one by its digest: {listed}")
+    return found[0] if found else None
 
 
 def open_store(name: str) -> Store:

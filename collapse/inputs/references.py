@@ -19,6 +19,7 @@ from collapse.hub.fingerprints import (
 )
 from collapse.hub.requests import at_revision, fetch_file, is_repo_id, list_files, resolve_commit, split_revision
 from collapse.inputs.folders import check_folder
+from collapse.measurement.model_names import run_and_step
 from collapse.measurement.named_results import named_results
 from collapse.paths import expanded, mistyped, near_folders
 from collapse.reading import read_json
@@ -53,6 +54,7 @@ class ModelReference:
         tokenizer: Identity of the tokenizer's files: ``commit:<repo>:<sha>`` or ``sha256:<hash of the files>``.
         online: Whether the Hub answered; else only cached files are used.
         subfolder: Folder inside it that holds the model (``--model-arg subfolder=…``), or "".
+        step: The training step that a revision on the Hub is named after, or None.
     """
 
     name: str
@@ -62,6 +64,7 @@ class ModelReference:
     tokenizer: str
     online: bool = True
     subfolder: str = ""
+    step: int | None = None
 
     @property
     def is_local(self) -> bool:
@@ -131,7 +134,8 @@ def find_model(
         if name in named_results():
             raise UsageError(f"{name} is a results table, no {what}: show it with: collapse results {name}") from error
         raise type(error)(f"{_not_found(name, folder, what)}; {error}") from error
-    return ModelReference(repo, repo, commit, f"commit:{commit}", f"commit:{repo}:{commit}", online, subfolder)
+    step = run_and_step(str(at))[1]
+    return ModelReference(repo, repo, commit, f"commit:{commit}", f"commit:{repo}:{commit}", online, subfolder, step)
 
 
 def folder_name(folder: Path) -> str:

@@ -4,15 +4,19 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
+from collapse.measurement.model_names import run_and_step
 from collapse.stores.files import sha256_of
 from collapse.stores.naming import shown_model
 from collapse.stores.origin import pulled_from
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from collapse.measurement.rows import Row
     from collapse.stores.store import Store
 
 _SHOWN = 12  # characters of a digest
+_FEATURES = "features:"  # begins the fingerprint of embeddings in place of a model's weights
 _LONGEST = 60  # characters of a name in a remark
 COMPARED = {  # fields that must be equal to compare numbers: field, plural, and the field of its name if it is a hash
     "corpus_id": ("training texts", "corpus"),
@@ -34,10 +38,12 @@ CUT = {"shards": 2, "eos_between": False}
 
 def about(store: "Store") -> dict[str, Any]:
     """Return the fields of a row that identify what was measured."""
-    identity, named = store.identity, store.named
+    identity, named, model = store.identity, store.named, _model(store)
     features = identity.get("features")
+    step = named.get("step", store.manifest["model"].get("step"))
     return {
-        "model": _model(store) + _null(identity),
+        "model": model + _null(identity),
+        "step": run_and_step(model)[1] if step is None else int(step),
         "revision": store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
@@ -47,7 +53,7 @@ def about(store: "Store") -> dict[str, Any]:
         "max_chunks": identity.get("max_chunks"),
         "max_validation_chunks": identity.get("max_validation_chunks"),
         "dtype": identity.get("dtype"),
-        "weights": f"features:{features}" if features else _weights(identity),
+        "weights": f"{_FEATURES}{features}" if features else _weights(identity),
         "tokenizer": identity.get("tokenizer"),
         "corpus_id": _text_id(identity, "corpus"),
         "validation_id": _text_id(identity, "validation"),
@@ -109,6 +115,14 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = 
         if len(counted) > 1:
             remarks.append(f"rows of different {what} are mixed: {_listed(counted)}")
     return remarks
+
+
+def corpora_of(frame: "pd.DataFrame") -> list[str]:
+    """Return the names of the texts in a table. A features file names only itself, so its rows name no text."""
+    if "corpus" not in frame:
+        return []
+    pairs = zip(frame["corpus"].fillna(""), frame.get("weights", frame["corpus"]), strict=True)
+    return sorted({str(corpus) for corpus, weights in pairs if corpus and not str(weights).startswith(_FEATURES)})
 
 
 def limit_of_validation(record: Mapping[str, Any]) -> Any:

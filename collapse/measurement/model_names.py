@@ -1,5 +1,6 @@
 """What the names of models say about them, as columns of a table: depth, width, epochs, whatever a plugin knows."""
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,25 @@ if TYPE_CHECKING:
 ARCHITECTURE, RECIPE = "architecture", "recipe"
 """Two columns with a meaning: which models have one size, and which were trained alike."""
 
+_STEP = re.compile(
+    r"(?:(?P<run>.*?)[/@_.-])?(?:checkpoint|ckpt|(?:global_?)?step|iter(?:ation)?)s?[-_@=]?(?P<step>\d{1,15})",
+    re.IGNORECASE,
+)
+
+
+def run_and_step(model: str) -> tuple[str, int | None]:
+    """Return the name of a model's run, and the training step that ends the model's name, or None.
+
+    >>> run_and_step("run/checkpoint-100"), run_and_step("owner/name@step3000"), run_and_step("run@2")
+    (('run', 100), ('owner/name', 3000), ('run', None))
+    """
+    if match := _STEP.fullmatch(model):
+        return match["run"] or "", int(match["step"])
+    return model.rpartition("@")[0] or model, None
+
 
 def parts_of(model: str) -> dict[str, int | float | str]:
-    """Return what the first plugin that knows a model's name reads from it, or {}.
+    """Return what the first plugin that knows a model's name reads from it, else its step, or {}.
 
     Raises:
         PluginError: A plugin failed.
@@ -33,7 +50,8 @@ def parts_of(model: str) -> dict[str, int | float | str]:
             raise PluginError(f"plugin {plugin}: collapse_model_parts() raised {described(error)}") from error
         if isinstance(found, Mapping):
             return dict(found)
-    return {}
+    step = run_and_step(model)[1]
+    return {} if step is None else {"step": step}
 
 
 def part_names(frame: "pd.DataFrame") -> list[str]:

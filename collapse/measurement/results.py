@@ -58,8 +58,10 @@ class Results:
         if self._frame is not None:
             return self._frame
         records = []
+        stepped = any(row.step is not None for row in self.rows)
         for row in self.rows:
             record = {name: getattr(row, name) for name in ABOUT}
+            record |= {"step": row.step} if stepped else {}
             record |= row.measurements
             record["versions"] = json.dumps(row.versions, sort_keys=True)
             records.append(record)

@@ -8,15 +8,11 @@ from typing import TYPE_CHECKING
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import mixed
 from collapse.measurement.model_names import part_names, with_parts
-from collapse.measurement.named_results import named_results
 from collapse.measurement.results import Results
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PAPER = "paper"
-"""Name of the published table, which the zoo offers; without it there is no yardstick by default."""
 
 _SEEDS = ("seed", "init_seed")
 """Parts of a model's name in which seeds differ."""
@@ -50,7 +46,7 @@ def spread_of_seeds(seeds: Results | str | Path | None, *, min_count: int = 1) -
         UsageError: There is no such name or file.
         CollapseError: No two rows differ in their seed only, or the table cannot be read.
     """
-    if seeds is None or (seeds == PAPER and PAPER not in named_results()):
+    if seeds is None:
         return None
     if not isinstance(seeds, Results | str | Path):
         raise UsageError(f"seeds is of type {type(seeds).__name__}: give a results table, its file or its name")

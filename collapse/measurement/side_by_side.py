@@ -13,7 +13,7 @@ from collapse.measurement.measuring import measured
 from collapse.measurement.part_errors import Parts, measured_parts
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_sheets import by_property, headings_of, notes_of
-from collapse.measurement.seeds import PAPER, Spread, spread_of_seeds
+from collapse.measurement.seeds import Spread, spread_of_seeds
 from collapse.measurement.sheets import Sheet
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
@@ -49,7 +49,7 @@ def compare(
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
     parts: Sequence[Any] | None = None,
-    seeds: "Results | str | Path | None" = PAPER,
+    seeds: "Results | str | Path | None" = None,
     anyway: bool = False,
     device: str | None = None,
     progress: Report | None = None,
@@ -65,8 +65,8 @@ def compare(
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
         parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
-        seeds: Results table with models that differ in their seed only, its file, or its name; None for no column.
-            "paper" has the 21 seeds that were published.
+        seeds: Results table with models that differ in their seed only, its file, or its name, such as "paper" for
+            the 21 published models of 2 layers and width 768; None for no column.
         anyway: Compare stores of different texts too; their chunks are not paired.
         device: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).

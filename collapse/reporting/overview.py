@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapse.errors import counted, shortened
-from collapse.measurement.comparing import mixed
+from collapse.measurement.comparing import corpora_of, mixed
 from collapse.measurement.sheets import number
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
@@ -67,7 +67,7 @@ def _how_many(frame: "pd.DataFrame") -> str:
         models = frame["model"].nunique()
         made = counted(models, "model") + (f" in {made}" if models != len(frame) else "")
     measured = [name for name in plugins().measurements() if name in frame and frame[name].notna().any()]
-    corpora = sorted(set(frame["corpus"].dropna()) - {""}) if "corpus" in frame else []
+    corpora = corpora_of(frame)
     on = f", on {_listed([called(each) for each in corpora])}" if corpora else ""
     return f"{made}{on}, with {counted(len(measured), 'measurement')}."
 

@@ -6,6 +6,8 @@ and host in the file are used only in messages. On a file system without kernel 
 """
 
 import errno
+import logging
+import math
 import os
 import socket
 import stat
@@ -23,14 +25,14 @@ try:
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
+log = logging.getLogger("collapse")
+
 LOCK = ".lock"
 
 _NO_KERNEL_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 _HELD_ELSEWHERE = (errno.EAGAIN, errno.EACCES)
 # A killed process keeps its lock until the kernel has freed its memory, and is_locked() takes the lock for an instant.
-PATIENCE_SECONDS, _POLL_SECONDS = 0.5, 0.02
-# An empty marker file older than one second was left by a killed process; filelock needs two more seconds to replace it
-_EMPTY_MARKER_SECONDS, _TAKE_OVER_SECONDS = 1.0, 5.0
+_PATIENCE_SECONDS, _POLL_SECONDS, _LONG_POLL_SECONDS = 0.5, 0.02, 0.5
 _MESSAGE_BYTES = 4096
 
 # Open lock files of this process. A forked child closes its copies: otherwise they keep the lock after the parent dies.
@@ -38,7 +40,7 @@ _handles: set[int] = set()
 
 
 @contextmanager
-def locked(folder: Path, *, option: str = "--store", patience: float = PATIENCE_SECONDS) -> Iterator[None]:
+def locked(folder: Path, *, option: str = "--store", wait: bool = False) -> Iterator[None]:
     """Hold the lock of a folder, creating the folder if it is missing; ``.lock`` is removed at the end.
 
     Folders that this creates are removed again if the block raises before anything is written into them.
@@ -46,18 +48,17 @@ def locked(folder: Path, *, option: str = "--store", patience: float = PATIENCE_
     Args:
         folder: The folder to lock.
         option: The option that names the folder, for messages.
-        patience: Seconds to wait for another holder.
+        wait: Wait until another holder releases the lock, with a warning that names it.
 
     Raises:
-        InUseError: Another process, or another thread of this process, holds the lock.
+        InUseError: Another process, or another thread of this process, holds the lock, and ``wait`` is false.
         CollapseError: The folder cannot be written, or ``.lock`` is not a regular file.
     """
     lock = folder / LOCK
     made = [each for each in (folder, *folder.parents) if not each.exists()]
     try:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            release = _acquire(lock, option, patience)
+            release = _acquire(lock, option, wait)
         except OSError as error:
             _refuse_irregular(lock, f"delete it, or use another {option}")
             raise write_error(folder, error, other=f"choose another {option}") from error
@@ -88,17 +89,18 @@ def is_locked(folder: Path) -> bool:
     return False
 
 
-def _acquire(lock: Path, option: str, patience: float) -> Callable[[], None]:
+def _acquire(lock: Path, option: str, wait: bool) -> Callable[[], None]:
     """Lock a file and return a function that releases it."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         made = False
         try:
             handle = _open(lock, os.O_RDWR)
         except FileNotFoundError:
+            lock.parent.mkdir(parents=True, exist_ok=True)
             try:
                 handle, made = _open(lock, os.O_RDWR | os.O_CREAT | os.O_EXCL), True
-            except FileExistsError:
+            except (FileExistsError, FileNotFoundError):  # another process made the file, or removed its empty folder
                 continue
         try:
             _flock(handle, exclusive=True)
@@ -109,12 +111,17 @@ def _acquire(lock: Path, option: str, patience: float) -> Callable[[], None]:
         except OSError as error:
             _close(handle)
             if error.errno in _NO_KERNEL_LOCKS:
-                return _acquire_marker(lock, option, made, patience)
+                if made:  # and empty, which filelock never replaces
+                    lock.unlink(missing_ok=True)
+                return _acquire_marker(lock, option, wait)
             if error.errno not in (*_HELD_ELSEWHERE, errno.ESTALE):
                 raise
             if time.monotonic() > deadline:
-                raise _in_use(lock, option) from error
-            time.sleep(_POLL_SECONDS)
+                if not wait:
+                    raise _in_use(lock, option) from error
+                log.warning("%s: waiting until it ends", _holder(lock))
+                deadline = math.inf
+            time.sleep(_LONG_POLL_SECONDS if deadline == math.inf else _POLL_SECONDS)
 
 
 def _release(handle: int, lock: Path, process: int) -> None:
@@ -171,24 +178,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_close_in_child)
 
 
-def _acquire_marker(lock: Path, option: str, made: bool, patience: float) -> Callable[[], None]:
+def _acquire_marker(lock: Path, option: str, wait: bool) -> Callable[[], None]:
     """Lock with a marker file. filelock detects a holder on this host that has died."""
     from filelock import SoftFileLock, Timeout
 
-    if made:  # by _acquire(), and empty
-        lock.unlink(missing_ok=True)
     marker = SoftFileLock(lock)
     try:
-        try:
-            marker.acquire(timeout=patience)
-        except Timeout:
-            if _named(lock):
-                raise
-            time.sleep(_EMPTY_MARKER_SECONDS)
-            _mark_abandoned(lock)
-            marker.acquire(timeout=_TAKE_OVER_SECONDS)
+        marker.acquire(timeout=_PATIENCE_SECONDS)
     except Timeout as error:
-        raise _in_use(lock, option, f" (if that process is surely gone, delete {lock})") from error
+        hint = f" (if that process is surely gone, delete {lock})"
+        if not wait:
+            raise _in_use(lock, option, hint) from error
+        log.warning("%s: waiting until it ends%s", _holder(lock), hint)
+        marker.acquire()
     return marker.release
 
 
@@ -202,22 +204,13 @@ def _is_marked(lock: Path) -> bool:
         return True
 
 
-def _mark_abandoned(lock: Path) -> None:
-    """Write into an empty marker: filelock replaces a marker that it cannot parse, but never an empty one."""
-    with suppress(OSError):
-        if lock.stat().st_size == 0:
-            handle = os.open(lock, os.O_WRONLY | os.O_APPEND)
-            try:
-                os.write(handle, b"abandoned\n")
-            finally:
-                os.close(handle)
-
-
 def _in_use(lock: Path, option: str, hint: str = "") -> InUseError:
+    return InUseError(f"{_holder(lock)}: wait for it, or use another {option}{hint}")
+
+
+def _holder(lock: Path) -> str:
     process, host = _named(lock) or ("?", "?")
-    return InUseError(
-        f"{lock.parent} is in use by process {process} on {host}: wait for it, or use another {option}{hint}"
-    )
+    return f"{lock.parent} is in use by process {process} on {host}"
 
 
 def _named(lock: Path) -> tuple[str, str] | None:

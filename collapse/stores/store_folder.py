@@ -38,7 +38,8 @@ _FILES = ("train", "classifier", "validation")
 def writing(folder: Path, *, cached: bool = False) -> Iterator[None]:
     """Lock a store's folder for writing, and finish what a killed command left unfinished.
 
-    A folder that this creates is removed again if the block raises before anything is written into it.
+    This waits for another process that writes into the folder. A folder that this creates is removed again if the block
+    raises before anything is written into it.
 
     Args:
         folder: The store's folder, created if it is missing.
@@ -46,11 +47,11 @@ def writing(folder: Path, *, cached: bool = False) -> Iterator[None]:
 
     Raises:
         StoreError: The folder holds other things than a store.
-        CollapseError: Another process holds the lock, or the folder cannot be written.
+        CollapseError: The folder cannot be written.
     """
     if not cached:
         refuse_other_things(folder)
-    with locked(folder):
+    with locked(folder, wait=True):
         settle(folder)
         try:
             yield

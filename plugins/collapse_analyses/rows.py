@@ -7,7 +7,7 @@ import numpy as np
 
 from collapse.errors import UsageError, counted, near_names
 from collapse.measurement.columns import Column
-from collapse.measurement.comparing import mixed
+from collapse.measurement.comparing import corpora_of, mixed
 from collapse.measurement.model_names import ARCHITECTURE
 from collapse_analyses.shuffling import Groups
 
@@ -57,10 +57,8 @@ def complete_rows(
 def remarks(frame: "pd.DataFrame") -> list[str]:
     """Remarks on rows that cannot be compared, or that are not models of their own."""
     found = mixed(frame.to_dict("records"))
-    if "corpus" in frame and not any("training texts" in each for each in found):
-        corpora = [str(each) for each in frame["corpus"].dropna().unique() if str(each)]
-        if len(corpora) > 1:
-            found.append(f"rows of {len(corpora)} corpora are mixed: {', '.join(corpora[:4])}")
+    if not any("training texts" in each for each in found) and len(corpora := corpora_of(frame)) > 1:
+        found.append(f"rows of {len(corpora)} corpora are mixed: {', '.join(corpora[:4])}")
     return [*found, *_repeated(frame)]
 
 

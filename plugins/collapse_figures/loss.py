@@ -7,6 +7,7 @@ import numpy as np
 
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
+from collapse.measurement.comparing import corpora_of
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, coloured, headed, linked, logged, together
 from collapse_figures.tables import Colour, colour_of, field, having, measured, models_in, r_squared, records, remarks
@@ -109,7 +110,7 @@ def _panel(frame: "pd.DataFrame", name: str, colour: Colour | None) -> Any:
         "tooltip": hover,
         **coloured(colour),
     }
-    if "corpus" in frame and frame["corpus"].nunique() > 1:
+    if len(corpora_of(frame)) > 1:
         encoding["shape"] = alt.Shape(
             "corpus:N", title="corpus", legend=alt.Legend(columns=1, labelLimit=220, titleOrient="top")
         )

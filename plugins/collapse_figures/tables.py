@@ -9,7 +9,7 @@ import numpy as np
 from collapse import CollapseError, Results
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import read_column
-from collapse.measurement.comparing import mixed
+from collapse.measurement.comparing import corpora_of, mixed
 from collapse.measurement.model_names import with_parts
 
 if TYPE_CHECKING:
@@ -147,10 +147,8 @@ def field(name: str) -> str:
 def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
     """Return remarks on the rows of a figure: mixed texts, equal names, rows without a value."""
     found = mixed(frame.to_dict("records"))
-    if not found and "corpus" in frame:
-        corpora = sorted({str(each) for each in frame["corpus"].dropna()} - {""})
-        if len(corpora) > 1:
-            found.append(f"rows of different corpora are mixed: {', '.join(corpora[:4])}")
+    if not found and len(corpora := corpora_of(frame)) > 1:
+        found.append(f"rows of different corpora are mixed: {', '.join(corpora[:4])}")
     again = int(frame["model"].duplicated().sum())
     if again:
         found.append(f"{counted(again, 'row')} with the name of another row")

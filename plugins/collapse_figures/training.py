@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
+from collapse.measurement.model_names import run_and_step
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, coloured, logged, together
 from collapse_figures.scaling import HEADLINES
@@ -60,13 +61,9 @@ def _time_axis(frame: "pd.DataFrame", along: str, title: str) -> Any:
 
 def _by_time(results: Results) -> "tuple[pd.DataFrame, str, str]":
     """Return the checkpoints of runs with two or more of them, the column of their time, and its title."""
-    import pandas as pd
-
     frame = measured(results)
-    if "step" not in frame:  # rows of one repository share its name, and differ in their revision
-        frame["step"] = pd.Series([row.step for row in results.rows] or None, index=frame.index, dtype="float64")
-    frame["run"] = [str(model).rpartition("@")[0] or str(model) for model in frame["model"]]
-    times = {"step": "training step"}
+    frame["run"] = [run_and_step(str(model))[0] for model in frame["model"]]
+    times = {"step": "training step"} if "step" in frame else {}
     if "checkpoint" in frame:
         frame["epochs_trained"] = frame["checkpoint"] + 1
         times["epochs_trained"] = "epochs trained"
@@ -76,7 +73,8 @@ def _by_time(results: Results) -> "tuple[pd.DataFrame, str, str]":
         if several.any():
             return kept[several].reset_index(drop=True), along, title
     raise CollapseError(
-        "needs two checkpoints of one run: rows with step, or models named run@k, such as TinyStories-02x0768_03d@2"
+        "needs two checkpoints of one run: a column step, or models named after their step or epoch, such as "
+        "run/checkpoint-100, run-step100, owner/name@step100 or TinyStories-02x0768_03d@2"
     )
 
 

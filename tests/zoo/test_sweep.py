@@ -156,6 +156,33 @@ def test_a_local_job_that_was_killed_is_sent_again(texts, tmp_path, begin):
     assert [line["step"] for line in member.curve() if "loss" in line] == list(range(1, 41))
 
 
+def test_ctrl_c_ends_local_jobs_without_tracebacks_and_the_same_command_resumes(texts, tmp_path):
+    output = tmp_path / "runs"
+    options = ["--launcher", "local", "--poll", "0.2", "--max-steps", "60", "--save-every", "10"]
+    command = [sys.executable, "-m", "collapse", "zoo", "sweep", "1x16", *map(str, words(texts)), *options]
+    command += ["--output", str(output)]
+    member = Run(output / "texts-01x0016_01d")
+    # a session of its own, whose processes all receive the signal, as those of a terminal do
+    sweep = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    while not member.checkpoints():
+        assert sweep.poll() is None, sweep.communicate()
+        time.sleep(0.01)
+    os.killpg(sweep.pid, signal.SIGINT)
+    said, _ = sweep.communicate(timeout=60)  # the jobs have the same stdout: all of them have ended
+    assert sweep.returncode == 130
+    assert said.splitlines()[-1].startswith("collapse: interrupted. Finished work is kept: run the same command")
+    assert "Traceback" not in said
+    for log in (output / "jobs").glob("*_log.*"):
+        assert "Traceback" not in log.read_text(), log.read_text()
+    assert not member.finished
+    again = subprocess.run(command, capture_output=True, text=True)
+    assert again.returncode == 0, again.stderr
+    assert "1 measurement of 1 member" in again.stdout
+    assert [line["step"] for line in member.curve() if "loss" in line] == list(range(1, 61))
+
+
 FAKE_SBATCH = """#!/bin/bash
 # Keeps the batch file, which its owner moves away, then runs each task of its array as SLURM would.
 n=$(($(cat {folder}/count 2>/dev/null || echo 100) + 1)); echo $n > {folder}/count

@@ -4,6 +4,7 @@ import logging
 import os
 import shlex
 import shutil
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class Job:
     def __call__(self, member: Member) -> str | None:
         """Do a member's work; return the error message, if any."""
         logging.basicConfig(level=logging.INFO, format="%(message)s")  # writes to the job's log
+        # Ctrl-C on a terminal reaches local jobs too: end without a traceback, as if killed
+        signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
         try:
             work(member)
         except CollapseError as error:
@@ -123,7 +126,9 @@ def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
 
     if launcher == "local":
         executor = submitit.LocalExecutor(folder)
-        executor.update_parameters(timeout_min=int(resources.hours * 60), setup=_same_gpus())
+        # submitit's controller of a job prints a traceback when it is interrupted
+        errors = f"exec 2>>{shlex.quote(str(folder.resolve() / 'controllers.log'))}"
+        executor.update_parameters(timeout_min=int(resources.hours * 60), setup=[errors, *_same_gpus()])
         return executor
     if shutil.which("sbatch") is None:
         raise UsageError(

@@ -26,7 +26,6 @@ STORIES = 10_000
 """Default number of generated stories: 1.4 million tokens."""
 
 _TOKENIZER_STORIES, _VOCABULARY = 2_000, 2_048
-_PATIENCE_SECONDS = 600.0  # waiting for another process that writes the same stories
 
 
 @dataclass(frozen=True)
@@ -157,7 +156,7 @@ def _generate(n: int) -> Path:
     folder = home() / "stories" / sha256_of(about)[:16]
     done = folder / "done"
     if not done.is_file():
-        with locked(folder, option="COLLAPSE_HOME", patience=_PATIENCE_SECONDS):
+        with locked(folder, option="COLLAPSE_HOME", wait=True):
             if not done.is_file():  # another process may have just written them
                 write_stories(folder / "train.jsonl", n, seed=1)
                 write_stories(folder / "validation.jsonl", max(n // 20, 100), seed=2)

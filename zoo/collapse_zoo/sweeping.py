@@ -28,9 +28,6 @@ log = logging.getLogger("collapse")
 SWEEP = "sweep.json"
 TABLES = ("results.json", "results.csv")
 
-_PATIENCE_SECONDS = 30.0
-"""How long a sweep waits for another one that writes the folder's list or table, which takes milliseconds."""
-
 
 @dataclass(frozen=True)
 class Swept:
@@ -261,4 +258,4 @@ def _remember(folder: Path, members: Sequence[Member], problems: Mapping[str, st
 
 
 def _locked(folder: Path) -> AbstractContextManager[None]:
-    return locked(folder, option="--output", patience=_PATIENCE_SECONDS)
+    return locked(folder, option="--output", wait=True)

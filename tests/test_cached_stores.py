@@ -1,0 +1,52 @@
+"""Cached stores: the path is printed, and commands take the digest or the model; a store is no folder of figures."""
+
+import re
+
+import pytest
+
+
+@pytest.fixture
+def measured(tiny, run, tmp_path):
+    """Measure the tiny model into a cache of its own; the printed digest, and a command line with that cache."""
+    changes = {"COLLAPSE_HOME": str(tmp_path / "home")}
+
+    def command(*words, **more):
+        return run(*words, changes=changes, cwd=tiny.model.parent, **more)
+
+    done = command("measure", *tiny.words("--max-chunks", 8, "--metrics", "nc1.cdnv"))
+    (store,) = (tmp_path / "home" / "stores").iterdir()
+    assert f"{tiny.model}: its store is {store}\n" in done.stderr
+    return re.search(r"store ([0-9a-f]{12})\b", done.stdout)[1], command, store
+
+
+def test_commands_take_the_digest_or_the_model(measured, tiny, tmp_path):
+    digest, command, store = measured
+    for name in (digest, digest[:6], tiny.model.name, tiny.model):
+        assert str(store) in command("info", name).stdout
+    assert "all as the manifest says" in command("verify", digest).stdout
+    assert "A and B are the same store" in command("compare", digest, tiny.model, "--metrics", "nc1.cdnv").stdout
+    assert command("tokens", digest, "--top", "2").stdout == command("tokens", store, "--top", "2").stdout
+    command("report", digest, "--permutations", "9", "--output", tmp_path / "report.html")
+    assert (tmp_path / "report.html").is_file()
+    wrong = command("info", "0" * 12, ok=False)
+    assert (wrong.returncode, wrong.stderr) == (1, f"collapse: there is no store in {'0' * 12} (no collapse.json)\n")
+
+
+def test_several_cached_stores_of_a_model_are_listed(measured, tiny):
+    digest, command, _ = measured
+    command("measure", *tiny.words("--max-chunks", 9, "--metrics", "nc1.cdnv"))
+    refused = command("info", tiny.model.name, ok=False)
+    assert refused.returncode == 2
+    assert "the cache has 2 stores of model: name one by its digest: " in refused.stderr
+    assert f"{digest} (of 8 chunks)" in refused.stderr
+    assert "complete" in command("info", digest).stdout
+
+
+def test_figures_are_not_written_into_a_store(measured):
+    digest, command, store = measured
+    before = sorted(store.rglob("*"))
+    for out in (store, store / "top", store / "new"):
+        refused = command("figures", digest, "--out", out, "--format", "csv", ok=False)
+        assert refused.returncode == 2
+        assert f"--out {out} would write figures into the store {store}: choose another folder" in refused.stderr
+    assert sorted(store.rglob("*")) == before

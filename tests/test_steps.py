@@ -1,0 +1,77 @@
+"""The training step of one's own checkpoints: read from names and revisions, or given, and drawn against."""
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+import collapse
+from collapse.errors import CollapseError
+from collapse.measurement.model_names import run_and_step, with_parts
+from collapse.measurement.results import Results
+from collapse.plugin.figures import numbers_of
+
+
+@pytest.mark.parametrize(
+    ("name", "run", "step"),
+    [
+        ("step100", "", 100),
+        ("run/step_1000", "run", 1000),
+        ("run/checkpoint-100", "run", 100),
+        ("checkpoint-100", "", 100),
+        ("owner/name@step3000", "owner/name", 3000),
+        ("owner/name-step0-hf", "owner/name-step0-hf", None),
+        ("mine/global_step25", "mine", 25),
+        ("mine.ckpt-7", "mine", 7),
+        ("mine_iter_000300", "mine", 300),
+        ("footstep100", "footstep100", None),
+        ("llama-7", "llama-7", None),
+        ("TinyStories-2x64_01d@0", "TinyStories-2x64_01d", None),
+    ],
+)
+def test_a_step_is_read_from_the_end_of_a_name(name, run, step):
+    assert run_and_step(name) == (run, step)
+
+
+def test_features_of_one_run_are_a_curve_of_one_corpus(run, tmp_path):
+    draw = np.random.default_rng(0)
+    labels, classifier = np.arange(60) % 3, draw.normal(size=(3, 4))
+    for step in (100, 200):
+        tensors = {"train_features": draw.normal(size=(60, 4)), "train_labels": labels, "classifier": classifier}
+        save_file(tensors, tmp_path / f"step{step}.safetensors")
+    files = [tmp_path / f"step{step}.safetensors" for step in (100, 200)]
+    run("measure", *files, "--output", tmp_path / "rows.csv", "--metrics", "nc1.cdnv")
+    results = Results.read(tmp_path / "rows.csv")
+    assert results.frame()["step"].tolist() == [100, 200]
+    drawing = collapse.draw("training", results)
+    assert [each["step"] for each in numbers_of(drawing.spec)] == [100, 200]
+    assert drawing.notes == ()
+
+
+def test_a_step_that_is_given_comes_before_that_of_the_name():
+    draw = np.random.default_rng(0)
+    arrays = {"features": draw.normal(size=(60, 4)), "labels": np.arange(60) % 3}
+    for more in ({}, {"classifier": draw.normal(size=(3, 4))}):
+        rows = [collapse.measure(**arrays, **more, name=f"mine-step{k}", metrics="nc2") for k in (1, 2)]
+        assert [row.step for row in rows] == [1, 2]
+        assert collapse.measure(**arrays, **more, step=7, name="mine-step1", metrics="nc2").step == 7
+    assert "step" not in Results([collapse.measure(**arrays, metrics="nc2")]).frame()
+    assert with_parts(Results(rows).frame())["step"].tolist() == [1, 2]
+
+
+def test_a_loaded_model_keeps_its_step_in_the_store(tiny, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(tiny.model)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny.model)
+    texts = ["Tom has a red ball. " * 30] * 3
+    collapse.collect_loaded(
+        model, tokenizer, texts, name="mine", step=300, store=tmp_path / "store", chunk_length=32, device="cpu"
+    )
+    row = collapse.measure(tmp_path / "store", metrics="nc2")
+    assert (row.model, row.step) == ("mine-step300", 300)
+    assert collapse.measure(tmp_path / "store", metrics="nc2", step=5).step == 5
+
+
+def test_what_the_figure_of_training_needs_is_said():
+    rows = [collapse.measure(features=np.eye(4), labels=[0, 0, 1, 1], name=name, metrics="nc2") for name in ("a", "b")]
+    with pytest.raises(CollapseError, match=r"a column step, or models named .* run/checkpoint-100, run-step100"):
+        collapse.draw("training", Results(rows))
