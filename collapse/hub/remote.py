@@ -18,7 +18,6 @@ from collapse.hub.requests import (
     hub_cache,
     list_files,
     quiet_client,
-    remember_commit,
     repo_cache,
     resolve_commit,
     split_revision,
@@ -214,7 +213,6 @@ def reach(name: str, *, patient: bool = False) -> Remote:
     commit, online = resolve_commit(repo, revision, patient=patient)
     if not online:
         return Remote(repo, commit, online, _remembered(repo, commit))
-    remember_commit(repo, revision, commit)
     files = _listed(repo, commit)
     with suppress(CollapseError):  # an unwritable cache is not an error
         write_atomic(_listing(repo, commit), canonical(files), shared=True)
