@@ -178,7 +178,7 @@ def resolve_commit(
     if sha is None:
         raise CollapseError(
             f"{repo_type} {repo} is not available: the Hub cannot be reached ({unreachable}), and it is not cached. "
-            f"{_how_to_fetch(repo, revision, repo_type)}; or give local files"
+            f"{how_to_fetch(repo, revision, repo_type)}; or give local files"
             f"{'' if Path(repo).is_dir() else ': there is no such folder here'}"
         )
     if not constants.HF_HUB_OFFLINE:
@@ -186,7 +186,8 @@ def resolve_commit(
     return sha, False
 
 
-def _how_to_fetch(repo: str, revision: str | None, repo_type: str) -> str:
+def how_to_fetch(repo: str, revision: str | None, repo_type: str = "model") -> str:
+    """Return the sentence that advises the command with which a repository is used offline."""
     kind = " --repo-type dataset" if repo_type == "dataset" else ""
     at = f" --revision {revision}" if revision else ""
     return f"Fetch it where there is a network with: hf download {repo}{kind}{at}"
@@ -275,13 +276,14 @@ def fetch_snapshot(
     """
     from huggingface_hub import errors, get_cached_repo_tree, snapshot_download
 
-    about = {"repo_type": repo_type, "revision": commit}
-    allowed = {"allow_patterns": [*names], "local_files_only": not online}
-    advice = f". {_how_to_fetch(repo, commit, repo_type)}"
+    about: dict[str, Any] = {"repo_type": repo_type, "revision": commit}
+    advice = f". {how_to_fetch(repo, commit, repo_type)}"
     try:
         with clear_errors(f"{repo_type} {repo} is not available", advice), quiet_client(), quiet("huggingface_hub"):
-            folder = steadily(lambda: snapshot_download(repo, **about, **allowed))
-            return Path(folder), [file.path for file in get_cached_repo_tree(repo, **about)]
+            at = steadily(
+                lambda: snapshot_download(repo, **about, allow_patterns=[*names], local_files_only=not online)
+            )
+            return Path(at), [file.path for file in get_cached_repo_tree(repo, **about)]
     except errors.CachedRepoTreeNotFoundError as error:  # somebody downloaded single files
         raise CollapseError(f"{repo_type} {repo} is only partly cached{advice}") from error
     except CollapseError as error:

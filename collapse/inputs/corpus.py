@@ -237,10 +237,10 @@ def _load_hub(datasets: Any, corpus: Corpus, folder: Path) -> Any:
     try:
         reader = datasets.load_dataset_builder(str(place), cache_dir=str(folder / "rows"))
         chosen = [Path(file).relative_to(place) for files in reader.config.data_files.values() for file in files]
-        fetch_snapshot(*about, [glob.escape(name.as_posix()) for name in chosen], online=corpus.online)
-        for name in chosen:
-            (place / name).unlink(missing_ok=True)
-            _link(place / name, cached / name)
+        fetch_snapshot(*about, [glob.escape(file.as_posix()) for file in chosen], online=corpus.online)
+        for file in chosen:
+            (place / file).unlink(missing_ok=True)
+            _link(place / file, cached / file)
         reader.download_and_prepare()
         return reader.as_dataset(split=corpus.split)
     except ValueError as error:

@@ -17,7 +17,15 @@ from collapse.hub.fingerprints import (
     weight_files,
     weights_fingerprint,
 )
-from collapse.hub.requests import at_revision, fetch_file, is_repo_id, list_files, resolve_commit, split_revision
+from collapse.hub.requests import (
+    at_revision,
+    fetch_file,
+    is_repo_id,
+    list_files,
+    repo_cache,
+    resolve_commit,
+    split_revision,
+)
 from collapse.inputs.folders import check_folder
 from collapse.measurement.named_results import named_results
 from collapse.paths import expanded, mistyped, near_folders
@@ -67,6 +75,14 @@ class ModelReference:
     def is_local(self) -> bool:
         """Whether it is a local folder."""
         return self.revision is None
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Arguments of ``from_pretrained``: the folder, also that of the client's cache if the Hub did not answer."""
+        # of a Hub id transformers does not find a tokenizer without config.json in the cache
+        cached = not (self.is_local or self.online)
+        place = repo_cache(self.location) / "snapshots" / str(self.revision) if cached else self.location
+        return {"pretrained_model_name_or_path": str(place), "revision": None if cached else self.revision}
 
     def file(self, name: str, *, top: bool = False) -> Path | None:
         """Return a small file of the model, such as config.json, or None; ``top`` ignores the subfolder."""
