@@ -167,3 +167,26 @@ def test_a_hub_that_does_not_answer_is_waited_for_once(shelf, as_user, tmp_path)
         endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
         as_user(*words, tmp_path / "offline", changes={"HF_ENDPOINT": endpoint}, fresh=True)
         assert time.monotonic() - began < 40  # it takes 20 s; to ask for each of the repositories, 60 s
+
+
+@pytest.mark.parametrize("prepared", ["online", "fetched"])
+def test_training_runs_where_there_is_no_network(hub, as_user, download, dead, tiny, tmp_path, prepared):
+    text = {"TinyStories-train.jsonl": tiny.text, "TinyStories-valid.jsonl": tiny.validation}
+    hub.add("roneneldan/TinyStories", {k: file.read_bytes() for k, file in text.items()}, kind="datasets")
+    tokenizer = {file.name: file.read_bytes() for file in tiny.model.glob("token*")}
+    hub.add("EleutherAI/gpt-neo-125M", tokenizer | {"config.json": b'{"model_type": "gpt_neo"}'})
+    words = ["zoo", "train", "1x16", "--chunk-length", 32, "--heads", 2, "--batch-size", 4, "--max-steps", 2]
+    if prepared == "online":
+        as_user(*words, "--output", tmp_path / "online")
+    else:
+        refused = as_user(*words, changes={"HF_HUB_OFFLINE": "1"}, ok=False).stderr
+        advised = set(re.findall(r"hf download [\w/.-]+(?: --repo-type dataset)?", refused))
+        assert len(advised) == 2
+        for advice in advised:
+            download(advice, "home")
+    shutil.rmtree(tmp_path / "home/collapse", ignore_errors=True)
+    as_user(*words, "--output", tmp_path / "offline", offline=True)
+    shutil.rmtree(tmp_path / "home/collapse")
+    as_user(*words, "--output", tmp_path / "down", changes={"HF_ENDPOINT": dead}, fresh=True)
+    first = [(tmp_path / name / "curve.jsonl").read_text().splitlines()[0] for name in ("offline", "down")]
+    assert json.loads(first[0])["loss"] == json.loads(first[1])["loss"]
