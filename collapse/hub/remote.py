@@ -6,7 +6,7 @@ are cached: files can be compared offline, too.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,6 +15,7 @@ from typing import Any
 from collapse.errors import CollapseError, StoreError, first_line
 from collapse.hub.client import clear_errors, client_errors
 from collapse.hub.requests import (
+    how_to_fetch,
     hub_cache,
     list_files,
     quiet_client,
@@ -24,6 +25,7 @@ from collapse.hub.requests import (
     steadily,
 )
 from collapse.reading import read_json
+from collapse.scoped import quiet
 from collapse.stores.files import canonical, home, sha256_file, sha256_of
 from collapse.stores.manifest import LAYER, MANIFEST, MANIFEST_LIMIT, read_manifest
 from collapse.stores.store import Store
@@ -195,6 +197,37 @@ class Remote:
         """Return a file's sha256, from the listing or by fetching the file; raises as :meth:`fetch_checked`."""
         identifier = self.files.get(path, (0, ""))[1]
         return identifier if len(identifier) == _SHA256 else sha256_file(self.fetch_listed(path))
+
+
+def fetch_snapshot(
+    repo: str, commit: str, repo_type: str, names: Sequence[str], *, online: bool
+) -> tuple[Path, list[str]]:
+    """Return the folder of a repository at a commit in the client's cache, and the names of all its files on the Hub.
+
+    Args:
+        repo: The repo id.
+        commit: The sha.
+        repo_type: "model" or "dataset".
+        names: Names or patterns of the files that the folder must hold.
+        online: Whether they may be downloaded.
+
+    Raises:
+        CollapseError: Files are neither cached nor can be downloaded, or the names of all files are unknown.
+    """
+    from huggingface_hub import errors, get_cached_repo_tree, snapshot_download
+
+    at: dict[str, Any] = {"repo_type": repo_type, "revision": commit}
+    allowed: dict[str, Any] = {"allow_patterns": [*names], "local_files_only": not online}
+    advice = f". {how_to_fetch(repo, commit, repo_type)}"
+    try:
+        with clear_errors(f"{repo_type} {repo} is not available", advice), quiet_client(), quiet("huggingface_hub"):
+            folder = steadily(lambda: snapshot_download(repo, **at, **allowed))
+            return Path(folder), [file.path for file in get_cached_repo_tree(repo, **at)]
+    except errors.CachedRepoTreeNotFoundError as error:  # somebody downloaded single files
+        raise CollapseError(f"{repo_type} {repo} is only partly cached{advice}") from error
+    except CollapseError as error:
+        raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+        raise
 
 
 def reach(name: str, *, patient: bool = False) -> Remote:

@@ -4,7 +4,7 @@ import logging
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from json import JSONDecodeError
 from pathlib import Path
@@ -259,38 +259,6 @@ def fetch_file(repo: str, name: str, commit: str, *, online: bool = True) -> Pat
         raise
 
 
-def fetch_snapshot(
-    repo: str, commit: str, repo_type: str, names: Sequence[str], *, online: bool
-) -> tuple[Path, list[str]]:
-    """Return the folder of a repository at a commit in the client's cache, and the names of all its files on the Hub.
-
-    Args:
-        repo: The repo id.
-        commit: The sha.
-        repo_type: "model" or "dataset".
-        names: Names or patterns of the files that the folder must hold.
-        online: Whether they may be downloaded.
-
-    Raises:
-        CollapseError: Files are neither cached nor can be downloaded, or the names of all files are unknown.
-    """
-    from huggingface_hub import errors, get_cached_repo_tree, snapshot_download
-
-    about: dict[str, Any] = {"repo_type": repo_type, "revision": commit}
-    advice = f". {how_to_fetch(repo, commit, repo_type)}"
-    try:
-        with clear_errors(f"{repo_type} {repo} is not available", advice), quiet_client(), quiet("huggingface_hub"):
-            at = steadily(
-                lambda: snapshot_download(repo, **about, allow_patterns=[*names], local_files_only=not online)
-            )
-            return Path(at), [file.path for file in get_cached_repo_tree(repo, **about)]
-    except errors.CachedRepoTreeNotFoundError as error:  # somebody downloaded single files
-        raise CollapseError(f"{repo_type} {repo} is only partly cached{advice}") from error
-    except CollapseError as error:
-        raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-        raise
-
-
 def list_files(repo: str, commit: str, *, online: bool = True) -> list[str]:
     """Return the files of a model's repository; offline, only those in the client's cache.
 
@@ -312,9 +280,11 @@ def repo_cache(repo: str, repo_type: str = "model") -> Path:
 
 
 def _cached_commit(repo: str, revision: str | None, repo_type: str) -> str | None:
-    """Return the commit of a revision in the client's cache, if the cache has files of that commit."""
-    cache, commit = repo_cache(repo, repo_type), revision or "main"
+    """Return the commit of a revision; None if the client's cache does not know it, or has no file of that commit."""
+    cache = repo_cache(repo, repo_type)
+    if revision and _COMMIT.fullmatch(revision):  # of which only the names of files may be needed
+        return revision if cache.is_dir() else None
     with suppress(OSError, ValueError):  # missing, or half written by another program
-        commit = commit if _COMMIT.fullmatch(commit) else (cache / "refs" / commit).read_text().strip()
+        commit = (cache / "refs" / (revision or "main")).read_text().strip()
         return commit if _COMMIT.fullmatch(commit) and (cache / "snapshots" / commit).is_dir() else None
     return None

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.hub.requests import fetch_snapshot, is_repo_id, resolve_commit, split_revision
+from collapse.hub.remote import fetch_snapshot
+from collapse.hub.requests import is_repo_id, resolve_commit, split_revision
 from collapse.inputs.option import TextNames, text_names
 from collapse.inputs.textfiles import (
     BUILDERS,

@@ -78,11 +78,11 @@ class ModelReference:
 
     @property
     def source(self) -> dict[str, Any]:
-        """Arguments of ``from_pretrained``: the folder, also that of the client's cache if the Hub did not answer."""
-        # of a Hub id transformers does not find a tokenizer without config.json in the cache
-        cached = not (self.is_local or self.online)
-        place = repo_cache(self.location) / "snapshots" / str(self.revision) if cached else self.location
-        return {"pretrained_model_name_or_path": str(place), "revision": None if cached else self.revision}
+        """Arguments of ``from_pretrained`` that name it: offline, the folder of its commit in the client's cache."""
+        cached = repo_cache(self.location) / "snapshots" / str(self.revision)
+        # by a Hub id transformers does not find a cached tokenizer that has no config.json
+        place = str(cached) if not self.online and cached.is_dir() else self.location
+        return {"pretrained_model_name_or_path": place, "revision": self.revision, "local_files_only": not self.online}
 
     def file(self, name: str, *, top: bool = False) -> Path | None:
         """Return a small file of the model, such as config.json, or None; ``top`` ignores the subfolder."""
