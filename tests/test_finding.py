@@ -194,6 +194,7 @@ def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_pa
     refs = tmp_path / "hub" / "datasets--owner--data" / "refs"
     refs.mkdir(parents=True)
     (refs / "main").write_text(B)
+    (refs.parent / "snapshots" / B).mkdir(parents=True)
     given = {**options, "text": "owner/data", "validation_text": None}
     identity, comparison = asked(given), Comparison(reach("owner/m"), asked(given))
     assert identity["validation"]["split"] == "validation"

@@ -37,6 +37,7 @@ def offline(tmp_path, monkeypatch):
         file = tmp_path / "hub" / "datasets--owner--data" / "refs" / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(commit)
+        (file.parents[1] / "snapshots" / commit).mkdir(parents=True)
 
 
 def plan(model, there=None, **options):

@@ -345,6 +345,7 @@ def hub(tmp_path, monkeypatch) -> Path:
     at = tmp_path / "hub" / "models--owner--m"
     made(at / "refs", {"main": A, "v1": B})
     made(at / "snapshots" / A, {"config.json": '{"of": "a"}', "s/config.json": '{"of": "s"}'})
+    made(at / "snapshots" / B, "README.md")
     return tmp_path
 
 
@@ -428,6 +429,7 @@ def test_no_card_names_no_data_set(tmp_path):
 def test_code_that_may_run_is_named_by_where_it_lies(hub):
     at = hub / "hub" / "models--other--code"
     made(at / "refs", {"main": A, "v2": B})
+    made(at / "snapshots", f"{A}/c.py {B}/c.py")
     named = {"auto_map": {"AutoConfig": "other/code--c.C", "More": ["x.M", None, {"deep": "owner/m--d.D"}]}}
     folder = made(hub / "coded", {"config.json": json.dumps(named), "x.py": "1"})
     plain = made(hub / "plain", {"config.json": "{}", "x.py": "1"})

@@ -6,7 +6,7 @@ are cached: files can be compared offline, too.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -15,16 +15,17 @@ from typing import Any
 from collapse.errors import CollapseError, StoreError, first_line
 from collapse.hub.client import clear_errors, client_errors
 from collapse.hub.requests import (
+    how_to_fetch,
     hub_cache,
     list_files,
     quiet_client,
-    remember_commit,
     repo_cache,
     resolve_commit,
     split_revision,
     steadily,
 )
 from collapse.reading import read_json
+from collapse.scoped import quiet
 from collapse.stores.files import canonical, home, sha256_file, sha256_of
 from collapse.stores.manifest import LAYER, MANIFEST, MANIFEST_LIMIT, read_manifest
 from collapse.stores.store import Store
@@ -198,6 +199,37 @@ class Remote:
         return identifier if len(identifier) == _SHA256 else sha256_file(self.fetch_listed(path))
 
 
+def fetch_snapshot(
+    repo: str, commit: str, repo_type: str, names: Sequence[str], *, online: bool
+) -> tuple[Path, list[str]]:
+    """Return the folder of a repository at a commit in the client's cache, and the names of all its files on the Hub.
+
+    Args:
+        repo: The repo id.
+        commit: The sha.
+        repo_type: "model" or "dataset".
+        names: Names or patterns of the files that the folder must hold.
+        online: Whether they may be downloaded.
+
+    Raises:
+        CollapseError: Files are neither cached nor can be downloaded, or the names of all files are unknown.
+    """
+    from huggingface_hub import errors, get_cached_repo_tree, snapshot_download
+
+    at: dict[str, Any] = {"repo_type": repo_type, "revision": commit}
+    allowed: dict[str, Any] = {"allow_patterns": [*names], "local_files_only": not online}
+    advice = f". {how_to_fetch(repo, commit, repo_type)}"
+    try:
+        with clear_errors(f"{repo_type} {repo} is not available", advice), quiet_client(), quiet("huggingface_hub"):
+            folder = steadily(lambda: snapshot_download(repo, **at, **allowed))
+            return Path(folder), [file.path for file in get_cached_repo_tree(repo, **at)]
+    except errors.CachedRepoTreeNotFoundError as error:  # somebody downloaded single files
+        raise CollapseError(f"{repo_type} {repo} is only partly cached{advice}") from error
+    except CollapseError as error:
+        raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+        raise
+
+
 def reach(name: str, *, patient: bool = False) -> Remote:
     """Find a repository by its name, ``user/repo`` or ``user/repo@revision``; offline, in the cache.
 
@@ -214,7 +246,6 @@ def reach(name: str, *, patient: bool = False) -> Remote:
     commit, online = resolve_commit(repo, revision, patient=patient)
     if not online:
         return Remote(repo, commit, online, _remembered(repo, commit))
-    remember_commit(repo, revision, commit)
     files = _listed(repo, commit)
     with suppress(CollapseError):  # an unwritable cache is not an error
         write_atomic(_listing(repo, commit), canonical(files), shared=True)

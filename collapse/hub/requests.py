@@ -18,10 +18,12 @@ from collapse.stores.writing import ANOTHER_CACHE, is_full, raise_if_full, write
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b")
-_TIMEOUT = 10.0
+_TIMEOUT, _CACHED_TIMEOUT = 10.0, 5.0  # seconds; the second where the cache can answer
 _TRIES, _FEW_TRIES, _FIRST_WAIT = 6, 2, 0.5
 _PATIENCE = 600.0  # seconds: no retry after this time, because the client's own waits do not count as tries
 _TRANSIENT = (408, 409, 429, 500, 502, 503, 504)
+_NOT_ASKED_AGAIN = 60.0  # seconds after it could not be reached
+_unreachable: dict[str, tuple[float, str]] = {}  # endpoint → time of the failure, reason
 
 log = logging.getLogger("collapse")
 T = TypeVar("T")
@@ -62,7 +64,7 @@ def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: in
             if tired or is_full(error) or (response is not None and response.status_code not in _TRANSIENT):
                 raise
             # compare the name: depending on its version, the client uses httpx or httpx2
-            most = unconnected if type(error).__name__ == "ConnectError" else unanswered
+            most = unconnected if type(error).__name__ in ("ConnectError", "ConnectTimeout") else unanswered
             if isinstance(error, JSONDecodeError):  # an answer, probably of a network's login page
                 most = min(most, _FEW_TRIES)
             if response is None and _TRIES - left >= most:
@@ -142,17 +144,20 @@ def resolve_commit(
     """
     from huggingface_hub import HfApi, constants, errors
 
-    sha = revision if revision and _COMMIT.fullmatch(revision) else _cached_commit(repo, revision, repo_type)
-    sha = sha if repo_cache(repo, repo_type).is_dir() else None
-    unreachable = "HF_HUB_OFFLINE=1 is set"
-    if not constants.HF_HUB_OFFLINE:
+    sha = _cached_commit(repo, revision, repo_type)
+    failed, unreachable = _unreachable.get(constants.ENDPOINT, (-_NOT_ASKED_AGAIN, ""))
+    if constants.HF_HUB_OFFLINE:
+        unreachable = "HF_HUB_OFFLINE=1 is set"
+    elif patient or time.monotonic() - failed > _NOT_ASKED_AGAIN:
+        timeout = _TIMEOUT if patient or sha is None else _CACHED_TIMEOUT
         try:
             info = steadily(
-                lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=_TIMEOUT),
+                lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=timeout),
                 unanswered=_TRIES if patient or sha is None else _FEW_TRIES,
                 unconnected=_TRIES if patient else _FEW_TRIES,
             )
             if info.sha:
+                _remember_commit(repo, revision, info.sha, repo_type)
                 return info.sha, True
             unreachable = "it names no commit"
         except errors.RevisionNotFoundError as error:
@@ -168,16 +173,24 @@ def resolve_commit(
             ) from error
         except client_errors() as error:
             unreachable = "its answer is not JSON" if isinstance(error, JSONDecodeError) else first_line(error)
-            if sha is not None:
-                log.warning("the Hub cannot be reached (%s): using the cached copy of %s", unreachable, repo)
+            if getattr(error, "response", None) is None:
+                _unreachable[constants.ENDPOINT] = time.monotonic(), unreachable
     if sha is None:
         raise CollapseError(
             f"{repo_type} {repo} is not available: the Hub cannot be reached ({unreachable}), and it is not cached. "
-            f"Fetch it where there is a network with: hf download {repo}"
-            f"{' --repo-type dataset' if repo_type == 'dataset' else ''}; or give local files"
+            f"{how_to_fetch(repo, revision, repo_type)}; or give local files"
             f"{'' if Path(repo).is_dir() else ': there is no such folder here'}"
         )
+    if not constants.HF_HUB_OFFLINE:
+        log.warning("the Hub cannot be reached (%s): using the cached copy of %s", unreachable, repo)
     return sha, False
+
+
+def how_to_fetch(repo: str, revision: str | None, repo_type: str = "model") -> str:
+    """Return the sentence that advises the command with which a repository is used offline."""
+    kind = " --repo-type dataset" if repo_type == "dataset" else ""
+    at = f" --revision {revision}" if revision else ""
+    return f"Fetch it where there is a network with: hf download {repo}{kind}{at}"
 
 
 def models_tagged(tag: str) -> list[Any]:
@@ -197,12 +210,12 @@ def models_tagged(tag: str) -> list[Any]:
             return steadily(lambda: list(api.list_models(filter=tag, cardData=True, full=True)), unconnected=1)
 
 
-def remember_commit(repo: str, revision: str | None, commit: str) -> None:
+def _remember_commit(repo: str, revision: str | None, commit: str, repo_type: str) -> None:
     """Record the commit of a branch or tag in the client's cache, so that the name can be resolved offline."""
-    if revision == commit:
+    if revision == commit or _COMMIT.fullmatch(commit) is None:
         return
-    with suppress(CollapseError):
-        write_atomic(repo_cache(repo, "model") / "refs" / (revision or "main"), commit.encode(), shared=True)
+    with suppress(CollapseError):  # an unwritable cache is not an error
+        write_atomic(repo_cache(repo, repo_type) / "refs" / (revision or "main"), commit.encode(), shared=True)
 
 
 def hub_cache() -> Path:
@@ -267,8 +280,11 @@ def repo_cache(repo: str, repo_type: str = "model") -> Path:
 
 
 def _cached_commit(repo: str, revision: str | None, repo_type: str) -> str | None:
-    ref = repo_cache(repo, repo_type) / "refs" / (revision or "main")
+    """Return the commit of a revision; None if the client's cache does not know it, or has no file of that commit."""
+    cache = repo_cache(repo, repo_type)
+    if revision and _COMMIT.fullmatch(revision):  # of which only the names of files may be needed
+        return revision if cache.is_dir() else None
     with suppress(OSError, ValueError):  # missing, or half written by another program
-        commit = ref.read_text().strip()
-        return commit if _COMMIT.fullmatch(commit) else None
+        commit = (cache / "refs" / (revision or "main")).read_text().strip()
+        return commit if _COMMIT.fullmatch(commit) and (cache / "snapshots" / commit).is_dir() else None
     return None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.extras import missing_package
 from collapse.hub.fingerprints import read_first
+from collapse.hub.requests import how_to_fetch
 from collapse.inputs.references import config_of
 from collapse.reading import parse_json, read_bounded
 from collapse.stores.files import canonical
@@ -261,4 +262,7 @@ def loading_error(
         )
     first, _, rest = text.strip().partition("\n")
     reason = f"{first} {rest.strip().split(chr(10))[0].strip()}" if first.endswith(":") and rest else first_line(error)
-    return CollapseError(f"{reference.name} cannot be loaded as {what}: {reason}{f' ({files})' if files else ''}")
+    advice = "" if reference.online else f" {how_to_fetch(reference.name, reference.revision)}"
+    return CollapseError(
+        f"{reference.name} cannot be loaded as {what}: {reason}{f' ({files})' if files else ''}{advice}"
+    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, first_line, near_names
+from collapse.hub.remote import fetch_snapshot
 from collapse.hub.requests import is_repo_id, resolve_commit, split_revision
 from collapse.inputs.option import TextNames, text_names
 from collapse.inputs.textfiles import (
@@ -29,7 +30,10 @@ from collapse.inputs.textfiles import (
 from collapse.paths import expanded
 from collapse.scoped import environment, quiet
 from collapse.stores.files import stamp
-from collapse.stores.writing import ANOTHER_CACHE, ANOTHER_HOME, raise_if_full
+from collapse.stores.writing import ANOTHER_HOME, raise_if_full
+
+_READ_TO_CHOOSE = ("README.md", ".huggingface.yaml", "dataset_infos.json", "*.zip")
+"""Files that ``datasets`` reads before it chooses the files of each split."""
 
 
 class NoSplit(UsageError):
@@ -109,7 +113,7 @@ def load_rows(corpus: Corpus, folder: Path) -> Any:
 
     Args:
         corpus: The text.
-        folder: An empty folder for links and rows of local files; keep it as long as the rows are used.
+        folder: An empty folder for links and rows; keep it as long as the rows are used.
 
     Raises:
         NoSplit: There is no such split; the message suggests similar names.
@@ -122,17 +126,17 @@ def load_rows(corpus: Corpus, folder: Path) -> Any:
 
     with quiet("datasets"):
         try:
-            rows = _load_files(datasets, corpus, folder) if corpus.source == "files" else _load_hub(datasets, corpus)
+            load = _load_files if corpus.source == "files" else _load_hub
+            rows = load(datasets, corpus, folder)
         except (OSError, ValueError, RuntimeError, DatasetsError) as error:
-            if corpus.source == "files":
-                raise_if_full(error, folder, ANOTHER_HOME)
-            raise_if_full(error, datasets.config.HF_CACHE_HOME, ANOTHER_CACHE)
+            raise_if_full(error, folder, ANOTHER_HOME)
             if isinstance(error.__cause__, CollapseError):
                 raise error.__cause__ from None
             if not isinstance(error, DatasetGenerationError):
                 # the text of some is only a list, such as that of the splits that the data set's card promises
                 kind = f"{type(error).__name__}: " if isinstance(error, DatasetsError) else ""
-                raise CollapseError(f"{corpus.name} cannot be loaded: {kind}{first_line(error)}") from error
+                said = first_line(error).replace(f"{folder}/", "")
+                raise CollapseError(f"{corpus.name} cannot be loaded: {kind}{said}") from error
             said = broken_line(corpus.files) or first_line(error.__cause__ or error)
             raise CollapseError(f"{corpus.name} cannot be read: {said}") from error
     if corpus.column not in rows.column_names:
@@ -165,10 +169,7 @@ def _load_files(datasets: Any, corpus: Corpus, folder: Path) -> Any:
     options: dict[str, Any] = {"keep_linebreaks": True} if builder == "text" else {}
     links = [folder / f"{number:06}{suffix(file)}" for number, file in enumerate(corpus.files)]
     for link, file in zip(links, corpus.files, strict=True):
-        try:
-            link.symlink_to(Path(file).resolve())
-        except (OSError, NotImplementedError):  # the system has no links
-            shutil.copyfile(file, link)
+        _link(link, Path(file))
     names, before = [glob.escape(str(link)) for link in links], [stamp(link) for link in links]
     try:
         reader = datasets.load_dataset_builder(builder, data_files=names, cache_dir=str(folder / "rows"), **options)
@@ -219,17 +220,41 @@ def _check_unchanged(corpus: Corpus, links: Sequence[Path], before: Sequence[lis
         raise CollapseError(f"{corpus.name} changed while it was read: run the same command again")
 
 
-def _load_hub(datasets: Any, corpus: Corpus) -> Any:
-    before = datasets.config.HF_DATASETS_OFFLINE
-    datasets.config.HF_DATASETS_OFFLINE = before or not corpus.online
+def _load_hub(datasets: Any, corpus: Corpus, folder: Path) -> Any:
+    """Load the rows of a data set from the client's cache of its commit, into which they are downloaded if necessary.
+
+    ``datasets`` chooses the files of each split by their names. Its choice must not depend on what is cached: it is
+    given a folder that has every file of the repository, and those that it chooses are then linked to the cache.
+    """
+    about = corpus.name, str(corpus.revision), "dataset"
+    cached, names = fetch_snapshot(*about, _READ_TO_CHOOSE, online=corpus.online)
+    place = folder.resolve() / corpus.name.split("/")[-1]
+    for name in names:
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        if (cached / name).is_file():
+            _link(place / name, cached / name)
+        else:
+            (place / name).touch()
     try:
-        return datasets.load_dataset(corpus.name, revision=corpus.revision, split=corpus.split)
+        reader = datasets.load_dataset_builder(str(place), cache_dir=str(folder / "rows"))
+        chosen = [Path(file).relative_to(place) for files in reader.config.data_files.values() for file in files]
+        fetch_snapshot(*about, [glob.escape(file.as_posix()) for file in chosen], online=corpus.online)
+        for file in chosen:
+            (place / file).unlink(missing_ok=True)
+            _link(place / file, cached / file)
+        reader.download_and_prepare()
+        return reader.as_dataset(split=corpus.split)
     except ValueError as error:
         if str(error).startswith(("Unknown split", "Bad split")):
             raise unknown_split(corpus, error) from error
         raise
-    finally:
-        datasets.config.HF_DATASETS_OFFLINE = before
+
+
+def _link(link: Path, file: Path) -> None:
+    try:
+        link.symlink_to(file.resolve())
+    except (OSError, NotImplementedError):  # the system has no links
+        shutil.copyfile(file, link)
 
 
 def unknown_split(corpus: Corpus, error: ValueError) -> NoSplit:

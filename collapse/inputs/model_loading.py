@@ -121,9 +121,7 @@ def _from_pretrained(
         warnings.simplefilter("ignore")  # the unpickler warns about what it then rejects
         try:
             model, info = transformers.AutoModelForCausalLM.from_pretrained(
-                reference.location,
-                revision=reference.revision,
-                local_files_only=not reference.online,
+                **reference.source,
                 dtype=getattr(torch, spec.dtype),
                 trust_remote_code=spec.trust_remote_code,
                 weights_only=True,
@@ -163,9 +161,7 @@ def load_tokenizer(
     with _loading, quiet("transformers"):
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
-                reference.location,
-                revision=reference.revision,
-                local_files_only=not reference.online,
+                **reference.source,
                 trust_remote_code=trust_remote_code,
                 **(model_args or {}),
             )

@@ -17,7 +17,15 @@ from collapse.hub.fingerprints import (
     weight_files,
     weights_fingerprint,
 )
-from collapse.hub.requests import at_revision, fetch_file, is_repo_id, list_files, resolve_commit, split_revision
+from collapse.hub.requests import (
+    at_revision,
+    fetch_file,
+    is_repo_id,
+    list_files,
+    repo_cache,
+    resolve_commit,
+    split_revision,
+)
 from collapse.inputs.folders import check_folder
 from collapse.measurement.model_names import run_and_step
 from collapse.measurement.named_results import named_results
@@ -70,6 +78,14 @@ class ModelReference:
     def is_local(self) -> bool:
         """Whether it is a local folder."""
         return self.revision is None
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """Arguments of ``from_pretrained`` that name it: offline, the folder of its commit in the client's cache."""
+        cached = repo_cache(self.location) / "snapshots" / str(self.revision)
+        # by a Hub id transformers does not find a cached tokenizer that has no config.json
+        place = str(cached) if not self.online and cached.is_dir() else self.location
+        return {"pretrained_model_name_or_path": place, "revision": self.revision, "local_files_only": not self.online}
 
     def file(self, name: str, *, top: bool = False) -> Path | None:
         """Return a small file of the model, such as config.json, or None; ``top`` ignores the subfolder."""

@@ -92,9 +92,7 @@ def _built(reference: "ModelReference", model_args: Mapping[str, Any]) -> tuple[
 
     try:
         config, _ = transformers.AutoConfig.from_pretrained(
-            reference.location,
-            revision=reference.revision,
-            local_files_only=not reference.online,
+            **reference.source,
             return_unused_kwargs=True,
             **model_args,
         )

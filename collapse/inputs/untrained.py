@@ -32,9 +32,7 @@ def untrained(reference: "ModelReference", spec: "CollectionSpec", arguments: di
     with quiet("transformers"), torch.random.fork_rng(devices=[]), torch.device("cpu"):
         try:
             config, _ = transformers.AutoConfig.from_pretrained(
-                reference.location,
-                revision=reference.revision,
-                local_files_only=not reference.online,
+                **reference.source,
                 return_unused_kwargs=True,  # such as those that choose files of weights
                 **trusted,
                 **arguments,

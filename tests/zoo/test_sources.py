@@ -26,6 +26,7 @@ def _offline(tmp_path, monkeypatch):
     file = tmp_path / "hub" / "datasets--owner--data" / "refs" / "main"
     file.parent.mkdir(parents=True)
     file.write_text(COMMIT)
+    (tmp_path / "hub" / "datasets--owner--data" / "snapshots" / COMMIT).mkdir(parents=True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,192 @@
+"""What was used online, or fetched with the advised ``hf download``, is used when there is no network."""
+
+import io
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+T = ("--chunk-length", 32, "--max-chunks", 40, "--json")
+
+
+def parquet(file: Path) -> bytes:
+    """The rows of a JSONL file as Parquet."""
+    import pandas
+
+    pandas.read_json(file, lines=True).to_parquet(made := io.BytesIO())
+    return made.getvalue()
+
+
+@pytest.fixture
+def shelf(hub, tiny) -> dict[str, str]:
+    """A model, a tokenizer and data sets of several layouts; their first commits."""
+    train, validation = tiny.text.read_bytes(), tiny.validation.read_bytes()
+    files = {file.name: file.read_bytes() for file in tiny.model.iterdir()}
+    lines = train.splitlines(keepends=True)
+    named = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: some/*.jsonl\n---\n"
+    return {
+        "model": hub.add("owner/model", files),
+        "tokenizer": hub.add("owner/tokenizer", {k: v for k, v in files.items() if k.startswith("token")}),
+        "data": hub.add("owner/data", {"train.jsonl": train, "validation.jsonl": validation}, kind="datasets"),
+        "parquet": hub.add(
+            "owner/parquet",
+            {
+                "data/train-00000-of-00001.parquet": parquet(tiny.text),
+                "data/validation-00000-of-00001.parquet": parquet(tiny.validation),
+                "extra.txt": b"no part of the text",
+            },
+            kind="datasets",
+        ),
+        "named": hub.add(
+            "owner/named",
+            {
+                "README.md": named.encode(),
+                "some/[a].jsonl": b"".join(lines[:50]),
+                "some/b.jsonl": b"".join(lines[50:]),
+                "train.jsonl": validation,
+            },
+            kind="datasets",
+        ),
+    }
+
+
+@pytest.fixture
+def dead() -> Iterator[str]:
+    """The address of a Hub that refuses every connection."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{closed.getsockname()[1]}"
+
+
+@pytest.fixture
+def download(hub, tmp_path) -> Callable[..., None]:
+    """Run the ``hf download`` of a message."""
+
+    def download(command: str, home: str) -> None:
+        words = [str(Path(sys.executable).with_name("hf")), *command.split()[1:]]
+        subprocess.run(words, check=True, capture_output=True, env=hub.environment(tmp_path / home), timeout=100)
+
+    return download
+
+
+def row(done: Any) -> dict[str, Any]:
+    """What a row says of the collection, and its measurements."""
+    (found,) = json.loads(done.stdout)
+    return {name: found[name] for name in ("measurements", "corpus_id", "tokenizer", "samples") if name in found}
+
+
+CASES = [
+    ("owner/data", ()),
+    ("owner/data@v1", ("--validation-text", "owner/parquet")),
+    ("owner/parquet", ("--tokenizer", "owner/tokenizer")),
+    ("owner/named", ()),
+]
+
+
+@pytest.mark.parametrize(("text", "more"), CASES)
+def test_what_was_used_online_is_used_offline_with_the_same_identity(shelf, hub, as_user, dead, tmp_path, text, more):
+    hub.repos["datasets", "owner/data"].tags["v1"] = shelf["data"]
+    words = ["measure", "owner/model", "--text", text, *more, *T]
+    online = row(as_user(*words))
+    hub.requests.clear()
+    shutil.rmtree(tmp_path / "home/collapse")  # neither its store nor its tokens are kept
+    assert row(as_user(*words, offline=True)) == online
+    shutil.rmtree(tmp_path / "home/collapse")
+    assert row(as_user(*words, "--no-download")) == online
+    assert not hub.requests
+    shutil.rmtree(tmp_path / "home/collapse")
+    began = time.monotonic()
+    down = as_user(*words, changes={"HF_ENDPOINT": dead}, fresh=True)
+    assert row(down) == online
+    assert "using the cached copy of owner/model" in down.stderr
+    assert time.monotonic() - began < 40  # it takes 10 s; transformers alone tries for 46 s
+
+
+@pytest.mark.parametrize("text", ["owner/parquet@main", "owner/named@COMMIT"])
+def test_each_advice_fetches_what_is_then_used(shelf, hub, as_user, download, tmp_path, text):
+    text = text.replace("COMMIT", shelf["named"])
+    words = ["measure", "owner/model", "--text", text, "--tokenizer", "owner/tokenizer", *T]
+    for _ in range(3):  # the model, the tokenizer and the text
+        refused = as_user(*words, offline=True, ok=False)
+        assert refused.returncode == 1
+        (advice,) = re.findall(r"hf download [^;]*", refused.stderr)
+        download(advice, "home")
+    hub.requests.clear()
+    offline = row(as_user(*words, offline=True))
+    assert not hub.requests
+    assert offline == row(as_user(*words, home="online"))
+
+
+def test_a_part_of_a_data_set_is_not_taken_for_all_of_it(shelf, as_user, download):
+    words = ["measure", "owner/model", "--text", "owner/named", *T]
+    download("hf download owner/model", "home")
+    download("hf download owner/named some/b.jsonl --repo-type dataset", "home")  # records no names of other files
+    unknown = as_user(*words, offline=True, ok=False).stderr
+    assert "dataset owner/named is only partly cached" in unknown
+    download("hf download owner/named README.md some/b.jsonl --repo-type dataset", "home")
+    missing = as_user(*words, offline=True, ok=False).stderr
+    assert "some/[a].jsonl" in missing
+    (advice,) = re.findall(r"hf download [^;]*", missing)
+    assert f"--revision {shelf['named']}" in advice
+    download(advice, "home")
+    assert row(as_user(*words, offline=True)) == row(as_user(*words, home="online"))
+
+
+def test_a_branch_that_moved_on_is_what_it_was_at_the_last_use(shelf, hub, as_user, tiny, tmp_path):
+    words = ["measure", "owner/model", "--text", "owner/data", *T]
+    first = row(as_user(*words))
+    hub.add("owner/data", {"train.jsonl": tiny.validation.read_bytes()}, kind="datasets")
+    hub.add("owner/model", {"README.md": b"a card"})
+    shutil.rmtree(tmp_path / "home/collapse")
+    assert row(as_user(*words, offline=True)) == first
+    second = row(as_user(*words))
+    assert second != first
+    shutil.rmtree(tmp_path / "home/collapse")
+    assert row(as_user(*words, offline=True)) == second
+    words[3] = f"owner/data@{shelf['data']}"
+    again = row(as_user(*words, offline=True))
+    assert again["measurements"] == first["measurements"]
+
+
+def test_a_hub_that_does_not_answer_is_waited_for_once(shelf, as_user, tmp_path):
+    words = ["collect", "owner/model", "--text", "owner/data", "--tokenizer", "owner/tokenizer", *T[:-1], "--store"]
+    as_user(*words, tmp_path / "online")
+    shutil.rmtree(tmp_path / "home/collapse")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(100)
+        began = time.monotonic()
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        as_user(*words, tmp_path / "offline", changes={"HF_ENDPOINT": endpoint}, fresh=True)
+        assert time.monotonic() - began < 40  # it takes 20 s; to ask for each of the repositories, 60 s
+
+
+@pytest.mark.parametrize("prepared", ["online", "fetched"])
+def test_training_runs_where_there_is_no_network(hub, as_user, download, dead, tiny, tmp_path, prepared):
+    text = {"TinyStories-train.jsonl": tiny.text, "TinyStories-valid.jsonl": tiny.validation}
+    hub.add("roneneldan/TinyStories", {k: file.read_bytes() for k, file in text.items()}, kind="datasets")
+    tokenizer = {file.name: file.read_bytes() for file in tiny.model.glob("token*")}
+    hub.add("EleutherAI/gpt-neo-125M", tokenizer | {"config.json": b'{"model_type": "gpt_neo"}'})
+    words = ["zoo", "train", "1x16", "--chunk-length", 32, "--heads", 2, "--batch-size", 4, "--max-steps", 2]
+    if prepared == "online":
+        as_user(*words, "--output", tmp_path / "online")
+    else:
+        refused = as_user(*words, changes={"HF_HUB_OFFLINE": "1"}, ok=False).stderr
+        advised = set(re.findall(r"hf download [\w/.-]+(?: --repo-type dataset)?", refused))
+        assert len(advised) == 2
+        for advice in advised:
+            download(advice, "home")
+    shutil.rmtree(tmp_path / "home/collapse", ignore_errors=True)
+    as_user(*words, "--output", tmp_path / "offline", offline=True)
+    shutil.rmtree(tmp_path / "home/collapse")
+    as_user(*words, "--output", tmp_path / "down", changes={"HF_ENDPOINT": dead}, fresh=True)
+    first = [(tmp_path / name / "curve.jsonl").read_text().splitlines()[0] for name in ("offline", "down")]
+    assert json.loads(first[0])["loss"] == json.loads(first[1])["loss"]
