@@ -57,6 +57,16 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else plural}"
 
 
+def some(names: list[str], most: int = 3) -> str:
+    """Join names for a message, and count those beyond the first few.
+
+    >>> some(["a", "b", "c", "d"])
+    'a, b, c and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
 def near_names(name: str, known: Iterable[str], see: str = "") -> str:
     """Return the ending of an "unknown name" message: similar names, or else the known ones, at most twelve.
 

@@ -1,13 +1,23 @@
 """GGUF files of small random models."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 
-def write_gguf(path: Path, layers: int, blocks: int, vocabulary: int = 40, tokenizer: Path | None = None) -> None:
+def write_gguf(
+    path: Path,
+    layers: int,
+    blocks: int,
+    vocabulary: int = 40,
+    tokenizer: Path | None = None,
+    keys: Mapping[str, object] | None = None,
+    tensors: Mapping[str, np.ndarray] | None = None,
+) -> None:
     """Write a Llama of random weights as a GGUF file whose header says that it has so many blocks.
 
     Args:
@@ -15,6 +25,8 @@ def write_gguf(path: Path, layers: int, blocks: int, vocabulary: int = 40, token
         layers, blocks: Layers that it has, and those that its header tells of.
         vocabulary: Number of tokens.
         tokenizer: A byte-level tokenizer.json, which it then contains.
+        keys: Further keys of the architecture: texts, booleans, integers and numbers; None leaves out one of its own.
+        tensors: Further tensors.
     """
     gguf = pytest.importorskip("gguf")
     path.parent.mkdir()
@@ -24,9 +36,12 @@ def write_gguf(path: Path, layers: int, blocks: int, vocabulary: int = 40, token
     writer.add_embedding_length(32)
     writer.add_feed_forward_length(64)
     writer.add_head_count(2)
-    writer.add_head_count_kv(2)
+    keys = {"attention.head_count_kv": 2, "attention.layer_norm_rms_epsilon": 1e-5} | dict(keys or {})
+    add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+    for key, value in keys.items():
+        if value is not None:
+            add[type(value)](f"llama.{key}", value)
     writer.add_rope_dimension_count(16)
-    writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(vocabulary)
     if tokenizer is not None:
         made = json.loads(tokenizer.read_text())
@@ -45,6 +60,8 @@ def write_gguf(path: Path, layers: int, blocks: int, vocabulary: int = 40, token
         sizes |= {f"blk.{layer}.attn_norm": (32,), f"blk.{layer}.ffn_norm": (32,)}
     for each, size in sizes.items():
         writer.add_tensor(f"{each}.weight", torch.randn(size, generator=draw).numpy())
+    for name, tensor in (tensors or {}).items():
+        writer.add_tensor(name, tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -6,6 +6,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from gguf_files import write_gguf
@@ -18,6 +19,8 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.limits import gguf_header
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.references import find_model
+
+GGUF = {"gguf_file": "x.gguf"}
 
 
 @pytest.fixture
@@ -59,7 +62,7 @@ def test_a_configuration_that_leaves_layers_out_is_refused(copy):
     config = json.loads((copy / "config.json").read_text())
     shorter = {"num_layers": 1, "attention_layers": ["global"], "attention_types": [[["global"], 1]]}
     (copy / "config.json").write_text(json.dumps(config | shorter))
-    refused(copy, r"13 weights of layers that its config\.json leaves out \(transformer\.h\.1\.attn")
+    refused(copy, r"13 tensors that GPTNeoForCausalLM does not use \(transformer\.h\.1\.attn")
 
 
 def test_a_base_model_needs_its_head_unless_that_is_tied(tiny, tmp_path):
@@ -75,15 +78,6 @@ def test_weights_of_another_shape_are_refused_by_name(copy):
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps(config | {"vocab_size": 600}))
     refused(copy, r"wte\.weight 512×48, not 600×48")
-
-
-def test_weights_that_the_model_does_not_need_are_no_error(copy):
-    def more(weights):
-        return weights | {"value_head.weight": torch.zeros(1, 48), "transformer.h.0.attn.attention.bias": torch.ones(1)}
-
-    expected = load_model(find_model(str(copy)))
-    rewrite(copy, more)
-    assert torch.equal(load_model(find_model(str(copy))).weight, expected.weight)
 
 
 def test_gguf_without_its_package_names_the_extra(tmp_path, monkeypatch):
@@ -107,6 +101,66 @@ def test_gguf_without_a_layer_is_refused(tmp_path):
     refused(
         tmp_path / "absurd", r"header of x\.gguf has block_count = 10,000,000, and the file holds 12", model_args=named
     )
+
+
+UNREAD_KEYS = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.attn_factor": 0.5,
+    "rope.freq_base_swa": 1000.0,
+    "logit_scale": 0.0625,
+    "residual_scale": 0.22,
+    "embedding_scale": 12.0,
+    "final_logit_softcapping": 30.0,
+    "attn_logit_softcapping": 50.0,
+    "attention.sliding_window": 16,
+    "attention.scale": 0.5,
+    "attention.causal": False,
+    "attention.head_count_kv": None,
+    "attention.layer_norm_rms_epsilon": None,
+    "expert_used_count": 2,
+    "expert_weights_scale": 2.5,
+    "nextn_predict_layers": 1,
+}
+UNREAD_TENSORS = {
+    "rope_freqs.weight": np.full(8, 4, np.float32),
+    "rope_factors_long.weight": np.full(8, 2, np.float32),
+    "blk.0.attn_q.bias": np.ones(32, np.float32),
+    "blk.1.attn_q_norm.weight": np.ones(16, np.float32),
+    "blk.0.ffn_up_exps.weight": np.ones((2, 64, 32), np.float32),
+    "output.bias": np.ones(40, np.float32),
+}
+
+
+@pytest.mark.parametrize("key", UNREAD_KEYS)
+def test_a_gguf_key_that_is_not_read_is_refused_by_name(tmp_path, key):
+    write_gguf(tmp_path / "m" / "x.gguf", 2, 2, keys={key: UNREAD_KEYS[key]})
+    refused(tmp_path / "m", rf"transformers does not use llama\.{key}\b.* of its GGUF file", model_args=GGUF)
+
+
+@pytest.mark.parametrize("name", UNREAD_TENSORS)
+def test_a_gguf_tensor_that_is_not_read_is_refused_by_name(tmp_path, name):
+    write_gguf(tmp_path / "m" / "x.gguf", 2, 2, tensors={name: UNREAD_TENSORS[name]})
+    refused(tmp_path / "m", rf"transformers does not use {name} of its GGUF file", model_args=GGUF)
+
+
+def test_gguf_keys_and_tensors_that_change_nothing_are_accepted(tmp_path):
+    neutral = {"rope.scaling.type": "none", "rope.scaling.factor": 1.0, "logit_scale": 0.0, "expert_count": 0}
+    read = {"rope.freq_base": 10000.0, "attention.key_length": 16, "attention.value_length": 16}
+    write_gguf(tmp_path / "plain" / "x.gguf", 2, 2)
+    write_gguf(
+        tmp_path / "m" / "x.gguf",
+        2,
+        2,
+        keys=neutral | read | {"expert_used_count": 0, "rope.scaling.original_context_length": 64},
+        tensors={"rope_freqs.weight": np.ones(8, np.float32)},
+    )
+    one, other = (
+        load_model(find_model(str(tmp_path / name), model_args=GGUF), CollectionSpec(model_args=GGUF))
+        for name in ("plain", "m")
+    )
+    tokens = torch.arange(32)[None]
+    assert torch.equal(one.embeddings(tokens), other.embeddings(tokens))
 
 
 def test_a_gguf_file_is_given_by_its_path(tiny, tmp_path):

@@ -7,11 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, counted
+from collapse.hub.fingerprints import ADAPTER, check_adapter
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
 from collapse.inputs.limits import check_chunk_length, default_chunk_length
-from collapse.inputs.references import ModelReference, card_datasets, code_of, find_model, find_tokenizer
+from collapse.inputs.references import (
+    ModelReference,
+    card_datasets,
+    code_of,
+    config_of,
+    find_model,
+    find_tokenizer,
+)
 from collapse.inputs.text_pair import Texts, find_texts, find_validation
 from collapse.measurement.comparing import SAME_TEXTS
 from collapse.stores.files import home, sha256_of
@@ -88,6 +96,8 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
             "model that it was made of; --null shuffled applies"
         )
     reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
+    if not config_of(reference):
+        check_adapter(reference.name, reference.file(ADAPTER) is not None)
     there = there or {} if spec.text is None else {}
     trained_on = there.get("corpus")
     texts = _validation_alone(spec, there) if trained_on else find_texts(spec, lambda: _text_of_card(reference))

@@ -41,6 +41,7 @@ TOKENIZER = (
 )
 """Files of a tokenizer."""
 
+ADAPTER = "adapter_config.json"
 _OF_A_STORE = (MANIFEST, INCOMING, LOCK, PARTIAL)
 
 
@@ -130,6 +131,7 @@ def weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Pat
         CollapseError: The folder holds no model.
     """
     folder, model_args = inside(folder, model_args), model_args or {}
+    check_adapter(folder.name, (folder / ADAPTER).is_file())
     gguf_file = model_args.get("gguf_file")
     if gguf_file:
         file = folder / str(gguf_file)
@@ -159,6 +161,15 @@ def weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Pat
 def weights_fingerprint(folder: Path, model_args: Mapping[str, Any] | None) -> str:
     """Return ``sha256:…`` of a folder's weights and config.json; raises as :func:`weight_files`."""
     return _fingerprint(inside(folder, model_args), weight_files(folder, model_args))
+
+
+def check_adapter(name: str, is_adapter: bool) -> None:
+    """Refuse a PEFT adapter: with peft installed, transformers would load or change other weights."""
+    if is_adapter:
+        raise CollapseError(
+            f"{name} holds a PEFT adapter ({ADAPTER}): merge it into its model with peft's merge_and_unload(), save "
+            "that, and measure it"
+        )
 
 
 def check_configuration(name: str, config: Mapping[str, Any]) -> None:

@@ -5,16 +5,17 @@ else. Code of a repository never runs unless the user trusts it.
 """
 
 import re
-from collections.abc import Mapping
-from pathlib import PurePath
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError, counted, first_line
+from collapse.errors import CollapseError, UsageError, counted, first_line, some
 from collapse.extras import missing_package
-from collapse.hub.fingerprints import read_first
+from collapse.hub.fingerprints import ADAPTER, check_adapter, read_first
 from collapse.hub.requests import how_to_fetch
 from collapse.inputs.references import config_of
+from collapse.inputs.unused_tensors import needed
 from collapse.reading import parse_json, read_bounded
 from collapse.stores.files import canonical
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _MOST_IDS = 10_000_000
 _LONG_NUMBER = re.compile(rb":\s*\d{8}")
-_NAMED = 3  # largest number of weights named in a message
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """What safetensors, NumPy (for GGUF) and torch say of a file that is not whole."""
 _ASKED_FOR = re.compile(r"GLOBAL (\S+)|(Unsupported operand \d+)")
@@ -44,6 +44,7 @@ _INSTEAD = {
     "adapter_name": "merge the adapter into the model (peft's merge_and_unload) and save it",
     "return_unused_kwargs": "it changes what transformers returns",
 }
+_QUANTIZED = ("quantization_config", "compression_config", "load_in_8bit", "load_in_4bit")
 _RUNS_CODE = ("use_kernels", "kernel_config", "allow_all_kernels")
 # implemented in torch and transformers; other names may be fetched from the Hub and run (package "kernels")
 _BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "batched_mm", "grouped_mm")
@@ -123,7 +124,8 @@ def check_kernels(reference: "ModelReference", config: Mapping[str, Any], model_
         repository = any("/" in each for each in _implementations({name: value}))
         if repository or (name in _RUNS_CODE and value):
             raise UsageError(f"--model-arg {name}=… runs code from the Hub: if you trust it, give --trust-remote-code")
-    for value in _implementations(config):
+    given = {name for name in model_args if name.endswith("_implementation")}
+    for value in _implementations({key: value for key, value in config.items() if key.strip("_") not in given}):
         if value not in _BUILT_IN:
             raise CollapseError(
                 f"{reference.name}: its config.json asks for the implementation {value!r}, which may be code from the "
@@ -144,16 +146,36 @@ def _implementations(value: Any, named: bool = False) -> list[str]:
     return [found for each in value for found in _implementations(each, named)] if isinstance(value, list) else []
 
 
-def check_adapter(reference: "ModelReference") -> None:
-    """Refuse a PEFT adapter: with peft installed, transformers would load or change other weights.
+def check_kind(reference: "ModelReference", config: Mapping[str, Any], model_args: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint that is not a whole causal language model in full precision.
+
+    transformers would build only a part of it, with a new head if it has none.
+
+    Args:
+        reference: The model.
+        config: Its config.json.
+        model_args: Arguments from the user.
 
     Raises:
-        CollapseError: There is one.
+        CollapseError: It is an adapter, quantized, an encoder-decoder, or a model with another head.
     """
-    if reference.file("adapter_config.json") is not None:
+    import transformers
+    from transformers.models.auto import modeling_auto as auto
+
+    check_adapter(reference.name, reference.file(ADAPTER) is not None)
+    if quantized := [key for key in {**config, **model_args} if key in _QUANTIZED]:
         raise CollapseError(
-            f"{reference.name} holds a PEFT adapter (adapter_config.json): merge it into its model with peft's "
-            "merge_and_unload(), save that, and measure it"
+            f"{reference.name} is quantized ({quantized[0]}), and quantized models cannot be measured yet: dequantize "
+            "it (transformers' model.dequantize()), save that, and measure it"
+        )
+    named, kind = config.get("architectures"), str(config.get("model_type"))
+    base = auto.MODEL_MAPPING_NAMES.get(kind)
+    causal = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), *([base] if isinstance(base, str) else base or ())}
+    found = [str(name) for name in (named if isinstance(named, list) else []) if hasattr(transformers, str(name))]
+    if config.get("is_encoder_decoder") is True or (found and not causal & {*found}):
+        raise CollapseError(
+            f"{reference.name} is a {found[0] if found else kind}, of which a causal language model would use only a "
+            "part: run it with its own class, and give its embeddings to collapse.measure(features=…, labels=…)"
         )
 
 
@@ -181,16 +203,22 @@ def check_token_ids(reference: "ModelReference") -> None:
         )
 
 
-def check_loaded(reference: "ModelReference", model: Any, info: Mapping[str, Any]) -> None:
-    """Refuse a model whose checkpoint lacks some weights: transformers fills them with random numbers.
+def check_loaded(
+    reference: "ModelReference", model: Any, info: Mapping[str, Any], unused: Iterable[str], files: Iterable[Path]
+) -> None:
+    """Refuse a model whose checkpoint lacks some weights, or holds others that the model does not use.
+
+    transformers fills missing weights with random numbers, and leaves unused ones out; both are only logged.
 
     Args:
         reference: The model.
         model: The loaded model.
-        info: transformers' loading report, without tied heads and the keys that the model class ignores.
+        info: transformers' loading report, without tied heads.
+        unused: Names of the checkpoint's tensors that the model lacks.
+        files: The checkpoint's files.
 
     Raises:
-        CollapseError: Weights are missing, have another shape, or belong to unused layers; the message names some.
+        CollapseError: Weights are missing, have another shape, or are not used; the message names some.
     """
     missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
     mismatched = sorted(info["mismatched_keys"])
@@ -199,31 +227,27 @@ def check_loaded(reference: "ModelReference", model: Any, info: Mapping[str, Any
         shapes = [f"{name} {_shape(there)}, not {_shape(wanted)}" for name, there, wanted in mismatched]
         raise CollapseError(
             f"{reference.name}: its checkpoint holds {counted(len(mismatched), 'weight')} of another shape than its "
-            f"config.json says for {kind} ({_some(shapes)}): use the checkpoint that belongs to this config.json"
+            f"config.json says for {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"
         )
     if missing:
-        others = f"; it holds {len(unexpected):,} that {kind} does not know ({_some(unexpected)})" if unexpected else ""
+        others = f"; it holds {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
         raise CollapseError(
-            f"{reference.name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({_some(missing)})"
+            f"{reference.name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({some(missing)})"
             f"{others}. They would be random: use a complete checkpoint of a causal language model"
         )
-    layers = {_of_any_layer(name, model) for name in model.state_dict()}
-    if left := [name for name in unexpected if _of_any_layer(name, model) in layers]:
+    if left := needed(model, config_of(reference), unused, files):
         raise CollapseError(
-            f"{reference.name}: its checkpoint holds {counted(len(left), 'weight')} of layers that its config.json "
-            f"leaves out ({_some(left)}): use the config.json that belongs to it, or save the shorter model with "
-            "save_pretrained"
+            f"{reference.name}: its checkpoint holds {counted(len(left), 'tensor')} that {kind} does not use "
+            f"({some(left)}), so its numbers would be those of another model: use the config.json that belongs to the "
+            "checkpoint; or run the model with its own class, and give its embeddings to collapse.measure(features=…, "
+            "labels=…)"
         )
-
-
-def _of_any_layer(name: str, model: Any) -> str:
-    """Return a weight's name without the layer number and the base model's name."""
-    return re.sub(r"(?<=\.)\d+(?=\.)", "#", "." + name.removeprefix(f"{model.base_model_prefix}."))
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
+    tied = getattr(model, "all_tied_weights_keys", {})
+    if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):
+        raise CollapseError(
+            f"{reference.name}: its config.json ties {some(untied)} to the input embedding, and its checkpoint holds "
+            "another tensor: if that belongs to the model, give --model-arg tie_word_embeddings=false; else remove it"
+        )
 
 
 def _shape(shape: Any) -> str:

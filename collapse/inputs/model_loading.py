@@ -14,20 +14,22 @@ from collapse.errors import CollapseError
 from collapse.hub.fingerprints import inside, tokenizer_files
 from collapse.hub.requests import hub_cache
 from collapse.inputs.checkpoints import (
-    check_adapter,
     check_code,
     check_kernels,
+    check_kind,
     check_loaded,
     check_token_ids,
     checkpoint_files,
     loading_error,
 )
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.gguf_keys import check_gguf
 from collapse.inputs.language_model import LanguageModel, fitting
 from collapse.inputs.model_hooks import prepare
 from collapse.inputs.references import config_of, watch_tokenizer, watch_weights
 from collapse.inputs.sizes import check_blocks, check_size
 from collapse.inputs.untrained import untrained
+from collapse.inputs.unused_tensors import unused_recorded
 from collapse.numerics.devices import pick_device
 from collapse.precision import set_exact
 from collapse.progress import Report
@@ -57,14 +59,16 @@ def load_model(
     spec = spec or CollectionSpec()
     target = pick_device(spec.device)
     arguments = dict(spec.model_args or {})
+    if "attn_implementation" in arguments:  # else that of config.json, in its internal name, would win
+        arguments["_attn_implementation"] = arguments["attn_implementation"]
     watch = watch_weights(reference, arguments)
     config = config_of(reference)
+    check_kind(reference, config, arguments)
     if not spec.trust_remote_code:
         check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
         check_kernels(reference, config, arguments)
-    check_adapter(reference)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
-    with _loading, environment(override=True, DISABLE_SAFETENSORS_CONVERSION="1"):
+    with _loading, environment(override=True, DISABLE_SAFETENSORS_CONVERSION="1"), unused_recorded() as unused:
         model, info = (
             (untrained(reference, spec, arguments), None)
             if spec.null == "untrained"
@@ -72,7 +76,16 @@ def load_model(
         )
     set_exact()  # the model's code may have changed settings when it was imported
     if info is not None:
-        check_loaded(reference, model, info)
+        files = [file for name in checkpoint_files(reference, arguments) if (file := reference.file(name))]
+        if arguments.get("gguf_file"):
+            check_gguf(reference.name, files.pop(), model)
+        check_loaded(reference, model, info, unused, files)
+    places = {*getattr(model, "hf_device_map", {}).values()}
+    if len(places) > 1 or "disk" in places:
+        raise CollapseError(
+            f"{reference.name} is spread over several devices (device_map), and such models cannot be measured yet: "
+            "leave out --model-arg device_map, or give one device with --device"
+        )
     # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
     with fitting(reference.name, target):
         model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()

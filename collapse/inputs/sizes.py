@@ -20,10 +20,7 @@ if TYPE_CHECKING:
 _LAYERS = re.compile(r"layers?$|^n_layer|depth$|num_blocks|attention_types")
 _FEW_LAYERS = 256  # building this many is fast, whatever the checkpoint holds
 _HEADER_LIMIT = 100_000_000
-_MORE, _QUANTIZED = (
-    2,
-    16,
-)  # parameters per element of the checkpoint: a missing head doubles them, and a byte may hold several
+_MORE = 2  # parameters per element of the checkpoint: a missing head doubles them
 _SMALL_MODEL, _SMALL_BUFFERS = 1 << 20, 1 << 30  # elements and bytes that are always allowed
 
 
@@ -61,7 +58,7 @@ def check_size(reference: "ModelReference", names: Sequence[str], model_args: Ma
     if sizes is None:
         return
     parameters, buffers = sizes
-    most = (_QUANTIZED if "quantization_config" in config else _MORE) * elements + _SMALL_MODEL
+    most = _MORE * elements + _SMALL_MODEL
     if parameters > most or buffers > most + _SMALL_BUFFERS:
         raise CollapseError(
             f"{reference.name}: its config.json describes a model of {parameters:,} parameters (and {buffers:,} bytes "

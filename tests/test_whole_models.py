@@ -1,0 +1,244 @@
+"""A model is measured only if each tensor of its checkpoint takes part, and if it is a causal language model at all."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+import collapse
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.model_loading import load_model
+from collapse.inputs.references import find_model
+
+SIZES = {
+    "vocab_size": 512,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "pad_token_id": 0,
+}
+LAYER = "model.layers.1.self_attn"
+
+
+def saved(folder: Path, kind: str = "Llama", head: str = "ForCausalLM", **options: object) -> Path:
+    torch.manual_seed(0)
+    config = getattr(transformers, f"{kind}Config")(**SIZES | options)
+    getattr(transformers, f"{kind}{head}")(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    return saved(tmp_path_factory.mktemp("made") / "llama", tie_word_embeddings=False)
+
+
+@pytest.fixture
+def llama(made, tmp_path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "llama"))
+
+
+def add(folder: Path, more: dict[str, torch.Tensor], how: str = "single") -> None:
+    """Add tensors to a checkpoint, which then is one file, two shards or a pickle."""
+    held = load_file(folder / "model.safetensors") | more
+    if how == "single":
+        save_file(held, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    (folder / "model.safetensors").unlink()
+    if how == "pickled":
+        torch.save(held, folder / "pytorch_model.bin")
+        return
+    where = {name: f"model-0000{1 + (name in more)}-of-00002.safetensors" for name in held}
+    for file in {*where.values()}:
+        part = {name: each for name, each in held.items() if where[name] == file}
+        save_file(part, folder / file, metadata={"format": "pt"})
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+
+
+def state(folder: Path, **values: object) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | values))
+
+
+def load(folder: Path, **model_args: object) -> LanguageModel:
+    return load_model(find_model(str(folder), model_args=model_args), CollectionSpec(model_args=model_args))
+
+
+def refused(folder: Path, match: str, **model_args: object) -> None:
+    with pytest.raises(collapse.CollapseError, match=match) as error:
+        load(folder, **model_args)
+    assert "\n" not in str(error.value)
+
+
+UNUSED = {
+    "attention bias": {f"{LAYER}.q_proj.bias": torch.ones(32)},
+    "head bias": {"lm_head.bias": torch.ones(512)},
+    "FP8 scale": {f"{LAYER}.q_proj.weight_scale_inv": torch.ones(1, 1)},
+    "INT4 scales": {f"{LAYER}.q_proj.scales": torch.ones(1, 32)},
+    "norm of queries": {f"{LAYER}.q_norm.weight": torch.ones(8)},
+    "norm after attention": {"model.layers.0.post_feedforward_layernorm.weight": torch.ones(32)},
+    "adapter": {f"{LAYER}.q_proj.lora_A.default.weight": torch.ones(4, 32)},
+    "encoder": {"encoder.layers.0.self_attn.q_proj.weight": torch.ones(32, 32)},
+    "expert": {"model.layers.0.mlp.experts.0.up_proj.weight": torch.ones(64, 32)},
+    "layer": {"model.layers.2.self_attn.q_proj.weight": torch.ones(32, 32)},
+    "head of values": {"value_head.weight": torch.zeros(1, 32)},
+    "scaled rotation": {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4) / 8},
+    "other prefix": {"layers.0.mlp.up_proj.weight": torch.ones(64, 32)},
+    "mask of a window": {f"{LAYER}.bias": torch.ones(1, 1, 8, 8).tril().triu(-2)},
+    "untied copy": {"transformer.word_embeddings.weight": torch.ones(512, 32)},
+}
+
+
+@pytest.mark.parametrize("kind", UNUSED)
+def test_a_tensor_that_the_model_does_not_use_is_refused_by_name(llama, kind):
+    add(llama, UNUSED[kind])
+    (name,) = UNUSED[kind]
+    refused(llama, rf"holds 1 tensor that LlamaForCausalLM does not use \({name}\)")
+
+
+@pytest.mark.parametrize("how", ["sharded", "pickled"])
+@pytest.mark.parametrize("kind", ["attention bias", "FP8 scale", "other prefix"])
+def test_sharded_and_pickled_checkpoints_are_read_in_full(llama, how, kind):
+    add(llama, UNUSED[kind], how)
+    refused(llama, "does not use")
+
+
+def test_patterns_that_transformers_ignores_are_judged_by_their_content(tmp_path):
+    folder = saved(tmp_path / "gpt2", "GPT2", "LMHeadModel")
+    mask = {"transformer.h.0.attn.bias": torch.ones(1, 1, 64, 64).tril()}
+    add(folder, mask)
+    load(folder)
+    add(folder, {"transformer.h.0.attn.bias": torch.ones(32)})
+    refused(folder, r"does not use \(transformer\.h\.0\.attn\.bias\)")
+
+
+@pytest.mark.parametrize("how", ["single", "sharded", "pickled"])
+def test_buffers_that_change_nothing_are_accepted(llama, how):
+    plain = load(llama)
+    rotation = plain.model.model.rotary_emb.inv_freq
+    add(
+        llama,
+        {
+            "model.layers.0.self_attn.rotary_emb.inv_freq": rotation.clone(),
+            "model.layers.1.self_attn.rotary_emb.inv_freq": rotation.bfloat16(),
+            "model.layers.0.self_attn.bias": torch.ones(1, 1, 64, 64, dtype=torch.bool).tril(),
+            "model.layers.0.self_attn.masked_bias": torch.tensor(-1e9),
+            "model.position_ids": torch.arange(64)[None],
+            "transformer.word_embeddings.weight": plain.model.get_input_embeddings().weight.detach().clone(),
+            "output.weight": plain.weight.clone(),
+        },
+        how,
+    )
+    tokens = torch.arange(32)[None]
+    assert torch.equal(load(llama).embeddings(tokens), plain.embeddings(tokens))
+
+
+@pytest.mark.parametrize("key", ["num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers"])
+@pytest.mark.parametrize("name", ["model.layers.2.eh_proj.weight", "mtp.layers.0.eh_proj.weight"])
+def test_layers_for_multi_token_prediction_must_be_stated(llama, key, name):
+    add(llama, {name: torch.ones(32, 64)})
+    refused(llama, "does not use")
+    state(llama, **{key: 1})
+    load(llama)
+    add(llama, {name.replace("2", "3").replace(".0.", ".1."): torch.ones(32, 64)})
+    refused(llama, "holds 1 tensor that LlamaForCausalLM does not use")
+
+
+def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
+    state(llama, tie_word_embeddings=True)
+    refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, and its checkpoint holds another")
+    load(llama, tie_word_embeddings=False)
+    add(llama, {"lm_head.weight": load_file(llama / "model.safetensors")["model.embed_tokens.weight"].clone()})
+    assert load(llama).tied
+
+
+OTHERS: dict[str, Callable[[Path], Path]] = {
+    "LlamaForSequenceClassification": lambda at: saved(at, "Llama", "ForSequenceClassification"),
+    "GPT2DoubleHeadsModel": lambda at: saved(at, "GPT2", "DoubleHeadsModel", num_labels=1),
+    "Qwen2ForTokenClassification": lambda at: saved(at, "Qwen2", "ForTokenClassification", tie_word_embeddings=True),
+    "BertForMaskedLM": lambda at: saved(at, "Bert", "ForMaskedLM"),
+    "BartForConditionalGeneration": lambda at: saved(at, "Bart", "ForConditionalGeneration", d_model=32),
+    "T5ForConditionalGeneration": lambda at: saved(at, "T5", "ForConditionalGeneration", d_model=32, d_kv=8),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_a_model_of_another_kind_is_refused_and_shown_another_way(tmp_path, kind):
+    refused(OTHERS[kind](tmp_path / "other"), rf"other is a {kind}, .*collapse\.measure\(features=…, labels=…\)")
+
+
+def test_an_encoder_decoder_without_named_architecture_is_refused(tmp_path):
+    folder = saved(tmp_path / "other", "Bart", "ForConditionalGeneration", d_model=32)
+    state(folder, architectures=None)
+    refused(folder, "other is a bart, of which a causal language model would use only a part")
+
+
+def test_a_body_alone_is_measured_with_its_tied_head(tmp_path):
+    assert load(saved(tmp_path / "body", "Llama", "Model", tie_word_embeddings=True)).tied
+
+
+@pytest.mark.parametrize("method", ["fp8", "gptq", "awq", "bitsandbytes", "unheard-of"])
+def test_quantized_models_are_refused_in_a_line(llama, method):
+    state(llama, quantization_config={"quant_method": method})
+    refused(llama, r"^llama is quantized \(quantization_config\), and quantized models cannot be measured yet")
+
+
+def test_quantizing_while_loading_is_refused_in_a_line(llama):
+    refused(llama, r"is quantized \(load_in_8bit\)", load_in_8bit=True)
+
+
+@pytest.mark.parametrize("disk", [["model.layers.0"], ["model.layers.0", "model.layers.1", "lm_head"]])
+def test_offloaded_models_are_refused_in_a_line(llama, tmp_path, disk):
+    parts = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head"]
+    places = {part: "disk" if part in disk else "cpu" for part in parts}
+    refused(llama, "spread over several devices", device_map=places, offload_folder=str(tmp_path / "off"))
+    load(llama, device_map="cpu")
+
+
+def adapter(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "base_model_name_or_path": "a/b"}))
+    save_file({"base_model.model.lora_A.weight": torch.zeros(4, 32)}, folder / "adapter_model.safetensors")
+    return folder
+
+
+def test_an_adapter_is_named_first_wherever_it_lies(hub, as_user, tiny, tmp_path):
+    folder = adapter(tmp_path / "lora")
+    said = r"lora holds a PEFT adapter \(adapter_config\.json\): merge it"
+    with pytest.raises(collapse.CollapseError, match=said):
+        collapse.collect(folder, **tiny.options() | {"chunk_length": None})
+    hub.add("owner/lora", {file.name: file.read_bytes() for file in folder.iterdir()})
+    done = as_user("measure", "owner/lora", "--text", tiny.text, ok=False)
+    assert "owner/lora holds a PEFT adapter (adapter_config.json): merge it" in done.stderr
+
+
+class Adapted:
+    """As peft's model: its save_pretrained writes an adapter."""
+
+    name_or_path = "owner/lora"
+
+    def save_pretrained(self, folder: Path) -> None:
+        adapter(folder)
+
+
+def test_a_loaded_adapter_is_named_first(tiny):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tiny.model)
+    with pytest.raises(collapse.CollapseError, match="lora holds a PEFT adapter"):
+        collapse.collect_loaded(Adapted(), tokenizer, ["one text"])
+
+
+@pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation"])
+@pytest.mark.parametrize("given", ["sdpa", "eager"])
+def test_an_attention_that_is_given_wins_over_the_configuration(llama, key, given):
+    state(llama, **{key: "flash_attention_2"})
+    refused(llama, "asks for the implementation 'flash_attention_2'")
+    assert load(llama, attn_implementation=given).attention == given
