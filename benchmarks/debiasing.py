@@ -17,14 +17,14 @@ from collapse import EmbeddingStatistics
 
 COUNTS = (2, 3, 5, 20)
 PAIRS = {
-    "nc1.cdnv_galanti": "nc1.cdnv_debiased",
-    "nc1.cdnv": "nc1.cdnv_k2_debiased",
+    "nc1.cdnv_ratio": "nc1.cdnv_ratio_debiased",
+    "nc1.cdnv_k2_ratio": "nc1.cdnv_k2_ratio_debiased",
     "nc1.trace_ratio": "nc1.trace_ratio_debiased",
     "nc2.scaled_norm": "nc2.scaled_norm_debiased",
     "nc2.interference": "nc2.interference_debiased",
-    "nc3.self_duality": "nc3.self_duality_debiased",
+    "nc3.self_duality_ratio": "nc3.self_duality_ratio_debiased",
 }
-"""Each biased measurement and the debiased one beside it."""
+"""Each debiased measurement, and the biased one of the same formula."""
 NAMES = [name for pair in PAIRS.items() for name in pair]
 _INFINITE = 10**12  # samples a class, whose noise is nothing
 

@@ -69,6 +69,8 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         "nc1.log_cdnv": float(np.log(cdnv[cdnv > 0]).mean()),
         "nc1.cdnv_scaled": float(cdnv.mean() * (norms**2).mean()),
         "nc1.cdnv_galanti": float((spread / (2 * sqdist)).mean()),
+        "nc1.cdnv_ratio": float(variances.mean() / sqdist.mean()),
+        "nc1.cdnv_k2_ratio": float(variances.mean() / sqdist.mean() ** 2),
         "nc1.trace_ratio": float((counts * variances).sum() / counts.sum() / np.trace(between)),
         "nc1.covariance_ratio": float(np.trace(s["within"] @ inverse) / C),
         "nc2.equinormness": cov(np.log(norms)),
@@ -96,6 +98,7 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         ),
         "nc3.self_duality": float(duality.mean()),
         "nc3.self_duality_std": float(duality.std()),
+        "nc3.self_duality_ratio": float((unit_rows * centred).sum() / math.sqrt(C * (centred**2).sum())),
         "nc3.self_duality_centred": float(centred_duality.mean()),
         "nc3.self_duality_centred_std": float(centred_duality.std()),
         "nc3.dot": float(dots.mean()),
@@ -130,13 +133,15 @@ def debiased(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
     resolved = cosines[i, j][known[i] & known[j]]
     values = {
         "nc2.scaled_norm_debiased": squares.mean() / math.sqrt(d),
-        "nc2.interference_debiased": resolved.mean() if len(resolved) else None,
-        "nc1.cdnv_debiased": unbiased.mean() / apart,
-        "nc1.cdnv_k2_debiased": unbiased.mean() / apart**2,
+        "nc2.interference_debiased": resolved.mean() if known.mean() >= 0.95 else None,
+        "nc1.cdnv_ratio_debiased": unbiased.mean() / apart,
+        "nc1.cdnv_k2_ratio_debiased": unbiased.mean() / apart**2,
         "nc1.trace_ratio_debiased": (n * unbiased).sum() / n.sum() / squares.mean(),
-        "nc3.self_duality_debiased": dots.mean() / math.sqrt(max(squares.mean(), 1e-300)),
+        "nc3.self_duality_ratio_debiased": dots.mean() / math.sqrt(max(squares.mean(), 1e-300)),
     }
-    if apart <= 0:  # the means are as near as their noise makes them
+    bound = np.sqrt((2 * noise**2 * n / (n - 1)).sum()) / C  # of Gaussian noise in one dimension
+    error = np.clip(squares.std(ddof=1) / np.sqrt(C) if C > 2 else bound, bound / np.sqrt(d), bound)
+    if squares.mean() <= 2 * error:  # the means are as near as their noise makes them
         values |= dict.fromkeys([*values][2:])
     return {name: float(value) for name, value in values.items() if value is not None}
 

@@ -77,9 +77,11 @@ def _no_quotient(name: str, value: float, of: float) -> str | None:
 
 
 def by_property(names: Iterable[str]) -> list[str]:
-    """Sort measurements as tables show them: by property, then by name."""
+    """Sort measurements as tables show them: by property, its headlines first, then by name."""
     known = plugins().measurements()
-    return sorted(names, key=lambda name: (_rank(known[name][0].property_of(name)), name))
+    places = {name: place for place, name in enumerate(plugins().headlines())}
+    ranks = {name: _rank(known[name][0].property_of(name)) for name in names}
+    return sorted(ranks, key=lambda name: (ranks[name], places.get(name, len(places)), name))
 
 
 def whole_sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:

@@ -141,14 +141,15 @@ class Plugins:
         return [name for name in known if name in chosen]
 
     def headlines(self) -> list[str]:
-        """Return the headline measurements of each property, or its first measurement if it has none."""
-        marked: dict[str, list[str]] = {}
+        """Return the headline measurements of each property as declared, or its first measurement if it has none."""
         first: dict[str, str] = {}
-        for name, (metric, measure) in self.measurements().items():
-            property_name = metric.property_of(name)
-            first.setdefault(property_name, name)
-            if measure.headline:
-                marked.setdefault(property_name, []).append(name)
+        for name, (metric, _) in self.measurements().items():
+            first.setdefault(metric.property_of(name), name)
+        marked: dict[str, list[str]] = {}
+        for metric in self.metrics:
+            for measure in metric.measures:
+                if measure.headline:
+                    marked.setdefault(metric.property_of(measure.name), []).append(measure.name)
         return [name for property_name in first for name in marked.get(property_name, [first[property_name]])]
 
     def analysis(self, name: str) -> Analysis:

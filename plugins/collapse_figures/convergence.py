@@ -14,12 +14,12 @@ from collapse_figures.tables import Colour, field, having, records
 
 MEASURED = (
     "nc1.cdnv",
-    "nc1.cdnv_debiased",
+    "nc1.cdnv_ratio_debiased",
     "nc2.equinormness",
     "nc2.interference_std",
     "gnc2.hyperspherical_uniformity",
     "nc3.self_duality",
-    "nc3.self_duality_debiased",
+    "nc3.self_duality_ratio_debiased",
     "unc3.uniform_duality",
 )
 """Measurements of the training text, for parts are validated after merging."""

@@ -4,28 +4,31 @@ A class mean of N_c samples is scattered around the true one by σ̃_c²/N_c, so
 large by that noise, whatever the distribution of the embeddings. It is subtracted here. Classes of one sample have no
 estimate of their variance: they are left out, of the global mean too.
 
-Shapes: K classes of two samples or more, d dimensions.
+Shapes: K classes, d dimensions.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from collapse import EmbeddingStatistics, Noted
 
 _CANCELLED = 1e-12  # a float64 difference smaller than this, relative to its terms, has lost most of its digits
+_RESOLVED = 2  # standard errors that the mean squared norm must exceed, because ratios are divided by it
 
 
 @dataclass(frozen=True)
-class Debiased:
-    """Unbiased estimates over the classes of two samples or more.
+class Estimates:
+    """Variances and squared norms of classes, debiased or plug-in.
 
     Attributes:
-        s: Their statistics; μ̄ is over these classes.
-        variances: σ̃_c² = σ_c² N_c/(N_c − 1), shape (K,).
-        noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, shape (K,).
-        sqnorms: ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); its estimate can be negative.
+        s: Statistics of the classes; μ̄ is over these classes.
+        variances: σ̃_c² = σ_c² N_c/(N_c − 1), plug-in σ_c²; shape (K,).
+        noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, plug-in 0; shape (K,).
+        sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); its estimate can be negative.
         remark: How many classes are left out, or "".
     """
 
@@ -33,30 +36,59 @@ class Debiased:
     variances: Float[Tensor, " K"]
     noise: Float[Tensor, " K"]
     sqnorms: Float[Tensor, " K"]
-    remark: str
+    remark: str = ""
 
     @property
-    def sqnorm(self) -> float | None:
-        """mean ‖μ_c − μ̄‖², debiased; None where it is no more than the noise."""
-        found, biased = float(self.sqnorms.mean()), float(self.s.norms.square().mean())
-        return found if found > _CANCELLED * biased else None
+    def sqnorm(self) -> float:
+        """mean ñ_c²."""
+        return float(self.sqnorms.mean())
 
     @property
-    def sqdist(self) -> float | None:
+    def sqdist(self) -> float:
         """mean D̃ over pairs, D̃ = ‖μ_c − μ_c′‖² − v_c − v_c′, which is 2K/(K−1) times the mean squared norm."""
         classes = len(self.noise)
-        return None if self.sqnorm is None else 2 * classes / (classes - 1) * self.sqnorm
+        return 2 * classes / (classes - 1) * self.sqnorm
+
+    @property
+    def error(self) -> float:
+        """Standard error of mean ñ_c² from the noise of the means, from the spread of ñ_c² over classes.
+
+        The squared length of Gaussian noise has variance 2v²/r, with r of its d dimensions in effect. That bounds the
+        error (r from 1 to d) where few classes, or true norms of unequal length, make the spread a bad estimate; of two
+        classes, whose norms are equal, it is the bound for r = 1.
+        """
+        classes = len(self.noise)
+        bound = (2 * self.noise.square() * self.s.counts / (self.s.counts - 1).clamp(min=1)).sum().sqrt() / classes
+        spread = self.sqnorms.std() / classes**0.5 if classes > 2 else bound
+        return float(torch.clamp(spread, bound / self.s.dim**0.5, bound))
 
     def noted(self, value: float) -> Noted | float:
         """Return a number with the remark, if classes are left out."""
         return Noted(value, self.remark, "singletons") if self.remark else value
 
 
-UNRESOLVED = Noted(None, "the class means lie no farther apart than the noise of their samples: collect more text")
+UNRESOLVED = Noted(
+    None, "the class means are no farther apart than the noise of their samples (2 standard errors): collect more text"
+)
 
 
-def debiased(s: EmbeddingStatistics) -> Debiased | Noted:
-    """Return the estimates of some statistics, or a note without a number if fewer than two classes have two samples.
+def ratio(of: Estimates | Noted, value: Callable[[Estimates], Noted | float]) -> Noted | float:
+    """Return a number that is divided by the mean squared norm; null where that is no more than its noise."""
+    if isinstance(of, Noted):
+        return of
+    if of.sqnorm <= max(_CANCELLED * float(of.s.norms.square().mean()), _RESOLVED * of.error):
+        return UNRESOLVED
+    found = value(of)
+    return found if isinstance(found, Noted) else of.noted(found)
+
+
+def plug_in(s: EmbeddingStatistics) -> Estimates:
+    """Return the estimates as if the means had no noise, for the biased measurement beside each debiased one."""
+    return Estimates(s, s.variances, torch.zeros_like(s.variances), s.norms.square())
+
+
+def debiased(s: EmbeddingStatistics) -> Estimates | Noted:
+    """Return the unbiased estimates, or a note without a number if fewer than two classes have two samples.
 
     >>> import torch
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
@@ -69,7 +101,8 @@ def debiased(s: EmbeddingStatistics) -> Debiased | Noted:
     if s.n_classes - alone < 2:
         return Noted(None, "fewer than two classes have two samples, which an unbiased variance needs", "singletons")
     remark = f"{alone:,} of {s.n_classes:,} classes have one sample and are left out" if alone else ""
+    remark += ": compare with the measurement that is not debiased at --min-count 2" if alone else ""
     s = s.keep(2)
     noise_K = s.variances / (s.counts - 1)
     shrunk_K = s.norms.square() - (1 - 2 / s.n_classes) * noise_K - noise_K.sum() / s.n_classes**2
-    return Debiased(s, noise_K * s.counts, noise_K, shrunk_K, remark)
+    return Estimates(s, noise_K * s.counts, noise_K, shrunk_K, remark)

@@ -1,7 +1,6 @@
 """NC1, variability collapse: the embeddings of a class shrink to their mean."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from collapse import EmbeddingStatistics, Mean, MeanLog, Noted, Pair, Std, hookimpl, metric, pair_metric
 from collapse_metrics.covariance import within_class_covariance
-from collapse_metrics.debiasing import UNRESOLVED, Debiased, debiased
+from collapse_metrics.debiasing import Estimates, debiased, plug_in, ratio
 
 # Share of the largest ‖μ_c‖ that rounding of the embeddings leaves in a direction in which the means are equal. In half
 # precision this share is as large as true differences, so the value of float32 is used.
@@ -115,50 +114,96 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
         return Noted(None, "the class means do not differ by more than the embeddings' rounding")
     # tr(Σ_W V Λ⁻¹ Vᵀ) depends only on the diagonal of Vᵀ Σ_W V
     within = (vectors[:, kept] * (within_class_covariance(s) @ vectors[:, kept])).sum(dim=0)
-    ratio = float((within / values[kept]).sum() / s.n_classes)
+    found = float((within / values[kept]).sum() / s.n_classes)
     remark = f"the between-class covariance has rank {int(kept.sum())} of d = {s.dim}"
     smallest = float(values[kept].min() / values[-1])
     digits = int(-math.log10(s.dim * torch.finfo(values.dtype).eps / smallest))
     if digits < _DIGITS:  # both covariances are rounded by ε times their largest eigenvalue
         remark += f"; the smallest eigenvalue kept is {smallest:.0e} of the largest: only {digits} digits are sure"
-    return Noted(ratio, remark)
+    return Noted(found, remark)
 
 
 @metric(
-    "nc1.cdnv_debiased",
+    "nc1.cdnv_ratio",
+    needs=["means", "variances"],
+    towards=0.0,
+    source="ratio of means, after Galanti et al. 2021",
+    equation="mean σ_c² / mean ‖μ_c − μ_c′‖²",
+)
+def cdnv_ratio(s: EmbeddingStatistics) -> Noted | float:
+    """Mean variance over the mean squared distance of class means (k = 0), no unit; 0 at full collapse.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([3, 3]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
+    >>> cdnv_ratio(s)  # 3 / 16
+    0.1875
+    """
+    return ratio(plug_in(s), _cdnv_ratio)
+
+
+@metric(
+    "nc1.cdnv_ratio_debiased",
     needs=["counts", "means", "variances"],
     towards=0.0,
+    headline=True,
     source="ratio of unbiased means, after Galanti et al. 2021",
     equation="mean σ̃_c² / mean D̃",
 )
-def debiased_cdnv(s: EmbeddingStatistics) -> Noted | float:
+def debiased_cdnv_ratio(s: EmbeddingStatistics) -> Noted | float:
     """Variance over squared distance (k = 0), both without the bias of few samples; no unit; 0 at full collapse.
 
-    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
-    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
-    >>> debiased_cdnv(s)  # 6 / (16 − 6); of the biased numbers 3 / 16
-    0.6
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([5, 5]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([2.0, 6.0]).double())
+    >>> debiased_cdnv_ratio(s)  # 5 / (16 − 2); of the biased numbers 4 / 16
+    0.35714285714285715
     """
-    return _debiased_ratio(s, lambda of, sqdist: float(of.variances.mean()) / sqdist)
+    return ratio(debiased(s), _cdnv_ratio)
+
+
+def _cdnv_ratio(of: Estimates) -> float:
+    return float(of.variances.mean()) / of.sqdist
 
 
 @metric(
-    "nc1.cdnv_k2_debiased",
+    "nc1.cdnv_k2_ratio",
+    needs=["means", "variances"],
+    towards=0.0,
+    scale=-2.0,
+    source="ratio of means, after Wu & Papyan 2024, Eq. 4",
+    equation="mean σ_c² / (mean ‖μ_c − μ_c′‖²)²",
+)
+def cdnv_k2_ratio(s: EmbeddingStatistics) -> Noted | float:
+    """Mean variance over the squared mean squared distance (k = 2), one over squared units of h; 0 at full collapse.
+
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([3, 3]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([3.0, 5.0]).double())
+    >>> cdnv_k2_ratio(s)  # 4 / 16²
+    0.015625
+    """
+    return ratio(plug_in(s), _cdnv_k2_ratio)
+
+
+@metric(
+    "nc1.cdnv_k2_ratio_debiased",
     needs=["counts", "means", "variances"],
     towards=0.0,
     scale=-2.0,
     source="ratio of unbiased means, after Wu & Papyan 2024, Eq. 4",
     equation="mean σ̃_c² / (mean D̃)²",
 )
-def debiased_cdnv_k2(s: EmbeddingStatistics) -> Noted | float:
-    """The same with the paper's k = 2, one over squared units of h; 0 at full collapse.
+def debiased_cdnv_k2_ratio(s: EmbeddingStatistics) -> Noted | float:
+    """The same without the bias of few samples, one over squared units of h; 0 at full collapse.
 
-    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
-    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
-    >>> debiased_cdnv_k2(s)
-    0.06
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([5, 5]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([2.0, 6.0]).double())
+    >>> round(debiased_cdnv_k2_ratio(s), 6)  # 5 / 14²
+    0.02551
     """
-    return _debiased_ratio(s, lambda of, sqdist: float(of.variances.mean()) / sqdist**2)
+    return ratio(debiased(s), _cdnv_k2_ratio)
+
+
+def _cdnv_k2_ratio(of: Estimates) -> float:
+    return float(of.variances.mean()) / of.sqdist**2
 
 
 @metric(
@@ -167,33 +212,21 @@ def debiased_cdnv_k2(s: EmbeddingStatistics) -> Noted | float:
     towards=0.0,
     source="ratio of unbiased traces, after Tirer et al. 2023",
     equation="(Σ_c N_c σ̃_c² / N) / mean ñ_c²",
+    version=2,
 )
 def debiased_trace_ratio(s: EmbeddingStatistics) -> Noted | float:
     """Within-class over between-class variance, both without the bias of few samples; no unit; 0 at full collapse.
 
-    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
-    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
-    >>> debiased_trace_ratio(s)  # 6 / (4 − 6 / 4)
-    2.4
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([5, 5]),
+    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([2.0, 6.0]).double())
+    >>> round(debiased_trace_ratio(s), 6)  # 5 / (4 − 2 / 4)
+    1.428571
     """
-
-    def ratio(of: Debiased, sqdist: float) -> float:
-        within = float((of.s.counts * of.variances).sum() / of.s.counts.sum())
-        return within / float(of.sqnorms.mean())
-
-    return _debiased_ratio(s, ratio)
-
-
-def _debiased_ratio(s: EmbeddingStatistics, ratio: Callable[[Debiased, float], float]) -> Noted | float:
-    """Return a ratio to the mean squared distance of means, or a note where that is not known."""
-    of = debiased(s)
-    if isinstance(of, Noted):
-        return of
-    return UNRESOLVED if of.sqdist is None else of.noted(ratio(of, of.sqdist))
+    return ratio(debiased(s), lambda of: float((of.s.counts * of.variances).sum() / of.s.counts.sum()) / of.sqnorm)
 
 
 @hookimpl
 def collapse_metrics() -> list[object]:
-    """The metrics of this file."""
-    biased = [cdnv, cdnv_galanti, trace_ratio, covariance_ratio]
-    return [*biased, debiased_cdnv, debiased_cdnv_k2, debiased_trace_ratio]
+    """The metrics of this file; tables show the headlines in this order."""
+    ratios = [debiased_cdnv_ratio, cdnv_ratio, debiased_cdnv_k2_ratio, cdnv_k2_ratio]
+    return [*ratios, cdnv, cdnv_galanti, trace_ratio, debiased_trace_ratio, covariance_ratio]

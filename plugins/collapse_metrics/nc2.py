@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse import CoV, EmbeddingStatistics, Mean, Noted, Pair, Std, class_metric, hookimpl, metric, pair_metric
-from collapse_metrics.debiasing import UNRESOLVED, debiased
+from collapse_metrics.debiasing import debiased
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
 _RESOLVED = 0.25  # share of its noise that a squared norm must exceed, because cosines are divided by it
+_WEAK = 0.05  # largest share of classes without such a norm: with more of them, those left are no fair sample
 
 
 def simplex_interference(classes: int, dim: int) -> float:
@@ -198,12 +199,14 @@ def debiased_scaled_norm(s: EmbeddingStatistics) -> Noted | float:
     towards=simplex_interference,
     source="of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6",
     equation="mean g̃_cc′ / (ñ_c ñ_c′)",
+    version=2,
 )
 def debiased_interference(s: EmbeddingStatistics) -> Noted | float:
     """Mean cosine between centred class means, from debiased products and norms; −1/(C−1) at full collapse.
 
     Classes whose debiased squared norm is below a quarter of their noise are left out, because their cosines would be
-    divided by nearly nothing. The sum over pairs is computed from sums over classes.
+    divided by nearly nothing. Above 5 % of them there is no number, because which classes are left depends on their
+    noise, and biases the mean. The sum over pairs is computed from sums over classes.
 
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
     ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 1.0]).double())
@@ -215,17 +218,17 @@ def debiased_interference(s: EmbeddingStatistics) -> Noted | float:
         return of
     classes, total = of.s.n_classes, of.noise.sum()
     known = (of.sqnorms > _RESOLVED * of.noise) & of.s.has_direction
-    if int(known.sum()) < 2:
-        return UNRESOLVED
+    weak = classes - int(known.sum())
+    said = f"the means of {weak:,} of {classes:,} classes are within their noise"
+    if weak > _WEAK * classes:
+        return Noted(None, f"{said}, which biases their mean cosine: see --min-count, or collect more text")
     a_Kd, v_K, q_K = of.s.centred_means[known], of.noise[known], of.sqnorms[known].rsqrt()
     # Σ over c ≠ c′ of (⟨a, a′⟩ + (v + v′)/C − Σv/C²) q q′, since centring takes v/C of each class from every product
     products = (q_K @ a_Kd).square().sum() - (a_Kd.square().sum(dim=1) * q_K.square()).sum()
     shared = 2 / classes * ((v_K * q_K).sum() * q_K.sum() - (v_K * q_K.square()).sum())
     centre = total / classes**2 * (q_K.sum().square() - q_K.square().sum())
     mean = float(products + shared - centre) / (len(q_K) * (len(q_K) - 1))
-    weak = classes - len(q_K)
-    said = f"{weak:,} of {classes:,} classes are left out, whose means are within their noise" if weak else ""
-    remark = "; ".join(each for each in (of.remark, said) if each)
+    remark = "; ".join(each for each in (of.remark, f"{said} and are left out" if weak else "") if each)
     return Noted(mean, remark, "singletons") if remark else mean
 
 

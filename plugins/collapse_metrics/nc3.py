@@ -5,7 +5,7 @@ from torch import Tensor
 
 from collapse import EmbeddingStatistics, Mean, Noted, Std, class_metric, cosine, hookimpl, metric
 from collapse.numerics.statistics import ROUNDING, unit_rows
-from collapse_metrics.debiasing import UNRESOLVED, debiased
+from collapse_metrics.debiasing import UNRESOLVED, Estimates, debiased, plug_in, ratio
 from collapse_metrics.nc2 import etf_distance, least_etf_error
 
 
@@ -145,34 +145,54 @@ def centred_duality_error(s: EmbeddingStatistics) -> Noted | float:
 
 
 @metric(
-    "nc3.self_duality_debiased",
+    "nc3.self_duality_ratio",
+    needs=["means", "classifier"],
+    towards=1.0,
+    source="ratio of means, after Wu & Papyan 2024, Eq. 8",
+    equation="mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √(mean ‖μ_c − μ̄‖²)",
+)
+def self_duality_ratio(s: EmbeddingStatistics) -> Noted | float:
+    """Cosine of the matrix of unit classifier rows with that of centred class means; 1 at full collapse.
+
+    >>> import torch
+    >>> from collapse.testing import statistics_of
+    >>> means = torch.tensor([[1.0, 0.0], [-1.0, 0.0]]).double()
+    >>> self_duality_ratio(statistics_of(means, 3 * means))
+    1.0
+    """
+    return ratio(plug_in(s), _cosine_of_matrices)
+
+
+@metric(
+    "nc3.self_duality_ratio_debiased",
     needs=["counts", "means", "variances", "classifier"],
     towards=1.0,
     source="ratio of unbiased means, after Wu & Papyan 2024, Eq. 8",
     equation="mean ⟨w_c/‖w_c‖, μ_c − μ̄⟩ / √(mean ñ_c²)",
 )
-def debiased_self_duality(s: EmbeddingStatistics) -> Noted | float:
-    """Cosine of the matrix of unit classifier rows with that of centred class means, debiased; 1 at full collapse.
+def debiased_self_duality_ratio(s: EmbeddingStatistics) -> Noted | float:
+    """The same without the noise of the class means; 1 at full collapse.
 
     >>> import torch
-    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
+    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([5, 5]),
     ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([2.0, 2.0]).double(),
     ...     classifier=torch.tensor([[-1.0], [1.0]]).double())
-    >>> round(debiased_self_duality(s), 6)  # 2 / √(4 − 4 / 4): with so few samples it can exceed 1
-    1.154701
+    >>> round(debiased_self_duality_ratio(s), 6)  # 2 / √(4 − 1 / 4): with so few samples it can exceed 1
+    1.032796
     """
-    of = debiased(s)
-    if isinstance(of, Noted):
-        return of
+    return ratio(debiased(s), _cosine_of_matrices)
+
+
+def _cosine_of_matrices(of: Estimates) -> Noted | float:
     assert of.s.classifier is not None  # declared in needs
     known = of.s.classifier.norm(dim=1) > 0
     if not bool(known.any()):
         return Noted(None, "all classifier rows are zero")
     square = float(of.sqnorms[known].mean())
-    if of.sqnorm is None or square <= 0:
+    if square <= 0:
         return UNRESOLVED
     dots = (unit_rows(of.s.classifier[known]) * of.s.centred_means[known]).sum(dim=1)
-    return of.noted(float(dots.mean()) / square**0.5)
+    return float(dots.mean()) / square**0.5
 
 
 @hookimpl
@@ -180,4 +200,4 @@ def collapse_metrics() -> list[object]:
     """The metrics of this file."""
     cosines = [duality_cosines, centred_duality_cosines]
     of_matrices = [duality_error, centred_duality_error]
-    return [*cosines, duality_dots, duality_distances, *of_matrices, debiased_self_duality]
+    return [*cosines, duality_dots, duality_distances, *of_matrices, self_duality_ratio, debiased_self_duality_ratio]
