@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from collapse_analyses.residuals import NOTHING, Codes, Explained, Floats, explained
+from collapse_analyses.residuals import NOTHING, Codes, Explained, Floats, explained, spanned
 
 FEWEST = 5
 """Rows or clusters below which an interval, or a p-value of clusters, does not hold its level."""
@@ -34,29 +34,22 @@ def without_each(
     >>> r.round(3).tolist(), round(float(slope[3]), 9)
     ([-0.979, -0.922, -0.981, 1.0], 1.0)
     """
-    basis_nq = (model or explained(len(x_n), [], [])).basis_nq
+    model = model or explained(len(x_n), [], [])
     scale = float(np.linalg.norm(y_n)) / float(np.linalg.norm(x_n))
-    both_n2 = np.stack([_left(basis_nq, each / np.linalg.norm(each)) for each in (x_n, y_n)], axis=1)
+    both_2n = np.stack([model.residuals(each / np.linalg.norm(each)) for each in (x_n, y_n)])
     products = []
     for at in _units(len(x_n), clusters_n):
-        gone_m2, basis_mq = both_n2[at], basis_nq[at]
+        gone_2m, basis_mq = both_2n[:, at], model.basis_nq[at]
         inverse = np.linalg.pinv(np.eye(len(at)) - basis_mq @ basis_mq.T, rcond=NOTHING, hermitian=True)
-        left = both_n2.T @ both_n2 - gone_m2.T @ inverse @ gone_m2
-        if min(left[0, 0], left[1, 1]) < _NEAR:
-            u, singular, _ = np.linalg.svd(np.delete(basis_nq, at, axis=0), full_matrices=False)
-            again = _left(u[:, singular > NOTHING * singular[0]], np.delete(both_n2, at, axis=0))
-            left = again.T @ again
+        left = both_2n @ both_2n.T - gone_2m @ inverse @ gone_2m.T
+        if left.diagonal().min() < _NEAR:
+            others = spanned(np.delete(model.basis_nq, at, axis=0))
+            again_2k = np.stack([others.residuals(each) for each in np.delete(both_2n, at, axis=1)])
+            left = again_2k @ again_2k.T
         products.append((left[0, 0], left[0, 1], left[1, 1]))
     xx, xy, yy = (np.array(each) for each in zip(*products, strict=True))
     xx, yy = (np.where(each > _ROUNDING, each, np.nan) for each in (xx, yy))
     return np.clip(xy / np.sqrt(xx * yy), -1, 1), xy / xx * scale
-
-
-def _left(basis_nq: Floats, values: Floats) -> Floats:
-    """Subtract what the basis explains, twice, to remove the rounding error of the first time."""
-    for _ in range(2):
-        values = values - basis_nq @ (basis_nq.T @ values)
-    return values
 
 
 def _units(rows: int, clusters_n: Codes | None) -> Iterator[Codes]:
