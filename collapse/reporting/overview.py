@@ -152,8 +152,8 @@ def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[
         again = {each["column"]: each["r"] for each in logged.records() if _is_sure(each)}
         inside = {name: each for name, each in inside.items() if each["r"] * again.get(name, 0) > 0}
     sure = [each for each in inside.values() if _is_sure(each)]
-    tested_within = len(_of_collapse(within))
-    said.append(f"{among}, {len(sure)} of {counted(tested_within, 'correlation')} with {of} have {_SURE}")
+    many = counted(len(_of_collapse(within)), "correlation")
+    said.append(f"{among}, {len(sure)} of {many} with {of} have {_SURE}")
     first = max(sure, key=lambda each: each["R2"], default=None)
     said[-1] += f"; {first['column']} has the largest R² of them, {first['R2']:.3f}." if first else "."
     both = [(each, inside[each["column"]]) for each in _of_collapse(tested) if each["column"] in inside]

@@ -16,9 +16,9 @@ from collapse_analyses.checking import check_numbers
 from collapse_analyses.crossed import Crossed, crossed
 from collapse_analyses.directions import agrees, predicted
 from collapse_analyses.jackknife import FEWEST, interval_of_r, p_of_r, spearman_without_each, without_each
-from collapse_analyses.residuals import Codes, Explained, Floats, explained, is_explained
+from collapse_analyses.residuals import Codes, Explained, Floats, explained
 from collapse_analyses.rows import groups_of, names_of, one_width, sizes_note, trained_note
-from collapse_analyses.selecting import Selected, keep, select, table_of
+from collapse_analyses.selecting import Selected, keep, left_varying, select, table_of
 from collapse_analyses.strata import in_each, signs_of, strata_table
 
 _SIZES = {
@@ -110,7 +110,11 @@ def correlation(
     if strata:
         return strata_table(found, names[0], groupings[0])
     model = explained(len(found.frame), groupings, [each.values for each in found.controls])
-    found = _varying(found, model, names)
+    of = [*names, *(each.label for each in found.controls)]
+    if model.degrees < 1:
+        rows = counted(len(found.frame), "row")
+        raise CollapseError(f"{rows} are too few for {' and '.join(of)}: no degree of freedom is left")
+    found = left_varying(found, model, of)
     clusters, table = (groups_of(found.frame, cluster_names) if cluster_names else None), None
     if not names and not found.controls:
         advice = {option: what for option, what in _SIZES.items() if clusters is None or option != "--cluster"}
@@ -125,10 +129,10 @@ def correlation(
     records = [_record(found, each, how) for each in found.tested]
     _adjust(records)
     records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
-    of = f", within {' and '.join(names)}" if names else ""
-    of += f", controlled for {', '.join(each.label for each in found.controls)}" if found.controls else ""
+    title = f", within {' and '.join(names)}" if names else ""
+    title += f", controlled for {', '.join(each.label for each in found.controls)}" if found.controls else ""
     return Table(
-        title=f"Correlation with {found.goal.label}, {len(found.frame)} rows{of}",
+        title=f"Correlation with {found.goal.label}, {len(found.frame)} rows{title}",
         columns=list(records[0]),
         rows=[list(record.values()) for record in records],
         notes=[*found.notes, *_explain(found, records, names, cluster_names, how)],
@@ -158,20 +162,6 @@ class _How:
     permutations: int
     level: float
     seed: int
-
-
-def _varying(found: Selected, model: Explained, names: Sequence[str]) -> Selected:
-    """Leave out columns of which groups and controls leave nothing; the goal must vary, and degrees be left."""
-    of = " and ".join([*names, *(each.label for each in found.controls)])
-    if model.degrees < 1:
-        raise CollapseError(f"{counted(len(found.frame), 'row')} are too few for {of}: no degree of freedom is left")
-    if is_explained(found.goal.values, model.residuals(found.goal.values)):
-        raise CollapseError(f"{found.goal.label} is constant within equal {of}: nothing can correlate with it")
-    gone = [each.label for each in found.tested if is_explained(each.values, model.residuals(each.values))]
-    if len(gone) == len(found.tested):
-        raise CollapseError(f"every column is constant within equal {of}: {', '.join(gone)}")
-    kept = [each for each in found.tested if each.label not in gone]
-    return keep(found, kept, *([f"not tested: {', '.join(gone)} (constant within equal {of})"] if gone else []))
 
 
 def _record(found: Selected, column: Column, how: _How) -> dict[str, Any]:
@@ -243,11 +233,7 @@ def _adjust(records: Sequence[dict[str, Any]]) -> None:
 
 
 def _explain(
-    found: Selected,
-    records: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-    cluster_names: Sequence[str],
-    how: _How,
+    found: Selected, records: Sequence[Mapping[str, Any]], names: Sequence[str], cluster_names: Sequence[str], how: _How
 ) -> list[str]:
     """How to read the numbers."""
     test, units, one, of, notes = "t-test of r", "rows", "one row", " and ".join(cluster_names), []

@@ -19,22 +19,23 @@ class Crossed:
     cells_n: Codes
     shape: tuple[int, int]
 
-    def interaction(self, values_n: Floats) -> Floats:
+    def _means(self, values_n: Floats) -> Floats:
+        return (np.bincount(self.cells_n, weights=values_n) / np.bincount(self.cells_n)).reshape(self.shape)
+
+    def _interaction(self, values_n: Floats) -> Floats:
         """Return (A, B) means of the cells without the means of rows and of columns."""
-        table = (np.bincount(self.cells_n, weights=values_n) / np.bincount(self.cells_n)).reshape(self.shape)
+        table = self._means(values_n)
         for _ in range(2):  # again, for the rounding error of the first means
             table = table - table.mean(axis=0)
             table = table - table.mean(axis=1, keepdims=True)
         return table
 
     def p(self, x_n: Floats, y_n: Floats, *, n: int, seed: int) -> float:
-        """Return the share of n random permutations of the rows of y's table, and of the order observed, whose |r| is
-        at least as large.
+        """Return p of |r| from n random permutations of whole rows of y's table, and from the order observed.
 
-        Rows of the table stay whole, because the residuals of one row are often one curve: all of them are one
-        observation.
+        The residuals of one row are often one curve: all of them are one observation.
         """
-        products = self.interaction(x_n) @ self.interaction(y_n).T  # (A, A), of each row of x with each of y
+        products = self._interaction(x_n) @ self._interaction(y_n).T  # (A, A), of each row of x with each of y
         rows = np.arange(self.shape[0])
         orders = np.random.default_rng(seed).permuted(np.tile(rows, (n, 1)), axis=1)
         null = np.abs(products[rows, orders].sum(axis=1))
@@ -52,9 +53,8 @@ class Crossed:
         >>> [round(each, 9) for each in table.shares(np.array([1.0, 2.0, 2.0, 4.0]))]
         [1.0, 1.0]
         """
-        table = (np.bincount(self.cells_n, weights=values_n) / np.bincount(self.cells_n)).reshape(self.shape)
+        table, left = self._means(values_n), self._interaction(values_n)
         a, b = (table.mean(axis=axis) - table.mean() for axis in (1, 0))
-        left = self.interaction(values_n)
         whole, scale = float((left**2).sum()), float((a @ a) * (b @ b))
         first = float(np.linalg.norm(left, ord=2) ** 2) / whole if whole else 0.0
         return first, float(a @ left @ b) ** 2 / (scale * whole) if whole and scale else 0.0

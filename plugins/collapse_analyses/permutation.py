@@ -1,6 +1,7 @@
 """The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,8 @@ from collapse_analyses.directions import agrees, predicted
 from collapse_analyses.jackknife import interval_of_r, without_each
 from collapse_analyses.residuals import explained
 from collapse_analyses.rows import groups_of, names_of, one_width, sizes_note, trained_note
-from collapse_analyses.selecting import select, table_of
+from collapse_analyses.selecting import left_varying, select, table_of
 from collapse_analyses.shuffling import _MOST, Floats, Groups, Shuffled, orders, shuffle, unit
-from collapse_analyses.tested_columns import varying_within
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +92,8 @@ def permutation(
                 )
             )
         notes += [*sizes_note(frame, groups), *trained_note(frame, names, groups)]
-        tested = varying_within(goal, tested, groups, equal, notes)
+        chosen = left_varying(replace(chosen, notes=notes), explained(len(frame), [groups], []), names)
+        tested, notes = chosen.tested, chosen.notes
     if min(n, orders(len(frame), groups)) * len(tested) > _MOST:
         raise UsageError(
             f"--n {n:,} needs more memory than there is room for: with {counted(len(tested), 'column')} give at most "

@@ -13,7 +13,7 @@ from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.checking import check_numbers
-from collapse_analyses.jackknife import interval, without_each
+from collapse_analyses.jackknife import FEWEST, interval, without_each
 from collapse_analyses.residuals import Codes, Explained, Floats, explained, is_explained
 from collapse_analyses.rows import groups_of, names_of
 from collapse_analyses.selecting import Selected, select, table_of
@@ -95,7 +95,7 @@ def scaling(
         title=f"Power laws, {counted(len(found.frame), 'row')}",
         columns=list(records[0]),
         rows=[list(record.values()) for record in records],
-        notes=[*found.notes, *_explain(found.frame, records, _fitted(records, wanted), clusters, level)],
+        notes=[*found.notes, *_explain(found.frame, records, clusters, level)],
         shown=_shown(records, level),
     )
 
@@ -139,8 +139,7 @@ def _record(found: Selected, column: Column, size: str, clusters: Sequence[str],
     model, x_n, y_n = fit
     names = list(clusters) or _own_clusters(frame)
     codes = groups_of(frame, names) if names else None
-    record["exponent"], record["low"], record["high"] = _slope(x_n, y_n, model, codes, level)
-    record["R2"] = _share(x_n, y_n)
+    record |= dict(zip(("exponent", "low", "high", "R2"), _slope(x_n, y_n, model, codes, level), strict=True))
     x = np.log(frame[size].to_numpy(np.float64))
     sizes = np.unique(x)
     bent = _fit(frame, y, size, [x], power=2) if len(sizes) > 2 else None
@@ -169,13 +168,14 @@ def _fit(
 
 def _slope(
     x_n: Floats, y_n: Floats, model: Explained, clusters_n: Codes | None, level: float
-) -> tuple[float, float | None, float | None]:
-    slope = float(x_n @ y_n / (x_n @ x_n))
-    if not np.linalg.norm(y_n):
-        return slope, None, None
+) -> tuple[float, float | None, float | None, float | None]:
+    """The slope of y on x, its interval, and R²."""
+    slope, yy = float(x_n @ y_n / (x_n @ x_n)), float(y_n @ y_n)
+    if yy == 0:
+        return slope, None, None, None
     degrees = model.degrees if clusters_n is None else int(clusters_n.max())
     low, high, _ = interval(slope, without_each(x_n, y_n, model, clusters_n)[1], degrees, level) or [None] * 3
-    return slope, low, high
+    return slope, low, high, slope**2 * float(x_n @ x_n) / yy
 
 
 def _kept(frame: "pd.DataFrame", size: str) -> NDArray[np.bool_]:
@@ -190,27 +190,15 @@ def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
     return [name for name in FIXED.get(size, ()) if name in frame and frame[name].notna().all()]
 
 
-def _fitted(records: Sequence[Mapping[str, Any]], sizes: Sequence[str]) -> list[str]:
-    return [size for size in sizes if any(record["size"] == size for record in records)]
-
-
 def _own_clusters(frame: "pd.DataFrame") -> list[str]:
-    """The clusters of a fit where none are named; of two architectures, resamples would say nothing."""
-    return [ARCHITECTURE] if ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 2 else []
-
-
-def _share(x_n: Floats, y_n: Floats) -> float | None:
-    yy = float(y_n @ y_n)
-    return float((x_n @ y_n) ** 2 / ((x_n @ x_n) * yy)) if yy > 0 else None
+    """The clusters of a fit where none are named."""
+    return [ARCHITECTURE] if ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1 else []
 
 
 def _explain(
-    frame: "pd.DataFrame",
-    records: Sequence[Mapping[str, Any]],
-    sizes: Sequence[str],
-    clusters: Sequence[str],
-    level: float,
+    frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]], clusters: Sequence[str], level: float
 ) -> list[str]:
+    sizes = list(dict.fromkeys(each["size"] for each in records))
     notes = ["exponent: slope of log|measurement| on log size; R²: share of what is not held fixed"]
     for size in sizes:
         fixed = _fixed(frame.loc[_kept(frame, size)], size)
@@ -223,7 +211,7 @@ def _explain(
         names = list(clusters) or _own_clusters(frame.loc[_kept(frame, size)])
         units.setdefault(f"groups of equal {' and '.join(names)}" if names else "rows", []).append(size)
     drawn = [what + (f" ({', '.join(of)})" if len(units) > 1 else "") for what, of in units.items()]
-    notes.append(f"intervals: jackknife of {' and of '.join(drawn)}, Student's t")
+    notes.append(f"intervals: jackknife of {' and of '.join(drawn)}, Student's t; –: fewer than {FEWEST}")
     if any(each["curvature"] is not None for each in records):
         notes.append(
             "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "

@@ -129,7 +129,6 @@ def test_whole_architectures_are_permuted():
         x, y = (each - each.mean(0) - each.mean(1, keepdims=True) + each.mean() for each in (x, y))
         return abs((x * y).sum())
 
-
     exact = np.mean([r(x[list(order)], y) >= r(x, y) - 1e-12 for order in itertools.permutations(range(4))])
     table = crossed(*codes)
     assert table.p(x.ravel(), y.ravel(), n=20_000, seed=0) == pytest.approx(exact, abs=0.02)
