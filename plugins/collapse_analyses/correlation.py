@@ -1,7 +1,7 @@
 """Correlation of columns with a goal: with intervals, corrected for what is tested, and within groups or controlled."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -115,17 +115,12 @@ def correlation(
         rows = counted(len(found.frame), "row")
         raise CollapseError(f"{rows} are too few for {' and '.join(of)}: no degree of freedom is left")
     found = left_varying(found, model, of)
-    clusters, table = (groups_of(found.frame, cluster_names) if cluster_names else None), None
-    if not names and not found.controls:
-        advice = {option: what for option, what in _SIZES.items() if clusters is None or option != "--cluster"}
-        remark = sizes_note(found.frame, advice=advice, exchangeable=clusters is None)
-        found = keep(found, found.tested, *remark)
-    elif len(names) == 1:
-        found = keep(found, found.tested, *trained_note(found.frame, names, groupings[0]))
-    elif clusters is None and names:
-        clusters, cluster_names = groupings[0], names[:1]  # the residuals of a group are often one curve
-        table = crossed(clusters, groups_of(found.frame, names[1:])) if not found.controls else None
-    how = _How(model, groupings, clusters, table, resamples, level, seed)
+    clusters = groups_of(found.frame, cluster_names) if cluster_names else None
+    how = _How(model, groupings, clusters, " and ".join(cluster_names), None, resamples, level, seed)
+    if len(names) > 1 and clusters is None:  # what several effects leave of a group is often one curve
+        table = None if found.controls else crossed(groupings[0], groups_of(found.frame, names[1:]))
+        how = replace(how, clusters=groupings[0], of=names[0], table=table)
+    found = keep(found, found.tested, *_remarks(found, names, how))
     records = [_record(found, each, how) for each in found.tested]
     _adjust(records)
     records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
@@ -135,7 +130,7 @@ def correlation(
         title=f"Correlation with {found.goal.label}, {len(found.frame)} rows{title}",
         columns=list(records[0]),
         rows=[list(record.values()) for record in records],
-        notes=[*found.notes, *_explain(found, records, names, cluster_names, how)],
+        notes=[*found.notes, *_explain(found, records, names, how)],
         shown=_shown(records, level, bool(names)),
     )
 
@@ -153,24 +148,36 @@ def _check_groups(names: Sequence[str], groupings: Sequence[Codes], rows: int) -
 
 @dataclass(frozen=True)
 class _How:
-    """What is subtracted, what is independent, and the table of two groupings, if they make a complete one."""
+    """What is subtracted, which rows count as one and by which columns, and the complete table of two groupings."""
 
     model: Explained
     groupings: Sequence[Codes]
     clusters: Codes | None
+    of: str
     table: Crossed | None
     permutations: int
     level: float
     seed: int
 
 
+def _remarks(found: Selected, names: Sequence[str], how: _How) -> list[str]:
+    if len(names) == 1:
+        return trained_note(found.frame, names, how.groupings[0])
+    if names or found.controls:
+        return []
+    advice = {option: what for option, what in _SIZES.items() if how.clusters is None or option != "--cluster"}
+    return sizes_note(found.frame, advice=advice, exchangeable=how.clusters is None)
+
+
 def _record(found: Selected, column: Column, how: _How) -> dict[str, Any]:
+    from scipy.stats import spearmanr  # takes half a second
+
     adjusted = bool(how.groupings or found.controls)
     left_n, goal_n = (_residuals(how.model, each.values, adjusted) for each in (column, found.goal))
     x_n, y_n = _scaled(left_n), _scaled(goal_n)
     r = float(np.clip(x_n @ y_n, -1, 1))
     ranked = (left_n, goal_n) if adjusted else (column.values, found.goal.values)
-    rho = _spearman(*ranked)
+    rho = float(spearmanr(*ranked).statistic)
     degrees = how.model.degrees if how.clusters is None else int(how.clusters.max())
     low, high, p = (
         interval_of_r(r, without_each(x_n, y_n, how.model, how.clusters)[0], degrees, how.level) or [None] * 3
@@ -217,12 +224,6 @@ def _scaled(values_n: Floats) -> Floats:
     return values_n / np.linalg.norm(values_n)
 
 
-def _spearman(x_n: Floats, y_n: Floats) -> float:
-    from scipy.stats import spearmanr  # takes half a second
-
-    return float(spearmanr(x_n, y_n).statistic)
-
-
 def _adjust(records: Sequence[dict[str, Any]]) -> None:
     if any(record["p"] is None for record in records):
         return
@@ -232,11 +233,9 @@ def _adjust(records: Sequence[dict[str, Any]]) -> None:
             record[name] = float(p)
 
 
-def _explain(
-    found: Selected, records: Sequence[Mapping[str, Any]], names: Sequence[str], cluster_names: Sequence[str], how: _How
-) -> list[str]:
+def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Sequence[str], how: _How) -> list[str]:
     """How to read the numbers."""
-    test, units, one, of, notes = "t-test of r", "rows", "one row", " and ".join(cluster_names), []
+    test, units, one, of, notes = "t-test of r", "rows", "one row", how.of, []
     if how.clusters is not None:
         many = int(how.clusters.max()) + 1
         test, units = f"t-test with {many - 1} degrees of freedom, clustered by {of}", f"the {many} values of {of}"
