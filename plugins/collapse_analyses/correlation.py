@@ -110,11 +110,7 @@ def correlation(
     if strata:
         return strata_table(found, names[0], groupings[0])
     model = explained(len(found.frame), groupings, [each.values for each in found.controls])
-    of = [*names, *(each.label for each in found.controls)]
-    if model.degrees < 1:
-        rows = counted(len(found.frame), "row")
-        raise CollapseError(f"{rows} are too few for {' and '.join(of)}: no degree of freedom is left")
-    found = left_varying(found, model, of)
+    found = _varying(found, model, [*names, *(each.label for each in found.controls)])
     clusters = groups_of(found.frame, cluster_names) if cluster_names else None
     how = _How(model, groupings, clusters, " and ".join(cluster_names), None, resamples, level, seed)
     if len(names) > 1 and clusters is None:  # what several effects leave of a group is often one curve
@@ -144,6 +140,13 @@ def _check_groups(names: Sequence[str], groupings: Sequence[Codes], rows: int) -
     for name, codes in zip(names, groupings, strict=True):
         if codes.max() + 1 == rows:
             raise UsageError(f"every row has another {name}: no group has two rows to compare (--within)")
+
+
+def _varying(found: Selected, model: Explained, of: Sequence[str]) -> Selected:
+    if model.degrees < 1:
+        rows = counted(len(found.frame), "row")
+        raise CollapseError(f"{rows} are too few for {' and '.join(of)}: no degree of freedom is left")
+    return left_varying(found, model, of)
 
 
 @dataclass(frozen=True)
