@@ -46,7 +46,7 @@ def test_built_in_statistics_keep_every_law(name):
 
 @pytest.mark.parametrize("name", plugins().analyses)
 def test_built_in_analyses_keep_every_law(name):
-    few = {"permutation": {"n": 99}, "paired": {"by": "decay"}}.get(name, {"resamples": 99})
+    few = {"permutation": {"n": 99}, "paired": {"by": "decay"}}.get(name, {})
     drawn = random_results(12, sorted(plugins().measurements()))
     named = [replace(row, model=f"{1 + i // 2}x64_01{'dL'[i % 2]}") for i, row in enumerate(drawn.rows)]
     check_analysis(plugins().analyses[name].function, results=collapse.Results(named), **few)

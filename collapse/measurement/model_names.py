@@ -82,3 +82,16 @@ def with_parts(frame: "pd.DataFrame") -> "pd.DataFrame":
 
     parts = pd.DataFrame([parts_of(str(model)) for model in frame["model"]], index=frame.index)
     return frame.join(parts[[name for name in parts if name not in frame]])
+
+
+def training_of(frame: "pd.DataFrame", groups: object) -> str | None:
+    """Return the column that says how rows of equal group were trained, if it differs within one: recipe, or step.
+
+    Args:
+        frame: A table with the parts of its models' names.
+        groups: The group of each row, or a column's name.
+    """
+    for name in (RECIPE, "checkpoint", "step"):
+        if name in frame and frame[name].notna().all() and (frame.groupby(groups)[name].nunique() > 1).any():
+            return name
+    return None

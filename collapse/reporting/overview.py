@@ -8,6 +8,7 @@ import numpy as np
 
 from collapse.errors import counted, shortened
 from collapse.measurement.comparing import corpora_of, mixed
+from collapse.measurement.model_names import with_parts
 from collapse.measurement.sheets import number
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
@@ -22,6 +23,7 @@ _LOGGED = "nc1.cdnv"  # on a log axis in the figures
 _LONGEST = 60  # characters of a name
 _FEW = 20  # models, below which one R² says little
 _GENERALIZATION = "generalization"
+_SURE = "an interval that excludes 0 and p ≤ 0.05 by Holm"
 
 
 def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
@@ -32,11 +34,10 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
         tests: What goes with validation loss.
     """
     said = [_how_many(frame), *_losses(frame)]
-    tested = tests.over.get("permutation")
+    tested = tests.over.get("correlation")
     if tested is not None:
+        said += _by_size(tested, tests, _tested_rows(tested, frame))
         said += _associations(tested, _tested_rows(tested, frame))
-        if tests.size is not None and "permutation" in tests.within:
-            said += _by_size(tested, tests.within["permutation"], tests.size)
     elif len(frame) < 3:
         said.append(f"What goes with loss can be said of 3 models or more; there {_are(len(frame))}.")
     if len(frame) == 1:
@@ -107,16 +108,17 @@ def _associations(tested: Table, rows: "pd.DataFrame") -> list[str]:
     itself = next((each["R2_itself"] for each in ranked if "R2_itself" in each), None)
     if itself is not None:
         found[0] += f" Of {_LOGGED} the logarithm is meant, as in the figures; {_LOGGED} itself has {itself:.3f}."
-    if len(rows) < _FEW:
+    if len(rows) < _FEW and ranked[0]["p"] is not None:
         found.append(f"With {counted(len(rows), 'row')}, such an R² can come by chance: see the p-values below.")
-    against = [each for each in ranked if _contradicts(each)]
+    signed = [each for each in _of_collapse(tested) if each["predicted"] and _is_sure(each)]
+    against = [each for each in signed if not each["agrees"]]
     if against:
         listed = _listed(
             [f"{each['column']} (r = {_signed(each['r'])}, predicted {each['predicted']})" for each in against]
         )
-        found.append(f"Against what collapse predicts, over these rows: {listed}.")
-    elif any(each["predicted"] for each in ranked):
-        found.append("Every measurement of which collapse predicts a sign has it, over these rows.")
+        found.append(f"Against the sign that collapse predicts, with {_SURE}: {listed}.")
+    elif signed:
+        found.append(f"Every correlation with {_SURE} has the sign that collapse predicts, where it predicts one.")
     return found
 
 
@@ -130,29 +132,42 @@ def _of_log(record: dict[str, Any], rows: "pd.DataFrame") -> dict[str, Any]:
     return {**record, "column": f"log({_LOGGED})", "r": r, "R2": r**2, "R2_itself": record["R2"]}
 
 
-def _by_size(tested: Table, within: Table, size: str) -> list[str]:
-    """Say which correlations differ most, or turn, among models of one size (Simpson's paradox)."""
-    over = {each["column"]: each for each in tested.records()}
-    both = [(over[each["column"]], each) for each in _of_collapse(within) if each["column"] in over]
-    if not both:
+def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[str]:
+    """Say how many sizes there are, and which correlations hold or reverse within them (Simpson's paradox)."""
+    if tests.size is None:
         return []
-    whole, inside = max(both, key=lambda each: each[1]["R2"])
-    said = [
-        f"Among models of equal {size}, {inside['column']} has the largest R², {inside['R2']:.3f}; over all rows it "
-        f"has {whole['R2']:.3f}."
-    ]
-    whole, inside = max(both, key=lambda each: abs(each[1]["R2"] - each[0]["R2"]))
-    said.append(
-        f"Size hides or makes most for {inside['column']}: r = {_signed(whole['r'])} over all rows, "
-        f"{_signed(inside['r'])} among models of equal {size}."
-    )
-    turned = [(one, other) for one, other in both if one["r"] * other["r"] < 0]
+    sizes = with_parts(frame)[tests.size].value_counts()
+    rows = " to ".join(dict.fromkeys(f"{each:,}" for each in (sizes.min(), sizes.max())))
+    said = [f"The rows have {counted(len(sizes), 'value')} of {tests.size}, with {rows} rows each."]
+    if all(each["p"] is None for each in tested.records()):
+        said[0] += " So few groups support no p-value over all rows: size may drive every correlation there."
+    within = tests.within.get("correlation")
+    if within is None:
+        return said
+    among, of = f"Among models of equal {tests.size}", "validation loss"
+    inside = {each["column"]: each for each in _of_collapse(within)}
+    if tests.trained is not None:
+        among, of = f"{among}, with the effect of {tests.trained} subtracted", f"{of} and with its logarithm"
+        logged = tests.within.get("correlation-log", within)
+        again = {each["column"]: each["r"] for each in logged.records() if _is_sure(each)}
+        inside = {name: each for name, each in inside.items() if each["r"] * again.get(name, 0) > 0}
+    sure = [each for each in inside.values() if _is_sure(each)]
+    many = counted(len(_of_collapse(within)), "correlation")
+    said.append(f"{among}, {len(sure)} of {many} with {of} have {_SURE}")
+    first = max(sure, key=lambda each: each["R2"], default=None)
+    said[-1] += f"; {first['column']} has the largest R² of them, {first['R2']:.3f}." if first else "."
+    both = [(each, inside[each["column"]]) for each in _of_collapse(tested) if each["column"] in inside]
+    turned = [pair for pair in both if all(map(_is_sure, pair)) and pair[0]["r"] * pair[1]["r"] < 0]
     if turned:
-        listed = _listed(
-            [f"{one['column']} ({_signed(one['r'])}, then {_signed(other['r'])})" for one, other in turned]
-        )
-        said.append(f"The correlation turns among models of equal {size}: {listed}.")
+        listed = _listed([f"{one['column']} ({_signed(one['r'])}, then {_signed(two['r'])})" for one, two in turned])
+        said.append(f"The correlation reverses there, both times with {_SURE}: {listed}.")
     return said
+
+
+def _is_sure(record: Mapping[str, Any]) -> bool:
+    """Whether the interval of r excludes 0, and p is at most 0.05 after Holm's correction for all columns."""
+    low, high, p = (record[name] for name in ("r_low", "r_high", "holm"))
+    return low is not None and p is not None and low * high > 0 and p <= 0.05
 
 
 def _of_collapse(tested: Table) -> list[dict[str, Any]]:
@@ -163,11 +178,6 @@ def _of_collapse(tested: Table) -> list[dict[str, Any]]:
         return name in known and known[name][0].property_of(name).lower() != _GENERALIZATION
 
     return [each for each in tested.records() if is_collapse(each["column"])]
-
-
-def _contradicts(record: Mapping[str, Any]) -> bool:
-    predicted = record["predicted"]
-    return bool(predicted) and (record["r"] > 0) != (predicted == "r > 0")
 
 
 def _of_one(frame: "pd.DataFrame") -> list[str]:

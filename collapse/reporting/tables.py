@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, counted, shortened
 from collapse.measurement.analyzing import analyze
-from collapse.measurement.model_names import ARCHITECTURE, with_parts
+from collapse.measurement.model_names import ARCHITECTURE, training_of, with_parts
 from collapse.measurement.results import Results
 from collapse.measurement.sheets import is_number, text
 from collapse.measurement.table import Table
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _SIZES = (ARCHITECTURE, "dim", "n_params")
 """Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
-_RESAMPLES = 999
+LOG_LOSS = "log(val_loss)"
 _BOUND = "_is_bound"
-"""End of a column that says whether the one without this end is a number or the largest that it can be."""
+"""End of a column that says of the one without it that no permutation reached |r|: 3 p is then its bound of 95 %."""
 _EXTREMES = 10
 
 
@@ -35,39 +35,47 @@ class Associations:
 
     Attributes:
         over: Tables of analyses over all rows, by analysis.
-        within: The same within models of one size.
+        within: The same within models of one size, and with the effect of ``trained`` subtracted.
         size: The column whose values are the sizes, or None where sizes do not repeat.
         lacking: Why others are not shown.
+        trained: The column that says how models of one size were trained, if it differs.
     """
 
     over: Mapping[str, Table]
     within: Mapping[str, Table]
     size: str | None
     lacking: Sequence[str]
+    trained: str | None = None
 
 
 def tests_of(results: Results, permutations: int) -> Associations:
-    """Run those of the analyses permutation and correlation that are installed."""
-    options: dict[str, dict[str, object]] = {
-        "permutation": {"n": permutations},
-        "correlation": {"resamples": _RESAMPLES},
-    }
-    installed = [name for name in options if name in plugins().analyses]
+    """Run those of the analyses permutation and correlation that are installed and sound for the rows.
+
+    Where models share a size, rows are not exchangeable: over all rows whole sizes count, and rows are permuted only
+    within them. Where these were trained differently, the correlation subtracts that too, and permutes whole sizes;
+    because what additive effects leave depends on the scale of the loss, it is then run for the log loss as well.
+    """
+    named = with_parts(results.frame())
+    size = next((name for name in _SIZES if _repeats(named, name)), None)
+    trained = training_of(named, size) if size is not None else None
+    names = [name for name in (size, trained) if name is not None]
+    runs: list[tuple[str, dict[str, object]]] = [("correlation", {"cluster": size})]
+    runs += [("correlation", {"within": names})] if size else []
+    runs += [("correlation", {"within": names, "against": LOG_LOSS})] if trained else []
+    runs += [("permutation", {"n": permutations, "within": names or None})] if trained is None else []
     over: dict[str, Table] = {}
     within: dict[str, Table] = {}
     lacking = []
-    named = with_parts(results.frame())
-    size = next((name for name in _SIZES if _repeats(named, name)), None)
-    for name in installed:
-        said = name
+    for name, options in runs:
+        if name not in plugins().analyses:
+            continue
+        grouped = bool(options.get("within"))
+        key = f"{name}-log" if "against" in options else name
         try:
-            over[name] = analyze(name, results, **options[name])
-            if size is not None:
-                said = f"{name} within equal {size}"
-                within[name] = analyze(name, Results.from_frame(named), **options[name], within=[size])
+            (within if grouped else over)[key] = analyze(name, Results.from_frame(named), **options)
         except CollapseError as error:
-            lacking.append(f"{said}: {error}")
-    return Associations(over, within, size, lacking)
+            lacking.append(f"{name}{f' within equal {size}' if grouped else ''}: {error}")
+    return Associations(over, within, size, lacking, trained)
 
 
 def _repeats(frame: "pd.DataFrame", column: str) -> bool:
@@ -85,7 +93,7 @@ def analysis_grid(name: str, table: Table) -> Grid:
     records.sort(key=lambda record: -(record.get("R2") or 0.0))
     columns = [name for name in columns if any(record[name] is not None for record in records)]
     rows = [
-        [f"≤ {record[name]:.3g}" if record.get(name + _BOUND) else record[name] for name in columns]
+        [f"≤ {min(3 * record[name], 1):.3g}" if record.get(name + _BOUND) else record[name] for name in columns]
         for record in records
     ]
     return Grid(name, table.title, columns, rows, table.notes, "filter columns")

@@ -1,6 +1,7 @@
 """Correlation of columns with a goal: with intervals, corrected for what is tested, and within groups or controlled."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,19 +12,21 @@ from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.adjusting import benjamini_hochberg, holm
-from collapse_analyses.bootstrap import FEW_CLUSTERS, intervals
 from collapse_analyses.checking import check_numbers
+from collapse_analyses.crossed import Crossed, crossed
 from collapse_analyses.directions import agrees, predicted
-from collapse_analyses.residuals import Codes, Explained, Floats, explained, is_explained
-from collapse_analyses.rows import groups_of, names_of, sizes_note
-from collapse_analyses.selecting import Selected, keep, select, table_of
+from collapse_analyses.jackknife import FEWEST, interval_of_r, p_of_r, spearman_without_each, without_each
+from collapse_analyses.residuals import Codes, Explained, Floats, explained
+from collapse_analyses.rows import groups_of, names_of, one_width, sizes_note, trained_note
+from collapse_analyses.selecting import Selected, keep, left_varying, select, table_of
 from collapse_analyses.strata import in_each, signs_of, strata_table
-from collapse_analyses.testing_r import p_of_r
 
 _SIZES = {
     "--within": "compares models of equal {name} only",
     "--cluster": "takes models of equal {name} together",
 }
+
+_NOT_ADDITIVE = 0.5  # share of a two-way residual that the product of the effects explains
 
 
 @analysis("correlation")
@@ -37,15 +40,16 @@ def correlation(
     control: Sequence[str] | None = None,
     cluster: str | None = None,
     strata: bool = False,
-    resamples: int = 1_999,
+    resamples: int = 9_999,
     level: float = 0.95,
     seed: int = 0,
 ) -> Table:
     """Correlate columns of a results table with a goal.
 
-    For each column: Pearson's r, Spearman's, R², bootstrap intervals, a p-value, and p-values corrected for all columns
+    For each column: Pearson's r, Spearman's, R², jackknife intervals, a p-value, and p-values corrected for all columns
     (Holm; Benjamini-Hochberg). Models of one architecture are not independent: --cluster takes them together, --within
-    compares models inside groups only.
+    compares models inside groups only. Models of equal architecture may differ in training time, which can drive both
+    columns: --within architecture,recipe compares architectures by what neither effect explains.
 
     Args:
         against: The goal: a column, expression, or label=expression.
@@ -55,23 +59,24 @@ def correlation(
         where: Keep the rows whose column matches a glob, such as 'epochs=10'. Rows must match every filter.
         within: Subtract the mean of each group of rows with equal values of this column, such as architecture. Of
             several columns (with commas), such as architecture,recipe, the effects of all are subtracted, as in a
-            two-way analysis of variance. Signs are counted in the groups of the first.
+            two-way analysis of variance; p then permutes whole groups of the first. Signs are counted in those too.
         control: Columns of numbers to control for, such as log(n_params): gives partial correlations.
-        cluster: Resample, and count as independent, whole groups of rows with equal values of this column.
+        cluster: Leave out, and count as independent, whole groups of rows with equal values of this column.
         strata: Show r in every group of one column of --within instead; not with --control or --cluster.
-        resamples: Number of bootstrap resamples.
+        resamples: Number of permutations of groups, for p with several columns of --within.
         level: Of the intervals.
-        seed: Seed of the resamples.
+        seed: Seed of the permutations.
 
     Returns:
         A row a column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted,
-        agrees, R2, p, holm, bh; strata, strata_positive, strata_negative and strata_median_r (None without within).
+        agrees, R2, p (None with fewer than 5 clusters, as intervals), holm, bh; strata, strata_positive,
+        strata_negative and strata_median_r (None without within).
 
     Raises:
         UsageError: An unknown column or filter, or an option that makes no sense.
-        CollapseError: Fewer than 3 rows or degrees of freedom, fewer than 3 clusters, or a column that does not vary.
+        CollapseError: Fewer than 3 rows or no degree of freedom, or a column that does not vary.
 
-    Source: Holm 1979; Benjamini & Hochberg 1995; Liang & Zeger 1986 for p with clusters.
+    Source: Holm 1979; Benjamini & Hochberg 1995; MacKinnon, Nielsen & Webb 2023 for clusters.
 
     >>> from collapse import Row
     >>> def model(loss, cdnv):
@@ -104,24 +109,24 @@ def correlation(
     _check_groups(names, groupings, len(found.frame))
     if strata:
         return strata_table(found, names[0], groupings[0])
-    clusters = _clusters(found, cluster_names)
     model = explained(len(found.frame), groupings, [each.values for each in found.controls])
-    found = _varying(found, model, names)
-    if not names and not found.controls:
-        advice = {option: what for option, what in _SIZES.items() if clusters is None or option != "--cluster"}
-        remark = sizes_note(found.frame, advice=advice, exchangeable=clusters is None)
-        found = keep(found, found.tested, *remark)
-    bootstrap = {"clusters_n": clusters, "resamples": resamples, "seed": seed, "level": level}
-    records = [_record(found, each, model, groupings, bootstrap) for each in found.tested]
+    found = _varying(found, model, [*names, *(each.label for each in found.controls)])
+    clusters = groups_of(found.frame, cluster_names) if cluster_names else None
+    how = _How(model, groupings, clusters, " and ".join(cluster_names), None, resamples, level, seed)
+    if len(names) > 1 and clusters is None:  # what several effects leave of a group is often one curve
+        table = None if found.controls else crossed(groupings[0], groups_of(found.frame, names[1:]))
+        how = replace(how, clusters=groupings[0], of=names[0], table=table)
+    found = keep(found, found.tested, *_remarks(found, names, how))
+    records = [_record(found, each, how) for each in found.tested]
     _adjust(records)
-    records.sort(key=lambda record: (record["p"], -abs(record["r"])))
-    of = f", within {' and '.join(names)}" if names else ""
-    of += f", controlled for {', '.join(each.label for each in found.controls)}" if found.controls else ""
+    records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
+    title = f", within {' and '.join(names)}" if names else ""
+    title += f", controlled for {', '.join(each.label for each in found.controls)}" if found.controls else ""
     return Table(
-        title=f"Correlation with {found.goal.label}, {len(found.frame)} rows{of}",
+        title=f"Correlation with {found.goal.label}, {len(found.frame)} rows{title}",
         columns=list(records[0]),
         rows=[list(record.values()) for record in records],
-        notes=[*found.notes, *_explain(found, records, names, cluster_names, clusters, bootstrap)],
+        notes=[*found.notes, *_explain(found, records, names, how)],
         shown=_shown(records, level, bool(names)),
     )
 
@@ -137,56 +142,71 @@ def _check_groups(names: Sequence[str], groupings: Sequence[Codes], rows: int) -
             raise UsageError(f"every row has another {name}: no group has two rows to compare (--within)")
 
 
-def _clusters(found: Selected, names: Sequence[str]) -> Codes | None:
-    if not names:
-        return None
-    codes = groups_of(found.frame, names)
-    if codes.max() + 1 < 3:
-        raise CollapseError(
-            f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} {counted(int(codes.max()) + 1, 'value')}: "
-            "--cluster needs at least 3 clusters"
-        )
-    return codes
-
-
-def _varying(found: Selected, model: Explained, names: Sequence[str]) -> Selected:
-    """Leave out columns of which groups and controls leave nothing; the goal must vary, and degrees be left."""
-    of = " and ".join([*names, *(each.label for each in found.controls)])
+def _varying(found: Selected, model: Explained, of: Sequence[str]) -> Selected:
     if model.degrees < 1:
-        raise CollapseError(f"{counted(len(found.frame), 'row')} are too few for {of}: no degree of freedom is left")
-    if is_explained(found.goal.values, model.residuals(found.goal.values)):
-        raise CollapseError(f"{found.goal.label} is constant within equal {of}: nothing can correlate with it")
-    gone = [each.label for each in found.tested if is_explained(each.values, model.residuals(each.values))]
-    if len(gone) == len(found.tested):
-        raise CollapseError(f"every column is constant within equal {of}: {', '.join(gone)}")
-    kept = [each for each in found.tested if each.label not in gone]
-    return keep(found, kept, *([f"not tested: {', '.join(gone)} (constant within equal {of})"] if gone else []))
+        rows = counted(len(found.frame), "row")
+        raise CollapseError(f"{rows} are too few for {' and '.join(of)}: no degree of freedom is left")
+    return left_varying(found, model, of)
 
 
-def _record(
-    found: Selected, column: Column, model: Explained, groupings: Sequence[Codes], bootstrap: Mapping[str, Any]
-) -> dict[str, Any]:
-    adjusted = bool(groupings or found.controls)
-    left_n, goal_n = (_residuals(model, each.values, adjusted) for each in (column, found.goal))
+@dataclass(frozen=True)
+class _How:
+    """What is subtracted, which rows count as one and by which columns, and the complete table of two groupings."""
+
+    model: Explained
+    groupings: Sequence[Codes]
+    clusters: Codes | None
+    of: str
+    table: Crossed | None
+    permutations: int
+    level: float
+    seed: int
+
+
+def _remarks(found: Selected, names: Sequence[str], how: _How) -> list[str]:
+    if len(names) == 1:
+        return trained_note(found.frame, names, how.groupings[0])
+    if names or found.controls:
+        return []
+    advice = {option: what for option, what in _SIZES.items() if how.clusters is None or option != "--cluster"}
+    return sizes_note(found.frame, advice=advice, exchangeable=how.clusters is None)
+
+
+def _record(found: Selected, column: Column, how: _How) -> dict[str, Any]:
+    from scipy.stats import spearmanr  # takes half a second
+
+    adjusted = bool(how.groupings or found.controls)
+    left_n, goal_n = (_residuals(how.model, each.values, adjusted) for each in (column, found.goal))
     x_n, y_n = _scaled(left_n), _scaled(goal_n)
     r = float(np.clip(x_n @ y_n, -1, 1))
     ranked = (left_n, goal_n) if adjusted else (column.values, found.goal.values)
-    spans = intervals(x_n, y_n, ranked=ranked, **bootstrap)
-    sign = predicted(column, found.goal, found.frame)
+    rho = float(spearmanr(*ranked).statistic)
+    degrees = how.model.degrees if how.clusters is None else int(how.clusters.max())
+    low, high, p = (
+        interval_of_r(r, without_each(x_n, y_n, how.model, how.clusters)[0], degrees, how.level) or [None] * 3
+    )
+    span = interval_of_r(rho, spearman_without_each(*ranked, how.clusters), degrees, how.level) or [None] * 2
+    if how.clusters is None:
+        p = p_of_r(r, degrees)
+    elif how.table is not None and p is not None:
+        p = how.table.p(left_n, goal_n, n=how.permutations, seed=how.seed)
+    sign = predicted(column, found.goal, found.frame, any(one_width(found.frame, each) for each in how.groupings))
     return {
         "column": column.label,
         "rows": len(x_n),
         "r": r,
-        **_pair("r", spans.r),
-        "spearman": _spearman(*ranked),
-        **_pair("spearman", spans.spearman),
+        "r_low": low,
+        "r_high": high,
+        "spearman": rho,
+        "spearman_low": span[0],
+        "spearman_high": span[1],
         "predicted": sign,
         "agrees": agrees(r, sign),
         "R2": r**2,
-        "p": p_of_r(x_n, y_n, model.degrees, bootstrap["clusters_n"]),
+        "p": p,
         "holm": None,
         "bh": None,
-        **signs_of(in_each(column, found.goal, groupings[0]) if groupings else None),
+        **signs_of(in_each(column, found.goal, how.groupings[0]) if how.groupings else None),
     }
 
 
@@ -207,44 +227,37 @@ def _scaled(values_n: Floats) -> Floats:
     return values_n / np.linalg.norm(values_n)
 
 
-def _pair(name: str, span: tuple[float, float] | None) -> dict[str, float | None]:
-    low, high = span or (None, None)
-    return {f"{name}_low": low, f"{name}_high": high}
-
-
-def _spearman(x_n: Floats, y_n: Floats) -> float:
-    from scipy.stats import spearmanr  # takes half a second
-
-    return float(spearmanr(x_n, y_n).statistic)
-
-
 def _adjust(records: Sequence[dict[str, Any]]) -> None:
+    if any(record["p"] is None for record in records):
+        return
     p_k = np.array([record["p"] for record in records])
     for name, adjust in (("holm", holm), ("bh", benjamini_hochberg)):
         for record, p in zip(records, adjust(p_k), strict=True):
             record[name] = float(p)
 
 
-def _explain(
-    found: Selected,
-    records: Sequence[Mapping[str, Any]],
-    names: Sequence[str],
-    cluster_names: Sequence[str],
-    clusters: Codes | None,
-    bootstrap: Mapping[str, Any],
-) -> list[str]:
+def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Sequence[str], how: _How) -> list[str]:
     """How to read the numbers."""
-    units = "rows"
-    notes = []
-    test = "t-test of r"
-    if clusters is not None:
-        many, of = int(clusters.max()) + 1, " and ".join(cluster_names)
-        units = f"the {many} values of {of}"
-        test = f"t-test of r with errors clustered by {of}, {many - 1} degrees of freedom"
-        if many < FEW_CLUSTERS:
-            notes.append(f"{many} clusters are few: intervals and p are too optimistic")
-    drawn = f"{bootstrap['resamples']:,} bootstrap resamples of {units} (seed {bootstrap['seed']})"
-    notes.append(f"intervals: percentiles of {drawn}")
+    test, units, one, of, notes = "t-test of r", "rows", "one row", how.of, []
+    if how.clusters is not None:
+        many = int(how.clusters.max()) + 1
+        test, units = f"t-test with {many - 1} degrees of freedom, clustered by {of}", f"the {many} values of {of}"
+        one = f"one of {units}"
+        if many < FEWEST:
+            few = f"{counted(many, 'value')} of {of} are too few for an interval or a p-value"
+            return [f"{few}: at least {FEWEST} are needed"]
+    if how.table is not None:
+        test = (
+            f"share of {how.permutations:,} random permutations of {units} (seed {how.seed}), each with all its rows, "
+            "and of the order observed, whose |r| is at least as large"
+        )
+        first, product = how.table.shares(found.goal.values)
+        notes.append(
+            f"of what the two effects leave of {found.goal.label}, {first:.0%} is one singular component, and "
+            f"{product:.0%} the product of the effects (Tukey's test of additivity)"
+            + (": the effects are not additive on this scale, compare the logarithm" if product > _NOT_ADDITIVE else "")
+        )
+    notes.append(f"intervals: jackknife, without {one} at a time, by Fisher's z and Student's t")
     notes.append(f"p: {test}; Holm, BH: corrected for {counted(len(records), 'column')}")
     if any(each["predicted"] for each in records):
         marked = any(each["agrees"] is False for each in records)

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from collapse.measurement.columns import Column
 from collapse.plugin.metrics import Limit, limit_at
 from collapse.plugin.plugin_manager import plugins
+from collapse_analyses.paper_columns import MEASUREMENT_OF
+from collapse_analyses.rows import one_width as _of_one_width
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,17 +18,24 @@ if TYPE_CHECKING:
 _LOG = re.compile(r"log\((.*)\)")
 
 
-def direction(column: Column, frame: "pd.DataFrame") -> int | None:
+def direction(column: Column, frame: "pd.DataFrame", one_width: bool = False) -> int | None:
     """1 where lower values are better (nearer to full collapse), −1 where higher ones are, None where unknown.
 
-    The logarithm of a measurement has the direction of the measurement.
+    The expression says which measurement a column is, never its label; the paper's formulas, and the logarithm of a
+    measurement, have the direction of the measurement. A value in units of h has none where models of several widths
+    are compared, because the unit differs between them.
+    ``one_width`` says that only models of equal width are compared.
     """
     known = plugins().measurements()
-    logarithm = _LOG.fullmatch(column.label)
-    name = logarithm[1] if logarithm else column.label
+    logarithm = _LOG.fullmatch(column.expression)
+    name = logarithm[1].strip() if logarithm else column.expression
+    name = MEASUREMENT_OF.get("".join(name.split()), name)
     if name not in known:
         return None
     metric, measure = known[name]
+    without_unit = metric.scale_of(measure) == 0 or "validation" in metric.needs  # shares of samples
+    if not (without_unit or one_width or _of_one_width(frame)):
+        return None
     if metric.better is not None:
         return 1 if metric.better == "lower" else -1
     limits = _limits(measure.towards, frame)
@@ -37,9 +46,9 @@ def direction(column: Column, frame: "pd.DataFrame") -> int | None:
     return None if above == below else 1 if above else -1
 
 
-def predicted(column: Column, goal: Column, frame: "pd.DataFrame") -> str | None:
+def predicted(column: Column, goal: Column, frame: "pd.DataFrame", one_width: bool = False) -> str | None:
     """Return "r > 0" or "r < 0" if better values of one column go with better ones of the other; None if unknown."""
-    one, other = direction(column, frame), direction(goal, frame)
+    one, other = (direction(each, frame, one_width) for each in (column, goal))
     if one is None or other is None:
         return None
     return "r > 0" if one == other else "r < 0"

@@ -1,7 +1,7 @@
 """Differences between pairs of models that are alike in everything but one thing."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -10,16 +10,13 @@ from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
-from collapse_analyses.bootstrap import Floats, intervals
 from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import direction
+from collapse_analyses.jackknife import interval, interval_of_r, without_each
 from collapse_analyses.pairing import pairs_of
-from collapse_analyses.residuals import is_explained
-from collapse_analyses.rows import names_of
+from collapse_analyses.residuals import Floats, is_explained
+from collapse_analyses.rows import names_of, one_width
 from collapse_analyses.selecting import Selected, select, table_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @analysis("paired")
@@ -33,7 +30,6 @@ def paired(
     values: str | None = None,
     equal: Sequence[str] | None = None,
     level: float = 0.95,
-    seed: int = 0,
 ) -> Table:
     """Compare pairs of models that differ in one thing only.
 
@@ -51,8 +47,7 @@ def paired(
             default the two that the column has, in order.
         equal: Columns in which the rows of a pair are equal. By default everything that names say (depth, width,
             epochs, decay, checkpoint, seeds), and the texts and settings of the measurement.
-        level: Of the bootstrap intervals.
-        seed: Seed of the resamples.
+        level: Of the intervals.
 
     Returns:
         A row for the goal and for each column: column, pairs, mean, mean_low, mean_high, rises, falls, better (pairs in
@@ -73,7 +68,7 @@ def paired(
     >>> [(row["column"], round(row["mean"], 9), row["better"]) for row in paired(Results(rows), by="decay").records()]
     [('val_loss', -1.0, 3), ('nc1.cdnv', -0.1, 3)]
     """
-    check_numbers(seed=(seed, 0), level=level)
+    check_numbers(level=level)
     frame, notes = table_of(results, where)
     name, *others = names_of([by], frame, "--by")
     if others:
@@ -88,11 +83,14 @@ def paired(
             f"{', '.join(pairs.equal) or 'nothing'}: at least 3 are needed; --equal names what must be equal"
         )
     goal = _difference(found.goal, pairs.first, pairs.second)
+    both, codes = [*pairs.first, *pairs.second], np.tile(np.arange(len(pairs.first)), 2)
+    of_one_width = one_width(found.frame.iloc[both].reset_index(drop=True), codes)
     records = []
     for column in (found.goal, *found.tested):
         change = _difference(column, pairs.first, pairs.second)
         other = None if column is found.goal else goal
-        records.append(_record(column, change, other, found.frame, level=level, seed=seed))
+        towards = direction(column, found.frame, of_one_width)
+        records.append(_record(column, change, other, towards, level))
     one, two = pairs.values
     left = len(found.frame) - 2 * len(pairs.first)
     return Table(
@@ -109,21 +107,22 @@ def _difference(column: Column, first: Sequence[int], second: Sequence[int]) -> 
 
 
 def _record(
-    column: Column, change_n: Floats, goal_n: Floats | None, frame: "pd.DataFrame", *, level: float, seed: int
+    column: Column, change_n: Floats, goal_n: Floats | None, towards: int | None, level: float
 ) -> dict[str, Any]:
     from scipy.stats import binomtest  # takes half a second
 
     rises, falls = int((change_n > 0).sum()), int((change_n < 0).sum())
-    towards = direction(column, frame)
-    spans = intervals(change_n, change_n if goal_n is None else goal_n, level=level, seed=seed)
-    low, high = intervals(change_n, change_n, level=level, seed=seed).mean or (None, None)
+    pairs, mean = len(change_n), float(change_n.mean())
+    low, high, _ = interval(mean, (pairs * mean - change_n) / (pairs - 1), pairs - 1, level) or [None] * 3
     constant = any(is_explained(each, each - each.mean()) for each in (change_n, *([] if goal_n is None else [goal_n])))
     r = None if goal_n is None or constant else float(np.corrcoef(change_n, goal_n)[0, 1])
-    r_low, r_high = (None, None) if r is None or spans.r is None else spans.r
+    r_low = r_high = None
+    if r is not None and goal_n is not None:
+        r_low, r_high, _ = interval_of_r(r, without_each(change_n, goal_n)[0], pairs - 2, level) or [None] * 3
     return {
         "column": column.label,
         "pairs": len(change_n),
-        "mean": float(change_n.mean()),
+        "mean": mean,
         "mean_low": low,
         "mean_high": high,
         "rises": rises,
@@ -148,7 +147,9 @@ def _explain(
         f"better: pairs in which {second} is better; p: sign test of rises against falls, two-sided, not corrected for "
         f"{tested}"
     )
-    notes.append(f"r: correlation of the differences with {found.goal.label}'s; intervals: bootstrap of the pairs")
+    notes.append(
+        f"r: correlation of the differences with {found.goal.label}'s; intervals: jackknife of the pairs, Student's t"
+    )
     return notes
 
 

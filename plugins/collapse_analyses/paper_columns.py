@@ -34,6 +34,9 @@ FIGURE1: Mapping[str, tuple[str, ...]] = {
 
 SETS = {"paper": PAPER, "figure1": FIGURE1}
 
+MEASUREMENT_OF = {formula: name for set_ in SETS.values() for name, formulas in set_.items() for formula in formulas}
+"""The measurement, or its logarithm, that a formula of published columns gives."""
+
 
 def columns_of(name: str, frame: "pd.DataFrame") -> tuple[list[str], list[str]]:
     """Return the columns of a set as ``label=expression``, and those that a table does not have.

@@ -1,7 +1,7 @@
 """The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,15 +10,14 @@ from collapse import Results, Table, analysis, hookimpl
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
-from collapse.plugin.plugin_manager import plugins
 from collapse_analyses import shown
-from collapse_analyses.bootstrap import intervals
 from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import agrees, predicted
-from collapse_analyses.rows import groups_of, names_of, sizes_note
-from collapse_analyses.selecting import select, table_of
-from collapse_analyses.shuffling import _MOST, Floats, Groups, Shuffled, orders, range_without_one, shuffle, unit
-from collapse_analyses.tested_columns import varying_within
+from collapse_analyses.jackknife import interval_of_r, without_each
+from collapse_analyses.residuals import explained
+from collapse_analyses.rows import groups_of, names_of, one_width, sizes_note, trained_note
+from collapse_analyses.selecting import left_varying, select, table_of
+from collapse_analyses.shuffling import _MOST, Floats, Groups, Shuffled, orders, shuffle, unit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,7 +44,7 @@ def permutation(
         results: A results table, a row a model.
         against: The column to permute: a name, expression, or label=expression.
         columns: Columns to test, separated by commas: names, or arithmetic such as norms_log_std/norms_log_mean; write
-            nc2.equinormness=norms_log_std/norms_log_mean to say which measurement it is. All measurements by default;
+            size=log(n_params) to give one a label. All measurements by default;
             paper means the seven of the paper's Table 1, also in the published tables.
         where: Keep the rows whose column matches a glob, such as 'model=TinyStories-02x0768_01d*@0'. Rows must match
             every filter.
@@ -58,7 +57,7 @@ def permutation(
     Returns:
         A row a column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
         (whether r has the predicted sign); p_is_bound and max_t_p_is_bound (no permutation reached |r|); r_low and
-        r_high (95 % bootstrap interval); r_without_one_low and r_without_one_high (range of r without one row).
+        r_high (95 % jackknife interval); r_without_one_low and r_without_one_high (range of r without one row).
 
     Raises:
         UsageError: An unknown column or filter, or an expression that cannot be read.
@@ -84,9 +83,17 @@ def permutation(
     else:
         groups = groups_of(frame, names)
         if groups.max() + 1 == len(frame):
-            raise UsageError(f"every row has another {equal}: there is nothing to permute within (--within)")
-        notes += sizes_note(frame, groups)
-        tested = varying_within(goal, tested, groups, equal, notes)
+            raise UsageError(
+                f"every row has another {equal}: there is nothing to permute within (--within)"
+                + (
+                    f"; collapse analyze correlation permutes whole groups of equal {names[0]}"
+                    if len(names) > 1
+                    else ""
+                )
+            )
+        notes += [*sizes_note(frame, groups), *trained_note(frame, names, groups)]
+        chosen = left_varying(replace(chosen, notes=notes), explained(len(frame), [groups], []), names)
+        tested, notes = chosen.tested, chosen.notes
     if min(n, orders(len(frame), groups)) * len(tested) > _MOST:
         raise UsageError(
             f"--n {n:,} needs more memory than there is room for: with {counted(len(tested), 'column')} give at most "
@@ -94,8 +101,8 @@ def permutation(
         )
     x_nk = np.stack([column.values for column in tested], axis=1)
     found = shuffle(goal.values, x_nk, n=n, seed=seed, groups_n=groups)
-    spans = [_span(goal.values, x_n, groups, seed) for x_n in x_nk.T]
-    records = _records(found, goal, tested, frame, spans)
+    spans = [_spans(goal.values, x_n, groups) for x_n in x_nk.T]
+    records = _records(found, goal, tested, frame, spans, groups is not None and one_width(frame, groups))
     return Table(
         title=f"Permutation test against {goal.label}, {len(frame)} rows"
         + (f", within equal {equal}" if names else ""),
@@ -106,30 +113,31 @@ def permutation(
     )
 
 
-@dataclass(frozen=True)
-class _Span:
-    """A bootstrap interval of r, and the smallest and largest r of all rows but one."""
-
-    interval: tuple[float, float] | None
-    without_one: tuple[float, float] | None
-
-
-def _span(y_n: Floats, x_n: Floats, groups: Groups | None, seed: int) -> _Span:
-    unit_n, unit_x_n = (unit(values, groups) for values in (y_n, x_n))
-    return _Span(intervals(unit_x_n, unit_n, seed=seed).r, range_without_one(unit_n, unit_x_n, groups))
+def _spans(y_n: Floats, x_n: Floats, groups: Groups | None) -> dict[str, float | None]:
+    """Return the interval of r, and its range without each row."""
+    y_n, x_n = (unit(values, groups) for values in (y_n, x_n))
+    model = explained(len(y_n), [] if groups is None else [groups], [])
+    r_n = without_each(x_n, y_n, model)[0] if len(y_n) > 3 else np.empty(0)
+    low, high, _ = interval_of_r(float(x_n @ y_n), r_n, model.degrees) or [None] * 3
+    known = r_n[np.isfinite(r_n)]
+    least, most = (float(known.min()), float(known.max())) if len(known) else (None, None)
+    return {"r_low": low, "r_high": high, "r_without_one_low": least, "r_without_one_high": most}
 
 
 def _records(
-    found: Shuffled, goal: Column, tested: Sequence[Column], frame: "pd.DataFrame", spans: Sequence[_Span]
+    found: Shuffled,
+    goal: Column,
+    tested: Sequence[Column],
+    frame: "pd.DataFrame",
+    spans: Sequence[Mapping[str, float | None]],
+    of_one_width: bool,
 ) -> list[dict[str, Any]]:
     """A record a column, the smallest p first."""
     records = []
     smallest = 1 / (found.permutations + 1)
     for i, (column, span) in enumerate(zip(tested, spans, strict=True)):
         r, p, max_t_p = (float(each[i]) for each in (found.r, found.p, found.max_t_p))
-        sign = predicted(column, goal, frame)
-        low, high = span.interval or (None, None)
-        least, most = span.without_one or (None, None)
+        sign = predicted(column, goal, frame, of_one_width)
         records.append(
             {
                 "column": column.label,
@@ -142,10 +150,7 @@ def _records(
                 "agrees": agrees(r, sign),
                 "p_is_bound": not found.exact and p < 1.5 * smallest,  # no permutation reached |r|
                 "max_t_p_is_bound": not found.exact and max_t_p < 1.5 * smallest,
-                "r_low": low,
-                "r_high": high,
-                "r_without_one_low": least,
-                "r_without_one_high": most,
+                **span,
             }
         )
     return sorted(records, key=lambda record: (record["p"], -abs(record["r"])))
@@ -194,19 +199,19 @@ def _explain(
             if any(each["agrees"] is False for each in records)
             else ""
         ),
-        "interval of r (r_low, r_high): bootstrap of the rows, percentiles; leave-one-out r (r_without_one_low, "
-        "r_without_one_high): the smallest and largest r without one row",
+        "interval of r (r_low, r_high): jackknife of the rows, by Fisher's z and Student's t; leave-one-out r "
+        "(r_without_one_low, r_without_one_high): the smallest and largest r without one row",
     ]
     if any(each["p_is_bound"] or each["max_t_p_is_bound"] for each in records):
-        notes.append(f"≤: no permutation reached |r|, so p is at most 1/{found.permutations + 1:,}")
-    if any(each["predicted"] is None for each in records):
-        known = plugins().measurements()
-        unsigned = [each["column"] for each in records if each["predicted"] is None]
-        expressions = len(unsigned) == len(records) or set(unsigned) - set(known)  # of columns, or of the goal
         notes.append(
-            "no sign is predicted for a measurement without a value at full collapse, or with values on both sides of "
-            "it"
-            + (", nor for an expression: give one the name of a measurement, as name=expression" if expressions else "")
+            f"≤: no permutation reached |r|; with 95 % confidence fewer than 3/{found.permutations:,} of all orders do "
+            f"(rule of three); p in files counts the observed order, 1/{found.permutations + 1:,}"
+        )
+    if any(each["predicted"] is None for each in records):
+        notes.append(
+            "no sign is predicted for a measurement without a value at full collapse or with values on both sides of "
+            "it, for one in units of h where models of several widths are compared, nor for an expression other than "
+            "the logarithm of a measurement; a label changes nothing"
         )
     return notes
 

@@ -53,7 +53,12 @@ def explained(rows: int, groupings: Sequence[Codes], controls: Sequence[Floats])
         spread = float(np.linalg.norm(centred))
         columns += [centred[:, None] / spread] if spread else []
     design = np.concatenate([each / np.maximum(np.linalg.norm(each, axis=0), 1e-300) for each in columns], axis=1)
-    left, singular, _ = np.linalg.svd(design, full_matrices=False)
+    return spanned(design)
+
+
+def spanned(columns_nq: Floats) -> Explained:
+    """Make the model of columns that may depend on each other."""
+    left, singular, _ = np.linalg.svd(columns_nq, full_matrices=False)
     return Explained(left[:, singular > NOTHING * singular[0]])
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from collapse.errors import UsageError, counted, near_names
 from collapse.measurement.columns import Column
 from collapse.measurement.comparing import corpora_of, mixed
-from collapse.measurement.model_names import ARCHITECTURE
+from collapse.measurement.model_names import ARCHITECTURE, training_of
+from collapse_analyses.jackknife import FEWEST
 from collapse_analyses.shuffling import Groups
 
 if TYPE_CHECKING:
@@ -89,6 +90,25 @@ def groups_of(frame: "pd.DataFrame", names: Sequence[str]) -> Groups:
     return np.asarray(codes, dtype=np.int64)
 
 
+def one_width(frame: "pd.DataFrame", groups: Groups | None = None) -> bool:
+    """Whether all rows, or those of each group, have one width, and so one unit of h; False where no column says it."""
+    name = next((each for each in ("dim", "width") if each in frame), None)
+    if name is None or frame[name].isna().any():
+        return False
+    return bool((frame[name].groupby(np.zeros(len(frame)) if groups is None else groups).nunique() == 1).all())
+
+
+def trained_note(frame: "pd.DataFrame", names: Sequence[str], groups: Groups) -> list[str]:
+    """A warning about groups whose models differ in training, which a trend in both columns would drive."""
+    within = training_of(frame, groups)
+    if not within or within in names:
+        return []
+    return [
+        f"models of equal {' and '.join(names)} differ in {within}: training time may drive both sides; "
+        f"--within {names[0]},{within} compares what neither explains"
+    ]
+
+
 _ADVICE = {"--within": "permutes models of equal {name} only"}
 
 
@@ -117,7 +137,11 @@ def sizes_note(
         return [within] if differ else []
     options = [f"; {option} {name} {what.format(name=name)}" for option, what in advice.items()]
     assumed = ", and p assumes that rows are exchangeable" if exchangeable else ""
+    many = frame[name].nunique()
+    few = (
+        f"; {many} of them support no p-value over all rows" if many < FEWEST and frame[name].duplicated().any() else ""
+    )
     return [
-        f"the models have {frame[name].nunique()} values of {name}: size may drive both sides of a correlation"
-        f"{assumed}{''.join(options) if frame[name].duplicated().any() else ''}"
+        f"the models have {many} values of {name}: size may drive both sides of a correlation"
+        f"{assumed}{few}{''.join(options) if frame[name].duplicated().any() else ''}"
     ]

@@ -12,9 +12,9 @@ from collapse.measurement.columns import Column, read_column
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
-from collapse_analyses.bootstrap import intervals
 from collapse_analyses.checking import check_numbers
-from collapse_analyses.residuals import Floats, explained, is_explained
+from collapse_analyses.jackknife import FEWEST, interval, without_each
+from collapse_analyses.residuals import Codes, Explained, Floats, explained, is_explained
 from collapse_analyses.rows import groups_of, names_of
 from collapse_analyses.selecting import Selected, select, table_of
 
@@ -39,15 +39,14 @@ def scaling(
     where: Sequence[str] | None = None,
     sizes: Sequence[str] | None = None,
     cluster: str | None = None,
-    resamples: int = 1_999,
     level: float = 0.95,
-    seed: int = 0,
 ) -> Table:
     """Fit power laws of measurements in the size of models.
 
     These are measurement ∝ size^exponent, for width, depth, parameters and epochs. An exponent is the slope of
     log|measurement| on log size by least squares, while depth (or width) and the recipe are held fixed. The fit for
-    epochs takes the last checkpoint of each run.
+    epochs takes the last checkpoint of each run. A curvature whose interval excludes 0 says that no single exponent
+    describes the rows: the exponents of the smaller and of the larger half of the sizes then differ.
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation
@@ -55,14 +54,14 @@ def scaling(
         where: Keep the rows whose column matches a glob, such as 'decay=0.1'. Rows must match every filter.
         sizes: Sizes, separated by commas. By default width (dim where names do not say it), depth, n_params and epochs,
             where they vary.
-        cluster: Resample whole groups of rows with equal values of this column; by default of architecture, where names
+        cluster: Leave out together the rows with equal values of this column; by default of architecture, where names
             say it and the size varies between architectures, else rows.
-        resamples: Number of bootstrap resamples.
         level: Of the intervals.
-        seed: Seed of the resamples.
 
     Returns:
-        A row a column and size: column, size, exponent, low, high, R2 (of what is not held fixed), rows.
+        A row a column and size: column, size, exponent, low, high, R2 (of what is not held fixed), rows; curvature,
+        curvature_low, curvature_high (of log² size beside log size), exponent_small and exponent_large (of the smaller
+        and of the larger half of the sizes). The last five are None of fewer than three sizes.
 
     Raises:
         UsageError: An unknown column or filter.
@@ -73,18 +72,17 @@ def scaling(
     >>> [(row["size"], round(row["exponent"], 9)) for row in scaling(Results(rows), columns="nc1.cdnv").records()]
     [('width', -0.5)]
     """
-    check_numbers(resamples=(resamples, 1), seed=(seed, 0), level=level)
+    check_numbers(level=level)
     frame, notes = table_of(results, where)
     wanted = names_of(sizes, frame, "--sizes") or _varying_sizes(frame)
     clusters = names_of(cluster, frame, "--cluster")
     found = _measurements(frame, notes, wanted, columns, len(results))
-    options = {"resamples": resamples, "seed": seed, "level": level}
     records, left_out = [], []
     for column in found.tested:
         if (column.values > 0).any() == (column.values < 0).any() or (column.values == 0).any():
             left_out.append(column.label)
             continue
-        records += [_record(found, column, size, clusters, options) for size in wanted]
+        records += [_record(found, column, size, clusters, level) for size in wanted]
     records = [record for record in records if record["exponent"] is not None]
     if not records:
         raise CollapseError(
@@ -97,7 +95,7 @@ def scaling(
         title=f"Power laws, {counted(len(found.frame), 'row')}",
         columns=list(records[0]),
         rows=[list(record.values()) for record in records],
-        notes=[*found.notes, *_explain(found.frame, _fitted(records, wanted), clusters, resamples, seed)],
+        notes=[*found.notes, *_explain(found.frame, records, clusters, level)],
         shown=_shown(records, level),
     )
 
@@ -127,27 +125,57 @@ def _measurements(
     return found
 
 
-def _record(
-    found: Selected, column: Column, size: str, clusters: Sequence[str], options: Mapping[str, Any]
-) -> dict[str, Any]:
-    frame = found.frame
-    kept = _kept(frame, size)
+_CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
+
+
+def _record(found: Selected, column: Column, size: str, clusters: Sequence[str], level: float) -> dict[str, Any]:
+    kept = _kept(found.frame, size)
+    frame, y = found.frame.loc[kept], np.log(np.abs(column.values[kept]))
     record: dict[str, Any] = {"column": column.label, "size": size, "exponent": None, "low": None, "high": None}
-    record |= {"R2": None, "rows": int(kept.sum())}
-    frame = frame.loc[kept]
-    groupings = [groups_of(frame, [name]) for name in _fixed(frame, size)]
-    model = explained(len(frame), groupings, []) if len(frame) >= 3 else None
-    if model is None or model.degrees < 1:
+    record |= {"R2": None, "rows": int(kept.sum()), **dict.fromkeys(_CURVED)}
+    fit = _fit(frame, y, size, [])
+    if fit is None:
         return record
-    x, y = np.log(frame[size].to_numpy(np.float64)), np.log(np.abs(column.values[kept]))
-    x_n, y_n = model.residuals(x), model.residuals(y)
-    if is_explained(x, x_n):
-        return record
-    exponent = float(x_n @ y_n / (x_n @ x_n))
+    model, x_n, y_n = fit
     names = list(clusters) or _own_clusters(frame)
-    span = intervals(x_n, y_n, clusters_n=groups_of(frame, names) if names else None, **options).slope
-    record["low"], record["high"] = span or (None, None)
-    return record | {"exponent": exponent, "R2": _share(x_n, y_n)}
+    codes = groups_of(frame, names) if names else None
+    record |= dict(zip(("exponent", "low", "high", "R2"), _slope(x_n, y_n, model, codes, level), strict=True))
+    x = np.log(frame[size].to_numpy(np.float64))
+    sizes = np.unique(x)
+    bent = _fit(frame, y, size, [x], power=2) if len(sizes) > 2 else None
+    if bent is not None:
+        model, x_n, y_n = bent
+        record |= dict(zip(_CURVED, _slope(x_n, y_n, model, codes, level), strict=False))
+        half = (len(sizes) + 1) // 2
+        for name, rows in (("exponent_small", x <= sizes[half - 1]), ("exponent_large", x >= sizes[-half])):
+            part = _fit(frame.loc[rows], y[rows], size, [])
+            record[name] = part and float(part[1] @ part[2] / (part[1] @ part[1]))
+    return record
+
+
+def _fit(
+    frame: "pd.DataFrame", y: Floats, size: str, controls: Sequence[Floats], power: int = 1
+) -> tuple[Explained, Floats, Floats] | None:
+    """What is held fixed, and what it leaves of a power of log size and of y; None if that is nothing."""
+    groupings = [groups_of(frame, [name]) for name in _fixed(frame, size)]
+    model = explained(len(frame), groupings, controls) if len(frame) >= 3 else None
+    x = np.log(frame[size].to_numpy(np.float64))
+    x = (x - x.mean()) ** power
+    if model is None or model.degrees < 1 or is_explained(x, model.residuals(x)):
+        return None
+    return model, model.residuals(x), model.residuals(y)
+
+
+def _slope(
+    x_n: Floats, y_n: Floats, model: Explained, clusters_n: Codes | None, level: float
+) -> tuple[float, float | None, float | None, float | None]:
+    """The slope of y on x, its interval, and R²."""
+    slope, yy = float(x_n @ y_n / (x_n @ x_n)), float(y_n @ y_n)
+    if yy == 0:
+        return slope, None, None, None
+    degrees = model.degrees if clusters_n is None else int(clusters_n.max())
+    low, high, _ = interval(slope, without_each(x_n, y_n, model, clusters_n)[1], degrees, level) or [None] * 3
+    return slope, low, high, slope**2 * float(x_n @ x_n) / yy
 
 
 def _kept(frame: "pd.DataFrame", size: str) -> NDArray[np.bool_]:
@@ -162,23 +190,15 @@ def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
     return [name for name in FIXED.get(size, ()) if name in frame and frame[name].notna().all()]
 
 
-def _fitted(records: Sequence[Mapping[str, Any]], sizes: Sequence[str]) -> list[str]:
-    return [size for size in sizes if any(record["size"] == size for record in records)]
-
-
 def _own_clusters(frame: "pd.DataFrame") -> list[str]:
-    """The clusters of a fit where none are named; of two architectures, resamples would say nothing."""
-    return [ARCHITECTURE] if ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 2 else []
-
-
-def _share(x_n: Floats, y_n: Floats) -> float | None:
-    yy = float(y_n @ y_n)
-    return float((x_n @ y_n) ** 2 / ((x_n @ x_n) * yy)) if yy > 0 else None
+    """The clusters of a fit where none are named."""
+    return [ARCHITECTURE] if ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1 else []
 
 
 def _explain(
-    frame: "pd.DataFrame", sizes: Sequence[str], clusters: Sequence[str], resamples: int, seed: int
+    frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]], clusters: Sequence[str], level: float
 ) -> list[str]:
+    sizes = list(dict.fromkeys(each["size"] for each in records))
     notes = ["exponent: slope of log|measurement| on log size; R²: share of what is not held fixed"]
     for size in sizes:
         fixed = _fixed(frame.loc[_kept(frame, size)], size)
@@ -191,8 +211,22 @@ def _explain(
         names = list(clusters) or _own_clusters(frame.loc[_kept(frame, size)])
         units.setdefault(f"groups of equal {' and '.join(names)}" if names else "rows", []).append(size)
     drawn = [what + (f" ({', '.join(of)})" if len(units) > 1 else "") for what, of in units.items()]
-    of_what = " and of ".join(drawn)
-    return [*notes, f"intervals: percentiles of {resamples:,} bootstrap resamples of {of_what} (seed {seed})"]
+    notes.append(f"intervals: jackknife of {' and of '.join(drawn)}, Student's t; –: fewer than {FEWEST}")
+    if any(each["curvature"] is not None for each in records):
+        notes.append(
+            "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "
+            "smaller and of the larger half of the sizes"
+        )
+    bent = [
+        f"{each['column']} in {each['size']}"
+        for each in records
+        if each["curvature_low"] is not None and not each["curvature_low"] <= 0 <= each["curvature_high"]
+    ]
+    if bent:
+        notes.append(
+            f"no single exponent describes {', '.join(bent)}: the {100 * level:g} % interval of curvature excludes 0"
+        )
+    return notes
 
 
 def _shown(records: Sequence[Mapping[str, Any]], level: float) -> Sheet:
@@ -204,10 +238,15 @@ def _shown(records: Sequence[Mapping[str, Any]], level: float) -> Sheet:
             shown.interval(each["low"], each["high"]),
             shown.fixed(each["R2"]),
             each["rows"],
+            shown.signed(each["curvature"]),
+            shown.interval(each["curvature_low"], each["curvature_high"]),
+            shown.signed(each["exponent_small"]),
+            shown.signed(each["exponent_large"]),
         ]
         for each in records
     ]
-    return Sheet(["column", "size", "exponent", f"{100 * level:g} % interval", "R²", "rows"], rows, keys=2)
+    headings = ["column", "size", "exponent", f"{100 * level:g} % interval", "R²", "rows"]
+    return Sheet([*headings, "curvature", "its interval", "small", "large"], rows, keys=2)
 
 
 @hookimpl

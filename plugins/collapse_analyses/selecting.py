@@ -8,6 +8,7 @@ from collapse import CollapseError, Results
 from collapse.errors import UsageError, counted, near_names
 from collapse.measurement.columns import Column, choose_rows, read_column
 from collapse.measurement.model_names import with_parts
+from collapse_analyses.residuals import Explained, is_explained
 from collapse_analyses.rows import complete_rows, remarks
 from collapse_analyses.tested_columns import chosen, listed, varying
 
@@ -98,3 +99,15 @@ def select(
 def keep(selected: Selected, tested: Sequence[Column], *notes: str) -> Selected:
     """Return the selection with fewer columns, and remarks on those left out."""
     return replace(selected, tested=list(tested), notes=[*selected.notes, *notes])
+
+
+def left_varying(selected: Selected, model: Explained, of: Sequence[str]) -> Selected:
+    """Leave out columns of which groups and controls, named ``of``, leave nothing; the goal must not be one."""
+    equal, goal = " and ".join(of), selected.goal
+    if is_explained(goal.values, model.residuals(goal.values)):
+        raise CollapseError(f"{goal.label} is constant within equal {equal}: nothing can correlate with it")
+    gone = [each.label for each in selected.tested if is_explained(each.values, model.residuals(each.values))]
+    if len(gone) == len(selected.tested):
+        raise CollapseError(f"every column is constant within equal {equal}: {', '.join(gone)}")
+    kept = [each for each in selected.tested if each.label not in gone]
+    return keep(selected, kept, *([f"not tested: {', '.join(gone)} (constant within equal {equal})"] if gone else []))

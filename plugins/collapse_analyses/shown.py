@@ -38,14 +38,14 @@ def three(value: float | None) -> str:
 
 
 def p_value(p: float | None, *, bound: bool = False) -> str:
-    """Format a p-value with three digits; one that is only a bound says so.
+    """Format a p-value with three digits; of one that no permutation reached, the bound of 95 % (the rule of three).
 
     >>> p_value(0.04761), p_value(1e-5, bound=True), p_value(1.0)
-    ('0.0476', '≤ 1e-05', '1.00')
+    ('0.0476', '≤ 3e-05', '1.00')
     """
     if p is None:
         return "–"
-    return f"≤ {p:.3g}" if bound else three(p)
+    return f"≤ {min(3 * p, 1):.3g}" if bound else three(p)
 
 
 def interval(low: float | None, high: float | None, *, signs: bool = True) -> str:

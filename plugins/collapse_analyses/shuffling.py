@@ -21,12 +21,6 @@ _BATCH = 1 << 21  # numbers of permuted rows in memory at a time (16 MiB)
 _TIE = 1e-12
 
 
-_NEAR = 1e-4  # sums of squares below are computed again: as differences from 1, they would have lost digits
-
-
-_ROUNDING = (64 * np.finfo(np.float64).eps) ** 2  # sums of squares of what is left of equal values
-
-
 @dataclass(frozen=True)
 class Shuffled:
     """Correlations of k columns with one, and what permuting that one gives.
@@ -141,35 +135,6 @@ def unit(values: Floats, groups_n: Groups | None) -> Floats:
     for _ in range(2):  # again, to remove the rounding error of the first means
         values = centred(values, groups_n)
     return values / np.linalg.norm(values, axis=0)
-
-
-def range_without_one(unit_n: Floats, unit_x_n: Floats, groups_n: Groups | None = None) -> tuple[float, float] | None:
-    """Return the smallest and the largest r of all rows but one; None if fewer than 3 rows are left.
-
-    Args:
-        unit_n, unit_x_n: (rows,) of :func:`unit`.
-        groups_n: (rows,) the group of each row, whose mean is taken again without the row.
-
-    >>> y, x = (unit(np.array(values), None) for values in ([1.0, 2.0, 3.0, 9.0], [1.0, 2.0, 3.0, -9.0]))
-    >>> [round(r, 3) for r in range_without_one(y, x)]
-    [-0.981, 1.0]
-    """
-    if len(unit_n) < 4:
-        return None
-    sizes_n = np.full(len(unit_n), len(unit_n)) if groups_n is None else np.bincount(groups_n)[groups_n]
-    # without a row that differs from its group's mean by a, the group's sum of squares is smaller by a²·m/(m−1)
-    factor_n = np.where(sizes_n > 1, sizes_n / np.maximum(sizes_n - 1, 1), 0)
-    xy = unit_n @ unit_x_n - factor_n * unit_n * unit_x_n
-    yy, xx = (1 - factor_n * each**2 for each in (unit_n, unit_x_n))
-    for at in np.flatnonzero((xx < _NEAR) | (yy < _NEAR)):  # a few at most: each holds nearly all of a sum of squares
-        left_groups_n = None if groups_n is None else np.delete(groups_n, at)
-        y, x = (centred(centred(np.delete(each, at), left_groups_n), left_groups_n) for each in (unit_n, unit_x_n))
-        xy[at], yy[at], xx[at] = x @ y, y @ y, x @ x
-    usable = (xx > _ROUNDING) & (yy > _ROUNDING)  # without a row, the others may be constant
-    if not usable.any():
-        return None
-    r = np.clip(xy[usable] / np.sqrt(xx[usable] * yy[usable]), -1, 1)
-    return float(r.min()), float(r.max())
 
 
 def centred(values: Floats, groups_n: Groups | None) -> Floats:

@@ -12,7 +12,6 @@ from collapse.errors import UsageError
 from collapse.measurement.columns import Column, read_column, split_columns
 from collapse.plugin.plugin_manager import plugins
 from collapse_analyses.paper_columns import SETS, columns_of
-from collapse_analyses.shuffling import Groups, centred
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,23 +110,6 @@ def _take(name: str, frame: "pd.DataFrame", tested: list[Column], left_out: dict
         left_out[name] = "constant"
     else:
         tested.append(column)
-
-
-def varying_within(goal: Column, tested: list[Column], groups: Groups, within: str, notes: list[str]) -> list[Column]:
-    """Leave out columns that are constant within each group, with a note; the goal must not be."""
-
-    def varies(column: Column) -> bool:
-        largest = np.abs(column.values).max()
-        return bool(np.abs(centred(column.values / largest, groups)).max() > 8 * np.finfo(np.float64).eps)
-
-    if not varies(goal):
-        raise CollapseError(f"{goal.label} is constant within equal {within}: nothing can correlate with it")
-    constant = [column.label for column in tested if not varies(column)]
-    if len(constant) == len(tested):
-        raise CollapseError(f"every column is constant within equal {within}: {', '.join(constant)}")
-    if constant:
-        notes.append(f"not tested: {', '.join(constant)} (constant within equal {within})")
-    return [column for column in tested if column.label not in constant]
 
 
 def listed(frame: "pd.DataFrame", most: int = 12) -> str:

@@ -7,19 +7,18 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import pearsonr, rankdata, spearmanr, t
+from scipy.stats import pearsonr, spearmanr, t
 
 from collapse import CollapseError, Results, Row, analyze
 from collapse.errors import UsageError
 from collapse.measurement.option_types import takes
 from collapse.testing import check_analysis
 from collapse_analyses.adjusting import benjamini_hochberg, holm
-from collapse_analyses.bootstrap import _weights, intervals
 from collapse_analyses.correlation import correlation
+from collapse_analyses.jackknife import interval_of_r, spearman_without_each, without_each
 from collapse_analyses.paired import paired
 from collapse_analyses.residuals import explained
 from collapse_analyses.scaling import scaling
-from collapse_analyses.testing_r import p_of_r
 
 
 def frame_of(rows=30, seed=0):
@@ -107,24 +106,55 @@ def test_strata_of_one_row_say_nothing():
         correlate(frame.assign(g=range(8)), within="g")
 
 
-def test_clusters_give_the_robust_error():
+def jackknifed(x, y, clusters, degrees, r_of=lambda x, y: np.corrcoef(x, y)[0, 1]):
+    """The interval and p from the definition, without each cluster in turn."""
+    z = np.arctanh([r_of(x[clusters != each], y[clusters != each]) for each in np.unique(clusters)])
+    error = np.sqrt(degrees / len(z) * ((z - z.mean()) ** 2).sum())
+    centre, reach = np.arctanh(r_of(x, y)), t.ppf(0.975, degrees) * error
+    return [*np.tanh([centre - reach, centre + reach]), 2 * t.sf(abs(centre) / error, degrees)]
+
+
+@pytest.mark.parametrize(("cluster", "degrees"), [(None, 28), ("h", 5), ("g", 4)])
+def test_an_interval_is_that_of_the_rows_without_each_cluster(cluster, degrees):
     frame = frame_of()
-    x, y = ((each - each.mean()).to_numpy() for each in (frame["a"], frame["val_loss"]))
-    x, y = x / np.linalg.norm(x), y / np.linalg.norm(y)
-    slope = x @ y
-    scores = [sum(x[i] * (y[i] - slope * x[i]) for i in range(30) if frame["h"][i] == cluster) for cluster in range(6)]
-    error = np.sqrt(6 / 5 * sum(score**2 for score in scores))
-    assert p_of_r(x, y, 28, frame["h"].to_numpy()) == pytest.approx(2 * t.sf(abs(slope) / error, 5))
-    table = correlate(frame, cluster="h")
-    assert of(table)["p"] == pytest.approx(2 * t.sf(abs(slope) / error, 5))
-    assert "6 clusters are few: intervals and p are too optimistic" in table.notes
+    found = of(correlate(frame, cluster=cluster))
+    units = np.arange(30) if cluster is None else frame[cluster].to_numpy()
+    x, y = (frame[each].to_numpy() for each in ("a", "val_loss"))
+    low, high, p = jackknifed(x, y, units, degrees)
+    assert (found["r_low"], found["r_high"]) == pytest.approx((low, high))
+    if cluster:
+        assert found["p"] == pytest.approx(p)
+    low, high, _ = jackknifed(x, y, units, degrees, lambda x, y: spearmanr(x, y).statistic)
+    assert (found["spearman_low"], found["spearman_high"]) == pytest.approx((low, high))
+
+
+@pytest.mark.parametrize("clusters", [None, "h", "g"])
+def test_groups_and_controls_are_fitted_again_without_each_cluster(clusters):
+    frame = frame_of()
+    groups = frame["h"].to_numpy()
+    units = np.arange(30) if clusters is None else frame[clusters].to_numpy()
+    model = explained(30, [groups], [frame["b"].to_numpy()])
+    x, y = (frame[each].to_numpy() for each in ("a", "val_loss"))
+    found, slopes = without_each(model.residuals(x), model.residuals(y), model, None if clusters is None else units)
+    for unit in np.unique(units):
+        kept = units != unit
+        part = explained(kept.sum(), [groups[kept]], [frame["b"].to_numpy()[kept]])
+        left = [part.residuals(each[kept]) for each in (x, y)]
+        assert found[unit] == pytest.approx(np.corrcoef(*left)[0, 1])
+        assert slopes[unit] == pytest.approx(left[0] @ left[1] / (left[0] @ left[0]))
+
+
+def test_fewer_than_five_clusters_give_no_interval_and_no_p():
+    table = correlate(frame_of().assign(w=np.arange(30) % 2), cluster="w")
+    assert [of(table)[name] for name in ("p", "holm", "bh", "r_low", "spearman_high")] == [None] * 5
+    assert "2 values of w are too few for an interval or a p-value: at least 5 are needed" in table.notes
 
 
 def test_notes_name_every_column_of_clusters_and_what_p_assumes():
     frame = frame_of().assign(dim=np.repeat([16, 32, 64], 10), of=np.arange(30) % 4)
     alone, together = (correlate(frame, columns="a", cluster=each).notes for each in (None, "dim,of"))
-    assert "t-test of r with errors clustered by dim and of, 11 degrees of freedom" in " ".join(together)
-    assert any("resamples of the 12 values of dim and of (seed 0)" in note for note in together)
+    assert "t-test with 11 degrees of freedom, clustered by dim and of" in " ".join(together)
+    assert any("without one of the 12 values of dim and of at a time" in note for note in together)
     assert [any("rows are exchangeable" in each for each in notes) for notes in (alone, together)] == [True, False]
 
 
@@ -133,36 +163,10 @@ def test_signs_in_groups_are_of_values_without_controls_subtracted():
     assert [note.endswith("r in them is of the values themselves") for note in notes] == [False, True]
 
 
-def test_whole_clusters_are_resampled():
-    clusters = np.repeat(np.arange(6), 5)
-    (weights,) = _weights(30, clusters, 50, 0)
-    assert (weights.reshape(50, 6, 5) == weights.reshape(50, 6, 5)[:, :, :1]).all()
-    assert (weights.sum(axis=1) == 30).all()
-    frame = frame_of()
-    repeated = pd.concat([frame] * 8, ignore_index=True).assign(of=np.tile(np.arange(30), 8))
-    narrow, honest = (
-        of(correlate(repeated, columns="a", resamples=499, **options)) for options in ({}, {"cluster": "of"})
-    )
+def test_repeated_rows_widen_the_interval_by_cluster():
+    repeated = pd.concat([frame_of()] * 8, ignore_index=True).assign(of=np.tile(np.arange(30), 8))
+    narrow, honest = (of(correlate(repeated, columns="a", **options)) for options in ({}, {"cluster": "of"}))
     assert honest["r_high"] - honest["r_low"] > 2 * (narrow["r_high"] - narrow["r_low"])
-
-
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 6), st.integers(-3, 3)), min_size=8, max_size=14), st.integers(0, 99))
-def test_an_interval_is_that_of_the_resampled_rows(rows, seed):
-    x, y = np.array(rows, dtype=float).T
-    (weights,) = _weights(len(x), None, 40, seed)
-    r, rho = [], []
-    for counts in weights:
-        again = np.repeat(np.arange(len(x)), counts.astype(int))
-        if len(set(x[again])) > 1 and len(set(y[again])) > 1:
-            r.append(np.corrcoef(x[again], y[again])[0, 1])
-            rho.append(np.corrcoef(rankdata(x[again]), rankdata(y[again]))[0, 1])
-    found = intervals(x, y, resamples=40, seed=seed, level=0.8, ranked=(x, y))
-    if len(r) < 20:
-        assert found.r is None
-    else:
-        np.testing.assert_allclose(found.r, np.quantile(r, [0.1, 0.9]), atol=1e-9)
-        np.testing.assert_allclose(found.spearman, np.quantile(rho, [0.1, 0.9]), atol=1e-9)
 
 
 @settings(max_examples=40, deadline=None)
@@ -193,7 +197,7 @@ def test_logarithms_and_reachable_values_are_columns():
     frame["nc1.cdnv"] = np.exp(frame["b"])
     table = correlate(frame, columns="log(nc1.cdnv),x=gnc2.log_kernel_std/reachable(gnc2.log_kernel_std)")
     assert of(table, "log(nc1.cdnv)")["r"] == pytest.approx(np.corrcoef(frame["b"], frame["val_loss"])[0, 1])
-    assert of(table, "log(nc1.cdnv)")["predicted"] == "r > 0"
+    assert of(table, "log(nc1.cdnv)")["predicted"] is None  # in units of h, of 30 widths
     with pytest.raises(CollapseError, match=r"log\(a\) is nan in row"):
         correlate(frame, columns="log(a)")
     with pytest.raises(UsageError, match=r"no measurement is called 'gnc2.log_kernl'; did you mean"):
@@ -221,7 +225,6 @@ def test_logarithms_and_reachable_values_are_columns():
         ({"level": 1.0}, "--level must be between 0 and 1"),
         ({"resamples": 0}, "--resamples must be at least 1"),
         ({"columns": "c"}, "no column is called 'c'"),
-        ({"cluster": "two"}, "two has 2 values: --cluster needs at least 3"),
         ({"columns": "same"}, "same is constant, 1 in all 30 rows"),
         ({"against": "same"}, "same is constant"),
         ({"within": "g", "against": "g"}, "g is constant within equal g"),
@@ -261,7 +264,7 @@ def test_few_degrees_are_refused():
 
 @pytest.mark.parametrize("analysis", [correlation, scaling])
 def test_the_laws_of_analyses(analysis):
-    options = {"columns": "nc1,nc4.agreement", "resamples": 20}
+    options = {"columns": "nc1,nc4.agreement"}
     check_analysis(analysis, **options, **({"sizes": "samples"} if analysis is scaling else {}))
 
 
@@ -284,23 +287,18 @@ def far_out(rows=12):
     return x, y
 
 
-def test_resamples_without_a_row_far_out_count():
+def test_the_rows_without_one_far_out_keep_their_digits():
     x, y = far_out()
-    found = intervals(x, y, resamples=400, seed=3)
-    (w_Bn,) = _weights(len(x), None, 400, 3)
-    direct = []
-    for w_n in w_Bn:
-        places = np.repeat(np.arange(len(x)), w_n.astype(int))
-        direct.append(np.corrcoef(x[places], y[places])[0, 1])
-    assert found.r == pytest.approx(tuple(np.quantile(direct, [0.025, 0.975])), abs=1e-6)
-    assert found.r[0] < -0.8
-    assert found.r[1] > 0.99
+    found, slopes = without_each(x - x.mean(), y - y.mean())
+    assert found[0] == pytest.approx(np.corrcoef(x[1:], y[1:])[0, 1], abs=1e-6)
+    assert slopes[0] == pytest.approx(np.polyfit(x[1:], y[1:], 1)[0], abs=1e-6)
 
 
-def test_resamples_of_one_row_over_and_over_have_no_correlation():
+def test_one_row_that_carries_all_variation_has_no_interval():
     x = np.array([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 7.3])
-    found = intervals(x, x, resamples=200)  # a third of the resamples are of 0.1 only
-    assert found.r == pytest.approx((1, 1))
+    assert np.isnan(without_each(x - x.mean(), x - x.mean())[0][-1])
+    assert np.isnan(spearman_without_each(x, x)[-1])
+    assert interval_of_r(1.0, without_each(x - x.mean(), x - x.mean())[0], 5) is None
 
 
 def test_values_over_many_decades_do_not_tie():

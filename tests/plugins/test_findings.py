@@ -71,7 +71,7 @@ def test_table_1(paper):
 
 
 def test_figure_1(paper):
-    found = analyze("correlation", paper, columns="figure1", cluster="architecture", resamples=99)
+    found = analyze("correlation", paper, columns="figure1", cluster="architecture")
     assert digits(correlations(found, "R2")) == {
         "log(nc1.cdnv)": "0.916",
         "gnc2.uncentred_uniformity": "0.727",
@@ -83,7 +83,7 @@ def test_figure_1(paper):
 
 
 def test_gnc2_reverses(paper):
-    whole = analyze("correlation", paper, columns=[Q], where=GRID, resamples=99)
+    whole = analyze("correlation", paper, columns=[Q], where=GRID)
     assert digits(correlations(whole)) == {"q": "-0.128"}
     strata = analyze("correlation", paper, columns=[Q], where=GRID, within="width", strata=True).records()
     r = {row["width"]: f"{row['r']:+.3f}" for row in strata}
@@ -115,7 +115,7 @@ def test_self_duality(paper):
 
 def test_a_cov_and_a_standard_deviation_disagree(paper):
     names = "nc2.equiangularity,nc2.interference_std,nc2.equinormness,nc2.log_norm_std"
-    found = analyze("correlation", paper, columns=names, resamples=99)
+    found = analyze("correlation", paper, columns=names)
     r, r2 = digits(correlations(found)), digits(correlations(found, "R2"))
     assert (r["nc2.equiangularity"], r["nc2.interference_std"]) == ("-0.593", "0.935")
     assert (r2["nc2.equinormness"], r2["nc2.log_norm_std"]) == ("0.865", "0.251")

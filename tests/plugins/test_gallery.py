@@ -62,7 +62,7 @@ def test_slimming_keeps_what_is_painted(script, tmp_path):
 
 def test_figure_1_and_table_1():
     paper = Results.read("paper")
-    found = analyze("correlation", paper, columns="figure1", cluster="architecture", resamples=9).records()
+    found = analyze("correlation", paper, columns="figure1", cluster="architecture").records()
     r2 = {row["column"]: f"{row['R2']:.3f}" for row in found}
     assert {row[1]: row[3] for row in rows("Figure 1")} == r2
     assert all(row[2] == row[3] for row in rows("Figure 1"))

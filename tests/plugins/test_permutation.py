@@ -215,17 +215,41 @@ LOSS = [1.0, 2.0, 3.0, 4.0]
         ({"nc2.interference": [0.5, -0.6, 0.1, 0.4]}, "val_loss", None),  # some above, some below
         ({"nc2.norm": [0.5, 0.6, 0.1, 0.4]}, "val_loss", None),  # no limit
         ({"unheard_of": [0.5, 0.6, 0.1, 0.4]}, "val_loss", None),
-        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "val_accuracy=val_loss", "r < 0"),  # higher is better
-        ({"nc3.self_duality": [0.5, 0.6, 0.1, 0.4]}, "val_accuracy=val_loss", "r > 0"),
+        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "val_accuracy=val_loss", "r > 0"),  # a label says nothing
+        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0], "val_accuracy": LOSS}, "x=val_accuracy", "r < 0"),  # higher is better
         ({"nc4.ncc_accuracy": [0.5, 0.6, 0.1, 0.4]}, "val_loss", "r < 0"),  # as declared: higher is better
-        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "x=val_loss", None),
-        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "nc1.cdnv_galanti=val_loss", "r > 0"),  # two ways to collapse
+        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "x=val_loss", "r > 0"),
+        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "2*val_loss", None),
+        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0], "nc1.cdnv_galanti": LOSS}, "nc1.cdnv_galanti", "r > 0"),  # two ways
     ],
 )
 def test_the_predicted_sign(columns: dict[str, list[float | None]], against: str, predicted: str | None) -> None:
-    found = permutation(table(val_loss=[*LOSS], **columns), columns=list(columns), against=against)
+    found = permutation(table(val_loss=[*LOSS], **columns), columns=list(columns)[:1], against=against)
     assert found.records()[0]["predicted"] == predicted
-    assert any("name=expression" in note for note in found.notes) == (predicted is None)
+    assert any("no sign is predicted" in note for note in found.notes) == (predicted is None)
+
+
+@pytest.mark.parametrize(
+    ("column", "one", "two"),
+    [
+        ("nc1.cdnv=log(nc1.cdnv)", "r > 0", None),  # in units of h, which differ between widths
+        ("nc2.norm_std", "r > 0", None),
+        ("nc2.equinormness", "r > 0", None),
+        ("x=nc2.norm_cov", "r > 0", "r > 0"),  # without a unit
+        ("nc4.agreement", "r < 0", "r < 0"),
+        ("nc3.self_duality=nc2.norm_cov", "r > 0", "r > 0"),
+        ("nc2.norm_cov=2*nc2.norm_cov", None, None),
+        ("nc3.self_duality=sims_mean", "r < 0", "r < 0"),  # the paper's formula
+    ],
+)
+def test_the_expression_is_judged_and_units_of_h_only_in_one_width(column, one, two) -> None:
+    values = [0.4, 0.3, 0.1, 0.2, 0.35, 0.15]
+    names = ("nc1.cdnv", "nc2.norm_std", "nc2.equinormness", "nc2.norm_cov", "nc4.agreement", "sims_mean")
+    frame = pd.DataFrame({"val_loss": range(6), "dim": 8, "classes": 9, **dict.fromkeys(names, values)})
+    mixed = Results.from_frame(frame.assign(dim=[8, 8, 8, 16, 16, 16]))
+    for results, within, sign in ((Results.from_frame(frame), None, one), (mixed, None, two), (mixed, "dim", one)):
+        for analysis in (permutation, correlation):
+            assert analysis(results, columns=[column], within=within).records()[0]["predicted"] == sign
 
 
 def test_a_limit_of_c_and_d_needs_them_in_the_table(tmp_path: Path) -> None:
@@ -286,8 +310,8 @@ def test_the_same_columns_by_label_expression_or_text() -> None:
     found = permutation(results, columns="a/b.c, nc1.cdnv = a/b.c", where="model=m*")
     first, second = found.records()
     assert (first.pop("column"), second.pop("column")) == ("a/b.c", "nc1.cdnv")
-    assert (first.pop("predicted"), second.pop("predicted")) == (None, "r > 0")
-    assert (first.pop("agrees"), second.pop("agrees")) == (None, True)
+    assert (first.pop("predicted"), second.pop("predicted")) == (None, None)
+    assert (first.pop("agrees"), second.pop("agrees")) == (None, None)
     assert first == second
 
 

@@ -8,7 +8,9 @@ from scipy.stats import kstest
 import collapse
 from collapse import Results
 from collapse.errors import UsageError
-from collapse_analyses.shuffling import range_without_one, shuffle, unit
+from collapse_analyses.jackknife import without_each
+from collapse_analyses.residuals import explained
+from collapse_analyses.shuffling import shuffle, unit
 
 TABLES, STRATA, ROWS, ORDERS = 1_000, 4, 6, 199
 
@@ -64,8 +66,8 @@ def test_p_that_no_permutation_reached_is_a_bound():
     first, second = table.records()
     assert (first["column"], first["p"], first["p_is_bound"], first["max_t_p_is_bound"]) == ("b", 0.001, True, True)
     assert (second["column"], second["p_is_bound"]) == ("a", False)
-    assert table.sheet().rows[0][4:6] == ["≤ 0.001", "≤ 0.001"]
-    assert any("at most 1/1,000" in note for note in table.notes)
+    assert table.sheet().rows[0][4:6] == ["≤ 0.003", "≤ 0.003"]
+    assert any("fewer than 3/999 of all orders do (rule of three)" in note for note in table.notes)
     exact = collapse.permutation(Results.from_frame(frame[:5]), columns="b", n=999)
     assert exact.records()[0]["p_is_bound"] is False
 
@@ -88,8 +90,8 @@ def test_r_without_one_row_is_that_of_the_other_rows(within):
 def test_a_group_of_one_row_changes_nothing_when_it_is_left_out():
     groups = np.array([0, 0, 0, 0, 1])
     y, x = (unit(np.array(each), groups) for each in ([1.0, 2, 4, 3, 9], [2.0, 1, 3, 5, -9]))
-    low, high = range_without_one(y, x, groups)
-    assert low <= float(y @ x) <= high
+    r, _ = without_each(x, y, explained(5, [groups], []))
+    assert r[4] == pytest.approx(float(y @ x))
 
 
 def test_models_of_several_architectures_are_a_warning():
@@ -148,6 +150,6 @@ def test_r_without_a_row_far_out_is_that_of_the_others():
     y = -x + 0.3 * noise
     x[0], y[0] = 1e7, 1e7
     for groups in (None, np.zeros(12, dtype=np.int64)):
-        low, high = range_without_one(unit(y, groups), unit(x, groups), groups)
+        low, *others = without_each(unit(x, groups), unit(y, groups))[0]
         assert low == pytest.approx(np.corrcoef(x[1:], y[1:])[0, 1], abs=1e-6)
-        assert high == pytest.approx(1)
+        assert others == pytest.approx([1] * 11)

@@ -21,7 +21,7 @@ def frame_of(noise=0.0):
 
 
 def fit(frame, **options):
-    return analyze("scaling", Results.from_frame(frame), **{"resamples": 199, **options})
+    return analyze("scaling", Results.from_frame(frame), **options)
 
 
 def exponents(table):
@@ -56,7 +56,7 @@ def test_a_table_without_names_has_its_own_sizes():
     table = fit(frame)
     assert exponents(table) == {("nc1.cdnv", "dim"): pytest.approx(-1)}
     assert exponents(fit(frame, sizes="units"))["nc1.cdnv", "units"] < -1
-    assert any("resamples of rows" in note for note in table.notes)
+    assert any("jackknife of rows" in note for note in table.notes)
 
 
 @pytest.mark.parametrize(
@@ -84,11 +84,13 @@ def test_a_measurement_of_both_signs_is_left_out():
 
 def test_the_note_names_what_was_resampled():
     frame = frame_of(0.05)
-    (of_architectures,) = [note for note in fit(frame).notes if "resamples" in note]
-    assert "resamples of groups of equal architecture (seed" in of_architectures
+    (of_architectures,) = [note for note in fit(frame).notes if "jackknife" in note]
+    assert "jackknife of groups of equal architecture," in of_architectures
     two = frame[frame["model"].str.startswith(("1x16", "1x32"))].reset_index(drop=True)
-    (of_rows,) = [note for note in fit(two).notes if "resamples" in note]
-    assert "resamples of rows (seed" in of_rows
+    assert {row["low"] for row in fit(two, sizes="width").records()} == {None}  # two architectures say nothing
+    one = frame[frame["model"].str.startswith("1x16")].reset_index(drop=True)
+    (of_rows,) = [note for note in fit(one).notes if "jackknife" in note]
+    assert "jackknife of rows," in of_rows
 
 
 def test_only_columns_with_a_value_in_every_row_are_held_fixed():
@@ -103,3 +105,20 @@ def test_a_run_whose_checkpoint_is_missing_is_not_a_last_one():
     frame = pd.DataFrame({"epochs": [1, 2, 4, 8], "checkpoint": checkpoints, "nc1.cdnv": [8.0, 4.0, 2.0, 9.0]})
     (row,) = fit(frame, sizes="epochs", columns="nc1.cdnv").records()
     assert (row["rows"], row["exponent"]) == (3, pytest.approx(-1))
+
+
+def test_a_curved_law_is_told_and_a_straight_one_is_not():
+    frame = frame_of(0.02)
+    width = frame["model"].str.extract(r"x(\d+)")[0].astype(float)
+    table = fit(frame.assign(bent=np.exp(-np.log(width) + 0.3 * np.log(width / 32) ** 2)), columns="val_loss,bent")
+    straight, bent = (
+        next(row for row in table.records() if row["column"] == name and row["size"] == "width")
+        for name in ("val_loss", "bent")
+    )
+    assert straight["curvature_low"] < 0 < straight["curvature_high"]
+    assert bent["curvature"] == pytest.approx(0.3)
+    half = 0.3 * np.log(2)  # of ±log 2 around the middle width
+    assert (bent["exponent_small"], bent["exponent_large"]) == (pytest.approx(-1 - half), pytest.approx(-1 + half))
+    (note,) = [note for note in table.notes if "no single exponent" in note]
+    assert "bent in width" in note
+    assert "val_loss in width" not in note

@@ -1,0 +1,185 @@
+"""Sizes of tests and coverage of intervals, by simulation with known truth. The long version: ``-m slow -s``."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from collapse import Results, analyze
+from collapse.plugin.plugin_manager import plugins
+from collapse.reporting.overview import findings
+from collapse.reporting.tables import tests_of as associations_of
+from collapse_analyses.crossed import crossed
+from collapse_analyses.jackknife import interval, interval_of_r, without_each
+from collapse_analyses.residuals import explained
+
+
+def held(found, truth, *, size, tables):
+    """Check a share against the band that is asked for, widened by 2.5 standard errors of the simulation."""
+    low, high = (4, 6.5) if size else (93, 96.5)
+    share, error = 100 * np.mean(found), 250 * np.sqrt(0.05 * 0.95 / tables)
+    print(f"{truth}: {'size' if size else 'coverage'} {share:.1f} % of {tables:,}")  # noqa: T201  # the run's result
+    assert low - error <= share <= high + error, truth
+
+
+def two_levels(draw, codes, rho, shared):
+    """Two columns of correlation rho, of which rows of one cluster share a part."""
+    levels, noise = draw.normal(size=(2, codes.max() + 1)), draw.normal(size=(2, len(codes)))
+    x, z = np.sqrt(shared) * levels[:, codes] + np.sqrt(1 - shared) * noise
+    return x, rho * x + np.sqrt(1 - rho**2) * z
+
+
+def correlation_of(x, y, codes, *, clustered, within):
+    model = explained(len(x), [codes] if within else [], [])
+    x, y = model.residuals(x), model.residuals(y)
+    r = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
+    degrees = codes.max() if clustered else model.degrees
+    return interval_of_r(r, without_each(x, y, model, codes if clustered else None)[0], degrees)
+
+
+CASES = [  # rows of each cluster, whether clusters count, whether their means are subtracted
+    *(pytest.param([1] * rows, False, False, id=f"{rows}-rows") for rows in (8, 21, 210)),
+    *(pytest.param([7] * clusters, True, False, id=f"{clusters}-clusters") for clusters in (5, 10, 30)),
+    pytest.param([27] + [7] * 29, True, False, id="published"),
+    *(pytest.param([rows] * groups, False, True, id=f"{groups}x{rows}-within") for groups, rows in ((2, 4), (6, 5))),
+]
+
+
+def check_correlation(sizes, clustered, within, tables, rhos, shared):
+    draw = np.random.default_rng(7)
+    codes = np.repeat(np.arange(len(sizes)), sizes)
+    within = within and codes
+    for rho in rhos:
+        found = [
+            correlation_of(
+                *two_levels(draw, codes, rho, shared), codes, clustered=clustered, within=within is not False
+            )
+            for _ in range(tables)
+        ]
+        held([low <= rho <= high for low, high, _ in found], f"r = {rho}, {sizes[:2]}", size=False, tables=tables)
+        if rho == 0 and clustered:
+            held([p <= 0.05 for *_, p in found], f"r = 0, {len(sizes)} clusters", size=True, tables=tables)
+
+
+@pytest.mark.parametrize(("sizes", "clustered", "within"), CASES)
+def test_intervals_of_r_cover_and_p_by_cluster_has_its_size(sizes, clustered, within):
+    tables = 150 if len(sizes) > 100 else 400
+    check_correlation(sizes, clustered, within, tables, [0], 0.6 if clustered or within else 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", [0.5, 0.95])
+@pytest.mark.parametrize(("sizes", "clustered", "within"), CASES)
+def test_intervals_of_r_cover_and_p_by_cluster_has_its_size_long(sizes, clustered, within, shared):
+    check_correlation(sizes, clustered, within, 4_000, [0, 0.8], shared if clustered or within else 0)
+
+
+@pytest.mark.parametrize("tables", [400, pytest.param(4_000, marks=pytest.mark.slow)])
+def test_curvature_is_found_in_five_percent_of_power_laws(tables):
+    draw = np.random.default_rng(0)
+    depth, width, recipe = (each.ravel() for each in np.meshgrid(range(5), range(6), range(7), indexing="ij"))
+    clusters = depth * 6 + width
+    model = explained(210, [depth, recipe], [width.astype(float)])
+    bend_n, found = model.residuals((width - 2.5) ** 2), []
+    for _ in range(tables):
+        y_n = -0.2 * width + draw.normal(size=30)[clusters] * 0.1 + 0.05 * draw.normal(size=210)
+        y_n = model.residuals(y_n)
+        slope = float(bend_n @ y_n / (bend_n @ bend_n))
+        low, high, _ = interval(slope, without_each(bend_n, y_n, model, clusters)[1], 29)
+        found.append(not low <= 0 <= high)
+    held(found, "curvature of a straight law", size=True, tables=tables)
+
+
+def trend_table(draw, *, seeds, amplitudes):
+    """Architectures × checkpoints × seeds, in which two columns share only that they fall during training."""
+    rows = []
+    for depth in range(1, 9):
+        a, b = 1 + amplitudes * draw.normal(size=2)
+        for at in range(6):
+            for seed in range(seeds):
+                x, y = a / (at + 1) + 0.1 * draw.normal(), b / (at + 1) + 0.1 * draw.normal()
+                rows.append({"model": f"{depth}x64_06d{seed:02d}@{at}", "val_loss": y, "x": x})
+    return pd.DataFrame(rows)
+
+
+def rejected(analysis, frames, within, **options):
+    tables = [analyze(analysis, Results.from_frame(each), columns="x", within=within, **options) for each in frames]
+    return [table.records()[0]["p"] <= 0.05 for table in tables]
+
+
+@pytest.mark.parametrize("tables", [60, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_a_shared_trend_in_training_drives_equal_architecture_and_not_recipe(tables):
+    draw = np.random.default_rng(3)
+    frames = [trend_table(draw, seeds=2, amplitudes=0) for _ in range(tables)]
+    assert np.mean(rejected("permutation", frames[:20], "architecture", n=99)) == 1
+    held(rejected("permutation", frames, "architecture,checkpoint", n=99), "seeds of a cell", size=True, tables=tables)
+    frames = [trend_table(draw, seeds=1, amplitudes=0.5) for _ in range(tables)]
+    assert np.mean(rejected("correlation", frames[:20], "architecture")) == 1
+    found = rejected("correlation", frames, "architecture,recipe", resamples=199)
+    held(found, "whole architectures, each with a trend of its own", size=True, tables=tables)
+
+
+def test_whole_architectures_are_permuted():
+    draw = np.random.default_rng(0)
+    x, y = draw.normal(size=(2, 4, 3))
+    codes = np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4)
+
+    def r(x, y):
+        x, y = (each - each.mean(0) - each.mean(1, keepdims=True) + each.mean() for each in (x, y))
+        return abs((x * y).sum())
+
+    exact = np.mean([r(x[list(order)], y) >= r(x, y) - 1e-12 for order in itertools.permutations(range(4))])
+    table = crossed(*codes)
+    assert table.p(x.ravel(), y.ravel(), n=20_000, seed=0) == pytest.approx(exact, abs=0.02)
+    assert crossed(codes[0][:-1], codes[1][:-1]) is None
+
+
+def test_the_published_residual_is_one_curve_and_only_self_duality_keeps_its_value():
+    r = {}
+    for against in ("val_loss", "log(val_loss)"):
+        table = analyze(
+            "correlation", "paper", columns="paper", where="seed=", within="architecture,recipe", against=against
+        )
+        r[against] = {row["column"]: (row["r"], row["p"], row["r_low"], row["r_high"]) for row in table.records()}
+        assert min(p for _, p, *_ in r[against].values()) == 1 / 10_000
+        share = "97% is one singular component, and 77%" if against == "val_loss" else "91% is one singular component"
+        assert any(share in note for note in table.notes)
+    kept = {name for name in r["val_loss"] if abs(r["val_loss"][name][0] - r["log(val_loss)"][name][0]) < 0.1}
+    assert "nc3.self_duality" in kept
+    assert {name for name in kept if r["log(val_loss)"][name][1] < 0.001} == {"nc3.self_duality"}
+
+
+def noise(draw, groups, rows, slope):
+    """A table in which columns have nothing to do with the loss inside a width; over widths, all follow them."""
+    known = plugins().measurements().items()
+    names = [name for name, (metric, _) in known if metric.property_of(name).lower() != "generalization"][:50]
+    dim = np.repeat(2 ** np.arange(5, 5 + groups), rows)
+    values = draw.normal(size=(groups * rows, len(names) + 1)) + slope * np.log2(dim)[:, None]
+    frame = pd.DataFrame(values, columns=[*names, "val_loss"])
+    return frame.assign(dim=dim, classes=2_000, model=[f"m{at}" for at in range(len(frame))])
+
+
+@pytest.mark.parametrize("tables", [4, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("groups", "rows", "slope"), [(2, 4, 0), (2, 4, 2), (6, 5, 2)])
+def test_the_report_says_nothing_of_noise(groups, rows, slope, tables):
+    draw, wrong = np.random.default_rng(5), 0
+    for _ in range(tables):
+        frame = noise(draw, groups, rows, slope)
+        tests = associations_of(Results.from_frame(frame), 99)
+        said = " ".join(findings(frame, tests))
+        assert f"{groups} values of dim, with {rows} rows each" in said
+        assert ("support no p-value" in said) == (groups < 5)
+        assert any(each["p"] is None for each in tests.over["correlation"].records()) == (groups < 5)
+        wrong += "reverses" in said or ", 0 of 50 correlations" not in said
+    print(f"{groups} widths x {rows}: {wrong} of {tables} say something")  # noqa: T201  # the run's result
+    assert wrong <= max(1, 0.06 * tables)
+
+
+def test_the_report_finds_a_reversal():
+    draw = np.random.default_rng(0)
+    frame = noise(draw, 8, 6, 2)
+    frame["nc1.cdnv"] -= 3 * (frame["val_loss"] - frame["val_loss"].groupby(frame["dim"]).transform("mean"))
+    said = " ".join(findings(frame, associations_of(Results.from_frame(frame), 99)))
+    assert "The correlation reverses there" in said
+    assert "nc1.cdnv (+" in said
