@@ -308,12 +308,13 @@ def test_many_rows_have_them_as_columns():
     assert len(measurement_grid(Results(rows_of(list("abcde")))).columns) == len(grid.columns) - 2
 
 
-def test_nobody_reads_reachable_alone(tmp_path):
+def test_it_is_said_what_reaches_the_reachable_gnc2(tmp_path):
     row = collapse.measure(collapse.load(GOLDEN))
-    (note,) = [note for note in measurement_grid(Results([row])).notes if "alone" in note]
-    assert note.endswith("pure noise attains that of GNC2 without any collapse; collapse measure --null shows a null")
+    (note,) = [note for note in measurement_grid(Results([row])).notes if "reachable" in note]
+    assert note.startswith("reachable, GNC2: the value of uniform random points, which is no bound")
+    assert note.endswith("collapse measure --null shows a null")
     said = findings(Results([row]).frame(), Associations({}, {}, None, ()))
-    assert any("no sign of collapse by itself" in each for each in said)
+    assert any("random points is no sign of collapse" in each for each in said)
     assert any(each.startswith("What goes with loss can be said of 3 models or more; there is 1") for each in said)
 
 

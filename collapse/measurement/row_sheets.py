@@ -105,7 +105,17 @@ def notes_below(rows: Sequence[Row], shown: Collection[str] | None = None) -> li
     names = [name for name in rows[0].measurements if shown is None or name in shown]
     ranges = any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name))
     of_ranges = ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
-    return [*notes_of(rows, shown), *of_ranges, *remarks_of(rows)]
+    return [*notes_of(rows, shown), *of_ranges, *notes_on_reachable(names), *remarks_of(rows)]
+
+
+def notes_on_reachable(names: Iterable[str]) -> list[str]:
+    """Say of measurements whose reachable value is no bound what attains it, a line for each kind."""
+    known = plugins().measurements()
+    kinds: dict[str, dict[str, None]] = {}
+    for name in names:
+        if name in known and known[name][1].reached_by:
+            kinds.setdefault(known[name][1].reached_by, {})[known[name][0].property_of(name)] = None
+    return [f"reachable, {', '.join(of)}: the value of {what}, which is no bound" for what, of in kinds.items()]
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:

@@ -188,14 +188,15 @@ def _of_one(frame: "pd.DataFrame") -> list[str]:
     for name, value, towards, reachable in _headlines(row):
         ends = [f"{_number(towards)} at full collapse"] if towards is not None else []
         if reachable is not None and reachable != towards:
-            ends.append(f"{_number(reachable)} within reach of {row['classes']:,} classes in {row['dim']:,} dimensions")
+            by = plugins().measurements()[name][1].reached_by or "the best of all means"
+            ends.append(f"{_number(reachable)} for {by} of {row['classes']:,} classes in {row['dim']:,} dimensions")
             noise = True
         if ends:
             said.append(f"{name} is {_number(value)}; it would be {' and '.join(ends)}.")
     if noise:
         said.append(
-            "A value within reach is no sign of collapse by itself: random directions attain that of GNC2. Compare "
-            "with a null, the same measurement of the untrained model (collapse measure --null)."
+            "The value of random points is no sign of collapse, and no bound. Compare with a null, the same "
+            "measurement of the untrained model (collapse measure --null)."
         )
     return said
 
