@@ -25,7 +25,7 @@ def records(table):
     return {record["measurement"]: record for record in table.records()}
 
 
-def test_differences_are_paired_by_chunk():
+def test_differences_are_paired_by_block():
     v = [made.samples(60, seed, skill=0.5 + seed / 4) for seed in (0, 1)]
     rows = records(collapse.compare(*map(made.store, v), metrics=NAMES, seeds=None))
     n = np.bincount(v[0]["chunk"])
@@ -80,7 +80,7 @@ def test_other_texts_are_refused_or_not_paired():
         table = collapse.compare(first, other, metrics="val_loss", seeds=None, anyway=True)
         alone = [collapse.measure(each, metrics="val_loss").standard_errors["val_loss"] for each in (first, other)]
         assert records(table)["val_loss"]["standard_error"] == pytest.approx(math.hypot(*alone))
-        assert "standard error of val_loss: over 30 chunks, not paired" in table.notes
+        assert "standard error of val_loss: over 30 blocks, not paired" in table.notes
         assert any(re.match(f"A and B differ in their {said}", note) for note in table.notes)
         assert ("tokenizer" in change) == any("losses and perplexities are per token" in note for note in table.notes)
         assert not any("are mixed" in note for note in table.notes)
@@ -92,10 +92,11 @@ def test_other_texts_are_refused_or_not_paired():
     assert [note for note in table.notes if "different dtypes" in note]
 
 
-def test_chunks_of_texts_of_unequal_length_are_counted_each():
+def test_blocks_of_texts_of_unequal_length_are_counted_each():
     a, b = made.store(made.samples(30)), made.store(made.samples(20, 1), validation={"name": "v"})
     table = collapse.compare(a, b, metrics="val_loss", seeds=None, anyway=True)
-    assert "standard error of val_loss: over 30 chunks of A and 20 chunks of B, not paired" in table.notes
+    said = "standard error of val_loss: over 30 blocks of A and 20 blocks of B, not paired; with 19 degrees of freedom"
+    assert any(note.startswith(said) for note in table.notes)
 
 
 def test_the_yardstick_is_of_the_same_limit_or_that_is_said():
@@ -121,7 +122,7 @@ def test_what_has_no_error_is_said():
     assert said == [
         "no standard error for nc2.norm: of the training text, it needs parts (--parts)",
         "no standard error for nc4.chance_agreement, nc4.kappa, nc4.ncc_accuracy: "
-        "stores do not keep its counts by chunk",
+        "stores do not keep its counts by block",
     ]
     table = collapse.compare(a, made.store(None), metrics=NAMES, seeds=None)  # not validated
     assert records(table)["val_loss"] == {
@@ -134,7 +135,7 @@ def test_what_has_no_error_is_said():
     }
     one = [made.store(made.samples(1, seed)) for seed in (0, 1)]
     table = collapse.compare(*one, metrics="val_loss", seeds=None)
-    assert "no standard error for val_loss: the validation text is one chunk" in table.notes
+    assert "no standard error for val_loss: the validation text is one block" in table.notes
 
 
 def test_the_published_seeds_are_a_yardstick(tmp_path):
@@ -187,7 +188,11 @@ def test_training_measurements_have_errors_from_parts(collected):
         assert rows[name]["standard_error"] == pytest.approx(abs(d[0] - d[1]) / 2, rel=1e-9), name
     assert rows["nc4.agreement"]["standard_error"] is not None
     assert rows["nc4.kappa"]["standard_error"] is None
-    assert [note for note in table.notes if "from 2 parts, paired; with 1 degree of freedom, |t| exceeds 12.7" in note]
+    assert [
+        note
+        for note in table.notes
+        if "jackknife of 2 parts, paired; with 1 degree of freedom, |t| exceeds 12.7" in note
+    ]
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,7 @@ def test_nothing_but_chunks_stays_in_the_cache(tmp_path):
         tokens(str(tmp_path / "bad.jsonl"), tmp_path / "cache")
     assert {each.name for each in (tmp_path / "cache").iterdir()} == {"chunks"}
     (folder,) = (tmp_path / "cache" / "chunks").iterdir()
-    assert {each.name for each in folder.iterdir()} == {"chunks.json", "tokens.bin"}
+    assert {each.name for each in folder.iterdir()} == {"chunks.json", "starts.bin", "tokens.bin"}
 
 
 PACK = """

@@ -1,6 +1,6 @@
 """The statistics of one layer's embeddings: the frozen record that every metric reads.
 
-Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation chunks.
+Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation blocks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ MEASURABLE = (1e-60, 1e60)
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationStatistics:
-    """The counts of one pass over the validation text, per class and per chunk.
+    """The counts of one pass over the validation text, per class and per block.
 
     ``linear`` is the model's own classifier and ``ncc`` the nearest-class-centre rule, both over the classes with a
     mean; ``vocabulary`` is the model's classifier over every token.
@@ -39,7 +39,7 @@ class ValidationStatistics:
         linear_predictions: Samples for which linear predicts this class.
         ncc_predictions: Samples for which ncc predicts this class.
         loss_sum: Sum of cross-entropy over the whole vocabulary, in nats.
-        chunk_totals: Samples, agreements, vocabulary hits and loss of each chunk, shape (S, 4).
+        block_totals: Samples, agreements, vocabulary hits and loss of each block, and its number, shape (S, 5).
         argmax_without_mean: Samples whose argmax over the whole vocabulary is a class without a mean, shape (1,).
     """
 
@@ -52,7 +52,7 @@ class ValidationStatistics:
     linear_predictions: Int[Tensor, " V"]
     ncc_predictions: Int[Tensor, " V"]
     loss_sum: Float[Tensor, " V"]
-    chunk_totals: Float[Tensor, "S 4"]
+    block_totals: Float[Tensor, "S 5"]
     argmax_without_mean: Int[Tensor, " 1"]
 
     @property

@@ -12,7 +12,7 @@ from torch import Tensor
 from collapse import EmbeddingStatistics, Noted, ValidationStatistics, hookimpl, metric
 
 AGREEMENTS, HITS, LOSS = 1, 2, 3
-"""Columns of ``ValidationStatistics.chunk_totals``, after the samples."""
+"""Columns of ``ValidationStatistics.block_totals``, after the samples."""
 
 
 def validation(s: EmbeddingStatistics) -> ValidationStatistics:
@@ -21,11 +21,11 @@ def validation(s: EmbeddingStatistics) -> ValidationStatistics:
     return s.validation
 
 
-def by_chunk(column: int) -> Callable[[EmbeddingStatistics], Tensor]:
-    """Influence of each chunk on the ratio r = Σx/Σn of a column of the chunk totals to samples: (x − r·n)/Σn."""
+def by_block(column: int) -> Callable[[EmbeddingStatistics], Tensor]:
+    """Influence of each block on the ratio r = Σx/Σn of a column of the blocks' totals to samples: (x − r·n)/Σn."""
 
     def influence(s: EmbeddingStatistics) -> Tensor:
-        totals = validation(s).chunk_totals
+        totals = validation(s).block_totals
         n, x = totals[:, 0], totals[:, column]
         return (x - n * (x.sum() / n.sum())) / n.sum()
 
@@ -45,7 +45,7 @@ def agreement_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
     headline=True,
     towards=1.0,
     vector=agreement_by_label,
-    influence=by_chunk(AGREEMENTS),
+    influence=by_block(AGREEMENTS),
     source="Wu & Papyan 2024, Eqs. 9, 10, 12",
     equation="share of argmax_c ⟨w_c,h⟩+b_c = argmin_c ‖h − μ_c‖",
     translation=False,
