@@ -49,7 +49,7 @@ def command(
     """Compare two stores of one text.
 
     The table has A, B, the difference B − A, and its standard error. A and B are folders, digests or models of cached
-    stores, or stores on the Hub. Measurements of the validation text have a standard error over its chunks. Those of
+    stores, or stores on the Hub. Measurements of the validation text have a standard error over its texts. Those of
     the training text have one if both texts were also collected in parts (--part 1/2 and 2/2).
 
     \b

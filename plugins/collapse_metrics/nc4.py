@@ -22,12 +22,17 @@ def validation(s: EmbeddingStatistics) -> ValidationStatistics:
 
 
 def by_block(column: int) -> Callable[[EmbeddingStatistics], Tensor]:
-    """Influence of each block on the ratio r = Σx/Σn of a column of the blocks' totals to samples: (x − r·n)/Σn."""
+    """Influence of each of S blocks on the ratio r = Σx/Σn of a column of the blocks' totals to samples.
+
+    It is how much r changes without the block, (x − r·n)/(Σn − n), times (S − 1)/S; of blocks of equal size that is
+    the derivative in the block's weight, and of a large block more (the jackknife).
+    """
 
     def influence(s: EmbeddingStatistics) -> Tensor:
         totals = validation(s).block_totals
         n, x = totals[:, 0], totals[:, column]
-        return (x - n * (x.sum() / n.sum())) / n.sum()
+        change = x - n * (x.sum() / n.sum())
+        return change / (n.sum() - n) * (1 - 1 / len(n)) if len(n) > 1 else change
 
     return influence
 
