@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.")
 @click.option("--all", "all_", is_flag=True, help="Compare every measurement, not only the headlines.")
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
+@click.option("--classes-of", metavar="STORE", help="Keep only classes that STORE, A and B all have.")
 @click.option(
     "--parts",
     nargs=2,
@@ -39,6 +40,7 @@ def command(
     metrics: str | None,
     all_: bool,
     min_count: int,
+    classes_of: str | None,
     parts: tuple[str, str] | None,
     seeds: str | None,
     anyway: bool,
@@ -73,6 +75,7 @@ def command(
             load(b),
             metrics=metrics or (None if all_ else plugins().headlines()),
             min_count=min_count,
+            classes_of=None if classes_of is None else load(classes_of),
             parts=None if parts is None else [_parts(each) for each in parts],
             seeds=seeds,
             anyway=anyway,

@@ -10,7 +10,7 @@ from torch import Tensor
 from collapse.collection.part_errors import Parts, exceeded, measured_parts
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
-from collapse.measurement.measuring import measured
+from collapse.measurement.measuring import Classes, measured
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_sheets import by_property, headings_of, notes_of
 from collapse.measurement.seeds import Spread, spread_of_seeds
@@ -48,6 +48,7 @@ def compare(
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
+    classes_of: Classes | None = None,
     parts: Sequence[Any] | None = None,
     seeds: "Results | str | Path | None" = None,
     anyway: bool = False,
@@ -64,6 +65,7 @@ def compare(
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
+        classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
         parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
         seeds: Results table with models that differ in their seed only, its file, or its name, such as "paper" for
             the 21 published models of 2 layers and width 768; None for no column.
@@ -92,7 +94,10 @@ def compare(
             "--anyway (anyway=True)"
         )
     spread = spread_of_seeds(seeds, min_count=min_count)
-    given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "device": device, "progress": progress}
+    others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
+    common = [*others, *stores] if others else []
+    given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": common}
+    given |= {"device": device, "progress": progress}
     made_of = [measured(each, **given) for each in stores]
     rows, influences = [row for row, _ in made_of], [of.influences for _, of in made_of]
     blocks = [_samples_of_blocks(each) for each in stores]

@@ -144,6 +144,7 @@ def _headings(rows: Sequence[Row]) -> list[str]:
 def _about(row: Row) -> str:
     corpus = f" on {row.corpus}" if row.corpus else ""
     kept = f", classes of at least {row.min_count:,} samples" if row.min_count > 1 else ""
+    kept += f", classes of store {row.class_set[:12]}" if row.class_set else ""
     shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {counted(row.samples, 'sample')}{kept}"
     chunks = f"; T = {row.chunk_length:,}" if row.chunk_length else ""
     chunks += f", at most {counted(row.max_chunks, 'chunk')}" if row.max_chunks else ""

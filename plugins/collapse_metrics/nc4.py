@@ -65,7 +65,7 @@ def agreement(s: EmbeddingStatistics) -> Noted | float:
     """
     v = validation(s)
     share = int(v.agreements.sum()) / v.samples
-    unseen = ~torch.isin(v.classes, s.classes.cpu()) if s.min_count == 1 else None
+    unseen = ~torch.isin(v.classes, s.classes.cpu()) if not s.left_out else None
     remarks = []
     if unseen is not None and int(v.counts[unseen].sum()):
         remarks.append(f"{int(v.counts[unseen].sum()):,} have a label that has no mean (never seen in training)")
