@@ -13,7 +13,7 @@ from collapse_analyses import shown
 from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import direction
 from collapse_analyses.jackknife import interval, interval_of_r, without_each
-from collapse_analyses.pairing import pairs_of, units_of
+from collapse_analyses.pairing import Pairs, pairs_of, units_of
 from collapse_analyses.residuals import Codes, Floats, is_explained
 from collapse_analyses.rows import names_of, one_width
 from collapse_analyses.selecting import Selected, select, table_of
@@ -99,7 +99,7 @@ def paired(
         title=f"{name} {two} − {name} {one}, {counted(len(pairs.first), 'pair')}",
         columns=list(records[0]),
         rows=[list(record.values()) for record in records],
-        notes=_explain(found, records, left, pairs.equal, two, units),
+        notes=_explain(found, records, left, pairs, units),
         shown=_shown(records, level, f"Δ{found.goal.label}"),
     )
 
@@ -118,14 +118,13 @@ def _record(
     independent = len(size_G)
     without_G = (change_n.sum() - sum_G) / (len(change_n) - size_G)
     low, high, _ = interval(mean, without_G, independent - 1, level) or [None] * 3
-    up, down = (rises, falls) if independent == len(change_n) else (int((sum_G > 0).sum()), int((sum_G < 0).sum()))
+    up, down = int((sum_G > 0).sum()), int((sum_G < 0).sum())
     constant = any(is_explained(each, each - each.mean()) for each in (change_n, *([] if goal_n is None else [goal_n])))
     r = None if goal_n is None or constant else float(np.corrcoef(change_n, goal_n)[0, 1])
     r_low = r_high = None
     if r is not None and goal_n is not None:
-        degrees = independent - (2 if independent == len(change_n) else 1)
         without_G = without_each(change_n, goal_n, clusters_n=units_n)[0]
-        r_low, r_high, _ = interval_of_r(r, without_G, degrees, level) or [None] * 3
+        r_low, r_high, _ = interval_of_r(r, without_G, independent - 2, level) or [None] * 3
     return {
         "column": column.label,
         "pairs": len(change_n),
@@ -142,22 +141,16 @@ def _record(
     }
 
 
-def _explain(
-    found: Selected,
-    records: Sequence[Mapping[str, Any]],
-    left: int,
-    equal: Sequence[str],
-    second: object,
-    units: Codes,
-) -> list[str]:
+def _explain(found: Selected, records: Sequence[Mapping[str, Any]], left: int, pairs: Pairs, units: Codes) -> list[str]:
     notes = list(found.notes)
-    notes.append(f"pairs are equal in {', '.join(equal)}" if equal else "pairs are equal in nothing that is known")
+    notes.append(f"pairs are equal in {', '.join(pairs.equal) or 'nothing that is known'}")
     if left:
         notes.append(f"{counted(left, 'row')} without a counterpart left out")
     tested, several = counted(len(records), "column"), int(units.max()) + 1 < len(units)
     test = f"rises against falls{' of the mean difference of each architecture' if several else ''}"
     notes.append(
-        f"better: pairs in which {second} is better; p: sign test of {test}, two-sided, not corrected for {tested}"
+        f"better: pairs in which {pairs.values[1]} is better; p: sign test of {test}, two-sided, not corrected for "
+        f"{tested}"
     )
     of = f"pairs{f', those of the same architecture together ({units.max() + 1} units)' if several else ''}"
     notes.append(
