@@ -320,3 +320,21 @@ def test_a_pickle_beside_safetensors_that_are_not_read(copy, variant):
     model_args = {"variant": variant} if variant else None
     loaded = load_model(find_model(str(copy), model_args=model_args), CollectionSpec(model_args=model_args))
     assert loaded.weight.shape == (512, 48)
+
+
+def test_a_gguf_file_is_known_by_its_content(tiny, tmp_path):
+    write_gguf(tmp_path / "m" / "x.gguf", 2, 2, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
+    how = {"text": str(tiny.text), "chunk_length": 32, "max_chunks": 4}
+    first = collapse.collect(tmp_path / "m" / "x.gguf", **how)
+    (tmp_path / "m" / "x.gguf").rename(tmp_path / "m" / "y.gguf")
+    again = collapse.collect(tmp_path / "m" / "y.gguf", **how)
+    assert (again.path, again.digest, again.named["model"]) == (first.path, first.digest, "m/y.gguf")
+    assert collapse.measure(again, metrics=["nc1.cdnv"]).model == "y.gguf"
+    (tmp_path / "n").mkdir()
+    shutil.copy(tmp_path / "m" / "y.gguf", tmp_path / "n" / "z.gguf")
+    moved = collapse.collect(tmp_path / "n" / "z.gguf", store=tmp_path / "store", **how)
+    assert moved.identity == first.identity
+    assert (first.model, moved.model) == ("x.gguf", "z.gguf")
+    write_gguf(tmp_path / "o" / "x.gguf", 1, 1, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
+    other = collapse.collect(tmp_path / "o" / "x.gguf", **how)
+    assert other.identity["weights"] != first.identity["weights"]

@@ -99,14 +99,17 @@ def _matching(name: str) -> list[str]:
 
 
 def broken_line(files: Sequence[str]) -> str | None:
-    """Return the place of the first line of .jsonl files that is no JSON, or None."""
+    """Return the place of the first line of .jsonl files that is no JSON or no valid Unicode, or None."""
     for file in files:
         if suffix(file) != ".jsonl":
             continue
         with Path(file).open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    json.loads(line.strip() or "0")
+                    json.dumps(json.loads(line.strip() or "0"), ensure_ascii=False).encode()
+                except UnicodeEncodeError as error:
+                    half = ascii(error.object[error.start])[1:-1]
+                    return f"line {number:,} of {Path(file).name} holds {half}, half of a surrogate pair"
                 except (ValueError, RecursionError):
                     return f"line {number:,} of {Path(file).name} is not JSON"
     return None
