@@ -136,6 +136,11 @@ def load_rows(corpus: Corpus, folder: Path) -> Any:
                 # the text of some is only a list, such as that of the splits that the data set's card promises
                 kind = f"{type(error).__name__}: " if isinstance(error, DatasetsError) else ""
                 said = first_line(error).replace(f"{folder}/", "")
+                if said.startswith("Config name is missing"):
+                    named = ", ".join(re.findall(r"'([^']+)'", str(error).split("\n")[1]))
+                    said = (
+                        f"it has several configurations ({named}), of which none can be chosen yet: name files of one"
+                    )
                 raise CollapseError(f"{corpus.name} cannot be loaded: {kind}{said}") from error
             # a reader counts rows from the start of its block
             said = broken_line(corpus.files) or re.sub(r" in row \d+$", "", first_line(error.__cause__ or error))
@@ -185,11 +190,7 @@ def _load_files(datasets: Any, corpus: Corpus, folder: Path) -> Any:
 
 
 def _read_one_column(reader: Any, corpus: Corpus) -> None:
-    """Make a builder of ``datasets`` read one column only, and reject values of it that are not texts.
-
-    It takes the types of all columns from the first rows, and casts later ones: other columns would fail, and other
-    values would become texts.
-    """
+    """Let a builder of ``datasets`` read one column, and refuse values that are no texts, which it would cast."""
     if reader.info.builder_name not in BUILDERS.values():
         return
     cast = reader._cast_table  # called for every batch, with the types in the file

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, some
+from collapse.errors import CollapseError, first_line, some
 
 # keys that the tensors' shapes and number settle: another value could not be loaded
 _SETTLED = (
@@ -38,7 +38,10 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
     reader = gguf.GGUFReader(file)
     architecture = reader.fields["general.architecture"].contents()
     processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config={})
-    known = reading.get_gguf_hf_weights_map(model, processor)
+    try:
+        known = reading.get_gguf_hf_weights_map(model, processor)
+    except NotImplementedError as error:
+        raise CollapseError(f"{name}: which tensors transformers uses is not known: {first_line(error)}") from error
     left = [
         each.name
         for each in reader.tensors

@@ -126,6 +126,7 @@ def _hash_checked(path: Path) -> str:
     return digest
 
 
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -143,6 +144,8 @@ class _Utf8:
             self._decoder.decode(block)
         except UnicodeDecodeError as error:
             place = self._position - held + error.start
+            if self._position == 0 and block.startswith(_COMPRESSED):
+                raise CollapseError(f"{self.path} is compressed: decompress it, and name the result") from error
             encoding = "utf-16" if self._position == 0 and block.startswith(_UTF16) else "latin1"
             raise CollapseError(
                 f"{self.path} is not UTF-8 (byte {place:,}): convert it, for example with: "

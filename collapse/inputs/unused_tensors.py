@@ -70,16 +70,12 @@ def needed(model: Any, config: Mapping[str, Any], unused: Iterable[str], files: 
         for name, (first, *others) in readers.items()
         if others and not all(torch.equal(first(), other()) for other in others)
     ]
-    return (
-        twice
-        + integers
-        + [
-            name
-            for name in sorted(unused)
-            if not _predicts_further(name, model, config, readers)
-            and not any(_is_computed(name, read(), model) for read in readers.get(_called(name, prefix), []))
-        ]
-    )
+    return [*twice, *integers] + [
+        name
+        for name in sorted(unused)
+        if not _predicts_further(name, model, config, readers)
+        and not any(_is_computed(name, read(), model) for read in readers.get(_called(name, prefix), []))
+    ]
 
 
 def _called(name: str, prefix: str) -> str:
