@@ -95,6 +95,8 @@ UNUSED = {
     "other prefix": {"layers.0.mlp.up_proj.weight": torch.ones(64, 32)},
     "mask of a window": {f"{LAYER}.bias": torch.ones(1, 1, 8, 8).tril().triu(-2)},
     "scaled cosines": {"model.layers.0.self_attn.rotary_emb.cos_cached": torch.full((1, 1, 64, 8), 0.5)},
+    "another width": {"model.layers.0.self_attn.rotary_emb.sin_cached": torch.zeros(64, 6)},
+    "FP8 copy": {"layers.0.mlp.up_proj.weight": torch.ones(64, 32).to(torch.float8_e4m3fn)},
     "attention sinks": {f"{LAYER}.sinks": torch.zeros(4)},
     "untied copy": {"transformer.word_embeddings.weight": torch.ones(512, 32)},
 }
@@ -266,8 +268,17 @@ def test_quantizing_while_loading_is_refused_in_a_line(llama):
 def test_offloaded_models_are_refused_in_a_line(llama, tmp_path, disk):
     parts = ["model.embed_tokens", "model.layers.0", "model.layers.1", "model.norm", "model.rotary_emb", "lm_head"]
     places = {part: "disk" if part in disk else "cpu" for part in parts}
+    add(llama, {"model.layers.0.self_attn.rotary_emb.inv_freq": torch.ones(4)})
     refused(llama, "spread over several devices", device_map=places, offload_folder=str(tmp_path / "off"))
-    load(llama, device_map="cpu")
+
+
+@pytest.mark.parametrize("place", ["meta", {"": "disk"}, "cpu"])
+def test_a_model_on_one_device_is_measured_if_that_holds_its_weights(llama, tmp_path, place):
+    options = {"device_map": place, "offload_folder": str(tmp_path / "off")}
+    if place == "cpu":
+        load(llama, **options)
+    else:
+        refused(llama, "spread over several devices", **options)
 
 
 def adapter(folder: Path) -> Path:

@@ -68,7 +68,7 @@ def needed(model: Any, config: Mapping[str, Any], unused: Iterable[str], files: 
     twice = [
         name
         for name, (first, *others) in readers.items()
-        if others and not all(torch.equal(first(), other()) for other in others)
+        if others and not all(torch.equal(first().double(), other().double()) for other in others)
     ]
     return [*twice, *integers] + [
         name
@@ -117,11 +117,12 @@ def _stored(files: Iterable[Path]) -> Iterator[tuple[str, Callable[[], Tensor], 
 def _is_computed(name: str, tensor: Tensor, model: Any) -> bool:
     """Return whether the model has or computes the same values without this tensor."""
     last = name.rpartition(".")[2]
-    own = [each for called, each in model.named_buffers() if called.endswith(name)]
-    buffers = own or [each for called, each in model.named_buffers() if called.endswith(last)]
+    buffers = {called: each.detach().cpu() for called, each in model.named_buffers()}
+    own = [each for called, each in buffers.items() if called.endswith(name)]
+    alike = own or [each for called, each in buffers.items() if called.endswith(last)]
     heads = [each for each in (model.get_input_embeddings(), model.get_output_embeddings()) if each is not None]
     held = [each for head in heads for each in (head.weight, getattr(head, "bias", None)) if each is not None]
-    if any(_equal(tensor, each) for each in buffers) or any(torch.equal(tensor.to(each), each) for each in held):
+    if any(_equal(tensor, each) for each in alike) or any(torch.equal(tensor.to(each), each) for each in held):
         return True
     flat = tensor.squeeze()
     if last == "position_ids":
@@ -131,9 +132,10 @@ def _is_computed(name: str, tensor: Tensor, model: Any) -> bool:
     if flat.dim() != 2:
         return False
     if last in _TURNED:
-        rotations = [each for called, each in model.named_buffers() if called.endswith("inv_freq")]
+        rotations = [each for called, each in buffers.items() if called.endswith("inv_freq")]
         angles = [torch.outer(torch.arange(len(flat)), each.float()).repeat(1, 2) for each in rotations]
-        return any(torch.allclose(flat.float(), _TURNED[last](each), atol=1e-2) for each in angles)
+        turned = [_TURNED[last](each) for each in angles if each.shape == flat.shape]
+        return any(torch.allclose(flat.float(), each, atol=1e-2) for each in turned)
     mask = next((each.squeeze() for each in own if each.squeeze().dim() == 2), torch.ones(flat.shape).tril())
     size = min(len(flat), len(mask))
     return torch.equal(flat[:size, :size].float(), mask[:size, :size].float())
