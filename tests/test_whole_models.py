@@ -96,7 +96,6 @@ UNUSED = {
     "mask of a window": {f"{LAYER}.bias": torch.ones(1, 1, 8, 8).tril().triu(-2)},
     "scaled cosines": {"model.layers.0.self_attn.rotary_emb.cos_cached": torch.full((1, 1, 64, 8), 0.5)},
     "another width": {"model.layers.0.self_attn.rotary_emb.sin_cached": torch.zeros(64, 6)},
-    "FP8 copy": {"layers.0.mlp.up_proj.weight": torch.ones(64, 32).to(torch.float8_e4m3fn)},
     "attention sinks": {f"{LAYER}.sinks": torch.zeros(4)},
     "untied copy": {"transformer.word_embeddings.weight": torch.ones(512, 32)},
 }
@@ -117,11 +116,23 @@ def test_sharded_and_pickled_checkpoints_are_read_in_full(llama, how, kind):
 
 
 @pytest.mark.parametrize("how", ["single", "sharded", "pickled"])
-@pytest.mark.parametrize(("name", "dtype"), [("mlp.up_proj", torch.int8), ("self_attn.q_proj", torch.uint8)])
-def test_integers_without_their_scale_are_refused(llama, name, dtype, how):
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [("mlp.up_proj", torch.int8), ("self_attn.q_proj", torch.uint8), ("mlp.down_proj", torch.float8_e4m3fn)],
+)
+def test_weights_without_their_scale_are_refused(llama, name, dtype, how):
     name = f"model.layers.1.{name}.weight"
     add(llama, {name: load_file(llama / "model.safetensors")[name].sign().to(dtype)}, how)
-    refused(llama, rf"holds 1 tensor that LlamaForCausalLM does not use \({name} as integers\)")
+    refused(llama, rf"holds 1 tensor that LlamaForCausalLM does not use \({name} as (I8|U8|F8_E4M3|{dtype})\)")
+
+
+def test_a_copy_of_another_dtype_is_compared(llama):
+    name, other = "model.layers.0.mlp.up_proj.weight", "layers.0.mlp.up_proj.weight"
+    held = load_file(llama / "model.safetensors")[name]
+    add(llama, {other: held.double()})
+    load(llama)
+    add(llama, {other: held.to(torch.float8_e4m3fn)})
+    refused(llama, rf"does not use \({other}, {other} as F8_E4M3\)")
 
 
 def test_entries_of_a_pickle_that_are_no_tensors_are_refused_in_a_line(llama):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_INTEGER = re.compile(r"[IU]\d|torch\.(q?u?)int")  # as safetensors and torch call such dtypes
+_SCALED = re.compile(r"[IU]\d|F[468]_|torch\.(q?u?int|float[48])")  # as safetensors and torch call such dtypes
 _TURNED = {"cos_cached": torch.cos, "sin_cached": torch.sin}
 _PREDICTED_LAYERS = re.compile(r"(nextn|mtp).*layers|num_mtp")  # such as num_nextn_predict_layers
 _LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
@@ -49,7 +49,7 @@ def needed(model: Any, config: Mapping[str, Any], unused: Iterable[str], files: 
     multi-token prediction whose number the configuration states.
 
     A tensor that is there twice, with and without the base model's prefix or under an old name, is needed unless both
-    are equal. A tensor of integers is needed as such: a model that uses it as a weight does not apply its scale.
+    are equal. Integers and 8-bit floats are needed as such: a model that uses them as weights applies no scale.
 
     Args:
         model: The loaded model of transformers.
@@ -58,24 +58,25 @@ def needed(model: Any, config: Mapping[str, Any], unused: Iterable[str], files: 
         files: The checkpoint's files, from which such tensors are read.
     """
     prefix, unused = f"{model.base_model_prefix}.", {*unused}
-    readers, integers = dict[str, list[Callable[[], Tensor]]](), list[str]()
+    readers, scaled = dict[str, list[Callable[[], Tensor]]](), list[str]()
     buffers = {name.removeprefix(prefix) for name, _ in model.named_buffers()}
     for name, read, dtype in _stored(files):
         readers.setdefault(_called(name, prefix), []).append(read)
-        if _INTEGER.match(dtype) and name not in unused and name.removeprefix(prefix) not in buffers:
-            integers.append(f"{name} as integers")
+        if _SCALED.match(dtype) and name not in unused and name.removeprefix(prefix) not in buffers:
+            scaled.append(f"{name} as {dtype}")
     # of two tensors that differ by the base model's prefix, transformers takes one
     twice = [
         name
         for name, (first, *others) in readers.items()
         if others and not all(torch.equal(first().double(), other().double()) for other in others)
     ]
-    return [*twice, *integers] + [
+    unlike = [
         name
         for name in sorted(unused)
         if not _predicts_further(name, model, config, readers)
         and not any(_is_computed(name, read(), model) for read in readers.get(_called(name, prefix), []))
     ]
+    return twice + unlike + scaled
 
 
 def _called(name: str, prefix: str) -> str:
