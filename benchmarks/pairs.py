@@ -34,7 +34,6 @@ _SAMPLE = 2_048  # classes of the products from which the time is estimated
 _NAMES = {
     "products": "bare Gram products",
     "three": "three measurements",
-    "compiled": "three measurements, compiled",
     "every": "all pair measurements",
 }
 _EVERY = 20  # of the tiles of an endless sweep, one in so many is multiplied
@@ -66,18 +65,16 @@ def benchmark(options: Options) -> Record:
 def _add(record: Record, classes: int, dim: int, *, goals: bool = False) -> None:
     """Time the sweep at one size, in turn with its bare products."""
     s = statistics(classes, dim)
-    sweep(statistics(3 * TILE, dim), by_metric(THREE), fuse=True)  # compiles, which no time below is to include
     once = _expected_seconds(s)
     works: dict[str, Callable[[], object]] = {
         "products": lambda: products(s.centred_means, TILE),
-        "three": lambda: sweep(s, by_metric(THREE), fuse=False),
-        "compiled": lambda: sweep(s, by_metric(THREE), fuse=True),
+        "three": lambda: sweep(s, by_metric(THREE)),
         "every": lambda: sweep(s, by_metric(every())),
     }
     size = f"C = {classes:,}, d = {dim:,}"
     if once > _ENDLESS:
-        works = {"products": lambda: products(s.centred_means, TILE, every=_EVERY), "compiled": works["compiled"]}
-        record.notes.append(f"{size}: three measurements only, compiled; products of one tile in {_EVERY}")
+        works = {"products": lambda: products(s.centred_means, TILE, every=_EVERY), "three": works["three"]}
+        record.notes.append(f"{size}: three measurements only; products of one tile in {_EVERY}")
     if once > _LONG:  # one round; the memory is that of the timed sweep itself
         times: dict[str, float] = {}
         # the measurements first, so that their growth has the centred means
@@ -104,8 +101,7 @@ def _add(record: Record, classes: int, dim: int, *, goals: bool = False) -> None
 
 
 def _goals(classes: int, times: dict[str, float], grown: int | None) -> Iterator[Goal]:
-    for name, most in (("compiled", 1.3), ("three", 1.8)):
-        yield Goal(f"{_NAMES[name]}, over products, C = {classes:,}", times[name] / times["products"], most)
+    yield Goal(f"{_NAMES['three']}, over products, C = {classes:,}", times["three"] / times["products"], 1.8)
     if grown is not None:
         yield Goal(f"peak growth above the means, C = {classes:,}", grown / 1e6, 300, "MB")
 

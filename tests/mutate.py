@@ -89,8 +89,6 @@ TESTS = {
     "collapse/plugin/state.py": "tests/test_declared_state.py",
     "collapse/numerics/reducing.py": "tests/test_reducers.py " + PAIRS,
     "collapse/numerics/fields.py": "tests/test_fields.py " + PAIRS,
-    "collapse/numerics/fused.py": "tests/test_fused.py",
-    "collapse/numerics/tracing.py": "tests/test_fused.py",
     "collapse/numerics/near_pairs.py": PAIRS,
     "collapse/numerics/statistics.py": "tests/test_statistics.py " + PAIRS,
     "collapse/numerics/accumulate.py": "tests/test_accumulate.py tests/test_hostile_statistics.py " + METRICS,

@@ -1,7 +1,4 @@
-"""The fields of a tile: one code for eager and compiled, without a branch on a value, in every dtype of a sweep."""
-
-import subprocess
-import sys
+"""The fields of a tile: equal to their formulas in every dtype of a sweep."""
 
 import pytest
 import torch
@@ -45,15 +42,3 @@ def test_a_field_is_its_formula_and_leaves_its_arguments(name, dtype):
     torch.testing.assert_close(found, DIRECT[name](*arguments))
     assert found.dtype == dtype
     assert all(torch.equal(a, b) for a, b in zip(before, arguments, strict=True))
-
-
-def test_a_field_is_one_graph():
-    """Code that waits for a device, or branches on a value, breaks a graph; without the tests' type checks."""
-    done = subprocess.run([sys.executable, __file__], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-
-
-if __name__ == "__main__":
-    for call in CALLS.values():
-        compiled = torch.compile(call, backend="aot_eager", fullgraph=True)
-        torch.testing.assert_close(compiled(*drawn(torch.float64)), call(*drawn(torch.float64)), rtol=0, atol=1e-12)

@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import resource
+import signal
 import sys
 import traceback
 from contextlib import suppress
@@ -63,6 +64,7 @@ def serve() -> None:
 def run(request: dict[str, Any]) -> NoReturn:
     """The child: a command line or a program in a process group of its own, its output appended to the log."""
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(request[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.update(request["environment"])

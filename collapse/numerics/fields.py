@@ -1,6 +1,6 @@
 """The fields of a tile of class pairs, as pure functions of the Gram product and of per-class values.
 
-The same code runs eagerly and compiled: it never waits for a device and never branches on a value. Squared distances
+The code never waits for a device and never branches on a value. Squared distances
 of near points lose digits; near_pairs.py recomputes those.
 
 Shapes: a tile has R rows and S columns.

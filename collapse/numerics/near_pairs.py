@@ -77,11 +77,6 @@ class NearPairs:
             sqdist.fill_diagonal_(0)
         return Found(float(least), rounded // 2 if diagonal else rounded, bool(rounded or least <= 0))
 
-    @cached_property
-    def clear_of(self) -> float:
-        """A squared distance above which no pair of any tile is near or equal."""
-        return max(2 * REDO[self.scale.dtype] * float(self.scale.max()), self._widest)
-
     def _take_again(self, sqdist: Tensor, near: Bool[Tensor, "R S"], rows: slice, columns: slice) -> None:
         for some in near.nonzero().split(max(1, _GATHER // self.dim)):
             delta = self.points(some[:, 0] + rows.start) - self.points(some[:, 1] + columns.start)

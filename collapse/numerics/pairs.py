@@ -13,10 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.building import may_compile
 from collapse.errors import PluginError
 from collapse.numerics.freed_memory import keep_freed_memory
-from collapse.numerics.fused import WORTH, Fused
 from collapse.numerics.lending import settle, tensors_of
 from collapse.numerics.probing import probe
 from collapse.numerics.reducing import Taken, Taking
@@ -90,7 +88,6 @@ def sweep(
     dtype: torch.dtype = torch.float64,
     by_class: bool = False,
     top: int = 0,
-    fuse: bool | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Sweep:
     """Evaluate pair metrics over all pairs c < c′.
@@ -102,9 +99,7 @@ def sweep(
         dtype: float64, or float32 for a faster sweep, in which more distances are recomputed.
         by_class: Also compute the measures over each class's pairs.
         top: Also find so many pairs of largest value of each metric.
-        fuse: Whether to compile the metrics, for measures over all pairs (fused.py); None for a sweep of so many pairs
-            that it saves time. Nothing is compiled with ``TORCH_COMPILE_DISABLE=1``.
-        progress: Called as progress(what, tiles done, tiles); first, where metrics are compiled, for that.
+        progress: Called as progress(what, tiles done, tiles).
 
     Raises:
         SweepStopped: A metric wrote to the statistics.
@@ -117,24 +112,13 @@ def sweep(
     watch, calling = Watch(tensors_of(s) | points.tensors()), Guest()
     gram = torch.empty(tile * tile, dtype=dtype, device=s.means.device)
     close_pairs, rounded = 0, dict.fromkeys(LEAVES_OUT_ZEROS, 0)
-    if fuse is None:
-        fuse = math.comb(s.n_classes, 2) >= WORTH and s.means.device.type == "cpu"
-    fused = None
-    if fuse and may_compile() and not (by_class or top):
-        fused = Fused(points, {i: (t.metric, t.all) for i, t in enumerate(tallies) if isinstance(t, _Tally)}, tile)
     above_of, walk = cache(_above), list(tiles(s.n_classes, tile))
-    if fused and len(walk) > 1:  # the first tile is measured eagerly
-        report = progress or (lambda what, done, total: None)
-        report("compiling pair metrics", 0, 1)
-        fused.prepare()
-        report("compiling pair metrics", 1, 1)
     for done, (rows, columns) in enumerate(walk):
         pair = Pair(points, rows, columns, _product(points.means, rows, columns, gram))
-        taken = fused.take(pair) if fused else frozenset()
         above = above_of(len(pair.gram), pair.gram.device) if pair.diagonal else None
         close, equal = 0, dict.fromkeys(LEAVES_OUT_ZEROS.values(), 0)
         for index, tally in enumerate(tallies):
-            if isinstance(tally, Exception) or index in taken:
+            if isinstance(tally, Exception):
                 continue
             try:
                 with calling:
@@ -155,8 +139,6 @@ def sweep(
             rounded[over] += equal[field]
         if progress:
             progress("sweeping pairs", done + 1, len(walk))
-    if fused:
-        fused.finish()
     return Sweep([_result(each) for each in tallies], close_pairs, rounded)
 
 

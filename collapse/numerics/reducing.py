@@ -95,11 +95,6 @@ class Taking:
                 reducer.put(run, part)
         self.weight += values.numel() if weights is None else float(weights.sum())
 
-    @property
-    def reducers(self) -> list[Reducer]:
-        """The reducers, each once."""
-        return list(self._shared.values())
-
     def taken(self, values: int) -> Taken:
         """Return the measures of the values added so far; ``values`` is the total number of values."""
         reducers = {measure.name: self._shared[self._keys[measure.name]] for measure in self.measures}

@@ -146,10 +146,8 @@ class Plugins:
         for name, (metric, _) in self.measurements().items():
             first.setdefault(metric.property_of(name), name)
         marked: dict[str, list[str]] = {}
-        for metric in self.metrics:
-            for measure in metric.measures:
-                if measure.headline:
-                    marked.setdefault(metric.property_of(measure.name), []).append(measure.name)
+        for of_metric, name in [(each, m.name) for each in self.metrics for m in each.measures if m.headline]:
+            marked.setdefault(of_metric.property_of(name), []).append(name)
         return [name for property_name in first for name in marked.get(property_name, [first[property_name]])]
 
     def analysis(self, name: str) -> Analysis:
