@@ -157,9 +157,10 @@ def _about(row: Row) -> str:
 
 
 def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
-    """Return the notes on a row's measurements, a line each; measurements with the same note share one."""
+    """Return the notes on a row's measurements, why there is no number first; measurements with one note share it."""
     grouped: dict[str, list[str]] = {}
-    for note in row.notes:
+    given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
+    for note in sorted(row.notes, key=lambda each: (each.measurement in given, each.kind == "cast")):
         if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
             grouped.setdefault(note.text, []).append(note.measurement)
     for name in row.measurements if shown is None else shown:
