@@ -178,7 +178,9 @@ class Histogram(Measure):
         return Bins(tuple(float(each) for each in self.edges))
 
 
-def limit_at(limit: Limit, classes: int, dim: int, measured: Mapping[str, float | None] | None = None) -> float | None:
+def limit_at(
+    limit: Limit, classes: int, dim: int | float, measured: Mapping[str, float | None] | None = None
+) -> float | None:
     """Return the value of a limit for C classes in d dimensions, and for a row's measurements if it takes them.
 
     Raises:

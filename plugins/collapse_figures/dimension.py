@@ -6,10 +6,11 @@ import numpy as np
 
 from collapse import Drawing, Results, figure, hookimpl
 from collapse.errors import counted
+from collapse.plugin.metrics import limit_at
+from collapse.plugin.plugin_manager import plugins
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, coloured, headed, together
 from collapse_figures.tables import Colour, colour_of, field, having, measured, models_in, r_squared, records, remarks
-from collapse_metrics.gnc2 import uniform_cov
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +30,8 @@ def dimension(results: Results) -> Drawing:
     present = having(frame, _UNIFORMITY) if "classes" in frame else []
     if present:
         pairs = zip(frame["classes"], frame[D_EFF], strict=True)
-        frame[_CURVE] = [uniform_cov(classes, d) if d >= 3 else None for classes, d in pairs]  # at 2 it has a pole
+        limit = plugins().measurements()[present[0]][1].reachable
+        frame[_CURVE] = [limit_at(limit, int(c), d) if c > 0 and d >= 3 else None for c, d in pairs]  # a pole at d = 2
     colour = colour_of(frame)
     below = f"R² = {fits:.3f}, of log d_eff" if fits is not None else ""
     panels = [_panel(frame, "val_loss", _LINE, below, colour)]

@@ -12,7 +12,7 @@ UNIFORM = "uniform random points"
 """No bound: some frames, such as an orthoplex, have a CoV closer to 0."""
 
 
-def uniform_log_kernel(classes: int, dim: int) -> float | None:
+def uniform_log_kernel(classes: int, dim: int | float) -> float | None:
     """Mean of log‖u − u′‖⁻¹ for points uniform on the sphere: −ln 2 − ½(ψ(a) − ψ(2a)), a = (d−1)/2.
 
     For such points (1 − cos)/2 has a Beta(a, a) distribution. If C ≤ d+1, a simplex has the minimum, ½ ln((C−1)/(2C)).
@@ -30,7 +30,7 @@ def uniform_log_kernel(classes: int, dim: int) -> float | None:
     return -math.log(2) - (at_a - at_2a) / 2
 
 
-def uniform_log_kernel_std(classes: int, dim: int) -> float | None:
+def uniform_log_kernel_std(classes: int, dim: int | float) -> float | None:
     """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)); a simplex, where C ≤ d+1, has 0.
 
     >>> round(uniform_log_kernel_std(1000, 3), 6)
@@ -44,12 +44,12 @@ def uniform_log_kernel_std(classes: int, dim: int) -> float | None:
     return math.sqrt(at_a - at_2a) / 2
 
 
-def _a_and_2a(dim: int) -> Float[Tensor, "2"]:
+def _a_and_2a(dim: int | float) -> Float[Tensor, "2"]:
     return torch.tensor([(dim - 1) / 2, dim - 1], dtype=torch.float64)
 
 
-def uniform_cov(classes: int, dim: int) -> float | None:
-    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere, or for a simplex.
+def uniform_cov(classes: int, dim: int | float) -> float | None:
+    """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere, also of a fractional dimension, or for a simplex.
 
     None on a circle, d = 2, where the mean is 0.
     """

@@ -71,6 +71,8 @@ def test_the_sign_is_the_same_everywhere(grid, by):
     ]
     direct = [np.corrcoef(np.log(each["d_eff"]), each["val_loss"])[0, 1] for _, each in grid.groupby(by)]
     assert sorted(strata) == pytest.approx(sorted(direct))
+    slope = {group: np.polyfit(np.log(x["d_eff"]), x["val_loss"], 1)[0] for group, x in grid.groupby(by)}
+    assert by != "width" or f"{slope[64]:.2f} within width 64 and {slope[1024]:.2f} within width 1,024" in PAGE
     number = {"width": "6", "depth": "5", "recipe": "7"}[by]
     assert re.search(rf"{min(direct):.3f} to {max(direct):.3f} in the\s+{number} {by}s", PAGE)
 
