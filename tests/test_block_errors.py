@@ -66,7 +66,8 @@ def test_intervals_have_the_truth(setup, paired):
 @pytest.mark.parametrize("paired", [False, True])
 @pytest.mark.parametrize("setup", SETUPS)
 def test_the_coverage_of_intervals(setup, paired):
-    assert (0.92 if setup == "five texts" else 0.93) < coverage(setup, 4_000, paired) < 0.965
+    draws = 20_000 if setup == "five texts" else 4_000  # at the edge of the band
+    assert 0.93 < coverage(setup, draws, paired) < 0.965
 
 
 MEASURED = ("nc1.cdnv", "nc1.cdnv_ratio", "nc2.interference_std", "nc2.equinormness", "nc3.self_duality")
