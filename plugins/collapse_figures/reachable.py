@@ -76,8 +76,8 @@ def reachable(results: Results) -> Drawing:
     caption = (
         f"Measurements of {models} divided by the value that their C classes in d dimensions can reach "
         "(that of full collapse where the two are equal). The dashed line is 1. "
-        f"{'The axis is linear near 0 and logarithmic beyond −1 and 1. ' if wide else ''}A value may reach "
-        "1 without any collapse: random directions in many dimensions are nearly uniform."
+        f"{'The axis is linear near 0 and logarithmic beyond −1 and 1. ' if wide else ''}That of "
+        "GNC2 is the value of uniform random points, which is no bound and shows no collapse."
     )
     return Drawing(specification(chart), caption, notes=remarks(frame, len(results) - len(frame)))
 

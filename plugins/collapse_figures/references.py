@@ -31,7 +31,7 @@ def nulls(results: Results) -> Drawing:
     caption = (
         f"Headline measurements of {counted(models, 'model')}, of the nulls {' and '.join(kinds)} on the same "
         "text, and the values that these classes and dimensions can reach, if an axis can show them. A model that is "
-        "no nearer to these than its nulls are shows no collapse: pure noise attains the reachable GNC2."
+        "no nearer to these than its nulls are shows no collapse: that of GNC2 is the value of random points."
     )
     left_out = len(results) - len(having)
     notes = (f"{counted(left_out, 'row')} without nulls not drawn",) if left_out else ()
