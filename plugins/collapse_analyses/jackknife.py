@@ -70,7 +70,7 @@ def spearman_without_each(x_n: Floats, y_n: Floats, clusters_n: Codes | None = N
     return np.array(found)
 
 
-def interval(value: float, without_G: Floats, degrees: int, level: float = 0.95) -> tuple[float, float, float] | None:
+def interval(value: float, without_G: Floats, degrees: float, level: float = 0.95) -> tuple[float, float, float] | None:
     """Return low, high and the two-sided p of 0, by Student's t with the jackknife's standard error.
 
     The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each of G units. None with fewer than
@@ -97,6 +97,30 @@ def interval(value: float, without_G: Floats, degrees: int, level: float = 0.95)
     reach = float(student.ppf((1 + level) / 2, degrees)) * error
     p = float(2 * student.sf(abs(value) / error, degrees)) if error > 0 else float(value == 0)
     return value - reach, value + reach, p
+
+
+def interval_of_slope(
+    slope: float, x_n: Floats, without_G: Floats, model: Explained, clusters_n: Codes | None, level: float
+) -> tuple[float, float, float] | None:
+    """Do the same with a slope on residuals x, whose jackknife variance many effects make too large.
+
+    It is divided by its expectation for independent errors of equal variance, and t has the degrees of freedom of a
+    χ² with its mean and variance (Satterthwaite). Source: Bell & McCaffrey 2002, for the degrees of freedom.
+    """
+    if not np.isfinite(without_G).all():
+        return None
+    weights = []
+    for at in _units(len(x_n), clusters_n):
+        q_nq, q_mq = model.basis_nq, model.basis_nq[at]
+        inverse = np.linalg.pinv(np.eye(q_nq.shape[1]) - q_mq.T @ q_mq, rcond=NOTHING, hermitian=True)
+        left_n = x_n + q_nq @ (inverse @ (q_mq.T @ x_n[at]))
+        left_n[at] = 0
+        weights.append(left_n / (left_n @ left_n))
+    weights_Gn = np.array(weights) - np.mean(weights, axis=0)
+    shared_GG = weights_Gn @ weights_Gn.T
+    degrees = float(shared_GG.trace() ** 2 / (shared_GG**2).sum())
+    scale = math.sqrt(len(without_G) / (degrees * float(x_n @ x_n) * float(shared_GG.trace())))
+    return interval(slope, without_G * scale, degrees, level)
 
 
 def interval_of_r(r: float, r_G: Floats, degrees: int, level: float = 0.95) -> tuple[float, float, float] | None:

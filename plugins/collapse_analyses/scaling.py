@@ -13,7 +13,7 @@ from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.checking import check_numbers
-from collapse_analyses.jackknife import FEWEST, interval, without_each
+from collapse_analyses.jackknife import FEWEST, interval, interval_of_slope, without_each
 from collapse_analyses.residuals import Codes, Explained, Floats, explained, is_explained
 from collapse_analyses.rows import groups_of, names_of
 from collapse_analyses.selecting import Selected, select, table_of
@@ -145,7 +145,7 @@ def _record(found: Selected, column: Column, size: str, clusters: Sequence[str],
     bent = _fit(frame, y, size, [x], power=2) if len(sizes) > 2 else None
     if bent is not None:
         model, x_n, y_n = bent
-        record |= dict(zip(_CURVED, _slope(x_n, y_n, model, codes, level), strict=False))
+        record |= dict(zip(_CURVED, _slope(x_n, y_n, model, codes, level, curved=True), strict=False))
         half = (len(sizes) + 1) // 2
         for name, rows in (("exponent_small", x <= sizes[half - 1]), ("exponent_large", x >= sizes[-half])):
             part = _fit(frame.loc[rows], y[rows], size, [])
@@ -167,14 +167,17 @@ def _fit(
 
 
 def _slope(
-    x_n: Floats, y_n: Floats, model: Explained, clusters_n: Codes | None, level: float
+    x_n: Floats, y_n: Floats, model: Explained, clusters_n: Codes | None, level: float, curved: bool = False
 ) -> tuple[float, float | None, float | None, float | None]:
     """The slope of y on x, its interval, and R²."""
     slope, yy = float(x_n @ y_n / (x_n @ x_n)), float(y_n @ y_n)
     if yy == 0:
         return slope, None, None, None
+    without_G = without_each(x_n, y_n, model, clusters_n)[1]
     degrees = model.degrees if clusters_n is None else int(clusters_n.max())
-    low, high, _ = interval(slope, without_each(x_n, y_n, model, clusters_n)[1], degrees, level) or [None] * 3
+    plain = interval(slope, without_G, degrees, level)  # which is cautious where a line is held fixed too
+    found = interval_of_slope(slope, x_n, without_G, model, clusters_n, level) if curved else plain
+    low, high, _ = found or [None] * 3
     return slope, low, high, slope**2 * float(x_n @ x_n) / yy
 
 

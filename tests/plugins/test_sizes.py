@@ -11,7 +11,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.reporting.overview import findings
 from collapse.reporting.tables import tests_of as associations_of
 from collapse_analyses.crossed import crossed
-from collapse_analyses.jackknife import interval, interval_of_r, without_each
+from collapse_analyses.jackknife import interval_of_r, interval_of_slope, without_each
 from collapse_analyses.residuals import explained
 
 
@@ -86,7 +86,8 @@ def test_curvature_is_found_in_five_percent_of_power_laws(tables):
         y_n = -0.2 * width + draw.normal(size=30)[clusters] * 0.1 + 0.05 * draw.normal(size=210)
         y_n = model.residuals(y_n)
         slope = float(bend_n @ y_n / (bend_n @ bend_n))
-        low, high, _ = interval(slope, without_each(bend_n, y_n, model, clusters)[1], 29)
+        without = without_each(bend_n, y_n, model, clusters)[1]
+        low, high, _ = interval_of_slope(slope, bend_n, without, model, clusters, 0.95)
         found.append(not low <= 0 <= high)
     held(found, "curvature of a straight law", size=True, tables=tables)
 
