@@ -29,7 +29,7 @@ def unit_squared_distances(cosine: Tile) -> Tile:
 
 
 def uncentred_products(
-    gram: Tile, rows: Float[Tensor, " R"], columns: Float[Tensor, " S"], global_sqnorm: float | Tensor
+    gram: Tile, rows: Float[Tensor, " R"], columns: Float[Tensor, " S"], global_sqnorm: float
 ) -> Tile:
     """⟨μ, μ′⟩ = ⟨μ − μ̄, μ′ − μ̄⟩ + ⟨μ − μ̄, μ̄⟩ + ⟨μ′ − μ̄, μ̄⟩ + ‖μ̄‖² from projections on the global mean."""
     return ((rows + global_sqnorm).unsqueeze(1) + columns).add_(gram)

@@ -110,8 +110,8 @@ class Pair:
             rounding of float64; by field, once it is computed.
     """
 
-    def __init__(self, points: Any, rows: slice, columns: slice, gram: Tensor) -> None:
-        self._points: Points = points  # while it is traced, something that has the same attributes
+    def __init__(self, points: Points, rows: slice, columns: slice, gram: Tensor) -> None:
+        self._points = points
         self._rows, self._columns = rows, columns
         self.gram = gram
         self._made: dict[str, tuple[Tensor, int]] = {"gram": (gram, gram._version)}

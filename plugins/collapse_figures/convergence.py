@@ -14,11 +14,13 @@ from collapse_figures.tables import Colour, field, having, records
 
 MEASURED = (
     "nc1.cdnv",
+    "nc1.cdnv_ratio",
     "nc1.cdnv_ratio_debiased",
     "nc2.equinormness",
     "nc2.interference_std",
     "gnc2.hyperspherical_uniformity",
     "nc3.self_duality",
+    "nc3.self_duality_ratio",
     "nc3.self_duality_ratio_debiased",
     "unc3.uniform_duality",
 )

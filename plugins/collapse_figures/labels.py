@@ -23,6 +23,7 @@ class Shown:
 _SHOWN = {
     "val_loss": Shown("Loss", LOSS),
     "nc1.cdnv": Shown("NC1", "mean CDNV (1/h²)", log=True),
+    "nc1.cdnv_ratio": Shown("NC1, ratio", "variance / distance²", log=True),
     "nc1.cdnv_ratio_debiased": Shown("NC1, debiased", "variance / distance²", log=True),
     "nc2.equinormness": Shown("NC2: norms", "CoV of log norms"),
     "nc2.interference": Shown("NC2: mean angle", "mean cosine"),
@@ -34,6 +35,7 @@ _SHOWN = {
     "gnc2.hyperspherical_uniformity": Shown("GNC2", "CoV of log(1/dist.)"),
     "gnc2.uncentred_uniformity": Shown("GNC2, not centred", "CoV of log(1/dist.)"),
     "nc3.self_duality": Shown("NC3", "mean cos(w, μ)"),
+    "nc3.self_duality_ratio": Shown("NC3, ratio", "cosine of W and M"),
     "nc3.self_duality_ratio_debiased": Shown("NC3, debiased", "cosine of W and M"),
     "unc3.uniform_duality": Shown("UNC3", "CoV of cos(w, μ)"),
     "nc4.agreement": Shown("NC4", "agreeing share"),

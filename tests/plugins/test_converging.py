@@ -34,6 +34,12 @@ def test_the_curve_is_that_of_convergence(parts):
     assert "growing merges of 3 parts of 1 collection" in drawing.caption
 
 
+def test_each_debiased_measurement_stands_after_its_plug_in():
+    debiased = [at for at, name in enumerate(MEASURED) if name.endswith("_debiased")]
+    assert len(debiased) == 2
+    assert all(MEASURED[at - 1] == MEASURED[at].removesuffix("_debiased") for at in debiased)
+
+
 def test_collections_are_curves_and_a_lone_part_is_said(tiny, parts, tmp_path):
     others = []
     for chunks, count in ((64, 2), (80, 1)):
