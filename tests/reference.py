@@ -1,7 +1,7 @@
 """Every measurement once more, directly in float64 NumPy from its definition: all pairs at once, nothing shared."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -189,3 +189,8 @@ def everything(features: dict[str, Any]) -> Values:
 
 
 Reference = Callable[[dict[str, Any]], Values]
+
+
+def present(measurements: Mapping[str, float | None]) -> dict[str, float]:
+    """The measurements that have a number; in short texts noise decides nc2.interference_debiased, which is null."""
+    return {name: value for name, value in measurements.items() if value is not None}

@@ -19,6 +19,7 @@ INDENTED = re.compile(r"(?:^ {4}.*\n|^\n(?= {4}))+", re.MULTILINE)
 NOT_RUN = {
     "pip install": "needs a package index; .ci/run runs it",
     "hf auth login": "asks for a password",
+    "hf download": "is the Hub's own; tests/test_offline.py uses what it fetches",
     "pytest": "runs tests; .ci/run does",
     "python -m benchmarks": "minutes; tests/test_benchmarks.py runs small ones",
     "torchrun": "tests/zoo/test_training.py trains on two processes",
@@ -121,6 +122,7 @@ def world(prepared, hub, tmp_path, monkeypatch) -> Path:
     hub.add("rhubarbwu/TinyStories-12x1024_10L", files | {"README.md": card})
     texts = {f"{name}.jsonl": (folder / f"{name}.jsonl").read_bytes() for name in ("train", "validation")}
     hub.add("roneneldan/TinyStories", texts, kind="datasets")
+    hub.add("owner/text", texts, kind="datasets")
     return folder
 
 

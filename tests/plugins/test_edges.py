@@ -42,7 +42,7 @@ def test_agreement_says_for_how_many_samples_there_is_no_mean():
     )
     assert agreement(validated(classes=[0, 2], counts=[4, 0])) == 0.75  # predicted only
     assert agreement(validated(argmax_without_mean=[1])).text.startswith("of 4 validation samples for 1 the argmax")
-    assert agreement(replace(validated(classes=[0, 2]), min_count=2)) == 0.75  # of the classes that are left, who knows
+    assert agreement(replace(validated(classes=[0, 2]), left_out=1)) == 0.75  # of the classes that are left, who knows
 
 
 def test_labels_that_do_not_occur_have_no_agreement():
@@ -102,9 +102,9 @@ def test_the_covariance_ratio_drops_directions_without_means():
     found = covariance_ratio(flat)
     assert found.text == "the between-class covariance has rank 1 of d = 2"
     assert found.value == pytest.approx((4 / 8) / (8 / 3) / 3)
-    dropped = covariance_ratio(replace(s, min_count=2))
+    dropped = covariance_ratio(replace(s, left_out=1))
     assert dropped.value is None
-    assert "--min-count" in dropped.text
+    assert "measure all of them" in dropped.text
     for dtype, height, rank in (
         ("float64", 3.3e-8, 1),  # squared, around d·ε of the largest eigenvalue, 8/3
         ("float64", 3.6e-8, 2),

@@ -298,8 +298,11 @@ def test_rows_with_a_missing_value_are_left_out_of_all_columns() -> None:
         nc1__cdnv=[1.0, 3.0, 2.0, 4.0, 5.0],
         nc4__agreement=[0.9, None, 0.7, 0.5, 0.4],
     )
-    found = permutation(results)
+    found = permutation(results, columns=["nc1.cdnv", "nc4.agreement"])
     assert found.notes[0] == "2 rows left out for missing values: val_loss in 1, nc4.agreement in 1"
+    found_alone = permutation(results)  # a column that nobody named costs no row
+    assert "not tested: nc4.agreement (null in 1 row)" in found_alone.notes
+    assert found_alone.title.endswith("4 rows")
     (r,) = [each["r"] for each in found.records() if each["column"] == "nc1.cdnv"]
     assert r == pytest.approx(np.corrcoef([1, 3, 4], [1, 2, 4])[0, 1])
     assert permutation(results, columns=["nc1.cdnv"]).title.endswith("4 rows")
