@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collapse.collection.measuring import measure
     from collapse.collection.merging import merge
     from collapse.collection.nulls import measure_with_nulls
+    from collapse.collection.side_by_side import compare
     from collapse.figures.saving import SavedFigure, save_figures
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from collapse.measurement.joining import join
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
-    from collapse.measurement.side_by_side import compare
     from collapse.measurement.table import Table
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
     from collapse.numerics.tiles import Pair
@@ -82,7 +82,7 @@ _LAZY = {
     "collect": "collection.collecting",
     "collect_arrays": "collection.features",
     "collect_loaded": "collection.loaded",
-    "compare": "measurement.side_by_side",
+    "compare": "collection.side_by_side",
     "confusable_pairs": "vocabulary.confusable",
     "convergence": "collection.converging",
     "cosine": "numerics.statistics",

@@ -30,6 +30,7 @@ PICTURES: dict[str, str | None] = {
     "scaling-epochs": None,
     "scaling-decay": None,
     "reachable": None,
+    "dimension": "seed=",
 }
 """The figures, and the rows that each shows (None for all)."""
 

@@ -51,8 +51,11 @@ def validation(v: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
         "linear_predictions": counted(v["linear"]),
         "ncc_predictions": counted(v["ncc"]),
         "loss_sum": counted(v["y"], v["loss"]),
-        "chunk_totals": torch.from_numpy(
-            np.stack([np.bincount(v["chunk"], weights, minlength=chunks) for weights in of_chunk], axis=1)
+        "block_totals": torch.from_numpy(
+            np.stack(
+                [np.bincount(v["chunk"], weights, minlength=chunks) for weights in of_chunk] + [np.arange(chunks)],
+                axis=1,
+            )
         ),
         "argmax_without_mean": torch.zeros(1, dtype=torch.int64),
     }
@@ -85,6 +88,7 @@ def _batch(v: dict[str, torch.Tensor]) -> ValidationBatch:
     h, nothing = torch.zeros(len(v["y"]), 1, dtype=torch.float64), torch.zeros(len(v["y"]), dtype=torch.float64)
     return ValidationBatch(
         **{name: v[name] for name in ("y", "linear", "ncc", "loss", "chunk")},
+        block=v["chunk"],
         h=h,
         deviations=h,
         means=h[: len(classes)],

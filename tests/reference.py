@@ -83,6 +83,8 @@ def geometry(s: dict[str, np.ndarray], weight: np.ndarray) -> Values:
         "nc2.equiangularity": cov(cosines),
         "nc2.interference": float(cosines.mean()),
         "nc2.interference_std": float(cosines.std()),
+        "nc2.effective_dimension": float(1 / (cosines**2).mean()),
+        "nc2.participation_ratio": float(C**2 / ((units @ units.T) ** 2).sum()),
         "nc2.etf_error": float(np.linalg.norm(gram / np.linalg.norm(gram) - etf)),
         "gnc2.hyperspherical_uniformity": cov(log_kernel),
         "gnc2.log_kernel": float(log_kernel.mean()),

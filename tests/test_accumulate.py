@@ -204,4 +204,4 @@ def test_a_statistic_is_of_version_1_and_over_all_classes_unless_it_says_otherwi
     assert moments.statistics_so_far().versions == {"named": 1}
     s = replace(tiny_statistics(), counts=torch.tensor([4, 2, 1]))
     (note,) = collapse.measure(s, metrics=["nc1.covariance_ratio"], min_count=2).notes
-    assert note.text == "covariance was collected over all classes: not available with --min-count"
+    assert note.text == "covariance was collected over all classes: not available with --min-count or --classes-of"

@@ -39,8 +39,8 @@ def times(tensor, factor):
 
 def move_agreements(tensors):
     """One chunk's agreements to another: every total stays."""
-    tensors["chunk_totals"][0, 1] += 100
-    tensors["chunk_totals"][1, 1] -= 100
+    tensors["block_totals"][0, 1] += 100
+    tensors["block_totals"][1, 1] -= 100
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def move_agreements(tensors):
         ("validation", times("loss_sum", 0.5), "do not add up to the loss"),
         ("validation", times("counts", 2), "do not add up"),
         ("validation", times("linear_predictions", 3), "linear_predictions"),
-        ("validation", times("chunk_totals", 2), "do not add up"),
+        ("validation", times("block_totals", 2), "do not add up"),
         ("validation", times("argmax_without_mean", -1 << 40), "argmax_without_mean lie outside"),
         ("validation", put("classes", 1 << 40, at=-1), "outside the vocabulary"),
-        ("validation", move_agreements, "chunk_totals of agreements"),
+        ("validation", move_agreements, "block_totals of agreements"),
     ],
 )
 def test_forged_tensors_are_refused(copy, file, change, said):
@@ -89,7 +89,7 @@ def test_a_forged_prediction_of_a_class_without_a_mean_is_refused(copy):
 def _predict_elsewhere(tensors, classes):
     new = next(each for each in range(512) if each > int(tensors["classes"][-1]) and each not in classes)
     for name, value in tensors.items():
-        if name not in ("chunk_totals", "argmax_without_mean"):
+        if name not in ("block_totals", "argmax_without_mean"):
             tensors[name] = torch.cat([value, value.new_zeros(1)])
     tensors["classes"][-1] = new
     most = int(tensors["linear_predictions"].argmax())

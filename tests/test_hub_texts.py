@@ -56,6 +56,31 @@ def test_a_split_that_is_not_named_may_be_absent_and_another_text_added_later(da
     assert row["measurements"]["val_loss"] > 0
 
 
+def test_only_the_texts_column_of_a_data_set_is_read(hub, as_user, tiny):
+    rows = [json.loads(line) for line in tiny.text.read_text().splitlines()]
+    late = [
+        {"text": rows[0]["text"], "pad": "x" * (10 << 20), "other": None},
+        *({**row, "other": {"a": 1}} for row in rows[1:]),
+    ]
+    for name, each in (("plain", rows), ("late", late)):
+        content = "".join(json.dumps(row) + "\n" for row in each).encode()
+        hub.add(f"owner/{name}", {"train.jsonl": content}, kind="datasets")
+    words = [
+        "measure",
+        tiny.model,
+        "--chunk-length",
+        32,
+        "--max-chunks",
+        4,
+        "--json",
+        "--metrics",
+        "nc1.cdnv",
+        "--text",
+    ]
+    plain, other = (json.loads(as_user(*words, f"owner/{name}").stdout)[0] for name in ("plain", "late"))
+    assert plain["measurements"] == other["measurements"]
+
+
 def card(**splits) -> bytes:
     """The card of a data set that promises so many rows of each split."""
     told = "".join(f"  - name: {name}\n    num_bytes: 10\n    num_examples: {rows}\n" for name, rows in splits.items())
@@ -67,10 +92,14 @@ def test_a_data_set_that_is_not_what_its_card_says_is_told_in_a_line(hub, as_use
     rows = tiny.text.read_bytes()
     hub.add("owner/sizes", {"README.md": card(train=5), "train.jsonl": rows}, kind="datasets")
     hub.add("owner/splits", {"README.md": card(train=420, test=5), "train.jsonl": rows}, kind="datasets")
+    named = "".join(f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in "ab")
+    files = {"README.md": f"---\nconfigs:\n{named}---\n".encode(), "a.jsonl": rows, "b.jsonl": rows}
+    hub.add("owner/named", files, kind="datasets")
     hub.add("owner/formats", {"train.jsonl": rows, "validation.txt": b"some text"}, kind="datasets")
     for name, said in (
         ("sizes", "cannot be loaded: NonMatchingSplitsSizesError"),
         ("splits", "cannot be loaded: ExpectedMoreSplitsError: {'test'}"),
+        ("named", "cannot be loaded: it has several configurations (a, b), of which none can be chosen yet"),
         ("formats", "cannot be loaded: Couldn't infer the same data file format for all splits"),
     ):
         refused = as_user("measure", tiny.model, "--text", f"owner/{name}", "--chunk-length", 32, ok=False)

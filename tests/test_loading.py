@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import transformers
 from gguf_files import write_gguf
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPTNeoConfig
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM, GPTNeoConfig
 import collapse
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.gguf_keys import check_gguf
 from collapse.inputs.limits import gguf_header
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.references import find_model
@@ -105,6 +107,9 @@ def test_gguf_without_a_layer_is_refused(tmp_path):
 
 UNREAD_KEYS = {
     "rope.scaling.type": "yarn",
+    "rope.dimension_sections": 4,
+    "attention.clamp_kqv": 8.0,
+    "swiglu_clamp_exp": 1.0,
     "rope.scaling.factor": 4.0,
     "rope.scaling.attn_factor": 0.5,
     "rope.freq_base_swa": 1000.0,
@@ -128,6 +133,7 @@ UNREAD_TENSORS = {
     "blk.0.attn_q.bias": np.ones(32, np.float32),
     "blk.1.attn_q_norm.weight": np.ones(16, np.float32),
     "blk.0.ffn_up_exps.weight": np.ones((2, 64, 32), np.float32),
+    "output_norm.bias": np.ones(32, np.float32),
     "output.bias": np.ones(40, np.float32),
 }
 
@@ -142,6 +148,38 @@ def test_a_gguf_key_that_is_not_read_is_refused_by_name(tmp_path, key):
 def test_a_gguf_tensor_that_is_not_read_is_refused_by_name(tmp_path, name):
     write_gguf(tmp_path / "m" / "x.gguf", 2, 2, tensors={name: UNREAD_TENSORS[name]})
     refused(tmp_path / "m", rf"transformers does not use {name} of its GGUF file", model_args=GGUF)
+
+
+IMPLIED = {
+    "a scale of attention": ("gemma2", "Gemma2", {"query_pre_attn_scalar": 16}, {"query_pre_attn_scalar": 256}),
+    "a part that rotates": ("stablelm", "StableLm", {"partial_rotary_factor": 1.0}, {"partial_rotary_factor": 0.25}),
+}
+
+
+@pytest.mark.parametrize("kind", IMPLIED)
+def test_what_an_absent_gguf_key_implies_must_be_what_transformers_takes(tmp_path, kind):
+    gguf = pytest.importorskip("gguf")
+    architecture, name, *options = IMPLIED[kind]
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", architecture)
+    writer.add_embedding_length(64)
+    for key in ("head_count", "head_count_kv"):
+        writer.add_uint32(f"{architecture}.attention.{key}", 4)
+    epsilon = "layer_norm_rms_epsilon" if architecture == "gemma2" else "layer_norm_epsilon"
+    writer.add_float32(f"{architecture}.attention.{epsilon}", 1e-5)
+    writer.add_tensor("token_embd.weight", np.ones((40, 64), np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    sizes = {"vocab_size": 40, "hidden_size": 64, "head_dim": 16, "rms_norm_eps": 1e-5, "layer_norm_eps": 1e-5}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1, "pad_token_id": 0}
+    same, other = (
+        AutoModelForCausalLM.from_config(getattr(transformers, f"{name}Config")(**sizes, **heads, **each))
+        for each in options
+    )
+    check_gguf("x", tmp_path / "x.gguf", same)
+    with pytest.raises(collapse.CollapseError, match=rf"does not use {architecture}\.[\w.]+, which is absent"):
+        check_gguf("x", tmp_path / "x.gguf", other)
 
 
 def test_gguf_keys_and_tensors_that_change_nothing_are_accepted(tmp_path):
@@ -320,3 +358,36 @@ def test_a_pickle_beside_safetensors_that_are_not_read(copy, variant):
     model_args = {"variant": variant} if variant else None
     loaded = load_model(find_model(str(copy), model_args=model_args), CollectionSpec(model_args=model_args))
     assert loaded.weight.shape == (512, 48)
+
+
+def test_a_gguf_file_is_known_by_its_content(tiny, tmp_path):
+    write_gguf(tmp_path / "m" / "x.gguf", 2, 2, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
+    how = {"text": str(tiny.text), "chunk_length": 32, "max_chunks": 4}
+    first = collapse.collect(tmp_path / "m" / "x.gguf", **how)
+    (tmp_path / "m" / "x.gguf").rename(tmp_path / "m" / "y.gguf")
+    again = collapse.collect(tmp_path / "m" / "y.gguf", **how)
+    assert (again.path, again.digest, again.named["model"]) == (first.path, first.digest, "m/y.gguf")
+    assert collapse.measure(again, metrics=["nc1.cdnv"]).model == "y.gguf"
+    (tmp_path / "n").mkdir()
+    shutil.copy(tmp_path / "m" / "y.gguf", tmp_path / "n" / "z.gguf")
+    moved = collapse.collect(tmp_path / "n" / "z.gguf", store=tmp_path / "store", **how)
+    assert moved.identity == first.identity
+    assert (first.model, moved.model) == ("x.gguf", "z.gguf")
+    write_gguf(tmp_path / "o" / "x.gguf", 1, 1, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
+    other = collapse.collect(tmp_path / "o" / "x.gguf", **how)
+    assert other.identity["weights"] != first.identity["weights"]
+
+
+def test_a_gguf_file_on_the_hub_has_the_store_of_the_same_file_here(hub, as_user, tiny, tmp_path):
+    write_gguf(tmp_path / "m" / "x.gguf", 2, 2, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
+    content = (tmp_path / "m" / "x.gguf").read_bytes()
+    write_gguf(tmp_path / "n" / "x.gguf", 1, 1, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
+    other = (tmp_path / "n" / "x.gguf").read_bytes()
+    hub.add("owner/model", {"named.gguf": content, "other.gguf": other})
+    words = ["--text", tiny.text, "--chunk-length", 32, "--max-chunks", 4, "--json", "--metrics", "nc1.cdnv"]
+    here = json.loads(as_user("measure", tmp_path / "m" / "x.gguf", *words).stdout)[0]
+    there = as_user("measure", "owner/model", "--model-arg", "gguf_file=named.gguf", *words)
+    assert "of the same files" in there.stderr
+    assert json.loads(there.stdout)[0]["store"] == here["store"]
+    another = as_user("measure", "owner/model", "--model-arg", "gguf_file=other.gguf", *words)
+    assert json.loads(another.stdout)[0]["store"] != here["store"]

@@ -42,7 +42,6 @@ def tensors_of(name):
         (lambda m: tensors_of("train")(m)["means"].update(shape=[268]), r"means has shape \[268\].*\(268, d\)"),
         (lambda m: tensors_of("train")(m)["counts"].update(dtype="F64"), "counts is F64, and should be I64"),
         (lambda m: tensors_of("classifier")(m)["weight"].update(shape=[268, 47]), r"should have \(268, 48\)"),
-        (lambda m: tensors_of("validation")(m)["chunk_totals"].update(shape=[39, 4]), "39 chunks where 40"),
         (lambda m: m["provenance"].update(command=["rm"]), r"provenance\.command"),
     ],
 )
@@ -139,22 +138,6 @@ def tensors(manifest, name):
     return manifest["files"][f"top/{name}.safetensors"]["tensors"]
 
 
-def test_validation_has_the_chunks_that_are_covered(golden):
-    coverage, totals = golden["coverage"]["validation"], tensors(golden, "validation")["chunk_totals"]
-    for done, chunks in (([[0, 10]], 38), ([[2, 5]], 12), ([[9, 10]], 2), ([[0, 2], [9, 10]], 10), ([[0, 9]], 36)):
-        coverage.update(chunks=38, slice_chunks=4, slices=10, done=done)
-        totals["shape"] = [chunks, 4]
-        check_sizes(golden)
-        for wrong in (chunks - 1, chunks + 1):
-            totals["shape"] = [wrong, 4]
-            with pytest.raises(StoreError, match=f"has {wrong} chunks where {chunks} are covered"):
-                check_sizes(golden)
-    del coverage["chunks"], coverage["slice_chunks"]  # features: they have no chunks to compare with
-    check_sizes(golden)
-    golden["coverage"]["validation"] = None
-    check_sizes(golden)
-
-
 def sized(golden, classes, dim):
     for each in tensors(golden, "train").values():
         each["shape"] = [classes, dim] if len(each["shape"]) == 2 else [classes]
@@ -200,8 +183,8 @@ def test_each_file_holds_its_tensors_and_no_other(golden):
             with pytest.raises(StoreError, match=f"{tensor} is U8, and should be "):
                 check_sizes(golden)
             held[tensor] = taken
-    tensors(golden, "validation")["chunk_totals"]["shape"][1] = 3
-    with pytest.raises(StoreError, match=r"chunk_totals has shape \[40, 3\], and should have \(S, 4\)"):
+    tensors(golden, "validation")["block_totals"]["shape"][1] = 3
+    with pytest.raises(StoreError, match=r"block_totals has shape \[40, 3\], and should have \(S, 5\)"):
         check_sizes(golden)
 
 

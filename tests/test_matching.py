@@ -7,6 +7,7 @@ from golden_store import GOLDEN
 
 import collapse
 from collapse.errors import UsageError
+from collapse.vocabulary import matching
 from collapse.vocabulary.matching import matched_classes
 
 
@@ -19,29 +20,40 @@ def test_matched_are_the_nearest_counts_with_all_ties():
         matched_classes(counts, np.arange(7), 2)
 
 
+def line(x, y, at):
+    """Value of a least-squares line at a point, or the mean where no line is fitted."""
+    return np.polyval(np.polyfit(x - at, y, 1), 0) if len(x) >= 5 and np.ptp(x) else np.mean(y)
+
+
 def test_the_numbers_are_those_of_the_definition():
     store = collapse.load(GOLDEN)
     every = collapse.tokens(store).frame().set_index("id")
     chosen = every.index[[3, 30, 70]].tolist()
     table = collapse.frequency_matched(store, ids=chosen, matches=7).frame().set_index("mean of")
     others = every.drop(index=chosen)
-    for name in ("count", "nc1.cdnv", "nc2.norm", "nc2.interference", "val_loss"):
-        own, means, variances = [], [], []
+    for name in ("nc1.cdnv", "nc2.norm", "nc2.interference", "val_loss"):
+        own, means = [], []
         for token in chosen:
             apart = (others["count"] - every["count"][token]).abs()
-            matched = others[apart <= apart.sort_values().iloc[6]][name].dropna()
+            matched = others[apart <= apart.sort_values().iloc[6]].dropna(subset=[name])
             if not np.isnan(every[name][token]) and len(matched):
                 own.append(every[name][token])
-                means.append(matched.mean())
-                variances.append(matched.var(ddof=0))
+                means.append(line(np.log(matched["count"]), matched[name], np.log(every["count"][token])))
         assert table[name]["tokens"] == pytest.approx(np.mean(own), rel=1e-12)
-        assert table[name]["matched"] == pytest.approx(np.mean(means), rel=1e-12)
+        assert table[name]["matched"] == pytest.approx(np.mean(means), rel=1e-9)
         assert table[name]["difference"] == pytest.approx(np.mean(own) - np.mean(means), rel=1e-9, abs=1e-12)
-        if name != "count":
-            assert table[name]["standard error"] == pytest.approx(np.sqrt(np.sum(variances)) / len(own), rel=1e-9)
-            assert 0 < table[name]["p"] <= 1
+        assert 0 < table[name]["p"] <= 1
     again = collapse.frequency_matched(store, ids=chosen, matches=7)
     assert again.frame().set_index("mean of").equals(table)
+
+
+def test_the_error_of_tokens_that_share_their_matches_has_both_variances():
+    """Tokens of one count: s²(1/n + 1/m), where the variance is of the tokens and their matches, with n + m − 1."""
+    draw = np.random.default_rng(3)
+    norms = draw.uniform(1, 2, 20)
+    table = collapse.frequency_matched(statistics(norms, np.full(20, 7)), ids=[0, 2, 4, 6]).frame().set_index("mean of")
+    expected = np.repeat(norms, 2).std(ddof=1) * np.sqrt(1 / 4 + 1 / 36)
+    assert table["nc2.norm"]["standard error"] == pytest.approx(expected, rel=1e-9)
 
 
 def statistics(norms: np.ndarray, counts: np.ndarray) -> collapse.EmbeddingStatistics:
@@ -71,6 +83,46 @@ def test_ordinary_tokens_are_seldom_and_unusual_ones_are_found_to_differ():
     norms[:4] += 1
     table = collapse.frequency_matched(statistics(norms, counts), ids=[0, 2, 4, 6], draws=199)
     assert table.frame().set_index("mean of")["nc2.norm"]["p"] == 1 / 200
+
+
+NOISE = {
+    "normal": lambda draw, n: draw.normal(size=n),
+    "t, 5 degrees of freedom": lambda draw, n: draw.standard_t(5, n),
+    "log-normal": lambda draw, n: np.exp(draw.normal(size=n)),
+}
+COUNTS = np.maximum(1, 20_000 // np.arange(1, 1_001))  # Zipf's law
+CHOSEN = {  # where ten tokens stand, and their matches
+    "scattered": (np.arange(1_000), 20),
+    "similar count": (np.arange(100, 140), 20),
+    "equal count": (np.flatnonzero(COUNTS == 30), 20),
+    "most frequent": (np.arange(10), 20),
+    "one match": (np.arange(1_000), 1),
+}
+
+
+def sizes(noise, where, draws):
+    """The share of null draws with p of 0.05 at most: values of the log count, and noise that also depends on it."""
+    draw = np.random.default_rng(0)
+    among, matches = CHOSEN[where]
+    found = []
+    for spread in (0.0, -0.25, 0.15):
+        for _ in range(draws):
+            values = 2 - 0.5 * np.log(COUNTS) + 0.7 * COUNTS**spread * NOISE[noise](draw, len(COUNTS))
+            at = np.sort(draw.choice(among, 10, replace=False))
+            found.append(matching._compare(values, COUNTS, at, matched_classes(COUNTS, at, matches)).p(199, 0) <= 0.05)
+    return np.mean(found)
+
+
+@pytest.mark.parametrize("where", CHOSEN)
+def test_ordinary_tokens_seldom_have_a_small_p(where):
+    assert sizes("log-normal", where, 60) < 0.1  # of 180 draws, 0.05 within three standard errors
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", CHOSEN)
+@pytest.mark.parametrize("noise", NOISE)
+def test_the_size_of_the_test(noise, where):
+    assert sizes(noise, where, 1_000) < 0.06 + 0.005  # of 3,000 draws; one standard error is 0.004
 
 
 def test_a_column_that_is_not_available_is_empty_and_it_is_said():

@@ -133,4 +133,4 @@ def test_large_finite_numbers_give_the_losses_of_float64(size, exact_loss):
     tally = ValidationTally(Decider(s, weight, None, exact_loss=exact_loss))
     tally.add(h_nd, y_n, chunks=4)
     expected = torch.logsumexp(logits, dim=1) - logits[torch.arange(100), y_n]
-    assert tally.state()["chunk_totals"][:, 3] == pytest.approx(expected.view(4, 25).sum(dim=1), rel=1e-9)
+    assert tally.state()["block_totals"][:, 3] == pytest.approx(expected.view(4, 25).sum(dim=1), rel=1e-9)

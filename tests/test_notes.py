@@ -236,7 +236,9 @@ def test_plugin_statistics_are_read_where_they_can_be_used(measured):
     assert (row.measurements, notes) == ({"r.each": 3.0, "r.pooled": 5.0}, {})
     row, notes = measured(replace(s, counts=torch.tensor([4, 2, 1])), "r", min_count=2)
     assert row.measurements == {"r.each": 3.0, "r.pooled": None}
-    assert list(notes.values()) == ["pooled was collected over all classes: not available with --min-count"]
+    assert list(notes.values()) == [
+        "pooled was collected over all classes: not available with --min-count or --classes-of"
+    ]
     row, notes = measured(replace(s, versions={"each": 1, "pooled": 7}), "r")
     assert row.measurements == {"r.each": 3.0, "r.pooled": None}
     stale = "pooled: the collection filled version 7, and the plugin installed is at version 1: collect again"
@@ -265,3 +267,19 @@ def test_a_row_says_that_its_texts_are_the_same(out, tiny, tmp_path):
         assert line in out("measure", store, "--metrics", "nc1.cdnv", "--format", format_)
     assert f"- {text}" in card(collapse.Store.load(store), "user/repo", "folder")
     assert noted(tiny.validation)[1] == []
+
+
+def test_a_pair_metric_without_a_number_says_first_of_how_many_pairs(measured, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from collapse import Mean, hookimpl, pair_metric\n"
+        "@pair_metric(needs=['variances'], over='all', measures=[Mean('mine.ratio')])\n"
+        "def ratio(pair): return (pair.variance_sum / pair.variance_sum).float()\n"
+        "@hookimpl\n"
+        "def collapse_metrics(): return [ratio]\n"
+    )
+    plugin_manager.add_plugins([str(tmp_path / "mine.py")])
+    row, _ = measured(of_variances(0.0, 0.0, 0.0, 2.0, 4.0), "mine.ratio")
+    first, second = notes_of([row])
+    assert row.measurements == {"mine.ratio": None}
+    assert "3 of 10 pairs NaN or infinite (0/0?); over= can leave them out" in first
+    assert "float32" in second

@@ -171,7 +171,7 @@ def test_a_packing_made_before_is_found_again(lines, tmp_path):
     """Caches are used for years: the key is of these fields and these only."""
     corpus, _ = lines
     about = {
-        "format": 2,
+        "format": 3,
         "corpus": corpus.identity(),
         "tokenizer": "letters",
         "loaded": sha256_of(["Letters", None, {}, {}]),

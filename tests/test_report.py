@@ -142,7 +142,7 @@ def test_the_published_rows(page):
     assert "lowest, 1.100 nats, in 12x1024_10L@9" in made.text
     assert "nc2.equiangularity (r = −0.593, predicted r > 0)" in made.text
     assert "The rows have 30 values of architecture, with 7 to 27 rows each." in made.text
-    assert "4 of 22 correlations with validation loss and with its logarithm" in made.text
+    assert "4 of 23 correlations with validation loss and with its logarithm" in made.text
     assert "nc3.self_duality has the largest R² of them" in made.text
     assert not any(word in made.text for word in ("reverses", "hides", "turns", "nc2.norm_std (r"))
     assert {"data-correlation", "data-correlation-within", "data-correlation-log-within"} <= set(made.data)
@@ -308,12 +308,13 @@ def test_many_rows_have_them_as_columns():
     assert len(measurement_grid(Results(rows_of(list("abcde")))).columns) == len(grid.columns) - 2
 
 
-def test_nobody_reads_reachable_alone(tmp_path):
+def test_it_is_said_what_reaches_the_reachable_gnc2(tmp_path):
     row = collapse.measure(collapse.load(GOLDEN))
-    (note,) = [note for note in measurement_grid(Results([row])).notes if "alone" in note]
-    assert note.endswith("pure noise attains that of GNC2 without any collapse; collapse measure --null shows a null")
+    (note,) = [note for note in measurement_grid(Results([row])).notes if "reachable" in note]
+    assert note.startswith("reachable, GNC2: the value of uniform random points, which is no bound")
+    assert note.endswith("collapse measure --null shows a null")
     said = findings(Results([row]).frame(), Associations({}, {}, None, ()))
-    assert any("no sign of collapse by itself" in each for each in said)
+    assert any("random points is no sign of collapse" in each for each in said)
     assert any(each.startswith("What goes with loss can be said of 3 models or more; there is 1") for each in said)
 
 

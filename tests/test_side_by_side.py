@@ -25,12 +25,13 @@ def records(table):
     return {record["measurement"]: record for record in table.records()}
 
 
-def test_differences_are_paired_by_chunk():
+def test_differences_are_paired_by_block():
     v = [made.samples(60, seed, skill=0.5 + seed / 4) for seed in (0, 1)]
     rows = records(collapse.compare(*map(made.store, v), metrics=NAMES, seeds=None))
     n = np.bincount(v[0]["chunk"])
     residuals = [np.bincount(each["chunk"], each["loss"]) - each["loss"].mean() * n for each in v]
-    expected = math.sqrt(60 / 59 * ((residuals[1] - residuals[0]) ** 2).sum()) / n.sum()
+    changes = (residuals[1] - residuals[0]) / (n.sum() - n)
+    expected = math.sqrt(59 / 60 * (changes**2).sum())
     loss = rows["val_loss"]
     assert loss["difference"] == pytest.approx(v[1]["loss"].mean() - v[0]["loss"].mean(), rel=1e-12)
     assert loss["standard_error"] == pytest.approx(expected, rel=1e-12)
@@ -80,7 +81,7 @@ def test_other_texts_are_refused_or_not_paired():
         table = collapse.compare(first, other, metrics="val_loss", seeds=None, anyway=True)
         alone = [collapse.measure(each, metrics="val_loss").standard_errors["val_loss"] for each in (first, other)]
         assert records(table)["val_loss"]["standard_error"] == pytest.approx(math.hypot(*alone))
-        assert "standard error of val_loss: over 30 chunks, not paired" in table.notes
+        assert "standard error of val_loss: over 30 blocks, not paired" in table.notes
         assert any(re.match(f"A and B differ in their {said}", note) for note in table.notes)
         assert ("tokenizer" in change) == any("losses and perplexities are per token" in note for note in table.notes)
         assert not any("are mixed" in note for note in table.notes)
@@ -92,10 +93,11 @@ def test_other_texts_are_refused_or_not_paired():
     assert [note for note in table.notes if "different dtypes" in note]
 
 
-def test_chunks_of_texts_of_unequal_length_are_counted_each():
+def test_blocks_of_texts_of_unequal_length_are_counted_each():
     a, b = made.store(made.samples(30)), made.store(made.samples(20, 1), validation={"name": "v"})
     table = collapse.compare(a, b, metrics="val_loss", seeds=None, anyway=True)
-    assert "standard error of val_loss: over 30 chunks of A and 20 chunks of B, not paired" in table.notes
+    said = "standard error of val_loss: over 30 blocks of A and 20 blocks of B, not paired; with 19 degrees of freedom"
+    assert any(note.startswith(said) for note in table.notes)
 
 
 def test_the_yardstick_is_of_the_same_limit_or_that_is_said():
@@ -121,7 +123,7 @@ def test_what_has_no_error_is_said():
     assert said == [
         "no standard error for nc2.norm: of the training text, it needs parts (--parts)",
         "no standard error for nc4.chance_agreement, nc4.kappa, nc4.ncc_accuracy: "
-        "stores do not keep its counts by chunk",
+        "stores do not keep its counts by block",
     ]
     table = collapse.compare(a, made.store(None), metrics=NAMES, seeds=None)  # not validated
     assert records(table)["val_loss"] == {
@@ -134,7 +136,7 @@ def test_what_has_no_error_is_said():
     }
     one = [made.store(made.samples(1, seed)) for seed in (0, 1)]
     table = collapse.compare(*one, metrics="val_loss", seeds=None)
-    assert "no standard error for val_loss: the validation text is one chunk" in table.notes
+    assert "no standard error for val_loss: the validation text is one block" in table.notes
 
 
 def test_the_published_seeds_are_a_yardstick(tmp_path):
@@ -183,11 +185,18 @@ def test_training_measurements_have_errors_from_parts(collected):
     halves = [[collapse.load(each).statistics(part=True) for each in side[::-1]] for side in parts]
     measured = [[collapse.measure(each, metrics="nc1,nc2") for each in side] for side in halves]
     for name in measured[0][0].measurements:
+        if any(each[name] is None for side in measured for each in side):
+            assert rows[name]["standard_error"] is None
+            continue
         d = [measured[1][k][name] - measured[0][k][name] for k in (0, 1)]
         assert rows[name]["standard_error"] == pytest.approx(abs(d[0] - d[1]) / 2, rel=1e-9), name
     assert rows["nc4.agreement"]["standard_error"] is not None
     assert rows["nc4.kappa"]["standard_error"] is None
-    assert [note for note in table.notes if "from 2 parts, paired; with 1 degree of freedom, |t| exceeds 12.7" in note]
+    assert [
+        note
+        for note in table.notes
+        if "jackknife of 2 parts, paired; with 1 degree of freedom, |t| exceeds 12.7" in note
+    ]
 
 
 @pytest.mark.parametrize(
@@ -215,7 +224,8 @@ def test_the_command_compares(collected, out, told, tmp_path):
     rows = {record["measurement"]: record for record in shown["rows"]}
     assert None not in (rows["nc1.cdnv"]["t"], rows["val_loss"]["t"])
     assert "seeds_sd" not in rows["nc1.cdnv"]
-    assert json.loads(out(*words, *parts, "--seeds", "paper"))["rows"][0]["seeds_sd"] is not None
+    with_seeds = json.loads(out(*words, *parts, "--seeds", "paper"))["rows"]
+    assert {each["measurement"]: each for each in with_seeds}["nc1.cdnv"]["seeds_sd"] is not None
     named = ",".join(str(collected / "parts/a" / part) for part in "12")
     assert json.loads(out(*words, "--parts", named, collected / "parts/b", "--json")) == shown
     written = out(*words, "--metrics", "nc4", "--output", tmp_path / "c.csv")

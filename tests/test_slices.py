@@ -50,7 +50,7 @@ def same(one, other):
         mine, theirs = counts(one, name), counts(other, name)
         seen = mine.keys() | theirs.keys()
         assert all(mine.get(each, 0) == theirs.get(each, 0) for each in seen)
-    assert len(one.tensors("validation")["chunk_totals"]) == len(other.tensors("validation")["chunk_totals"])
+    assert len(one.tensors("validation")["block_totals"]) == len(other.tensors("validation")["block_totals"])
 
 
 @pytest.mark.parametrize(("first", "second", "phase"), [(1, 7, "train"), (7, 1, "train"), (2, "auto", "validation")])

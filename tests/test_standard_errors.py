@@ -48,13 +48,13 @@ def of_chunks(v, chunks):
 
 
 @pytest.mark.parametrize("name", ["val_loss", "val_accuracy", "nc4.agreement"])
-def test_the_error_of_a_share_is_that_of_a_ratio_of_sums_over_chunks(name):
+def test_the_error_of_a_share_is_that_of_a_ratio_without_each_block(name):
     v = made.samples(30)
     row = collapse.measure(made.store(v), metrics=name)
     value = {"val_loss": v["loss"], "val_accuracy": v["hit"] == v["y"], "nc4.agreement": v["linear"] == v["ncc"]}[name]
     n = np.bincount(v["chunk"])
     residuals = np.bincount(v["chunk"], value) - value.mean() * n
-    expected = math.sqrt(30 / 29 * (residuals**2).sum()) / n.sum()
+    expected = math.sqrt(29 / 30 * ((residuals / (n.sum() - n)) ** 2).sum())  # the delete-one jackknife
     assert row[name] == pytest.approx(measured(v)[name], rel=1e-12)
     assert row.standard_errors == pytest.approx({name: expected}, rel=1e-12)
 

@@ -101,7 +101,10 @@ def test_a_further_table_has_the_rows_with_values(folder, run, monkeypatch, tmp_
     first, _, last = shown.partition("reachable\n")
     assert "nc2.norm " in first
     found = [line.split()[:2] for line in last.splitlines() if "nc2." in line]
-    ranges = ["NC2", "nc2.etf_error"], ["nc2.interference_std"], ["GNC2", "gnc2.hyperspherical_uniformity"]
+    ranges = (
+        *(["NC2", "nc2.interference_std"], ["nc2.effective_dimension"], ["nc2.etf_error"]),
+        *(["nc2.participation_ratio"], ["GNC2", "gnc2.hyperspherical_uniformity"]),
+    )
     assert [row[: len(names)] for row, names in zip(found, ranges, strict=True)] == list(ranges)
 
 

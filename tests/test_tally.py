@@ -5,9 +5,10 @@ import torch
 
 from collapse import EmbeddingStatistics, ValidationStatistic
 from collapse.numerics import ranking, rows
-from collapse.numerics.decisions import Decider, ValidationTally, merge_validation
+from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.finite import NotFinite
 from collapse.numerics.statistics import ValidationStatistics
+from collapse.numerics.validation_totals import merge_validation
 
 VOCABULARY, DIM, CLASSES = 23, 5, torch.tensor([1, 2, 5, 9, 14, 20])
 
@@ -104,7 +105,9 @@ def expected_state(problem, chunk):
         "linear_predictions": torch.stack([(linear == c).sum() for c in classes]),
         "ncc_predictions": torch.stack([(ncc == c).sum() for c in classes]),
         "argmax_without_mean": (~torch.isin(everywhere, CLASSES)).sum().reshape(1),
-        "chunk_totals": each.view(60 // chunk, chunk, 4).sum(dim=1),
+        "block_totals": torch.cat(
+            [each.view(60 // chunk, chunk, 4).sum(dim=1), torch.arange(60 // chunk).double().unsqueeze(1)], dim=1
+        ),
     }
 
 
@@ -118,13 +121,13 @@ def test_counts_of_batches_resumed_between_are_the_direct_ones(problem):
     s, weight, bias, h, y = problem
     tally = ValidationTally(Decider(s, weight, bias, exact_loss=True), [Seen()])
     empty = tally.state()
-    assert empty["chunk_totals"].shape == (0, 4)
+    assert empty["block_totals"].shape == (0, 5)
     assert len(empty["classes"]) == 0
     tally.add(h[:20].float().double(), y[:20], chunks=4)
     resumed = ValidationTally(Decider(s, weight, bias, exact_loss=True))
     resumed.resume(tally.state(), [Seen])
-    resumed.add(h[20:50], y[20:50], chunks=6)
-    resumed.add(h[50:], y[50:], chunks=2)
+    resumed.add(h[20:50], y[20:50], chunks=6, first=4)
+    resumed.add(h[50:], y[50:], chunks=2, first=10)
     h[:20] = h[:20].float()
     assert resumed.statistics.dropped == {}
     state = resumed.state()
@@ -143,12 +146,32 @@ def test_counts_of_batches_resumed_between_are_the_direct_ones(problem):
     torch.testing.assert_close(rows[:, 2 + 2 * DIM :], h - means, equal_nan=True)
 
 
+def test_blocks_add_up_over_chunks_batches_and_parts(problem):
+    s, weight, bias, h, y = problem
+    decider = Decider(s, weight, bias, exact_loss=True)
+    block = torch.repeat_interleave(torch.arange(5), torch.tensor([7, 20, 3, 21, 9]))  # across chunks of 5
+    whole = ValidationTally(decider)
+    whole.add(h, y, chunks=12, block_B=block)
+    batches, parts = ValidationTally(decider), []
+    for run in (slice(0, 10), slice(10, 15), slice(15, 60)):
+        given = {"chunks": len(h[run]) // 5, "first": run.start // 5, "block_B": block[run]}
+        batches.add(h[run], y[run], **given)
+        part = ValidationTally(decider)
+        part.add(h[run], y[run], **given)
+        parts.append(ValidationStatistics(**part.state()))
+    totals = whole.state()["block_totals"]
+    assert totals[:, 0].tolist() == [7, 20, 3, 21, 9]
+    assert totals[:, 4].tolist() == [0, 1, 2, 3, 4]
+    assert torch.equal(batches.state()["block_totals"], totals)
+    torch.testing.assert_close(merge_validation(parts).block_totals, totals, rtol=1e-12, atol=1e-12)
+
+
 def test_parts_add_up_in_order(problem):
     s, weight, bias, h, y = problem
     parts = []
     for run in (slice(0, 10), slice(10, 40), slice(40, 60)):
         tally = ValidationTally(Decider(s, weight, bias, exact_loss=True))
-        tally.add(h[run], y[run], chunks=len(h[run]) // 5)
+        tally.add(h[run], y[run], chunks=len(h[run]) // 5, first=run.start // 5)
         parts.append(ValidationStatistics(**tally.state()))
     assert_state(vars(merge_validation(parts)), expected_state(problem, chunk=5))
 

@@ -33,7 +33,7 @@ def validation():
         "linear_predictions": torch.tensor([4, 5, 1, 0]),
         "ncc_predictions": torch.tensor([2, 5, 1, 2]),
         "loss_sum": torch.tensor([4.0, 8.0, 0.0, 3.0]).double(),
-        "chunk_totals": torch.tensor([[5.0, 5.0, 0.0, 5.0], [5.0, 1.0, 3.0, 10.0]]).double(),
+        "block_totals": torch.tensor([[5.0, 5.0, 0.0, 5.0, 0.0], [5.0, 1.0, 3.0, 10.0, 2.0]]).double(),
         "argmax_without_mean": torch.tensor([2]),
     }
 
@@ -71,18 +71,18 @@ def test_what_a_collection_writes_holds():
         ("train", {("variances", 2): 1e300}),
         ("validation", {("loss_sum", 0): 4 - 9e-6}),
         ("validation", {("loss_sum", 0): 4 + 1.4e-5}),
-        ("validation", {("agreements", 1): 4, ("chunk_totals", (1, 1)): 3.0}),
+        ("validation", {("agreements", 1): 4, ("block_totals", (1, 1)): 3.0}),
         ("validation", {("argmax_without_mean", 0): 10}),
         ("validation", {("argmax_without_mean", 0): 0}),
         (
             "validation",  # the two sums of the loss as far apart as they may be
             {("loss_sum", 0): 0.0, ("loss_sum", 1): 0.0, ("loss_sum", 3): 0.0}
-            | {("chunk_totals", (0, 3)): 0.0, ("chunk_totals", (1, 3)): 1e-6 * 10},
+            | {("block_totals", (0, 3)): 0.0, ("block_totals", (1, 3)): 1e-6 * 10},
         ),
         (
             "validation",  # a loss of 0 but for rounding, of either sign
             {("loss_sum", 0): -3e-6, ("loss_sum", 1): 0.0, ("loss_sum", 3): 0.0}
-            | {("chunk_totals", (0, 3)): 0.0, ("chunk_totals", (1, 3)): 6e-6},
+            | {("block_totals", (0, 3)): 0.0, ("block_totals", (1, 3)): 6e-6},
         ),
     ],
 )
@@ -115,7 +115,7 @@ def test_the_last_value_that_holds(file, changes):
         ("validation", {("ncc_hits", 0): 3}, "more ncc_hits than ncc_predictions"),
         (
             "validation",
-            {("agreements", 1): 4, ("agreements", 3): 1, ("chunk_totals", (1, 1)): 4.0},
+            {("agreements", 1): 4, ("agreements", 3): 1, ("block_totals", (1, 1)): 4.0},
             "more agreements than both rules predict",
         ),
         ("validation", {("linear_predictions", 3): 1}, "linear_predictions do not add up to the 10 samples"),
@@ -124,22 +124,23 @@ def test_the_last_value_that_holds(file, changes):
         ("validation", {("argmax_without_mean", 0): 11}, "argmax_without_mean lie outside"),
         ("validation", {("argmax_without_mean", 0): -1}, "argmax_without_mean lie outside"),
         ("validation", {("loss_sum", 0): float("nan")}, "loss_sum are not all finite"),
-        ("validation", {("chunk_totals", (0, 0)): float("nan")}, "chunk_totals are not all finite"),
+        ("validation", {("block_totals", (0, 0)): float("nan")}, "block_totals are not all finite"),
         ("validation", {("loss_sum", 0): -5e-6}, "a loss is negative"),
         ("validation", {("loss_sum", 2): 1e-9}, "a loss without samples"),
         ("validation", {("loss_sum", 0): 4 - 1.7e-5}, "do not add up to the loss"),
         ("validation", {("loss_sum", 0): 4 + 1.7e-5}, "do not add up to the loss"),
         (
             "validation",
-            {("chunk_totals", (0, 1)): 6.0, ("chunk_totals", (1, 1)): 0.0},
-            "chunk_totals of agreements lie",
+            {("block_totals", (0, 1)): 6.0, ("block_totals", (1, 1)): 0.0},
+            "block_totals of agreements lie",
         ),
-        ("validation", {("chunk_totals", (0, 1)): 4.0}, "do not add up to the 6 agreements"),
-        ("validation", {("chunk_totals", (1, 1)): 2.0}, "do not add up to the 6 agreements"),
-        ("validation", {("chunk_totals", (1, 2)): 2.0}, "do not add up to the 3 vocabulary_hits"),
-        ("validation", {("chunk_totals", (0, 2)): -1.0, ("chunk_totals", (1, 2)): 4.0}, "of vocabulary_hits lie"),
-        ("validation", {("chunk_totals", (0, 0)): 6.0}, "do not add up to the 10 samples"),
-        ("validation", {("chunk_totals", (1, 3)): 10.1}, "do not add up to the loss"),
+        ("validation", {("block_totals", (0, 1)): 4.0}, "do not add up to the 6 agreements"),
+        ("validation", {("block_totals", (1, 1)): 2.0}, "do not add up to the 6 agreements"),
+        ("validation", {("block_totals", (1, 2)): 2.0}, "do not add up to the 3 vocabulary_hits"),
+        ("validation", {("block_totals", (0, 2)): -1.0, ("block_totals", (1, 2)): 4.0}, "of vocabulary_hits lie"),
+        ("validation", {("block_totals", (0, 0)): 6.0}, "do not add up to the 10 samples"),
+        ("validation", {("block_totals", (1, 3)): 10.1}, "do not add up to the loss"),
+        ("validation", {("block_totals", (1, 4)): 0.0}, "the blocks of block_totals do not ascend"),
     ],
 )
 def test_the_first_value_that_does_not(file, changes, said):
@@ -160,10 +161,10 @@ def test_ids_are_bounded_whatever_the_manifest_says(vocabulary):
 
 
 def test_a_validation_without_samples_is_refused():
-    for name in ("classes", "chunk_totals"):
+    for name in ("classes", "block_totals"):
         tensors = validation()
         for key, value in tensors.items():
-            if (key == "chunk_totals") == (name == "chunk_totals") and key != "argmax_without_mean":
+            if (key == "block_totals") == (name == "block_totals") and key != "argmax_without_mean":
                 tensors[key] = value[:0]
         with pytest.raises(StoreError, match="no validation sample was counted"):
             check_tensors("top/validation.safetensors", tensors, MANIFEST)
@@ -209,7 +210,7 @@ def _with(s, tensors):
 
 def test_one_class_and_one_chunk_are_enough():
     one = {name: torch.tensor([1]) for name in validation()}
-    one |= {"loss_sum": torch.ones(1).double(), "chunk_totals": torch.ones(1, 4).double()}
+    one |= {"loss_sum": torch.ones(1).double(), "block_totals": torch.ones(1, 5).double()}
     one["argmax_without_mean"] = torch.tensor([0])
     check_tensors("a/b/top/validation.safetensors", one, MANIFEST)
     one["agreements"] = torch.tensor([2])

@@ -174,6 +174,43 @@ def test_numbers_among_the_texts_of_a_file_are_refused_wherever_they_stand(tmp_p
         tokens(late, tmp_path / "cache")
 
 
+OTHER_COLUMN = {
+    "null, then text": (None, "late"),
+    "object, then a larger one": ({"id": "1"}, {"id": "1", "file": "f"}),
+    "number, then text": (1, "one"),
+    "text, then list": ("a", [{"name": "bug"}]),
+    "absent, then text": ((), "late"),
+}
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("kind", OTHER_COLUMN)
+def test_only_the_texts_column_is_read(tmp_path, kind, suffix):
+    from pyarrow import Table, parquet
+
+    first, last = OTHER_COLUMN[kind]
+    # the reader takes the types from its first block, of 10 MB
+    rows = [{"text": "ab", "pad": "x" * (10 << 20), "other": first}, {"text": "c", "other": last}]
+    if first == ():
+        del rows[0]["other"]
+    if suffix == ".jsonl":
+        (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        for name, row in zip("ab", rows, strict=True):
+            parquet.write_table(Table.from_pylist([row]), tmp_path / f"{name}.parquet")
+    assert content(str(tmp_path / f"*{suffix}"), tmp_path / "cache") == "abc"
+
+
+@pytest.mark.parametrize("column", ["text", "other"])
+@pytest.mark.parametrize("half", [0xD83D, 0xDC00])
+def test_half_of_a_surrogate_pair_is_named_by_its_line(tmp_path, column, half):
+    rows = [{"text": "ab", "other": "x" * (10 << 20)}, {"text": "\U0001f600", "other": ""}, {"text": "", "other": ""}]
+    rows[-1][column] = f"a {chr(half)} b"
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(CollapseError, match=rf"line 3 of a\.jsonl holds \\u{half:x}, half of a surrogate pair"):
+        tokens(str(tmp_path / "a.jsonl"), tmp_path / "cache")
+
+
 def test_dates_are_never_read_as_other_texts(tmp_path):
     start = write(tmp_path / "a.jsonl", "a text")
     dates = write(tmp_path / "dates.jsonl", "2020-01-01")  # pyarrow takes a column of dates for timestamps
@@ -212,7 +249,7 @@ def test_nothing_but_chunks_stays_in_the_cache(tmp_path):
         tokens(str(tmp_path / "bad.jsonl"), tmp_path / "cache")
     assert {each.name for each in (tmp_path / "cache").iterdir()} == {"chunks"}
     (folder,) = (tmp_path / "cache" / "chunks").iterdir()
-    assert {each.name for each in folder.iterdir()} == {"chunks.json", "tokens.bin"}
+    assert {each.name for each in folder.iterdir()} == {"chunks.json", "starts.bin", "tokens.bin"}
 
 
 PACK = """

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 @click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas: gnc2,nc1.cdnv.")
 @click.option("--all", "all_", is_flag=True, help="Compare every measurement, not only the headlines.")
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
+@click.option("--classes-of", metavar="STORE", help="Keep only classes that STORE, A and B all have.")
 @click.option(
     "--parts",
     nargs=2,
@@ -39,6 +40,7 @@ def command(
     metrics: str | None,
     all_: bool,
     min_count: int,
+    classes_of: str | None,
     parts: tuple[str, str] | None,
     seeds: str | None,
     anyway: bool,
@@ -49,7 +51,7 @@ def command(
     """Compare two stores of one text.
 
     The table has A, B, the difference B − A, and its standard error. A and B are folders, digests or models of cached
-    stores, or stores on the Hub. Measurements of the validation text have a standard error over its chunks. Those of
+    stores, or stores on the Hub. Measurements of the validation text have a standard error over its texts. Those of
     the training text have one if both texts were also collected in parts (--part 1/2 and 2/2).
 
     \b
@@ -58,8 +60,8 @@ def command(
     """
     from collapse.cli.formats import check_suffix, deliver
     from collapse.cli.progress_bar import progress
+    from collapse.collection.side_by_side import compare
     from collapse.hub.opening import load
-    from collapse.measurement.side_by_side import compare
     from collapse.plugin.plugin_manager import plugins
 
     if metrics and all_:
@@ -73,6 +75,7 @@ def command(
             load(b),
             metrics=metrics or (None if all_ else plugins().headlines()),
             min_count=min_count,
+            classes_of=None if classes_of is None else load(classes_of),
             parts=None if parts is None else [_parts(each) for each in parts],
             seeds=seeds,
             anyway=anyway,

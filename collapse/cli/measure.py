@@ -9,6 +9,7 @@ import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
+from collapse.cli.store_folders import check_folders, folder_in
 from collapse.cli.terminal import say_aside, say_error
 from collapse.errors import CollapseError, StoreError, UsageError
 
@@ -37,6 +38,9 @@ _FOR_PEOPLE = (".md", ".tex")
     show_default=True,
     help="Drop rarer classes; several with commas give a column each: 1,10,100.",
 )
+@click.option(
+    "--classes-of", multiple=True, metavar="STORE", help="Keep only classes that STORE has; may be given several times."
+)
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table(output="Write all measurements to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
 @click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
@@ -47,6 +51,7 @@ def command(
     store: str | None,
     metrics: str | None,
     min_counts: tuple[int, ...],
+    classes_of: tuple[str, ...],
     all_: bool,
     format_: str | None,
     output: str | None,
@@ -71,6 +76,7 @@ def command(
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
+    from collapse.hub.opening import load
     from collapse.numerics.devices import pick_device
     from collapse.plugin.plugin_manager import plugins
 
@@ -82,6 +88,7 @@ def command(
     device = given.get("device", "auto")
     pick_device(device)
     how: dict[str, Any] = {"metrics": names, "device": None if device == "auto" else device}
+    how |= {"classes_of": [load(each) for each in classes_of]}
     _check_options(models, given, store)
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
     shown = None if all_ or names else plugins().headlines()
@@ -143,7 +150,8 @@ def _measure_each(
                 failed.append(error)
                 continue
             rows += made
-            keep_row(opened, made[0])
+            if made[0].class_set is None:
+                keep_row(opened, made[0])
             if opened.path is not None and opened.path.parent == home() / "stores":
                 say_aside(f"{model}: its store is {opened.path}")
             if command_ := command_to_validate(opened):
@@ -216,38 +224,12 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
     if store is not None and len(models) > 1 and is_store(store):
         raise UsageError(f"{store} is a store: for several models give --store a folder of stores")
     if store is not None and len(models) > 1 and _is_local(store):
-        _check_folders([model for model in models if model not in finished], store)
+        check_folders([model for model in models if model not in finished], store)
     for model in features:
         check_features_options(model, given, alone=alone)
     for model in finished:
         with suppress(StoreError):  # reported when it is measured, so that the others are measured anyway
             check_store_options(Store.load(model), given, alone=alone)
-
-
-def _check_folders(models: list[str], store: str) -> None:
-    """Refuse models whose stores would have the same folder."""
-    from collapse.paths import expanded
-
-    named: dict[str, str] = {}
-    for model in models:
-        folder = _folder_in(store, model)
-        other = named.setdefault(folder, model)
-        if os.path.abspath(expanded(other)) != os.path.abspath(expanded(model)):
-            raise UsageError(
-                f"the stores of {other} and {model} would both be {folder}: leave out --store, or measure them in two "
-                "commands with two --store"
-            )
-
-
-def _folder_in(store: str, model: str) -> str:
-    """Return the folder of a model's store if there are several models: the last part of the model's name."""
-    from pathlib import Path
-
-    from collapse.inputs.features import is_features_file
-    from collapse.paths import expanded
-
-    path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
-    return str(Path(store) / (path.stem if is_features_file(model) else path.name))
 
 
 def _open(model: str, store: str | None, models: int, given: dict[str, Any], report: Any) -> Any:
@@ -266,7 +248,7 @@ def _open(model: str, store: str | None, models: int, given: dict[str, Any], rep
             return published
     from collapse.collection.collecting import collect
 
-    folder = _folder_in(store, model) if store and models > 1 else store
+    folder = folder_in(store, model) if store and models > 1 else store
     return collect(model, store=folder, progress=report, **given)
 
 

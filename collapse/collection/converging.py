@@ -90,6 +90,15 @@ def _in_order(stores: Sequence[Store]) -> list[Store]:
     return [stores[at] for at in dict.fromkeys(at for _, at in runs)]
 
 
+def merged_statistics(parts: Sequence[Store]) -> EmbeddingStatistics:
+    """Return the class statistics of some parts of a collection together; no file is written."""
+    kinds, _ = mergeable(parts, "train")
+    total, *others = [moments_of(part.check(), kinds) for part in parts]
+    for each in others:
+        total.merge(each)
+    return _statistics(total, parts)
+
+
 def _statistics(total: ClassMoments, parts: Sequence[Store]) -> EmbeddingStatistics:
     """Return the class statistics of some parts, as a store of them would give them."""
     s = total.statistics_so_far()

@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from collapse.collection.features import array_tensor, collect_arrays
 from collapse.errors import UsageError
-from collapse.measurement.measuring import measure_store
+from collapse.measurement.measuring import Classes, measure_store
 from collapse.measurement.model_names import run_and_step
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -28,6 +28,7 @@ def measure(
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
+    classes_of: Classes = (),
     device: str | None = None,
     progress: Report | None = None,
     step: int | None = None,
@@ -45,6 +46,7 @@ def measure(
         store: A store or its folder, or bare statistics; None to measure ``features``.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``); None means all.
         min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
+        classes_of: Keep the classes that this store, or each of several, also has: to compare texts of unequal length.
         device: Device for the computation; None for the device of the statistics.
         progress: Called as progress(what, done, total).
         step: The model's training step, for the row; None for the one that the model's name ends with, if any.
@@ -66,11 +68,12 @@ def measure(
     >>> round(row.measurements["nc3.self_duality"], 1)
     0.8
     """
+    how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": classes_of, "device": device}
     arrays = (features, labels, classifier, bias, validation_features, validation_labels)
     if store is not None:
         if any(each is not None for each in arrays):
             raise UsageError("measure() takes a store, or features with labels, not both")
-        row = measure_store(store, metrics=metrics, min_count=min_count, device=device, progress=progress)
+        row = measure_store(store, progress=progress, **how)
         return row if step is None else dataclasses.replace(row, step=step)
     if features is None or labels is None:
         raise UsageError("measure() takes a store, or features with labels")
@@ -78,7 +81,7 @@ def measure(
         if any(each is not None for each in (bias, validation_features, validation_labels)):
             raise UsageError("measure() takes a bias and validation features with a classifier only")
         bare = _without_classifier(features, labels, name)
-        row = measure_store(bare, metrics=metrics, min_count=min_count, device=device, progress=progress)
+        row = measure_store(bare, progress=progress, **how)
         return dataclasses.replace(row, model=name, step=run_and_step(name)[1] if step is None else step)
     made = collect_arrays(
         features,
@@ -89,7 +92,7 @@ def measure(
         validation_labels=validation_labels,
         name=name,
     )
-    return measure(made, metrics=metrics, min_count=min_count, device=device, progress=progress, step=step)
+    return measure(made, progress=progress, step=step, **how)
 
 
 def _without_classifier(features: "Tensor | ArrayLike", labels: "Tensor | ArrayLike", name: str) -> EmbeddingStatistics:

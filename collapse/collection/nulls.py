@@ -14,7 +14,7 @@ from collapse.measurement.rows import Note, Row
 from collapse.paths import expanded
 from collapse.progress import Report
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store
-from collapse.stores.naming import recorded_model
+from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
 
 _RECORDED = (
@@ -124,7 +124,7 @@ def _model_of(store: Store, options: Mapping[str, Any]) -> str:
     """Return the name of a store's model, if model and text can be found again."""
     if "features" in store.identity:
         raise UsageError(f"{store} was made of a features file: for its null measure that file with --null")
-    named, gguf_file = recorded_model(store.manifest), (store.identity.get("model_args") or {}).get("gguf_file")
+    named, gguf_file = recorded_model(store.manifest), recorded_arguments(store.manifest).get("gguf_file")
     if gguf_file and store.revision is None:
         named = str(Path(named) / str(gguf_file))
     known = expanded(named).exists() or store.revision is not None
@@ -139,4 +139,4 @@ def _model_of(store: Store, options: Mapping[str, Any]) -> str:
 
 
 def _is_gguf(store: Store, model: str | Path) -> bool:
-    return str(model).endswith(".gguf") or bool((store.identity.get("model_args") or {}).get("gguf_file"))
+    return str(model).endswith(".gguf") or bool(recorded_arguments(store.manifest).get("gguf_file"))

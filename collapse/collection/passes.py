@@ -136,7 +136,7 @@ class Collection:
             tally.resume(saved, *resumable(kinds, place, saved))
 
         def add(h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
-            tally.add(h_nd, y_n, chunks=units, first=first)
+            tally.add(h_nd, y_n, chunks=units, first=first, block_B=phase.blocks(first, first + units))
 
         batch = self._run(slices, place, add, tally.state, tally.statistics, means)
         if covered:

@@ -9,15 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.numerics.decisions import merge_validation
 from collapse.numerics.statistics import ValidationStatistics
+from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.batch import Side
 from collapse.plugin.filling import Filled, conflict, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.building import build
 from collapse.stores.manifest import LAYER
-from collapse.stores.manifest_checks import covered_chunks
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -92,20 +91,15 @@ def add_validation(
 def pieces_of(store: Store) -> list[tuple[Run, ValidationStatistics]]:
     """Return the validation results of a store, one piece per run of slices.
 
-    Counts cannot be separated again: the first piece holds all of them, the others only the totals of their chunks.
+    Counts cannot be separated again: the first piece holds all of them, the others hold none.
     """
     validation = store.manifest["coverage"]["validation"]
     if validation is None:
         return []
     whole = ValidationStatistics(**store.tensors("validation"))
     runs = [(start, stop) for start, stop in validation["done"]]
-    rows = covered_chunks(validation)
-    pieces = []
-    for index, (run, totals) in enumerate(zip(runs, whole.chunk_totals.split(rows), strict=True)):
-        counted = {name: value if index == 0 else value[:0] for name, value in vars(whole).items()}
-        counted["argmax_without_mean"] = whole.argmax_without_mean * (index == 0)
-        pieces.append((run, ValidationStatistics(**{**counted, "chunk_totals": totals})))
-    return pieces
+    none = {name: value[:0] for name, value in vars(whole).items()} | {"argmax_without_mean": torch.tensor([0])}
+    return [(run, whole if index == 0 else ValidationStatistics(**none)) for index, run in enumerate(runs)]
 
 
 def filled_of(

@@ -57,7 +57,7 @@ class Plan:
             "corpus": training.identity() if training else self.trained_on,
             "validation": validation.identity() if validation else None,
             "layers": [LAYER],
-            **self.spec.identity,
+            **(by_content(self.spec.identity) if self.model.is_local else self.spec.identity),
         }
 
     def check_code(self) -> None:
@@ -76,6 +76,12 @@ class Plan:
     def cached(self) -> Path:
         """The store's folder in the user's cache."""
         return home() / "stores" / sha256_of(self.identity)[:40]
+
+
+def by_content(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity without the name of a GGUF file, whose content is hashed."""
+    arguments = identity.get("model_args") or {}
+    return {**identity, "model_args": {name: value for name, value in arguments.items() if name != "gguf_file"}}
 
 
 def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any] | None = None) -> Plan:

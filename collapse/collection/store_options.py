@@ -30,10 +30,13 @@ def check_store_options(store: "Store", given: Mapping[str, Any], *, alone: bool
     Raises:
         UsageError: An option does not apply; the message says what the store holds.
     """
+    from collapse.stores.naming import recorded_arguments
+
     texts = {"corpus": store.corpus, "validation": store.manifest["corpus"].get("validation")}
     if given.get("revision"):
         _check_revision(store, given["revision"])
-    held = {**store.identity, "statistics": store.manifest["statistics"]}
+    arguments = recorded_arguments(store.manifest)
+    held = {**store.identity, "model_args": arguments, "statistics": store.manifest["statistics"]}
     _refuse(str(store), [*_unlike(held, texts, given), *_not_running(given, alone)])
 
 

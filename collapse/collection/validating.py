@@ -9,7 +9,7 @@ from collapse.inputs.collection_spec import CollectionSpec, typed
 from collapse.inputs.known_tokenizers import known_tokenizers
 from collapse.inputs.references import folder_name
 from collapse.paths import expanded
-from collapse.stores.naming import recorded_model
+from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
 
 _HELD = (
@@ -54,7 +54,7 @@ def _was_begun(store: Store) -> bool:
 
 def _model(store: Store) -> str:
     """Return the name of a store's model on the Hub, or its folder or GGUF file on this machine, or MODEL."""
-    name, arguments = recorded_model(store.manifest), store.identity.get("model_args") or {}
+    name, arguments = recorded_model(store.manifest), recorded_arguments(store.manifest)
     if store.revision is not None:
         return f"{name}@{store.revision}"
     gguf_file = str(arguments.get("gguf_file") or "")

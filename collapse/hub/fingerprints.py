@@ -236,7 +236,7 @@ def _is_apart(folder: Path) -> bool:
 
 def code_fingerprint(folder: Path, model_args: Mapping[str, Any] | None = None) -> str:
     """Return ``sha256:…`` of the files of :func:`code_files`."""
-    return _fingerprint(folder, code_files(folder, model_args))
+    return _fingerprint(folder, code_files(folder, model_args), str)
 
 
 def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
@@ -258,8 +258,13 @@ def _json(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _fingerprint(folder: Path, files: list[Path]) -> str:
-    return "sha256:" + sha256_of({_relative(file, folder): sha256_file(file) for file in files})
+def hashed_name(name: str) -> str:
+    """Return the name that a file has in a fingerprint: its own, and one for any GGUF file, which is read alone."""
+    return "gguf" if name.endswith(".gguf") else name
+
+
+def _fingerprint(folder: Path, files: list[Path], called: Callable[[str], str] = hashed_name) -> str:
+    return "sha256:" + sha256_of({called(_relative(file, folder)): sha256_file(file) for file in files})
 
 
 def _relative(file: Path, folder: Path) -> str:

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse.hub.fingerprints import TOKENIZER
+from collapse.hub.fingerprints import TOKENIZER, hashed_name
 from collapse.hub.remote import Remote, reach
 from collapse.reading import read_json
 from collapse.stores.files import sha256_of
@@ -147,4 +147,4 @@ def _chosen(remote: Remote, choose: Callable[[PurePosixPath], bool]) -> Files:
 
 
 def _fingerprint(remote: Remote, names: list[str]) -> str:
-    return "sha256:" + sha256_of({name: remote.sha256(name) for name in names})
+    return "sha256:" + sha256_of({hashed_name(name): remote.sha256(name) for name in names})

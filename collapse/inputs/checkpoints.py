@@ -163,7 +163,7 @@ def check_kind(reference: "ModelReference", config: Mapping[str, Any], model_arg
     from transformers.models.auto import modeling_auto as auto
 
     check_adapter(reference.name, reference.file(ADAPTER) is not None)
-    if quantized := [key for key in {**config, **model_args} if key in _QUANTIZED]:
+    if quantized := [key for key, value in {**config, **model_args}.items() if key in _QUANTIZED and value]:
         raise CollapseError(
             f"{reference.name} is quantized ({quantized[0]}), and quantized models cannot be measured yet: dequantize "
             "it (transformers' model.dequantize()), save that, and measure it"
@@ -171,7 +171,7 @@ def check_kind(reference: "ModelReference", config: Mapping[str, Any], model_arg
     named, kind = config.get("architectures"), str(config.get("model_type"))
     base = auto.MODEL_MAPPING_NAMES.get(kind)
     causal = {*auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), *([base] if isinstance(base, str) else base or ())}
-    found = [str(name) for name in (named if isinstance(named, list) else []) if hasattr(transformers, str(name))]
+    found = [str(name) for name in (named if isinstance(named, list) else [named]) if hasattr(transformers, str(name))]
     if config.get("is_encoder_decoder") is True or (found and not causal & {*found}):
         raise CollapseError(
             f"{reference.name} is a {found[0] if found else kind}, of which a causal language model would use only a "
@@ -286,6 +286,10 @@ def loading_error(
         )
     first, _, rest = text.strip().partition("\n")
     reason = f"{first} {rest.strip().split(chr(10))[0].strip()}" if first.endswith(":") and rest else first_line(error)
+    if isinstance(error, KeyError):
+        reason = f"its configuration lacks {reason}, or names it where transformers knows no such value"
+    if "CONVERSION" in text:
+        reason = "its checkpoint and its config.json do not fit"
     advice = "" if reference.online else f" {how_to_fetch(reference.name, reference.revision)}"
     return CollapseError(
         f"{reference.name} cannot be loaded as {what}: {reason}{f' ({files})' if files else ''}{advice}"

@@ -136,8 +136,14 @@ def load_rows(corpus: Corpus, folder: Path) -> Any:
                 # the text of some is only a list, such as that of the splits that the data set's card promises
                 kind = f"{type(error).__name__}: " if isinstance(error, DatasetsError) else ""
                 said = first_line(error).replace(f"{folder}/", "")
+                if said.startswith("Config name is missing"):
+                    named = ", ".join(re.findall(r"'([^']+)'", str(error).split("\n")[1]))
+                    said = (
+                        f"it has several configurations ({named}), of which none can be chosen yet: name files of one"
+                    )
                 raise CollapseError(f"{corpus.name} cannot be loaded: {kind}{said}") from error
-            said = broken_line(corpus.files) or first_line(error.__cause__ or error)
+            # a reader counts rows from the start of its block
+            said = broken_line(corpus.files) or re.sub(r" in row \d+$", "", first_line(error.__cause__ or error))
             raise CollapseError(f"{corpus.name} cannot be read: {said}") from error
     if corpus.column not in rows.column_names:
         raise UsageError(
@@ -173,7 +179,7 @@ def _load_files(datasets: Any, corpus: Corpus, folder: Path) -> Any:
     names, before = [glob.escape(str(link)) for link in links], [stamp(link) for link in links]
     try:
         reader = datasets.load_dataset_builder(builder, data_files=names, cache_dir=str(folder / "rows"), **options)
-        _refuse_casts(reader, corpus)
+        _read_one_column(reader, corpus)
         reader.download_and_prepare()
         rows = reader.as_dataset(split="train")
     except Exception:
@@ -183,19 +189,22 @@ def _load_files(datasets: Any, corpus: Corpus, folder: Path) -> Any:
     return rows
 
 
-def _refuse_casts(reader: Any, corpus: Corpus) -> None:
-    """Make a builder of ``datasets`` reject values that are not texts; it casts them if the first rows are texts."""
+def _read_one_column(reader: Any, corpus: Corpus) -> None:
+    """Let a builder of ``datasets`` read one column, and refuse values that are no texts, which it would cast."""
+    if reader.info.builder_name not in BUILDERS.values():
+        return
     cast = reader._cast_table  # called for every batch, with the types in the file
 
-    def checked(table: Any, *words: Any, **options: Any) -> Any:
+    def checked(table: Any, *words: Any, json_field_paths: Sequence[list[Any]] = (), **options: Any) -> Any:
         # the JSON reader found mixed types in these fields and encoded them as JSON
-        if any(path[:1] == [corpus.column] for path in options.get("json_field_paths", ())):
+        if any(path[:1] == [corpus.column] for path in json_field_paths):
             raise CollapseError(_no_text(corpus, "other values beside texts"))
         if corpus.column in table.column_names:
             column = table[corpus.column]
             if not _is_text(column.type):
                 value = next((each.as_py() for each in column if each.is_valid), None)
                 raise CollapseError(_no_text(corpus, f"{value!r:.60}, not a text"))
+            table = table.select([corpus.column])
         return cast(table, *words, **options)
 
     reader._cast_table = checked
@@ -242,6 +251,7 @@ def _load_hub(datasets: Any, corpus: Corpus, folder: Path) -> Any:
         for file in chosen:
             (place / file).unlink(missing_ok=True)
             _link(place / file, cached / file)
+        _read_one_column(reader, corpus)
         reader.download_and_prepare()
         return reader.as_dataset(split=corpus.split)
     except ValueError as error:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, some
+from collapse.errors import CollapseError, first_line, some
 
 # keys that the tensors' shapes and number settle: another value could not be loaded
 _SETTLED = (
@@ -15,7 +15,7 @@ _SETTLED = (
     *("ssm.conv_kernel", "ssm.state_size", "ssm.inner_size", "ssm.time_step_rank", "shortconv.l_cache"),
 )
 _REQUIRED = ("attention.head_count_kv", "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
-_FREQUENCY_BASE = 10_000.0  # that of llama.cpp, for a file without rope.freq_base
+_FREQUENCY_BASE = 10_000.0  # that of llama.cpp, for a file without rope.freq_base; it rotates whole heads
 
 
 def check_gguf(name: str, file: Path, model: Any) -> None:
@@ -38,7 +38,10 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
     reader = gguf.GGUFReader(file)
     architecture = reader.fields["general.architecture"].contents()
     processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config={})
-    known = reading.get_gguf_hf_weights_map(model, processor)
+    try:
+        known = reading.get_gguf_hf_weights_map(model, processor)
+    except NotImplementedError as error:
+        raise CollapseError(f"{name}: which tensors transformers uses is not known: {first_line(error)}") from error
     left = [
         each.name
         for each in reader.tensors
@@ -52,9 +55,15 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
     }
     mapping = reading.GGUF_TO_TRANSFORMERS_MAPPING["config"].get(model.config.model_type.removesuffix("_text"), {})
     left += [f"{prefix}{key} = {value}" for key, value in stated.items() if not _is_used(key, value, mapping, model)]
-    left += [f"{prefix}{key}, which is absent" for key in _REQUIRED if key in mapping and key not in stated]
-    if "rope.freq_base" not in stated and not _is_used("rope.freq_base", _FREQUENCY_BASE, mapping, model):
-        left.append(f"{prefix}rope.freq_base, which is absent")
+    head, heads = stated.get("attention.key_length"), stated.get("attention.head_count")
+    if not head and isinstance(heads, int) and heads:
+        head = stated.get("embedding_length", 0) // heads
+    defaults = {"rope.freq_base": _FREQUENCY_BASE, "rope.dimension_count": head}
+    absent = [key for key in _REQUIRED if key in mapping]
+    absent += [key for key, value in defaults.items() if not _is_used(key, value, mapping, model)]
+    if getattr(model.config.get_text_config(), "query_pre_attn_scalar", head) != head:
+        absent.append("attention.scale")
+    left += [f"{prefix}{key}, which is absent" for key in absent if key not in stated]
     if left:
         raise CollapseError(
             f"{name}: transformers does not use {some(left)} of its "

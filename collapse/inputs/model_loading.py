@@ -75,17 +75,17 @@ def load_model(
             else _from_pretrained(reference, spec, arguments, report)
         )
     set_exact()  # the model's code may have changed settings when it was imported
+    places = {*getattr(model, "hf_device_map", {}).values()}
+    if len(places) > 1 or any(each.is_meta for each in model.parameters()):
+        raise CollapseError(
+            f"{reference.name} is spread over several devices (device_map), and such models cannot be measured yet: "
+            "leave out --model-arg device_map, or give one device with --device"
+        )
     if info is not None:
         files = [file for name in checkpoint_files(reference, arguments) if (file := reference.file(name))]
         if arguments.get("gguf_file"):
             check_gguf(reference.name, files.pop(), model)
         check_loaded(reference, model, info, unused, files)
-    places = {*getattr(model, "hf_device_map", {}).values()}
-    if len(places) > 1 or "disk" in places:
-        raise CollapseError(
-            f"{reference.name} is spread over several devices (device_map), and such models cannot be measured yet: "
-            "leave out --model-arg device_map, or give one device with --device"
-        )
     # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
     with fitting(reference.name, target):
         model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()

@@ -9,7 +9,8 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -27,8 +28,9 @@ from collapse.stores.writing import ANOTHER_HOME, write_error
 
 _MAP = 1000
 _IDS = 2**31  # chunks are int32
+_FILES = ("tokens.bin", "starts.bin")
 _PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "cache_dir")
-_FORMAT = 2  # format 1 could hold rows of other content than that of the named files
+_FORMAT = 3  # format 2 lacked where the texts begin
 
 Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
 
@@ -39,9 +41,11 @@ class Chunks:
 
     Attributes:
         tokens: Token ids, shape (S, T), int32, memory-mapped.
+        starts: Where each text begins among them, counted in tokens, ascending, int64; None for one text a chunk.
     """
 
     tokens: np.ndarray
+    starts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -50,6 +54,22 @@ class Chunks:
     def chunk_length(self) -> int:
         """T."""
         return int(self.tokens.shape[1])
+
+    @cached_property
+    def _begins(self) -> np.ndarray:
+        """Where blocks begin: runs of whole texts with at least T tokens, which count as independent."""
+        if self.starts is None:
+            return np.arange(len(self)) * self.chunk_length
+        begins = [0]
+        for start in self.starts.tolist():
+            if start >= begins[-1] + self.chunk_length:
+                begins.append(start)
+        return np.array(begins)
+
+    def blocks(self, start: int, stop: int) -> np.ndarray:
+        """Return the number of the block of each token of some chunks, shape (stop − start, T)."""
+        places = np.arange(start * self.chunk_length, stop * self.chunk_length)
+        return (np.searchsorted(self._begins, places, side="right") - 1).reshape(-1, self.chunk_length)
 
 
 def maps(rows: int, shards: int) -> Iterator[tuple[int, int]]:
@@ -124,9 +144,9 @@ def pack(
     whole = cache / "chunks" / sha256_of(about)[:40]
     some = cache / "chunks" / sha256_of({**about, "max_chunks": max_chunks})[:40]
     for folder in (whole, some):
-        tokens = _cached(folder)
-        if tokens is not None:
-            return Chunks(tokens[:max_chunks])
+        chunks = _cached(folder)
+        if chunks is not None:
+            return replace(chunks, tokens=chunks.tokens[:max_chunks])
     folder = some if max_chunks else whole
     try:
         with scratch(cache / "chunks", option="COLLAPSE_HOME") as place:
@@ -134,9 +154,9 @@ def pack(
             _write(folder, about, _chunks(rows, corpus, tokenize, spec, progress), place)
     except OSError as error:
         raise write_error(folder, error, other=ANOTHER_HOME) from error
-    tokens = _cached(folder)
-    assert tokens is not None  # it has just been written
-    return Chunks(tokens)
+    chunks = _cached(folder)
+    assert chunks is not None  # it has just been written
+    return chunks
 
 
 def tokens_hash(chunks: Chunks) -> str:
@@ -150,16 +170,18 @@ def _chunks(
     tokenize: Tokenize,
     spec: CollectionSpec,
     progress: Report | None,
-) -> Iterator[np.ndarray]:
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the chunks of each run of texts, and where its texts begin in them; tokens beyond them are dropped."""
     chunk_length, shards, max_chunks = spec.chunk_length, spec.shards, spec.max_chunks
     assert chunk_length is not None
     made, seen = 0, 0
     for start, stop in maps(len(rows), shards):
         token_rows = tokenize(texts(rows, corpus, start, stop))
-        seen += sum(len(row) for row in token_rows)
+        lengths = [len(row) for row in token_rows]
+        seen += sum(lengths)
         grouped = group(token_rows, chunk_length)[: None if max_chunks is None else max_chunks - made]
         made += len(grouped)
-        yield grouped
+        yield grouped, np.minimum(np.cumsum([0, *lengths[:-1]]), grouped.size)
         if progress:
             done = (stop, len(rows)) if max_chunks is None else (made, max_chunks)
             progress(f"tokenizing {corpus.name}", *done)
@@ -204,15 +226,16 @@ def _loaded(tokenizer: Any) -> str:
     return sha256_of([*made, {name: str(value) for name, value in special.items()}])
 
 
-def _write(folder: Path, about: dict[str, Any], chunks: Iterator[np.ndarray], place: Path) -> None:
+def _write(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]], place: Path) -> None:
     """Stream chunks into a folder that appears only when it is complete."""
     partial = _made(place / "chunks")
     shape = [0, about["chunk_length"]]
-    with (partial / "tokens.bin").open("wb") as file:
-        for some in chunks:
+    with (partial / "tokens.bin").open("wb") as file, (partial / "starts.bin").open("wb") as beside:
+        for some, starts in chunks:
+            beside.write((starts + shape[0] * shape[1]).astype("<i8").tobytes())
             file.write(some.astype("<i4").tobytes())
             shape[0] += len(some)
-    record = {**about, "shape": shape, "sha256": sha256_file(partial / "tokens.bin", remember=False)}
+    record = {**about, "shape": shape, "sha256": [sha256_file(partial / name, remember=False) for name in _FILES]}
     (partial / "chunks.json").write_text(json.dumps(record, indent=1))
     try:
         partial.replace(folder)
@@ -227,14 +250,15 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def _cached(folder: Path) -> np.ndarray | None:
+def _cached(folder: Path) -> Chunks | None:
     """Return the chunks in a folder, or None if there are none or they were altered."""
-    file = folder / "tokens.bin"
+    file, beside = (folder / name for name in _FILES)
     try:
         record = read_json(folder / "chunks.json")
         rows, length = record["shape"]
-        if file.stat().st_size != 4 * rows * length or sha256_file(file) != record["sha256"]:
+        if file.stat().st_size != 4 * rows * length or [sha256_file(file), sha256_file(beside)] != record["sha256"]:
             return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return np.memmap(file, dtype="<i4", mode="r", shape=(rows, length))
+    tokens = np.memmap(file, dtype="<i4", mode="r", shape=(rows, length))
+    return Chunks(tokens, np.fromfile(beside, dtype="<i8"))

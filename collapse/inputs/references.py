@@ -55,7 +55,7 @@ class ModelReference:
     """A model's name, location and identity.
 
     Attributes:
-        name: Name in tables: the Hub id, or the folder's name (see :func:`folder_name`).
+        name: Name in tables: the Hub id, or the folder's name (see :func:`folder_name`), with that of a GGUF file.
         location: Where transformers loads it from: a folder or a Hub id.
         revision: Commit on the Hub, or None for a folder.
         weights: Identity of the weights: ``commit:<sha>`` or ``sha256:<hash of the files>``; "" for a tokenizer.
@@ -132,7 +132,8 @@ def find_model(
                 check_folder(each)
         weights = weights_fingerprint(folder, model_args)
         tokenizer = tokenizer_fingerprint(folder, model_args)
-        return ModelReference(folder_name(folder), str(folder), None, weights, tokenizer, subfolder=subfolder)
+        named = "/".join([folder_name(folder), *filter(None, [(model_args or {}).get("gguf_file")])])
+        return ModelReference(named, str(folder), None, weights, tokenizer, subfolder=subfolder)
     if folder.is_file() and folder.suffix in (".txt", ".jsonl"):
         raise UsageError(f"{name} is a text file, not a model: name the model, and give the file with --text {name}")
     if folder.is_file():

@@ -44,6 +44,10 @@ class Phase(ABC):
     def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
         """Return only the labels."""
 
+    def blocks(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Return the number of each sample's block, over which standard errors are computed: here its unit."""
+        return start + torch.arange(len(self.labels(start, stop))) // self.unit_samples
+
     @property
     @abstractmethod
     def n_samples(self) -> int:

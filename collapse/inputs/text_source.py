@@ -61,6 +61,10 @@ class TextPhase(Phase):
         """Return the labels of some chunks."""
         return self.tokens(start, stop)[:, 1:].reshape(-1)
 
+    def blocks(self, start: int, stop: int) -> Tensor:
+        """Return the number of each label's block of whole texts."""
+        return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)
+
     def labels_at(self, places: Tensor) -> Tensor:
         """Return the labels of samples anywhere in the text."""
         chunk_n, place_n = (each.numpy() for each in (places // self.unit_samples, places % self.unit_samples + 1))

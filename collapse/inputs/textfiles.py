@@ -99,14 +99,17 @@ def _matching(name: str) -> list[str]:
 
 
 def broken_line(files: Sequence[str]) -> str | None:
-    """Return the place of the first line of .jsonl files that is no JSON, or None."""
+    """Return the place of the first line of .jsonl files that is no JSON or no valid Unicode, or None."""
     for file in files:
         if suffix(file) != ".jsonl":
             continue
         with Path(file).open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 try:
-                    json.loads(line.strip() or "0")
+                    json.dumps(json.loads(line.strip() or "0"), ensure_ascii=False).encode()
+                except UnicodeEncodeError as error:
+                    half = ascii(error.object[error.start])[1:-1]
+                    return f"line {number:,} of {Path(file).name} holds {half}, half of a surrogate pair"
                 except (ValueError, RecursionError):
                     return f"line {number:,} of {Path(file).name} is not JSON"
     return None
@@ -123,6 +126,7 @@ def _hash_checked(path: Path) -> str:
     return digest
 
 
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
 _UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -140,6 +144,8 @@ class _Utf8:
             self._decoder.decode(block)
         except UnicodeDecodeError as error:
             place = self._position - held + error.start
+            if self._position == 0 and block.startswith(_COMPRESSED):
+                raise CollapseError(f"{self.path} is compressed: decompress it, and name the result") from error
             encoding = "utf-16" if self._position == 0 and block.startswith(_UTF16) else "latin1"
             raise CollapseError(
                 f"{self.path} is not UTF-8 (byte {place:,}): convert it, for example with: "

@@ -26,6 +26,7 @@ COMPARED = {  # fields that must be equal to compare numbers: field, plural, and
     "max_validation_chunks": ("limits of --max-validation-chunks", None),
     "dtype": ("dtypes", None),
     "min_count": ("limits of --min-count", None),
+    "class_set": ("class sets (--classes-of)", None),
 }
 """Texts and settings that must be equal to compare rows, by the column of a table."""
 OWN_LIMIT = "max_validation_chunks"
@@ -145,7 +146,7 @@ def _is_compared(record: Mapping[str, Any], name: str, value: Any) -> bool:
     if name == OWN_LIMIT and _given(record.get("validation_id")) is None:
         return False
     limit = name in ("max_chunks", OWN_LIMIT)
-    return value is not None or (limit and _given(record.get("chunk_length")) is not None)
+    return value is not None or name == "class_set" or (limit and _given(record.get("chunk_length")) is not None)
 
 
 def _listed(counted: Mapping[Any, Sequence[Any]], most: int = 4) -> str:

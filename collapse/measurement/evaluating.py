@@ -238,7 +238,7 @@ class Found:
             reducer = self.reducers[measure.name] = taken.reducers[measure.name]
             if isinstance(measure, CoV) and isinstance(reducer, Moments):
                 self._check_cov(measure, float(reducer.result()), float(reducer.std()))
-            self._keep(metric, measure, number)
+            self._keep(metric, measure, number, _not_finite(taken, noun))
             having.append(measure)
         return having
 
@@ -252,16 +252,26 @@ class Found:
             text = f"the mean, {mean:.3g}, is nearly 0 beside the std, {std:.3g}: read the std"
             self.notes.append(Note(measure.name, "near_zero_mean", text))
 
-    def _keep(self, metric: Metric, measure: Measure, value: float | int | None) -> None:
+    def _keep(self, metric: Metric, measure: Measure, value: float | int | None, why: str = "") -> None:
         if value is not None and not math.isfinite(value) and value != measure.towards:
-            if not any(note.measurement == measure.name for note in self.notes):
+            said = [note.kind for note in self.notes if note.measurement == measure.name]
+            explained = "zero" in said or (said and metric.kind == "scalar")
+            if not explained:  # other notes, such as of a dtype, say nothing of a missing number
                 plugin, _ = plugins().blamed("collapse_metrics", measure.name)
-                text = without_folders(f"{plugin}came out as {value} in {metric.called}")
+                text = without_folders(f"{plugin}came out as {value} in {metric.called}{why}")
                 if metric.kind == "scalar":
                     text += ", which can say why: collapse.Noted(None, reason)"
                 self.notes.append(Note(measure.name, "not_finite", text))
             value = None
         self.values[measure.name] = value
+
+
+def _not_finite(taken: Taken, noun: str) -> str:
+    """Say how many values are not numbers, and what leaves them out."""
+    wrong, values = round(taken.not_finite), round(taken.weight)
+    if not wrong:
+        return ""
+    return f": {wrong:,} of {counted(values, noun)} NaN or infinite (0/0?); over= can leave them out"
 
 
 def _failure(metric: Metric, called: str, measures: Sequence[Measure], error: Exception) -> str:

@@ -27,12 +27,16 @@ from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.stores.store import Store
 
+Classes = Store | str | Path | Sequence[Store | str | Path]
+"""A store or its folder whose classes are kept, or several."""
+
 
 def measure_store(
     store: Store | EmbeddingStatistics | str | Path,
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
+    classes_of: Classes = (),
     device: str | None = None,
     progress: Report | None = None,
 ) -> Row:
@@ -42,6 +46,7 @@ def measure_store(
         store: A store or its folder, or bare statistics.
         metrics: Measurement names or prefixes (``"gnc2"``, ``["nc1.cdnv", "nc2"]``); None means all.
         min_count: Keep the classes with at least this many samples; μ̄ is over the classes kept. NC4 is not affected.
+        classes_of: Keep the classes that this store, or each of several, also has.
         device: Device for the computation; None for the device of the statistics.
         progress: Called as progress(what, done, total).
 
@@ -52,7 +57,8 @@ def measure_store(
         UsageError: An unknown metric or device.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
     """
-    return measured(store, metrics=metrics, min_count=min_count, device=device, progress=progress)[0]
+    how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": classes_of, "device": device}
+    return measured(store, progress=progress, **how)[0]
 
 
 @outside_inference_mode
@@ -62,6 +68,7 @@ def measured(
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
+    classes_of: Classes = (),
     device: str | None = None,
     progress: Report | None = None,
     by_class: bool = False,
@@ -74,7 +81,8 @@ def measured(
     store = _opened(store)
     names = plugins().select(metrics)
     chosen = _by_metric(names)
-    lender = _lender(store, min_count, device, [metric for metric, _ in chosen])
+    kept = (min_count, *_class_set(store, classes_of))
+    lender = _lender(store, kept, device, [metric for metric, _ in chosen])
     lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
     found = Found(lender, by_class=by_class, top=top)
     found.measure(chosen, lacking, progress)
@@ -93,6 +101,7 @@ def measured(
     row = Row(
         **of,
         min_count=s.min_count,
+        class_set=s.class_set,
         classes=s.n_classes,
         dim=s.dim,
         samples=int(s.counts.sum()),
@@ -134,7 +143,7 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
         raise UsageError(f"{name} is a prefix of several: name one measurement, {' or '.join(sorted(inside))}")
     if name not in known and name not in VECTORS:
         raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *VECTORS})}")
-    lender = _lender(store, min_count, None, [] if name in VECTORS else [known[name][0]])
+    lender = _lender(store, (min_count,), None, [] if name in VECTORS else [known[name][0]])
     s = lender.s
     if name in VECTORS:
         return s.classes, getattr(s, name)
@@ -196,14 +205,28 @@ def _opened(store: Any) -> Store | EmbeddingStatistics:
 
 
 def _lender(
-    store: Store | EmbeddingStatistics, min_count: int, device: str | None, metrics: Sequence[Metric]
+    store: Store | EmbeddingStatistics, kept: tuple[Any, ...], device: str | None, metrics: Sequence[Metric]
 ) -> Lender:
     def fresh() -> EmbeddingStatistics:
         s = store.statistics(fresh=True) if isinstance(store, Store) else copied(store)
-        s = s.keep(min_count)
+        s = s.keep(*kept)
         return s.to(float64_device(pick_device(device))) if device else s
 
     return Lender(fresh, [need for metric in metrics for need in metric.needs if not _stale(store, need)])
+
+
+def _class_set(store: Store | EmbeddingStatistics, classes_of: Classes) -> tuple[Tensor | None, str | None]:
+    """Return the ids of the classes that all of some stores have, and the stores' digests."""
+    given = [classes_of] if isinstance(classes_of, Store | str | Path) else classes_of
+    others = [each if isinstance(each, Store) else Store.load(each) for each in given]
+    ids: Tensor | None = None
+    for other in others:
+        theirs, own = (about(each)["tokenizer"] if isinstance(each, Store) else None for each in (other, store))
+        if theirs and own and theirs != own:
+            raise UsageError(f"{other} has another tokenizer than {store}, so its classes are not the same tokens")
+        held = other.tensors("train")["classes"]
+        ids = held if ids is None else ids[torch.isin(ids, held)]
+    return ids, ",".join(other.digest for other in others) or None
 
 
 def _lacking(store: Store | EmbeddingStatistics, s: EmbeddingStatistics, metric: Metric) -> str | None:
@@ -215,7 +238,7 @@ def _lacking(store: Store | EmbeddingStatistics, s: EmbeddingStatistics, metric:
         if stale:
             return stale
         if s.left_out and need in plugins().statistics and not plugins().statistics[need].per_class:
-            return f"{need} was collected over all classes: not available with --min-count"
+            return f"{need} was collected over all classes: not available with --min-count or --classes-of"
     return s.out_of_scale(metric.needs)
 
 

@@ -105,7 +105,17 @@ def notes_below(rows: Sequence[Row], shown: Collection[str] | None = None) -> li
     names = [name for name in rows[0].measurements if shown is None or name in shown]
     ranges = any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name))
     of_ranges = ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
-    return [*notes_of(rows, shown), *of_ranges, *remarks_of(rows)]
+    return [*notes_of(rows, shown), *of_ranges, *notes_on_reachable(names), *remarks_of(rows)]
+
+
+def notes_on_reachable(names: Iterable[str]) -> list[str]:
+    """Say of measurements whose reachable value is no bound what attains it, a line for each kind."""
+    known = plugins().measurements()
+    kinds: dict[str, dict[str, None]] = {}
+    for name in names:
+        if name in known and known[name][1].reached_by:
+            kinds.setdefault(known[name][1].reached_by, {})[known[name][0].property_of(name)] = None
+    return [f"reachable, {', '.join(of)}: the value of {what}, which is no bound" for what, of in kinds.items()]
 
 
 def remarks_of(rows: Sequence[Row]) -> list[str]:
@@ -134,6 +144,7 @@ def _headings(rows: Sequence[Row]) -> list[str]:
 def _about(row: Row) -> str:
     corpus = f" on {row.corpus}" if row.corpus else ""
     kept = f", classes of at least {row.min_count:,} samples" if row.min_count > 1 else ""
+    kept += f", classes of store {row.class_set[:12]}" if row.class_set else ""
     shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {counted(row.samples, 'sample')}{kept}"
     chunks = f"; T = {row.chunk_length:,}" if row.chunk_length else ""
     chunks += f", at most {counted(row.max_chunks, 'chunk')}" if row.max_chunks else ""
@@ -146,9 +157,10 @@ def _about(row: Row) -> str:
 
 
 def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
-    """Return the notes on a row's measurements, a line each; measurements with the same note share one."""
+    """Return the notes on a row's measurements, why there is no number first; measurements with one note share it."""
     grouped: dict[str, list[str]] = {}
-    for note in row.notes:
+    given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
+    for note in sorted(row.notes, key=lambda each: (each.measurement in given, each.kind == "cast")):
         if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
             grouped.setdefault(note.text, []).append(note.measurement)
     for name in row.measurements if shown is None else shown:

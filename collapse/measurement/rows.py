@@ -35,6 +35,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "tokenizer": _TEXT_OR_NONE,
     "corpus_id": _TEXT_OR_NONE,
     "validation_id": _TEXT_OR_NONE,
+    "class_set": _TEXT_OR_NONE,
 }
 _SAID = {str: "a text", int: "a count", NoneType: "null"}
 
@@ -64,6 +65,7 @@ class Row:
         corpus: Name of the training corpus.
         store: Digest of the store.
         min_count: Classes with fewer samples were excluded.
+        class_set: Digests of the stores whose classes alone were kept; None for all classes.
         classes: C.
         dim: d.
         samples: N, training samples of these classes.
@@ -111,6 +113,7 @@ class Row:
     tokenizer: str | None = None
     corpus_id: str | None = None
     validation_id: str | None = None
+    class_set: str | None = None
     made_by: dict[str, str] = field(default_factory=dict)
     layer: str = "top"
     step: int | None = None

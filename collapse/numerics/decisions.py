@@ -19,13 +19,13 @@ from collapse.numerics.finite import check_finite, within_range
 from collapse.numerics.highest import highest, highest_of
 from collapse.numerics.pair_products import pair_products
 from collapse.numerics.ranking import Ranking, group_size, samples_at_once
-from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.numerics.validation_totals import PER_CLASS, with_samples
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
 _GATHER = 1 << 21  # numbers gathered at a time for direct differences
-_PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
 
 
 def validating_bytes(vocabulary: int, samples: int) -> int:
@@ -35,7 +35,7 @@ def validating_bytes(vocabulary: int, samples: int) -> int:
     and whether its entries are looked at again.
     """
     at_once = min(samples, samples_at_once(vocabulary))
-    sums, highest = 8 * (len(_PER_CLASS) + 3), (4 + 1) * at_once / group_size(vocabulary)
+    sums, highest = 8 * (len(PER_CLASS) + 3), (4 + 1) * at_once / group_size(vocabulary)
     return int(vocabulary * (sums + highest))
 
 
@@ -156,15 +156,26 @@ class ValidationTally:
         vocabulary, device = len(decider.weight), decider.weight.device
         self.decider = decider
         self.statistics = statistics if isinstance(statistics, Filled) else Filled(statistics)
-        self._sums = {name: torch.zeros(vocabulary, dtype=torch.int64, device=device) for name in _PER_CLASS}
+        self._sums = {name: torch.zeros(vocabulary, dtype=torch.int64, device=device) for name in PER_CLASS}
         self._sums["linear_predictions"] = torch.zeros(vocabulary, dtype=torch.int64, device=device)
         self._sums["ncc_predictions"] = torch.zeros(vocabulary, dtype=torch.int64, device=device)
         self._sums["loss_sum"] = torch.zeros(vocabulary, dtype=torch.float64, device=device)
-        self._chunks: list[Tensor] = []
+        self._blocks = torch.zeros(0, 5, dtype=torch.float64, device=device)
         self._argmax_without_mean = 0
 
-    def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"], chunks: int = 1, first: int = 0) -> None:
-        """Add a batch of whole chunks of equal length; ``first`` is the index of the first chunk."""
+    def add(
+        self,
+        h_Bd: Float[Tensor, "B d"],
+        y_B: Int[Tensor, " B"],
+        chunks: int = 1,
+        first: int = 0,
+        block_B: Int[Tensor, " B"] | None = None,
+    ) -> None:
+        """Add a batch of whole chunks of equal length.
+
+        ``first`` is the index of the first chunk. ``block_B`` is the number of each sample's block, ascending; by
+        default each chunk is one.
+        """
         device = self.decider.weight.device
         given_Bd = h_Bd
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
@@ -186,17 +197,20 @@ class ValidationTally:
         self._sums["linear_predictions"].index_add_(0, linear_B, ones_B)
         self._sums["ncc_predictions"].index_add_(0, ncc_B, ones_B)
         self._argmax_without_mean += int((~self.decider.has_mean[everywhere_B]).sum())
+        place_B = torch.arange(len(y_B), device=device)
+        chunk_B = place_B // (len(y_B) // chunks) + first
+        block_B = chunk_B if block_B is None else block_B.to(device)
         per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), loss_B], dim=1)
-        self._chunks.append(per_sample.view(chunks, -1, 4).sum(dim=1))
+        self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
         if self.statistics:
-            place_B = torch.arange(len(y_B), device=device)
             decided = {
                 "linear": linear_B,
                 "ncc": ncc_B,
                 "vocabulary": everywhere_B,
                 "confidence": confidence_B,
                 "loss": loss_B,
-                "chunk": place_B // (len(y_B) // chunks) + first,
+                "chunk": chunk_B,
+                "block": block_B,
                 "position": place_B % (len(y_B) // chunks),
             }
             self.statistics.take(lambda: self._batch(given_Bd, y_B, decided))
@@ -225,8 +239,7 @@ class ValidationTally:
         """Return the complete state in the layout of the store; :meth:`resume` restores it exactly."""
         seen = torch.stack([self._sums[n] for n in ("counts", "linear_predictions", "ncc_predictions")]).sum(dim=0)
         classes = seen.nonzero().squeeze(1)
-        chunks = torch.cat(self._chunks) if self._chunks else torch.zeros(0, 4, dtype=torch.float64)
-        state = {"classes": classes, "chunk_totals": chunks}
+        state = {"classes": classes, "block_totals": self._blocks}
         state |= {name: values[classes] for name, values in self._sums.items()}
         state["argmax_without_mean"] = torch.tensor([self._argmax_without_mean])
         state |= self.statistics.state()
@@ -243,7 +256,7 @@ class ValidationTally:
         classes = state["classes"].to(device)
         for name, values in self._sums.items():
             values[classes] = state[name].to(device)
-        self._chunks = [state["chunk_totals"].to(device)]
+        self._blocks = state["block_totals"].to(device)
         self._argmax_without_mean = int(state["argmax_without_mean"])
         self.statistics = Filled.from_state(state, device, kinds, dropped)
 
@@ -258,22 +271,3 @@ def _power_of_two(values: Tensor) -> float:
     """Return the power of two that divides the largest value to between ½ and 1."""
     _, exponent = math.frexp(max(map(abs, map(float, torch.aminmax(values)))))
     return math.ldexp(1.0, min(max(exponent, -1000), 1000))
-
-
-def merge_validation(parts: Sequence[ValidationStatistics]) -> ValidationStatistics:
-    """Add the validation counts of parts, and concatenate their chunks in this order."""
-    classes = torch.unique(torch.cat([part.classes for part in parts]))
-
-    def added(name: str) -> Tensor:
-        total = torch.zeros(len(classes), dtype=getattr(parts[0], name).dtype)
-        for part in parts:
-            total.index_add_(0, torch.searchsorted(classes, part.classes), getattr(part, name))
-        return total
-
-    names = (*_PER_CLASS, "linear_predictions", "ncc_predictions", "loss_sum")
-    return ValidationStatistics(
-        classes=classes,
-        chunk_totals=torch.cat([part.chunk_totals for part in parts]),
-        argmax_without_mean=torch.stack([part.argmax_without_mean for part in parts]).sum(dim=0),
-        **{name: added(name) for name in names},
-    )

@@ -33,12 +33,14 @@ class Taken:
         reducers: The reducers, by the measure's name.
         weight: Total weight of the added values.
         values: Number of values, including those that were not added.
+        not_finite: Weight of the values that are NaN or infinite, counted once a state is NaN.
     """
 
     numbers: dict[str, Float[Tensor, " G"]]
     reducers: dict[str, Reducer]
     weight: float
     values: int
+    not_finite: float = 0.0
 
     def number(self, name: str) -> float:
         """Return the number of the only group."""
@@ -65,7 +67,7 @@ class Taking:
 
     def __init__(self, measures: Sequence[Measure], s: EmbeddingStatistics, *, groups: int = 1) -> None:
         self.measures = measures
-        self.weight = 0.0
+        self.weight = self.not_finite = 0.0
         self._groups = groups
         self._calling = Guest()
         self._shared: dict[object, Reducer] = {}
@@ -94,6 +96,9 @@ class Taking:
             if run is not None:
                 reducer.put(run, part)
         self.weight += values.numel() if weights is None else float(weights.sum())
+        if any(_has_nan(reducer) for reducer in self._shared.values()):  # cheaper than a look at every tile
+            wrong = ~values.isfinite()
+            self.not_finite += float((wrong if weights is None else weights * wrong).sum())
 
     def taken(self, values: int) -> Taken:
         """Return the measures of the values added so far; ``values`` is the total number of values."""
@@ -110,12 +115,16 @@ class Taking:
                     f"{type(reducers[name]).__name__} gives {tuple(number.shape)} numbers for {name}: "
                     f"give one per group, shape {(self._groups,)}"
                 )
-        return Taken(numbers, reducers, self.weight, values)
+        return Taken(numbers, reducers, self.weight, values, self.not_finite)
 
 
 def is_own(what: Reducer | Measure) -> bool:
     """Whether a reducer or measure is one of ours, which get the values as they are."""
     return type(what).__module__ in _OWN
+
+
+def _has_nan(reducer: Reducer) -> bool:
+    return any(isinstance(held, Tensor) and bool(held.isnan().any()) for held in vars(reducer).values())
 
 
 @contextmanager

@@ -34,10 +34,10 @@ def as_class_values(values: object, like: Tensor) -> Tensor:
 
 
 def as_influence(values: object) -> Tensor:
-    """Convert the influence of each validation chunk, or group of chunks, to float64, in its own memory."""
+    """Convert the influence of each validation block, or group of blocks, to float64, in its own memory."""
     shape = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
     if not isinstance(values, Tensor) or values.dim() != 1:
-        raise PluginError(f"influence must give shape (S,), a number a chunk or group of chunks, not {shape}")
+        raise PluginError(f"influence must give shape (S,), a number a block or group of blocks, not {shape}")
     _check_kind(values)
     if not bool(values.isfinite().all()):
         raise PluginError("influence must give finite numbers")

@@ -1,6 +1,6 @@
 """The statistics of one layer's embeddings: the frozen record that every metric reads.
 
-Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation chunks.
+Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation blocks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ MEASURABLE = (1e-60, 1e60)
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationStatistics:
-    """The counts of one pass over the validation text, per class and per chunk.
+    """The counts of one pass over the validation text, per class and per block.
 
     ``linear`` is the model's own classifier and ``ncc`` the nearest-class-centre rule, both over the classes with a
     mean; ``vocabulary`` is the model's classifier over every token.
@@ -39,7 +39,7 @@ class ValidationStatistics:
         linear_predictions: Samples for which linear predicts this class.
         ncc_predictions: Samples for which ncc predicts this class.
         loss_sum: Sum of cross-entropy over the whole vocabulary, in nats.
-        chunk_totals: Samples, agreements, vocabulary hits and loss of each chunk, shape (S, 4).
+        block_totals: Samples, agreements, vocabulary hits and loss of each block, and its number, shape (S, 5).
         argmax_without_mean: Samples whose argmax over the whole vocabulary is a class without a mean, shape (1,).
     """
 
@@ -52,7 +52,7 @@ class ValidationStatistics:
     linear_predictions: Int[Tensor, " V"]
     ncc_predictions: Int[Tensor, " V"]
     loss_sum: Float[Tensor, " V"]
-    chunk_totals: Float[Tensor, "S 4"]
+    block_totals: Float[Tensor, "S 5"]
     argmax_without_mean: Int[Tensor, " 1"]
 
     @property
@@ -77,7 +77,8 @@ class EmbeddingStatistics:
         n_params: Number of parameters of the model, or None if unknown.
         dtype: The dtype in which the embeddings were computed ("float32", "bfloat16", ...).
         min_count: Only classes with at least this many samples are kept.
-        left_out: Number of classes excluded because they have fewer.
+        class_set: Which stores' classes alone are kept, by their digests, or None for all.
+        left_out: Number of classes excluded because they have fewer samples or are not in the class set.
         versions: Version of each plugin statistic by name; a missing one is not compared.
         made_by: Distribution whose plugin filled each plugin statistic, by name; a missing one is not compared.
     """
@@ -94,6 +95,7 @@ class EmbeddingStatistics:
     n_params: int | None = None
     dtype: str = "float32"
     min_count: int = 1
+    class_set: str | None = None
     left_out: int = 0
     versions: Mapping[str, int] = field(default_factory=dict)
     made_by: Mapping[str, str] = field(default_factory=dict)
@@ -170,8 +172,15 @@ class EmbeddingStatistics:
                 )
         return None
 
-    def keep(self, min_count: int) -> "EmbeddingStatistics":
-        """Return a copy with only the classes of at least ``min_count`` samples; validation counts are unchanged.
+    def keep(
+        self, min_count: int, ids: Int[Tensor, " K"] | None = None, class_set: str | None = None
+    ) -> "EmbeddingStatistics":
+        """Return a copy with only some classes; validation counts are unchanged.
+
+        Args:
+            min_count: Those of at least so many samples.
+            ids: Those among these; None for all.
+            class_set: What ``ids`` are called.
 
         Raises:
             UsageError: ``min_count`` is no whole number from 1 to 2⁶³ − 1.
@@ -182,6 +191,13 @@ class EmbeddingStatistics:
             raise UsageError(f"min_count is {min_count!r:.40}: give a whole number of samples, 1 or more")
         min_count = int(min_count)  # NumPy's, perhaps, which no manifest takes
         kept = self.counts >= min_count
+        if ids is not None:
+            kept &= torch.isin(self.classes, ids.to(self.classes.device))
+        if int(kept.sum()) < 2 and ids is not None:
+            raise CollapseError(
+                f"only {int(kept.sum())} of {self.n_classes} classes are kept, and neural collapse needs two: give "
+                "--classes-of another store of the same vocabulary"
+            )
         if int(kept.sum()) < 2:
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
@@ -189,8 +205,9 @@ class EmbeddingStatistics:
                 f"needs two{hint if self.n_classes > 1 else ''}"
             )
         min_count = max(min_count, self.min_count)
+        class_set = class_set or self.class_set
         if bool(kept.all()):
-            return replace(self, min_count=min_count)
+            return replace(self, min_count=min_count, class_set=class_set)
         return replace(
             self,
             classes=self.classes[kept],
@@ -200,6 +217,7 @@ class EmbeddingStatistics:
             classifier=None if self.classifier is None else self.classifier[kept],
             bias=None if self.bias is None else self.bias[kept],
             min_count=min_count,
+            class_set=class_set,
             left_out=self.left_out + int((~kept).sum()),
         )
 

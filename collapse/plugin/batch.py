@@ -44,6 +44,8 @@ class ValidationBatch(Batch):
             loss, to about 1e-6 unless the collection has ``--exact-loss``.
         loss: Cross-entropy of each label in nats, shape (B,).
         chunk: Index of each sample's chunk of the text, shape (B,); for a features file, of its block of 8,192 rows.
+        block: Number of each sample's block, ascending, shape (B,): a run of whole texts of a chunk's length or more;
+            for a features file, the chunk. Blocks count as independent.
         position: Position of each sample in its chunk, from 0, shape (B,).
     """
 
@@ -53,6 +55,7 @@ class ValidationBatch(Batch):
     confidence: Float[Tensor, " B"]
     loss: Float[Tensor, " B"]
     chunk: Int[Tensor, " B"]
+    block: Int[Tensor, " B"]
     position: Int[Tensor, " B"]
 
 

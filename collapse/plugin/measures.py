@@ -31,6 +31,7 @@ class Measure:
         towards: Its value at full collapse: a number, a function of (C, d), or None.
         reachable: The value that C classes in d dimensions can reach, if it differs: a number or a function of (C, d).
             A function with a parameter ``measured`` also gets the row's measurements by name; {} if there are none.
+        reached_by: What attains ``reachable`` if that is no bound, such as "uniform random points"; notes name it.
         scale: Exponent of its change under h → s·h: it is multiplied by s**scale; None if it follows no power.
             ``...`` means the metric's own.
         times: Multiplies the measure by a function of the statistics, such as the mean squared norm.
@@ -42,6 +43,7 @@ class Measure:
     _: KW_ONLY
     towards: Limit = None
     reachable: Limit = None
+    reached_by: str = ""
     scale: float | EllipsisType | None = ...
     times: Callable[[Any], Any] | None = None
     headline: bool = False
@@ -176,7 +178,9 @@ class Histogram(Measure):
         return Bins(tuple(float(each) for each in self.edges))
 
 
-def limit_at(limit: Limit, classes: int, dim: int, measured: Mapping[str, float | None] | None = None) -> float | None:
+def limit_at(
+    limit: Limit, classes: int, dim: int | float, measured: Mapping[str, float | None] | None = None
+) -> float | None:
     """Return the value of a limit for C classes in d dimensions, and for a row's measurements if it takes them.
 
     Raises:
@@ -220,6 +224,8 @@ def check_measures(kind: str, measures: Any) -> None:
         _check_parameters(measure)
         if not isinstance(measure.headline, bool):
             raise PluginError(f"headline={measure.headline!r:.40} of {measure.name}: give True or False")
+        if not isinstance(measure.reached_by, str):
+            raise PluginError(f"reached_by={measure.reached_by!r:.40} of {measure.name}: give a text")
         if not (measure.scale is None or measure.scale is ... or is_real(measure.scale)):
             raise PluginError(f"scale={measure.scale!r:.40} of {measure.name}: give a number or None")
     names = [measure.name for measure in measures]

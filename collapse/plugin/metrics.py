@@ -163,7 +163,7 @@ def metric(
         towards: Its value at full collapse (a number, a function of (C, d), or None).
         reachable: The value that C classes in d dimensions can reach, if it differs.
         vector: ``g(statistics) -> (ids, values)``, its values per class, for :func:`collapse.vectors`.
-        influence: ``g(statistics) -> (S,)``, of each validation chunk on it, for its standard error: docs/plugins.md.
+        influence: ``g(statistics) -> (S,)``, of each validation block on it, for its standard error: docs/plugins.md.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
         headline: Whether ``collapse measure`` prints it by default.
         **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.

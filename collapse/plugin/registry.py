@@ -21,8 +21,8 @@ COLLECTED = ("counts", "means", "variances", "classifier", "validation", "n_para
 
 COLUMNS = frozenset(
     "model revision corpus store min_count classes dim samples origin validation chunk_length max_chunks "
-    "max_validation_chunks dtype weights tokenizer corpus_id validation_id layer step schema made_by versions excluded "
-    "notes measurements standard_errors nulls".split()
+    "max_validation_chunks dtype weights tokenizer corpus_id validation_id class_set layer step schema made_by "
+    "versions excluded notes measurements standard_errors nulls".split()
 )
 """Columns of a table and keys of a row, which no measurement may be called."""
 

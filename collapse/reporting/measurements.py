@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collapse.measurement.results import Results
-from collapse.measurement.row_sheets import ERROR, notes_of, over_null, sheet_of
+from collapse.measurement.row_sheets import ERROR, notes_of, notes_on_reachable, over_null, sheet_of
 from collapse.measurement.rows import ABOUT, Row
 from collapse.plugin.plugin_manager import plugins
 from collapse.reporting.grids import Grid, grid_of_frame
@@ -16,8 +16,6 @@ _SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
 """Columns before the measurements; what else identifies a row is among the methods."""
 _SIDE_BY_SIDE = 4
 """Up to so many models are columns; more are rows."""
-_REACHABLE = "reachable"
-_ALONE = "nobody should read reachable alone: pure noise attains that of GNC2 without any collapse"
 
 
 def measurement_grid(results: Results) -> Grid:
@@ -64,9 +62,8 @@ def _side_by_side(rows: Sequence[Row]) -> Grid:
         filled = [row[: 2 + len(rows)] + row[2 + 2 * len(rows) :] for row in filled]
     others = sorted({name for row in rows for name in row.measurements} - set(shown))
     notes = notes_of(rows) + ([f"not in every row, or of no installed plugin: {', '.join(others)}"] if others else [])
-    if any(row[columns.index(_REACHABLE)] is not None for row in filled):
-        nulls = any(row.nulls for row in rows)
-        notes.append(f"{_ALONE}; {'the nulls stand beside it' if nulls else 'collapse measure --null shows a null'}")
+    nulls = "the nulls stand beside it" if any(row.nulls for row in rows) else "collapse measure --null shows a null"
+    notes += [f"{each} and shows no collapse; {nulls}" for each in notes_on_reachable(shown)]
     return Grid("measurements", "Measurements", columns, filled, notes, "filter measurements")
 
 

@@ -97,18 +97,19 @@ def _tested_rows(tested: Table, frame: "pd.DataFrame") -> "pd.DataFrame":
 
 def _associations(tested: Table, rows: "pd.DataFrame") -> list[str]:
     records = [_of_log(each, rows) for each in _of_collapse(tested)]
-    if not records:
+    if all(each["p"] is None for each in records):  # between a few sizes, whatever differs has a large R²
         return []
     ranked = sorted(records, key=lambda each: -each["R2"])
     first, last = ranked[0], ranked[-1]
-    said = f"{first['column']} has the largest R² with validation loss, {first['R2']:.3f} (r = {_signed(first['r'])})"
+    said = f"Over all rows, {first['column']} has the largest R² with validation loss, "
+    said += f"{first['R2']:.3f} (r = {_signed(first['r'])})"
     if len(ranked) > 1:
         said += f"; {last['column']} the smallest, {last['R2']:.3f}"
     found = [f"{said}."]
     itself = next((each["R2_itself"] for each in ranked if "R2_itself" in each), None)
     if itself is not None:
         found[0] += f" Of {_LOGGED} the logarithm is meant, as in the figures; {_LOGGED} itself has {itself:.3f}."
-    if len(rows) < _FEW and ranked[0]["p"] is not None:
+    if len(rows) < _FEW:
         found.append(f"With {counted(len(rows), 'row')}, such an R² can come by chance: see the p-values below.")
     signed = [each for each in _of_collapse(tested) if each["predicted"] and _is_sure(each)]
     against = [each for each in signed if not each["agrees"]]
@@ -116,9 +117,11 @@ def _associations(tested: Table, rows: "pd.DataFrame") -> list[str]:
         listed = _listed(
             [f"{each['column']} (r = {_signed(each['r'])}, predicted {each['predicted']})" for each in against]
         )
-        found.append(f"Against the sign that collapse predicts, with {_SURE}: {listed}.")
+        found.append(f"Against the sign that collapse predicts, over all rows and with {_SURE}: {listed}.")
     elif signed:
-        found.append(f"Every correlation with {_SURE} has the sign that collapse predicts, where it predicts one.")
+        found.append(
+            f"Every correlation over all rows with {_SURE} has the sign that collapse predicts, where it predicts one."
+        )
     return found
 
 
@@ -144,7 +147,7 @@ def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[
     within = tests.within.get("correlation")
     if within is None:
         return said
-    among, of = f"Among models of equal {tests.size}", "validation loss"
+    among, of, again = f"Among models of equal {tests.size}", "validation loss", None
     inside = {each["column"]: each for each in _of_collapse(within)}
     if tests.trained is not None:
         among, of = f"{among}, with the effect of {tests.trained} subtracted", f"{of} and with its logarithm"
@@ -155,7 +158,10 @@ def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[
     many = counted(len(_of_collapse(within)), "correlation")
     said.append(f"{among}, {len(sure)} of {many} with {of} have {_SURE}")
     first = max(sure, key=lambda each: each["R2"], default=None)
-    said[-1] += f"; {first['column']} has the largest R² of them, {first['R2']:.3f}." if first else "."
+    if first:
+        logged_too = f" and {again[first['column']] ** 2:.3f}" if again else ""
+        said[-1] += f"; {first['column']} has the largest R² of them, {first['R2']:.3f}{logged_too}"
+    said[-1] += "."
     both = [(each, inside[each["column"]]) for each in _of_collapse(tested) if each["column"] in inside]
     turned = [pair for pair in both if all(map(_is_sure, pair)) and pair[0]["r"] * pair[1]["r"] < 0]
     if turned:
@@ -188,14 +194,15 @@ def _of_one(frame: "pd.DataFrame") -> list[str]:
     for name, value, towards, reachable in _headlines(row):
         ends = [f"{_number(towards)} at full collapse"] if towards is not None else []
         if reachable is not None and reachable != towards:
-            ends.append(f"{_number(reachable)} within reach of {row['classes']:,} classes in {row['dim']:,} dimensions")
+            by = plugins().measurements()[name][1].reached_by or "the best of all means"
+            ends.append(f"{_number(reachable)} for {by} of {row['classes']:,} classes in {row['dim']:,} dimensions")
             noise = True
         if ends:
             said.append(f"{name} is {_number(value)}; it would be {' and '.join(ends)}.")
     if noise:
         said.append(
-            "A value within reach is no sign of collapse by itself: random directions attain that of GNC2. Compare "
-            "with a null, the same measurement of the untrained model (collapse measure --null)."
+            "The value of random points is no sign of collapse, and no bound. Compare with a null, the same "
+            "measurement of the untrained model (collapse measure --null)."
         )
     return said
 

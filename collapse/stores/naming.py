@@ -13,19 +13,39 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
     A GGUF file of this machine is shown with its file name alone, which tells it from others of its folder.
 
     Args:
-        name: Name of its folder, or of its repository on the Hub.
+        name: Name of its folder (of a GGUF file with the file's name), or of its repository on the Hub.
         model_args: The model's arguments.
         revision: Its commit on the Hub, or None.
 
-    >>> shown_model("models", {"gguf_file": "m.Q4_1.gguf"}), shown_model("owner/m", {"gguf_file": "m.gguf"}, "0123")
+    >>> shown_model("models/m.Q4_1.gguf", {}), shown_model("owner/m", {"gguf_file": "m.gguf"}, "0123")
     ('m.Q4_1.gguf', 'owner/m/m.gguf')
     """
-    if model_args.get("gguf_file") and revision is None:
-        return PurePosixPath(str(model_args["gguf_file"])).name
+    gguf_file = _in_folder(name, model_args, revision)[1]
+    if gguf_file and revision is None:
+        return PurePosixPath(gguf_file).name
     parts = [str(model_args[each]) for each in _PART_OF_A_REPOSITORY if model_args.get(each)]
     return "/".join([name, *(part for part in parts if not name.endswith(f"/{part}"))])
 
 
 def recorded_model(manifest: Mapping[str, Any]) -> str:
     """Return the name of the model's folder or repository, by which it is found again."""
-    return str(manifest["model"]["name"])
+    return _recorded(manifest)[0]
+
+
+def recorded_arguments(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model's arguments; the name of a GGUF file of this machine is not in the identity."""
+    gguf_file = _recorded(manifest)[1]
+    return {**(manifest["identity"].get("model_args") or {}), **({"gguf_file": gguf_file} if gguf_file else {})}
+
+
+def _recorded(manifest: Mapping[str, Any]) -> tuple[str, str | None]:
+    model, arguments = manifest["model"], manifest["identity"].get("model_args") or {}
+    return _in_folder(str(model["name"]), arguments, model.get("revision"))
+
+
+def _in_folder(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, str | None]:
+    """Return the name of a model's folder or repository, and that of its GGUF file."""
+    folder, _, file = name.rpartition("/")
+    if folder and file.endswith(".gguf") and revision is None:
+        return folder, file
+    return name, model_args.get("gguf_file")

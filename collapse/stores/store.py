@@ -26,7 +26,7 @@ from collapse.stores.manifest import (
     render,
     spans,
 )
-from collapse.stores.naming import recorded_model, shown_model
+from collapse.stores.naming import shown_model
 from collapse.stores.store_folder import staging, writing
 from collapse.stores.tensor_checks import check_samples, check_tensors, check_together
 from collapse.stores.tensor_files import check_file, read_tensor, read_tensors, tensor_bytes
@@ -104,7 +104,7 @@ class Store:
     @property
     def model(self) -> str:
         """The model's name; of a GGUF file its own, without the folder."""
-        return shown_model(recorded_model(self.manifest), self.identity.get("model_args") or {}, self.revision)
+        return shown_model(str(self.manifest["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
 
     @property
     def revision(self) -> str | None:

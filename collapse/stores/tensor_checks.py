@@ -4,7 +4,7 @@ A checksum detects damage, not tampering: anybody can compute one. These invaria
 collection or a merge writes. A store that violates one is rejected when it is read, before any metric sees it.
 :mod:`collapse.stores.manifest_checks` checks shapes and dtypes.
 
-Shapes: C classes, d dimensions, V classes in validation, S validation chunks.
+Shapes: C classes, d dimensions, V classes in validation, S validation blocks.
 """
 
 from collections.abc import Mapping
@@ -108,8 +108,8 @@ def _classifier(tensors: Tensors, manifest: Mapping[str, Any]) -> None:
 
 
 def _validation(tensors: Tensors, manifest: Mapping[str, Any]) -> None:
-    counts, chunks = tensors["counts"], tensors["chunk_totals"]
-    _holds(len(counts) > 0 and len(chunks) > 0, "no validation sample was counted")
+    counts, blocks = tensors["counts"], tensors["block_totals"]
+    _holds(len(counts) > 0 and len(blocks) > 0, "no validation sample was counted")
     _ids(tensors["classes"], manifest)
     _between("counts", counts, counts.new_full((), _COUNT_LIMIT))
     for name in ("agreements", "linear_hits", "ncc_hits", "vocabulary_hits"):
@@ -124,23 +124,24 @@ def _validation(tensors: Tensors, manifest: Mapping[str, Any]) -> None:
         _holds(bool((tensors[f"{rule}_hits"] <= predictions).all()), f"more {rule}_hits than {rule}_predictions")
     _between("argmax_without_mean", tensors["argmax_without_mean"], counts.new_full((), samples))
     loss = tensors["loss_sum"]
-    for name, value in (("loss_sum", loss), ("chunk_totals", chunks)):
+    for name, value in (("loss_sum", loss), ("block_totals", blocks)):
         _finite(name, value)
     _holds(bool((loss >= -_ROUNDING * counts).all()), "a loss is negative (loss_sum)")
     _holds(not bool(loss[counts == 0].any()), "a loss without samples (loss_sum)")
-    _chunk_totals(tensors, samples)
+    _block_totals(tensors, samples)
 
 
-def _chunk_totals(tensors: Tensors, samples: int) -> None:
-    """Check that the samples, agreements, hits and loss of all chunks add up to those of all classes."""
-    chunks = tensors["chunk_totals"]
+def _block_totals(tensors: Tensors, samples: int) -> None:
+    """Check that the samples, agreements, hits and loss of all blocks add up to those of all classes."""
+    blocks = tensors["block_totals"]
     for column, name in enumerate(("agreements", "vocabulary_hits"), start=1):
-        _between(f"chunk_totals of {name}", chunks[:, column], chunks[:, 0])
+        _between(f"block_totals of {name}", blocks[:, column], blocks[:, 0])
         total = int(tensors[name].sum())
-        _holds(int(chunks[:, column].sum()) == total, f"chunk_totals do not add up to the {total:,} {name}")
-    _holds(int(chunks[:, 0].sum()) == samples, f"chunk_totals do not add up to the {samples:,} samples")
-    loss, by_chunk = float(tensors["loss_sum"].sum()), float(chunks[:, 3].sum())
-    _holds(abs(loss - by_chunk) <= _ROUNDING * max(samples, abs(loss)), "chunk_totals do not add up to the loss")
+        _holds(int(blocks[:, column].sum()) == total, f"block_totals do not add up to the {total:,} {name}")
+    _holds(int(blocks[:, 0].sum()) == samples, f"block_totals do not add up to the {samples:,} samples")
+    loss, by_block = float(tensors["loss_sum"].sum()), float(blocks[:, 3].sum())
+    _holds(abs(loss - by_block) <= _ROUNDING * max(samples, abs(loss)), "block_totals do not add up to the loss")
+    _holds(bool((blocks[:, 4].diff() > 0).all()), "the blocks of block_totals do not ascend")
 
 
 def _ids(classes: "Tensor", manifest: Mapping[str, Any]) -> None:

@@ -45,7 +45,7 @@ def tiny_statistics() -> EmbeddingStatistics:
             linear_predictions=torch.tensor([2, 2]),
             ncc_predictions=torch.tensor([3, 1]),
             loss_sum=torch.tensor([2.0, 4.0], dtype=torch.float64),
-            chunk_totals=torch.tensor([[4.0, 3.0, 2.0, 6.0]], dtype=torch.float64),
+            block_totals=torch.tensor([[4.0, 3.0, 2.0, 6.0, 0.0]], dtype=torch.float64),
             argmax_without_mean=torch.tensor([0]),
         ),
         extra={

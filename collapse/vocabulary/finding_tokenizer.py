@@ -12,7 +12,7 @@ from collapse.inputs.known_tokenizers import known_tokenizers
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.references import ModelReference, find_model, find_tokenizer
 from collapse.paths import expanded
-from collapse.stores.naming import recorded_model
+from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
 
 _REMEDY = "name it with --tokenizer (tokenizer=)"
@@ -37,7 +37,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         UsageError: There is no such tokenizer.
         CollapseError: The given one cannot be loaded.
     """
-    identity = store.identity if store is not None else {}
+    identity = store.identity | {"model_args": recorded_arguments(store.manifest)} if store is not None else {}
     if given is not None and not isinstance(given, str | os.PathLike):
         if not all(callable(getattr(given, method, None)) for method in _METHODS):
             raise UsageError(f"a {type(given).__name__} is no tokenizer: give a folder, a Hub id or a transformers one")
@@ -87,7 +87,7 @@ def _candidates(store: Store, tokenizer: str) -> Iterator[Path]:
 
 
 def _remedy(store: Store) -> str:
-    gguf_file = (store.identity.get("model_args") or {}).get("gguf_file")
+    gguf_file = recorded_arguments(store.manifest).get("gguf_file")
     return f"name {f'the file {store.model}' if gguf_file else 'its folder'} with --tokenizer (tokenizer=)"
 
 

@@ -24,6 +24,10 @@ from collapse.vocabulary.token_table import heading, measured_columns, positions
 
 Values = NDArray[np.float64]
 
+_FEWEST = 5  # matched classes for a line in the log count; of fewer their mean is taken
+_TOGETHER = 100  # permutations at a time
+_MOST = 40_000_000  # residuals permuted per column, which take about a second
+
 
 @shows_progress
 def frequency_matched(
@@ -42,19 +46,23 @@ def frequency_matched(
 
     To each token are matched the ``matches`` other classes of nearest count, and all classes that are as near as the
     last of them, so that no order decides among equal counts; none of the tokens asked for is matched. The difference
-    is the mean over tokens of the token's value minus its matched classes' mean. Its standard error and p-value say how
-    far the mean of as many ordinary classes would be from 0: sets of one matched class per token, drawn independently.
-    The standard error is their standard deviation, √(Σ_i var_i)/n; p is the share of ``draws`` sets, the tokens
-    themselves included as one, whose absolute difference is at least as large (two-sided). Each column has a test of
-    its own, without correction for their number.
+    is the mean over tokens of the token's value minus that of its matched classes: the value at the token's log count
+    of their least-squares line (their mean, if there are fewer than five or all counts are equal). It is a weighted sum
+    Σ_c a_c x_c over classes, in which a class that is matched with several tokens has their weights' sum.
+
+    Its standard error is √(Σ_c a_c² s_c²), where s_c² is the variance of the classes near c about their line, with the
+    tokens among them. p is the share of ``draws`` permutations of the residuals, standardized by s_c and their
+    leverage, whose absolute difference is at least as large (two-sided); the observed order counts as one. It assumes
+    that ordinary classes of similar count differ from the line by exchangeable noise. Each column has a test of its
+    own, without correction for their number.
 
     Args:
         store: A store, its folder or name on the Hub, or bare statistics.
         tokens: Texts, verbatim; without their variants with or without a leading space.
         ids: Token ids.
         matches: Number of matched classes per token.
-        draws: Number of random sets.
-        seed: Seed of the sets.
+        draws: Number of permutations; fewer where there are more than 4,000 matched classes.
+        seed: Seed of the permutations.
         tokenizer: As in :func:`collapse.tokens`.
         min_count: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).
@@ -88,15 +96,23 @@ def frequency_matched(
         if name != "count" and name not in found.values:
             columns.append([None] * 5)
             continue
-        values_C = counts_C.astype(float) if name == "count" else found.values[name].cpu().numpy()
-        compared = _compare(values_C, at, matched, draws=draws, seed=seed)
-        columns.append([None] * 5 if compared is None else list(compared.column(name == "count")))
-        if compared is not None and compared.tokens < len(at):
+        if name == "count":  # which is matched, so that nothing is tested
+            own, others = float(counts_C[at].mean()), float(np.mean([counts_C[each].mean() for each in matched]))
+            columns.append([own, others, own - others, None, None])
+            continue
+        compared = _compare(found.values[name].cpu().numpy(), counts_C, at, matched)
+        if compared is None:
+            columns.append([None] * 5)
+            continue
+        sets = min(draws, max(_MOST // len(compared.parts), 1))
+        mean, difference = compared.mean, compared.difference
+        columns.append([mean, mean - difference, difference, compared.error, compared.p(sets, seed)])
+        if compared.tokens < len(at):
             notes.append(f"{name}: of {counted(compared.tokens, 'token')} that have it, of {len(at):,}")
     least, most = min(map(len, matched)), max(map(len, matched))
     sizes = f"{least:,}" if least == most else f"{least:,} to {most:,} (equal counts are all matched)"
     notes.append(f"{counted(len(at), 'token')}, each matched with the classes of nearest count: {sizes}")
-    notes.append(f"p: two-sided, one column at a time, from {draws:,} sets of one matched class per token")
+    notes.append(f"p: two-sided, one column at a time, from {draws:,} permutations of the classes' residuals at most")
     labels = ("tokens", "matched", "difference", "standard error", "p")
     rows = [[label, *(column[row] for column in columns)] for row, label in enumerate(labels)]
     return Table(heading(found.row), ["mean of", *names], rows, notes)
@@ -127,50 +143,82 @@ def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches:
     return [matched[int(count)] for count in counts_C[at]]
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """Some tokens compared with their matched classes: means, standard error and p-value of the difference."""
-
-    tokens: int
-    mean: float
-    matched: float
-    error: float
-    p: float
-
-    def column(self, of_counts: bool) -> tuple[float | None, ...]:
-        """Return the rows of the table; of the counts, which are matched, nothing is tested."""
-        tested = (None, None) if of_counts else (self.error, self.p)
-        return self.mean, self.matched, self.mean - self.matched, *tested
-
-
 def _compare(
-    values_C: Values, at: NDArray[np.int64], matched: Sequence[NDArray[np.int64]], *, draws: int, seed: int
-) -> _Compared | None:
+    values_C: Values, counts_C: NDArray[np.int64], at: NDArray[np.int64], matched: Sequence[NDArray[np.int64]]
+) -> "_Compared | None":
     """Compare the tokens that have a value with the matched classes that have one; None if there are none."""
-    having = [values_C[each][~np.isnan(values_C[each])] for each in matched]
-    kept = [i for i, each in enumerate(having) if len(each) and not math.isnan(values_C[at[i]])]
+    having = [each[~np.isnan(values_C[each])] for each in matched]
+    kept = [(i, each) for i, each in zip(at, having, strict=True) if len(each) and not math.isnan(values_C[i])]
     if not kept:
         return None
-    own_n = values_C[at[kept]]
-    others = [having[i] for i in kept]
-    mean_n = np.array([each.mean() for each in others])
-    variance = sum(float(each.var()) for each in others)
-    difference = float((own_n - mean_n).mean())
-    drawn = _drawn([each - mean for each, mean in zip(others, mean_n, strict=True)], draws, seed)
-    extreme = int((np.abs(drawn) >= abs(difference) * (1 - 1e-12)).sum())
+    logs_C, weights_C = np.log(counts_C), np.zeros(len(values_C))
+    residuals_C, scales_C = np.zeros(len(values_C)), np.full(len(values_C), np.nan)
+    tokens = np.array([i for i, _ in kept])
+    for i, others in kept:
+        weights_C[i] += 1 / len(kept)
+        np.subtract.at(weights_C, others, _line(logs_C[others], logs_C[i]) / len(kept))
+        inside = counts_C[[*others, i]]
+        near = tokens[(counts_C[tokens] >= inside.min()) & (counts_C[tokens] <= inside.max())]
+        window = np.concatenate([near, others])
+        residuals, scale = _residuals(logs_C[window], values_C[window])
+        first = np.isnan(scales_C[window]) | (window == i)
+        residuals_C[window[first]], scales_C[window[first]] = residuals[first], scale
+    used = ~np.isnan(scales_C)
     return _Compared(
         tokens=len(kept),
-        mean=float(own_n.mean()),
-        matched=float(mean_n.mean()),
-        error=math.sqrt(variance) / len(kept),
-        p=(1 + extreme) / (1 + draws),
+        mean=float(values_C[tokens].mean()),
+        difference=float(weights_C[used] @ values_C[used]),
+        parts=weights_C[used] * scales_C[used],
+        residuals=residuals_C[used],
     )
 
 
-def _drawn(others: Sequence[Values], draws: int, seed: int) -> Values:
-    """Return the means of random sets of one value from each list, shape (draws,)."""
-    draw = np.random.default_rng(seed)
-    sums = np.zeros(draws)
-    for each in others:
-        sums += each[draw.integers(len(each), size=draws)]
-    return sums / len(others)
+@dataclass(frozen=True)
+class _Compared:
+    """Some tokens compared with their matched classes.
+
+    Attributes:
+        tokens: Number of tokens.
+        mean: Their mean.
+        difference: Of it and the matched classes' mean, a weighted sum over classes.
+        parts: For each class of the sum its weight times its standard deviation about the line.
+        residuals: The classes' standardized residuals.
+    """
+
+    tokens: int
+    mean: float
+    difference: float
+    parts: Values
+    residuals: Values
+
+    @property
+    def error(self) -> float:
+        """Standard error of the difference."""
+        return float(np.linalg.norm(self.parts))
+
+    def p(self, draws: int, seed: int) -> float:
+        """Return the share of permutations of the residuals whose difference is at least as large."""
+        draw, extreme = np.random.default_rng(seed), 1
+        for start in range(0, draws, _TOGETHER):
+            drawn = draw.permuted(np.tile(self.residuals, (min(_TOGETHER, draws - start), 1)), axis=1) @ self.parts
+            extreme += int((np.abs(drawn) >= abs(self.difference) * (1 - 1e-12)).sum())
+        return extreme / (1 + draws)
+
+
+def _line(x: Values, at: float) -> Values:
+    """Return the weights of values at x in their line's value at a point; equal ones for few or equal x."""
+    centred = x - x.mean()
+    spread = centred @ centred
+    slopes = len(x) >= _FEWEST and np.ptp(x) > 0
+    return 1 / len(x) + ((at - x.mean()) * centred / spread if slopes else np.zeros(len(x)))
+
+
+def _residuals(x: Values, y: Values) -> tuple[Values, float]:
+    """Return the standardized residuals of values about their line, and the standard deviation about it."""
+    centred = x - x.mean()
+    spread = centred @ centred
+    slopes = len(x) > _FEWEST and bool(np.ptp(x) > 0)
+    leverage = 1 / len(x) + (centred**2 / spread if slopes else np.zeros(len(x)))
+    left = y - y.mean() - (centred * (centred @ y) / spread if slopes else 0)
+    scale = math.sqrt(left @ left / (len(x) - 1 - slopes))
+    return (left / np.sqrt(1 - leverage) / scale if scale else left), scale

@@ -13,8 +13,8 @@ from collapse_analyses import shown
 from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import direction
 from collapse_analyses.jackknife import interval, interval_of_r, without_each
-from collapse_analyses.pairing import pairs_of
-from collapse_analyses.residuals import Floats, is_explained
+from collapse_analyses.pairing import Pairs, pairs_of, units_of
+from collapse_analyses.residuals import Codes, Floats, is_explained
 from collapse_analyses.rows import names_of, one_width
 from collapse_analyses.selecting import Selected, select, table_of
 
@@ -35,7 +35,8 @@ def paired(
 
     That is for example their weight decay. Rows are paired if they have two given values of a column and are equal in
     everything else that their names say. For each column: the mean difference, how often it rises and falls, a sign
-    test, and the correlation of its differences with those of the goal.
+    test, and the correlation of its differences with those of the goal. Several pairs of one architecture, such as
+    checkpoints, are not independent: the intervals and the sign test then count architectures.
 
     Args:
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.
@@ -52,7 +53,7 @@ def paired(
     Returns:
         A row for the goal and for each column: column, pairs, mean, mean_low, mean_high, rises, falls, better (pairs in
         which the second value is better, None where that is unknown), p (sign test), r, r_low, r_high (correlation of
-        the differences with the goal's; None for the goal).
+        the differences with the goal's; None for the goal). Intervals are None with fewer than 5 independent pairs.
 
     Raises:
         UsageError: An unknown column or filter, or a column without two values.
@@ -85,19 +86,20 @@ def paired(
     goal = _difference(found.goal, pairs.first, pairs.second)
     both, codes = [*pairs.first, *pairs.second], np.tile(np.arange(len(pairs.first)), 2)
     of_one_width = one_width(found.frame.iloc[both].reset_index(drop=True), codes)
+    units = units_of(found.frame, pairs)
     records = []
     for column in (found.goal, *found.tested):
         change = _difference(column, pairs.first, pairs.second)
         other = None if column is found.goal else goal
         towards = direction(column, found.frame, of_one_width)
-        records.append(_record(column, change, other, towards, level))
+        records.append(_record(column, change, other, towards, units, level))
     one, two = pairs.values
     left = len(found.frame) - 2 * len(pairs.first)
     return Table(
         title=f"{name} {two} − {name} {one}, {counted(len(pairs.first), 'pair')}",
         columns=list(records[0]),
         rows=[list(record.values()) for record in records],
-        notes=_explain(found, records, left, pairs.equal, two),
+        notes=_explain(found, records, left, pairs, units),
         shown=_shown(records, level, f"Δ{found.goal.label}"),
     )
 
@@ -107,18 +109,22 @@ def _difference(column: Column, first: Sequence[int], second: Sequence[int]) -> 
 
 
 def _record(
-    column: Column, change_n: Floats, goal_n: Floats | None, towards: int | None, level: float
+    column: Column, change_n: Floats, goal_n: Floats | None, towards: int | None, units_n: Codes, level: float
 ) -> dict[str, Any]:
     from scipy.stats import binomtest  # takes half a second
 
     rises, falls = int((change_n > 0).sum()), int((change_n < 0).sum())
-    pairs, mean = len(change_n), float(change_n.mean())
-    low, high, _ = interval(mean, (pairs * mean - change_n) / (pairs - 1), pairs - 1, level) or [None] * 3
+    mean, sum_G, size_G = float(change_n.mean()), np.bincount(units_n, weights=change_n), np.bincount(units_n)
+    independent = len(size_G)
+    without_G = (change_n.sum() - sum_G) / (len(change_n) - size_G)
+    low, high, _ = interval(mean, without_G, independent - 1, level) or [None] * 3
+    up, down = int((sum_G > 0).sum()), int((sum_G < 0).sum())
     constant = any(is_explained(each, each - each.mean()) for each in (change_n, *([] if goal_n is None else [goal_n])))
     r = None if goal_n is None or constant else float(np.corrcoef(change_n, goal_n)[0, 1])
     r_low = r_high = None
     if r is not None and goal_n is not None:
-        r_low, r_high, _ = interval_of_r(r, without_each(change_n, goal_n)[0], pairs - 2, level) or [None] * 3
+        without_G = without_each(change_n, goal_n, clusters_n=units_n)[0]
+        r_low, r_high, _ = interval_of_r(r, without_G, independent - 2, level) or [None] * 3
     return {
         "column": column.label,
         "pairs": len(change_n),
@@ -128,27 +134,27 @@ def _record(
         "rises": rises,
         "falls": falls,
         "better": None if towards is None else falls if towards == 1 else rises,
-        "p": float(binomtest(rises, rises + falls).pvalue) if rises + falls else None,
+        "p": float(binomtest(up, up + down).pvalue) if up + down else None,
         "r": r,
         "r_low": r_low,
         "r_high": r_high,
     }
 
 
-def _explain(
-    found: Selected, records: Sequence[Mapping[str, Any]], left: int, equal: Sequence[str], second: object
-) -> list[str]:
+def _explain(found: Selected, records: Sequence[Mapping[str, Any]], left: int, pairs: Pairs, units: Codes) -> list[str]:
     notes = list(found.notes)
-    notes.append(f"pairs are equal in {', '.join(equal)}" if equal else "pairs are equal in nothing that is known")
+    notes.append(f"pairs are equal in {', '.join(pairs.equal) or 'nothing that is known'}")
     if left:
         notes.append(f"{counted(left, 'row')} without a counterpart left out")
-    tested = counted(len(records), "column")
+    tested, several = counted(len(records), "column"), int(units.max()) + 1 < len(units)
+    test = f"rises against falls{' of the mean difference of each architecture' if several else ''}"
     notes.append(
-        f"better: pairs in which {second} is better; p: sign test of rises against falls, two-sided, not corrected for "
+        f"better: pairs in which {pairs.values[1]} is better; p: sign test of {test}, two-sided, not corrected for "
         f"{tested}"
     )
+    of = f"pairs{f', those of the same architecture together ({units.max() + 1} units)' if several else ''}"
     notes.append(
-        f"r: correlation of the differences with {found.goal.label}'s; intervals: jackknife of the pairs, Student's t"
+        f"r: correlation of the differences with {found.goal.label}'s; intervals: jackknife of the {of}, Student's t"
     )
     return notes
 

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from collapse import CollapseError
 from collapse.errors import UsageError
 from collapse.measurement.comparing import COMPARED
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
+from collapse_analyses.residuals import Codes
 from collapse_analyses.rows import names_of
 from collapse_analyses.shown import plain
 
@@ -75,6 +78,22 @@ def pairs_of(
     both = [key for key in places[0] if key in places[1]]
     used = [name for name in names if frame[name].nunique() > 0]
     return Pairs((one, two), used, [places[0][key] for key in both], [places[1][key] for key in both])
+
+
+def units_of(frame: "pd.DataFrame", pairs: Pairs) -> Codes:
+    """Return what each pair counts as: pairs of the same architectures as one, unless names say none or all share one.
+
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"architecture": ["2x8", "2x8", "2x8", "2x8", "4x8", "4x8"]})
+    >>> units_of(frame, Pairs((0, 1), [], [0, 2, 4], [1, 3, 5])).tolist()
+    [0, 0, 1]
+    """
+    each = np.arange(len(pairs.first), dtype=np.int64)
+    if ARCHITECTURE not in frame or frame[ARCHITECTURE].iloc[[*pairs.first, *pairs.second]].isna().any():
+        return each
+    one, two = (frame[ARCHITECTURE].iloc[places].astype(str) for places in (pairs.first, pairs.second))
+    codes = np.unique([f"{a} {b}" for a, b in zip(one, two, strict=True)], return_inverse=True)[1]
+    return np.asarray(codes, dtype=np.int64) if codes.max() else each
 
 
 def _values(frame: "pd.DataFrame", by: str, wanted: str | None) -> tuple[Any, Any]:

@@ -139,7 +139,7 @@ def sizes_note(
     assumed = ", and p assumes that rows are exchangeable" if exchangeable else ""
     many = frame[name].nunique()
     few = (
-        f"; {many} of them support no p-value over all rows" if many < FEWEST and frame[name].duplicated().any() else ""
+        f"; {many} values support no p-value over all rows" if many < FEWEST and frame[name].duplicated().any() else ""
     )
     return [
         f"the models have {many} values of {name}: size may drive both sides of a correlation"

@@ -211,7 +211,8 @@ def _explain(
         names = list(clusters) or _own_clusters(frame.loc[_kept(frame, size)])
         units.setdefault(f"groups of equal {' and '.join(names)}" if names else "rows", []).append(size)
     drawn = [what + (f" ({', '.join(of)})" if len(units) > 1 else "") for what, of in units.items()]
-    notes.append(f"intervals: jackknife of {' and of '.join(drawn)}, Student's t; –: fewer than {FEWEST}")
+    few = f"; –: fewer than {FEWEST}" if any(each["low"] is None for each in records) else ""
+    notes.append(f"intervals: jackknife of {' and of '.join(drawn)}, Student's t{few}")
     if any(each["curvature"] is not None for each in records):
         notes.append(
             "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "

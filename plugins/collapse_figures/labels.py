@@ -29,6 +29,7 @@ _SHOWN = {
     "nc2.interference": Shown("NC2: mean angle", "mean cosine"),
     "nc2.interference_std": Shown("NC2: angles (std)", "std of cosines"),
     "nc2.equiangularity": Shown("NC2: angles (CoV)", "CoV of cosines"),
+    "nc2.effective_dimension": Shown("NC2: dimensions", "effective dimension", log=True),
     "nc2.etf_error": Shown("NC2: ETF error", "distance from an ETF"),
     "nc3.duality_error": Shown("NC3: ETF error", "distance from an ETF"),
     "gnc2.hyperspherical_uniformity": Shown("GNC2", "CoV of log(1/dist.)"),

@@ -25,6 +25,13 @@ TABLE1 = (
 PERMUTATIONS = 9_999
 _EDGES = np.linspace(-1.0, 1.0, 61)
 _ROOM = 1.08  # above the highest bar, for the label of a tick beside it
+_P = (
+    "p is the share, of these and the order observed, whose |r| is at least as large, without correction for several "
+    "measurements; where none is, ≤ 3/n, with 95 % confidence. Rows are taken as exchangeable."
+)
+_NO_P = (
+    "No p is shown: the models have {many} values of {size} and are not exchangeable; size alone can give a large |r|."
+)
 _TIE = 1e-12  # r of an equal arrangement, in another order of additions
 
 
@@ -47,6 +54,7 @@ def permutation_null(results: Results) -> Drawing:
     if varying[:1] != ["val_loss"] or len(varying) == 1:
         raise CollapseError("every loss, or every measurement, is the same in all rows: nothing can correlate")
     observed, null = null_of(frame["val_loss"].to_numpy(), frame[varying[1:]].to_numpy())
+    sizes = [name for name in ("architecture", "n_params", "dim") if name in frame and frame[name].nunique() > 1]
     panels, rows = [], []
     for index, name in enumerate(varying[1:]):
         r = float(observed[index])
@@ -57,16 +65,14 @@ def permutation_null(results: Results) -> Drawing:
             {"of": key, "r": float(low), "r_end": float(high), "share": float(share)}
             for low, high, share in zip(_EDGES[:-1], _EDGES[1:], shares, strict=True)
         ]
-        rows.append({"of": key, "observed": r, "p": p})
-        panels.append(_panel(_title(name), key, p, float(shares.max())))
+        rows.append({"of": key, "observed": r, "p": None if sizes else p})
+        panels.append(_panel(_title(name), key, None if sizes else p, float(shares.max())))
     spec = together(panels, rows)
     not_of_log = " (of CDNV itself, not of its logarithm)" if "nc1.cdnv" in varying else ""
     caption = (
         f"Pearson's r of {', '.join(varying[1:])} with the validation loss{not_of_log} under "
         f"{PERMUTATIONS:,} random permutations of {counted(len(frame), 'row')} (seed 0), and the r observed "
-        "(dashed). p is the share, of these and the order "
-        "observed, whose |r| is at least as large, without correction for several measurements; rows are taken as "
-        "exchangeable."
+        f"(dashed). {_NO_P.format(size=sizes[0], many=frame[sizes[0]].nunique()) if sizes else _P}"
     )
     constant = [name for name in names if name not in varying]
     notes = (f"constant: {', '.join(constant)}",) if constant else ()
@@ -96,14 +102,15 @@ def _unit(values: Floats) -> Floats:
     return np.asarray(centred / np.linalg.norm(centred, axis=0))
 
 
-def _panel(title: str, key: str, p: float, highest: float) -> Any:
+def _panel(title: str, key: str, p: float | None, highest: float) -> Any:
     import altair as alt
 
-    of = alt.datum.of == key
+    of, bound = alt.datum.of == key, 1 / (PERMUTATIONS + 1)
+    said = "" if p is None else f"p = {p:.2g}" if p > bound else f"p ≤ {3 * bound:.1g}"
     top = _ROOM * highest
     ticks = alt.Axis(format="~%", values=linear_ticks([0.0, highest])["values"])
     bars = (
-        alt.Chart(title=headed(title, f"p {'=' if p > 1 / (PERMUTATIONS + 1) else '≤'} {p:.2g}"))
+        alt.Chart(title=headed(title, said))
         .mark_bar(binSpacing=0)
         .encode(
             x=alt.X(

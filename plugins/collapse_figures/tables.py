@@ -22,6 +22,7 @@ _PUBLISHED = {
     "nc2.interference": "interfere_mean",
     "nc2.interference_std": "interfere_std",
     "nc2.equiangularity": "interfere_std/interfere_mean",
+    "nc2.effective_dimension": "1/(interfere_std**2+interfere_mean**2)",
     "gnc2.uncentred_uniformity": "log_dist_std/log_dist_mean",
     "nc3.self_duality": "sims_mean",
     "unc3.uniform_duality": "sims_std/sims_mean",

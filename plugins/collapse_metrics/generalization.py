@@ -6,7 +6,7 @@ import sys
 from torch import Tensor
 
 from collapse import EmbeddingStatistics, Noted, hookimpl, metric
-from collapse_metrics.nc4 import HITS, LOSS, by_chunk, validation
+from collapse_metrics.nc4 import HITS, LOSS, by_block, validation
 
 
 def loss_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
@@ -21,7 +21,7 @@ def loss_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
     needs=["validation"],
     headline=True,
     vector=loss_by_label,
-    influence=by_chunk(LOSS),
+    influence=by_block(LOSS),
     property_name="generalization",
     better="lower",
     source="of the model",
@@ -43,7 +43,7 @@ def val_loss(s: EmbeddingStatistics) -> float:
 @metric(
     "val_accuracy",
     needs=["validation"],
-    influence=by_chunk(HITS),
+    influence=by_block(HITS),
     property_name="generalization",
     better="higher",
     source="of the model",
@@ -69,7 +69,7 @@ def val_accuracy(s: EmbeddingStatistics) -> float:
     better="lower",
     source="of the model",
     equation="exp(val_loss)",
-    influence=lambda s: math.exp(val_loss(s)) * by_chunk(LOSS)(s),
+    influence=lambda s: math.exp(val_loss(s)) * by_block(LOSS)(s),
     translation=False,
     scale=None,
 )

@@ -1,7 +1,7 @@
 """The standard error of NC4's kappa, for stores that were collected with this plugin.
 
 Chance agreement needs how often both rules predict each class, which a store keeps for the whole validation text only.
-The statistic here keeps it for 64 groups of chunks, sparsely: some megabytes a store. It is not installed, because
+The statistic here keeps it for 64 groups of blocks, sparsely: some megabytes a store. It is not installed, because
 every new store would have it and none of the present stores: ``collapse -p collapse_metrics.kappa_groups collect …``,
 and the same ``-p`` for ``measure`` and ``compare``.
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from collapse import EmbeddingStatistics, Noted, Statistic, ValidationBatch, ValidationStatistic, hookimpl, metric
 
 GROUPS = 64
-"""Groups of chunks: those of equal index modulo 64, so that the group does not depend on how a text was split."""
+"""Groups of blocks: those of equal number modulo 64, however a collection is split."""
 
 
 class PredictionsByGroup(ValidationStatistic):
@@ -36,7 +36,7 @@ class PredictionsByGroup(ValidationStatistic):
 
     def update(self, batch: ValidationBatch) -> None:
         """Count the predictions of a batch."""
-        group_B = batch.chunk % GROUPS
+        group_B = batch.block % GROUPS
         one_B = torch.ones_like(group_B)
         agree_B = (batch.linear == batch.ncc).long()
         self.totals = _summed(group_B, torch.stack([one_B, agree_B], dim=1), GROUPS)
@@ -46,7 +46,7 @@ class PredictionsByGroup(ValidationStatistic):
         self.predicted = _summed(row, torch.cat([by_linear, by_linear.flip(1)]), len(self.keys))
 
     def merge(self, other: Statistic, *_: object) -> None:
-        """Add the counts of other chunks."""
+        """Add the counts of other samples."""
         assert isinstance(other, PredictionsByGroup)
         device = other.keys.device
         self.totals = self.totals.to(device) + other.totals
@@ -104,7 +104,7 @@ def influence(s: EmbeddingStatistics) -> Tensor:
     scale=None,
 )
 def grouped_kappa(s: EmbeddingStatistics) -> Noted | float:
-    """The number of nc4.kappa, with a standard error over groups of chunks."""
+    """The number of nc4.kappa, with a standard error over groups of blocks."""
     o, e = observed_and_chance(s)
     if e == 1:
         return Noted(None, "both rules always predict one class: chance agreement is 1")

@@ -104,8 +104,8 @@ def covariance_ratio(s: EmbeddingStatistics) -> Noted | float:
     >>> covariance_ratio(s).value
     1.0
     """
-    if s.min_count > 1:
-        return Noted(None, "the pooled covariance was collected over all classes: not available with --min-count")
+    if s.left_out:
+        return Noted(None, "the pooled covariance was collected over all classes: measure all of them")
     between_dd = s.centred_means.T @ s.centred_means / s.n_classes
     values, vectors = torch.linalg.eigh(between_dd)
     rounding = _ROUNDING.get(s.dtype, _ROUNDING["float32"]) * s.means.norm(dim=1).max()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from collapse import CoV, EmbeddingStatistics, Mean, Noted, Pair, Std, class_metric, hookimpl, metric, pair_metric
 from collapse_metrics.debiasing import debiased
+from collapse_metrics.effective_dimension import InverseMeanSquare, simplex_dimension, uniform_dimension
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
 _RESOLVED = 0.25  # share of its noise that a squared norm must exceed, because cosines are divided by it
@@ -117,6 +118,7 @@ def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
         CoV("nc2.equiangularity", towards=0.0),
         Mean("nc2.interference", towards=simplex_interference),
         Std("nc2.interference_std", towards=0.0, reachable=least_interference_std, headline=True),
+        InverseMeanSquare("nc2.effective_dimension", towards=simplex_dimension, reachable=uniform_dimension),
     ],
     source="Wu & Papyan 2024, Eq. 6",
     equation="⟨u_c, u_c′⟩",

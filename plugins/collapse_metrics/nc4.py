@@ -12,7 +12,7 @@ from torch import Tensor
 from collapse import EmbeddingStatistics, Noted, ValidationStatistics, hookimpl, metric
 
 AGREEMENTS, HITS, LOSS = 1, 2, 3
-"""Columns of ``ValidationStatistics.chunk_totals``, after the samples."""
+"""Columns of ``ValidationStatistics.block_totals``, after the samples."""
 
 
 def validation(s: EmbeddingStatistics) -> ValidationStatistics:
@@ -21,13 +21,18 @@ def validation(s: EmbeddingStatistics) -> ValidationStatistics:
     return s.validation
 
 
-def by_chunk(column: int) -> Callable[[EmbeddingStatistics], Tensor]:
-    """Influence of each chunk on the ratio r = Σx/Σn of a column of the chunk totals to samples: (x − r·n)/Σn."""
+def by_block(column: int) -> Callable[[EmbeddingStatistics], Tensor]:
+    """Influence of each of S blocks on the ratio r = Σx/Σn of a column of the blocks' totals to samples.
+
+    It is how much r changes without the block, (x − r·n)/(Σn − n), times (S − 1)/S; of blocks of equal size that is
+    the derivative in the block's weight, and of a large block more (the jackknife).
+    """
 
     def influence(s: EmbeddingStatistics) -> Tensor:
-        totals = validation(s).chunk_totals
+        totals = validation(s).block_totals
         n, x = totals[:, 0], totals[:, column]
-        return (x - n * (x.sum() / n.sum())) / n.sum()
+        change = x - n * (x.sum() / n.sum())
+        return change / (n.sum() - n) * (1 - 1 / len(n)) if len(n) > 1 else change
 
     return influence
 
@@ -45,7 +50,7 @@ def agreement_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
     headline=True,
     towards=1.0,
     vector=agreement_by_label,
-    influence=by_chunk(AGREEMENTS),
+    influence=by_block(AGREEMENTS),
     source="Wu & Papyan 2024, Eqs. 9, 10, 12",
     equation="share of argmax_c ⟨w_c,h⟩+b_c = argmin_c ‖h − μ_c‖",
     translation=False,
@@ -60,7 +65,7 @@ def agreement(s: EmbeddingStatistics) -> Noted | float:
     """
     v = validation(s)
     share = int(v.agreements.sum()) / v.samples
-    unseen = ~torch.isin(v.classes, s.classes.cpu()) if s.min_count == 1 else None
+    unseen = ~torch.isin(v.classes, s.classes.cpu()) if not s.left_out else None
     remarks = []
     if unseen is not None and int(v.counts[unseen].sum()):
         remarks.append(f"{int(v.counts[unseen].sum()):,} have a label that has no mean (never seen in training)")

@@ -345,3 +345,13 @@ def test_an_option_of_another_type_is_named(name, options, message):
 )
 def test_numbers_of_numpy_and_lists_of_any_kind_are_options(hint, value):
     assert takes(hint, value)
+
+
+def test_a_label_is_not_judged():
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame({"val_loss": draw.random(9), "nc4.agreement": draw.random(9), "nc1.cdnv": 1 + draw.random(9)})
+    given = "nc4.agreement=-nc4.agreement,nc1.cdnv=log(nc1.cdnv),nc3.self_duality=log(nc4.agreement)"
+    for analysis in ("correlation", "permutation"):
+        found = analyze(analysis, Results.from_frame(frame.assign(dim=8)), columns=given).records()
+        signs = {row["column"]: row["predicted"] for row in found}
+        assert signs == {"nc4.agreement": None, "nc1.cdnv": "r > 0", "nc3.self_duality": "r < 0"}

@@ -83,6 +83,7 @@ def test_two_panels_never_have_one_title():
 
 def test_the_permutation_figure_has_the_columns_of_table_1_and_says_that_cdnv_is_itself():
     drawing = collapse.draw("permutation-null", "paper")
+    assert "No p is shown: the models have 30 values of architecture" in drawing.caption
     drawn = {each["of"]: each["observed"] for each in numbers_of(drawing.spec) if each.get("observed") is not None}
     assert len(drawn) == 7
     assert drawn["nc1_cdnv"] == pytest.approx(0.56, abs=0.01)

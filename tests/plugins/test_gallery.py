@@ -34,12 +34,13 @@ def test_the_pictures_are_current(script):
 
 
 def test_every_picture_is_shown_with_its_command_and_is_small(script):
-    shown = re.findall(r"\(gallery/([\w-]+)\.svg\)", PAGE)
+    pages = PAGE + (DOCS / "dimension.md").read_text("utf-8")
+    shown = re.findall(r"\(gallery/([\w-]+)\.svg\)", pages)
     assert sorted(shown) == sorted(script.PICTURES) == sorted(each.stem for each in script.FOLDER.glob("*.svg"))
     sizes = [(script.FOLDER / f"{name}.svg").stat().st_size for name in shown]
     assert max(sizes) < 170_000
     assert sum(sizes) < 1_000_000
-    commands = [line for line in PAGE.splitlines() if line.startswith("$ collapse figures paper")]
+    commands = [line for line in pages.splitlines() if line.startswith("$ collapse figures paper")]
     for name, where in script.PICTURES.items():
         (command,) = [line for line in commands if re.search(rf"--figure {name}\b(?!-)", line)]
         assert (where or "--where") in command or where is None, command

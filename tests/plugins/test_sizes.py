@@ -170,6 +170,7 @@ def test_the_report_says_nothing_of_noise(groups, rows, slope, tables):
         said = " ".join(findings(frame, tests))
         assert f"{groups} values of dim, with {rows} rows each" in said
         assert ("support no p-value" in said) == (groups < 5)
+        assert ("largest R² with validation loss" in said) == (groups >= 5)
         assert any(each["p"] is None for each in tests.over["correlation"].records()) == (groups < 5)
         wrong += "reverses" in said or ", 0 of 50 correlations" not in said
     print(f"{groups} widths x {rows}: {wrong} of {tables} say something")  # noqa: T201  # the run's result

@@ -7,10 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
+from collapse.collection.part_errors import Parts, exceeded, measured_parts
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
-from collapse.measurement.measuring import measured
-from collapse.measurement.part_errors import Parts, measured_parts
+from collapse.measurement.measuring import Classes, measured
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_sheets import by_property, headings_of, notes_of
 from collapse.measurement.seeds import Spread, spread_of_seeds
@@ -48,6 +48,7 @@ def compare(
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
+    classes_of: Classes | None = None,
     parts: Sequence[Any] | None = None,
     seeds: "Results | str | Path | None" = None,
     anyway: bool = False,
@@ -56,18 +57,19 @@ def compare(
 ) -> Table:
     """Compare two stores of one text: each measurement of A and of B, B − A, and its standard error.
 
-    Measurements of the validation text have a standard error over its chunks, which are paired: what a chunk adds to
-    both models cancels. Those of the training text have one if both collections were also made in ``parts``: of
-    d = B − A in each of K parts, the standard deviation over √K; of halves, |d₁ − d₂|/2.
+    Measurements of the validation text have a standard error over its blocks (runs of whole texts with at least a
+    chunk's tokens), which are paired: what a block adds to both models cancels. Those of the training text have one if
+    both collections were also made in ``parts``: the jackknife over d = B − A without each of the K parts in turn.
 
     Args:
         a, b: Stores or their folders.
         metrics: Measurement names or prefixes, as in :func:`collapse.measure`; None means all.
         min_count: Keep the classes with at least this many samples, also in each part.
+        classes_of: Keep the classes that this store, or each of several, has, and A and B both have.
         parts: All parts (``--part 1/K`` to ``K/K``) of the training text of A, and those of B.
         seeds: Results table with models that differ in their seed only, its file, or its name, such as "paper" for
             the 21 published models of 2 layers and width 768; None for no column.
-        anyway: Compare stores of different texts too; their chunks are not paired.
+        anyway: Compare stores of different texts too; their blocks are not paired.
         device: As in :func:`collapse.measure`.
         progress: Called as progress(what, done, total).
 
@@ -92,13 +94,16 @@ def compare(
             "--anyway (anyway=True)"
         )
     spread = spread_of_seeds(seeds, min_count=min_count)
-    given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "device": device, "progress": progress}
+    others = [classes_of] if isinstance(classes_of, Store | str | Path) else list(classes_of or ())
+    common = [*others, *stores] if others else []
+    given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": common}
+    given |= {"device": device, "progress": progress}
     made_of = [measured(each, **given) for each in stores]
     rows, influences = [row for row, _ in made_of], [of.influences for _, of in made_of]
-    chunks = [_samples_of_chunks(each) for each in stores]
-    paired = not different and chunks[0] == chunks[1]  # chunks of one text, with the same tokens
+    blocks = [_samples_of_blocks(each) for each in stores]
+    paired = not different and blocks[0] == blocks[1]  # of one text, with the same tokens
     found = None if parts is None else measured_parts(stores, parts, paired=not different, **given)
-    errors = {**_of_chunks(influences, paired=paired), **(found.errors if found else {})}
+    errors = {**_of_blocks(influences, paired=paired), **(found.errors if found else {})}
     made: list[list[object]] = []
     for name in by_property(rows[0].measurements):
         values = [row.measurements[name] for row in rows]
@@ -107,7 +112,7 @@ def compare(
         made.append([name, *values, difference, error, times])
         if spread:
             made[-1].append(spread.deviations.get(name))
-    counts = [len(each) for each in chunks]
+    counts = [len(each) for each in blocks]
     notes = [f"A and B differ in {each}" for each in different]
     if any(each.startswith(_PER_TOKEN) for each in different):
         notes.append("losses and perplexities are per token: of other tokens, they cannot be compared")
@@ -161,9 +166,9 @@ def _said_of_losses(stores: Sequence[Store]) -> list[str]:
     return [f"{text}: what is below a millionth of it is rounding, whatever its t"]
 
 
-def _samples_of_chunks(store: Store) -> list[float]:
-    """Return the samples of each validation chunk, none without a whole validation."""
-    return store.tensors("validation")["chunk_totals"][:, 0].tolist() if store.state == "complete" else []
+def _samples_of_blocks(store: Store) -> list[list[float]]:
+    """Return the samples and number of each validation block, none without a whole validation."""
+    return store.tensors("validation")["block_totals"][:, [0, 4]].tolist() if store.state == "complete" else []
 
 
 def _difference(a: float | int | None, b: float | int | None) -> float | int | None:
@@ -171,7 +176,7 @@ def _difference(a: float | int | None, b: float | int | None) -> float | int | N
     return made if made is not None and math.isfinite(made) else None
 
 
-def _of_chunks(influences: Sequence[Mapping[str, Tensor]], *, paired: bool) -> dict[str, float]:
+def _of_blocks(influences: Sequence[Mapping[str, Tensor]], *, paired: bool) -> dict[str, float]:
     """Return the standard errors of the differences of validation measurements."""
     errors = {}
     for name in influences[0].keys() & influences[1].keys():
@@ -184,32 +189,34 @@ def _of_chunks(influences: Sequence[Mapping[str, Tensor]], *, paired: bool) -> d
 def _said_of_errors(
     made: Sequence[Sequence[object]],
     influences: Sequence[Mapping[str, Tensor]],
-    chunks: Sequence[int],
+    blocks: Sequence[int],
     paired: bool,
     parts: Parts | None,
 ) -> list[str]:
     """Say where standard errors come from, and of which measurements there is none."""
     known = plugins().measurements()
     without: dict[str, list[str]] = {}
-    over: dict[str, list[str]] = {}
+    over: dict[tuple[str, int], list[str]] = {}
     for name, _, _, difference, error, *_ in made:
         metric, _ = known[str(name)]
         if str(name) in influences[0] and error is not None:
-            units = [_units(len(each[str(name)]), of) for each, of in zip(influences, chunks, strict=True)]
-            said = units[0] if units[0] == units[1] else f"{units[0]} of A and {units[1]} of B"
-            over.setdefault(said, []).append(str(name))
+            units = [len(each[str(name)]) for each in influences]
+            called = [_units(each, of) for each, of in zip(units, blocks, strict=True)]
+            said = called[0] if called[0] == called[1] else f"{called[0]} of A and {called[1]} of B"
+            over.setdefault((said, min(units)), []).append(str(name))
         if difference is None or error is not None or set(metric.needs) == {"n_params"}:
             continue
         if metric.influence is not None:
-            reason = "the validation text is one chunk"
+            reason = "the validation text is one block"
         elif "validation" in metric.needs:
-            reason = "stores do not keep its counts by chunk"
+            reason = "stores do not keep its counts by block"
         else:
             reason = "not every part has it" if parts else "of the training text, it needs parts (--parts)"
         without.setdefault(reason, []).append(str(name))
     notes = []
-    for said, names in over.items():
-        notes.append(f"standard error of {', '.join(names)}: over {said}, {'' if paired else 'not '}paired")
+    for (said, fewest), names in over.items():
+        often = exceeded(fewest - 1)
+        notes.append(f"standard error of {', '.join(names)}: over {said}, {'' if paired else 'not '}paired{often}")
     if parts:
         notes.append(parts.note)
     for reason, names in without.items():
@@ -218,5 +225,5 @@ def _said_of_errors(
     return notes
 
 
-def _units(units: int, chunks: int) -> str:
-    return counted(units, "chunk") if units == chunks else f"{units:,} groups of chunks"
+def _units(units: int, blocks: int) -> str:
+    return counted(units, "block") if units == blocks else f"{units:,} groups of blocks"

@@ -1,0 +1,55 @@
+"""Totals of the validation blocks, and the sum of several passes over parts of a text.
+
+Shapes: B samples, K rows that are to be added, S blocks.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from collapse.numerics.statistics import ValidationStatistics
+
+PER_CLASS = ("counts", "agreements", "linear_hits", "ncc_hits", "vocabulary_hits")
+
+
+def with_samples(
+    blocks: Float[Tensor, "S 5"],
+    per_sample: Float[Tensor, "B 4"],
+    chunk_B: Int[Tensor, " B"],
+    block_B: Int[Tensor, " B"],
+) -> Float[Tensor, "S2 5"]:
+    """Add samples to the totals of blocks, chunk by chunk, so that the batch size changes no digit."""
+    begins_B = torch.ones_like(block_B, dtype=torch.bool)
+    begins_B[1:] = (block_B.diff() != 0) | (chunk_B.diff() != 0)
+    of_K = block_B[begins_B].double().unsqueeze(1)
+    sums = per_sample.new_zeros(len(of_K), 4).index_add_(0, begins_B.long().cumsum(0) - 1, per_sample)
+    begun = max(len(blocks) - 1, 0)  # only the last block continues
+    return torch.cat([blocks[:begun], by_block(torch.cat([blocks[begun:], torch.cat([sums, of_K], dim=1)]))])
+
+
+def by_block(rows: Float[Tensor, "K 5"]) -> Float[Tensor, "S 5"]:
+    """Add the totals of equal blocks, in the order of the rows; the last column is the block's number."""
+    block_S, row_K = rows[:, 4].unique(return_inverse=True)
+    totals = rows.new_zeros(len(block_S), 4).index_add_(0, row_K, rows[:, :4])
+    return torch.cat([totals, block_S.unsqueeze(1)], dim=1)
+
+
+def merge_validation(parts: Sequence[ValidationStatistics]) -> ValidationStatistics:
+    """Add the validation counts of parts, and the totals of each block."""
+    classes = torch.unique(torch.cat([part.classes for part in parts]))
+
+    def added(name: str) -> Tensor:
+        total = torch.zeros(len(classes), dtype=getattr(parts[0], name).dtype)
+        for part in parts:
+            total.index_add_(0, torch.searchsorted(classes, part.classes), getattr(part, name))
+        return total
+
+    names = (*PER_CLASS, "linear_predictions", "ncc_predictions", "loss_sum")
+    return ValidationStatistics(
+        classes=classes,
+        block_totals=by_block(torch.cat([part.block_totals for part in parts])),
+        argmax_without_mean=torch.stack([part.argmax_without_mean for part in parts]).sum(dim=0),
+        **{name: added(name) for name in names},
+    )

@@ -1,0 +1,70 @@
+"""Effective dimension of the class means: how many dimensions uniform points need for the same mean squared cosine.
+
+The cosines' mean m and population standard deviation s over pairs c < c′ (``nc2.interference``,
+``nc2.interference_std``) give their mean square exactly, m² + s², which is 1/D for uniform points in D dimensions. With
+unit vectors u_c, M = Σ_c u_c u_cᵀ and the Gram matrix G, tr M = C and tr M² = ‖G‖_F² = C + Σ_{c≠c′} cos². So the
+participation ratio (tr M)²/tr M² is C²/‖G‖_F², and with the effective dimension d_eff = 1/(m² + s²)
+
+    1/PR = 1/C + (1 − 1/C)/d_eff
+
+d_eff leaves the diagonal of G out: the two agree where C is much larger than d_eff, and PR is at most min(C − 1, d).
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+from collapse import EmbeddingStatistics, Mean, Noted, hookimpl, metric
+
+
+def simplex_dimension(classes: int, dim: int) -> float:
+    """(C−1)², since every cosine of a simplex is −1/(C−1); its participation ratio is C−1."""
+    return float(classes - 1) ** 2
+
+
+def uniform_dimension(classes: int, dim: int) -> float:
+    """d, for points uniform on the sphere, whose mean squared cosine is 1/d; a simplex, where C ≤ d+1."""
+    return simplex_dimension(classes, dim) if classes <= dim + 1 else float(dim)
+
+
+def uniform_participation(classes: int, dim: int) -> float:
+    """Participation ratio of points uniform on the sphere, C·d/(C+d−1); C−1 of a simplex, where C ≤ d+1."""
+    return classes - 1.0 if classes <= dim + 1 else classes * dim / (classes + dim - 1)
+
+
+class InverseMeanSquare(Mean):
+    """1/(mean² + std²), std of the population: the inverse of the mean square over classes or pairs."""
+
+    def of(self, reducer: Any) -> Tensor:
+        """Return the number of each group of the reducer, shape (G,)."""
+        return (reducer.result().square() + reducer.std().square()).reciprocal()
+
+
+@metric(
+    "nc2.participation_ratio",
+    needs=["means"],
+    towards=lambda classes, dim: classes - 1.0,
+    reachable=uniform_participation,
+    source="participation ratio of the spectrum (Gao et al. 2017), of centred unit means",
+    equation="(tr M)² / tr M², M = Σ_c u_c u_cᵀ",
+)
+def participation_ratio(s: EmbeddingStatistics) -> Noted | float:
+    """Participation ratio of the d×d spectrum of the unit centred class means, no unit; C−1 at full collapse.
+
+    Classes whose centred mean is zero have no unit vector and are left out.
+
+    >>> from collapse.testing import statistics_of
+    >>> s = statistics_of([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
+    >>> round(participation_ratio(s), 12)  # two orthogonal lines
+    2.0
+    """
+    units_Kd = s.centred_means[s.has_direction] / s.norms[s.has_direction].unsqueeze(1)
+    if not len(units_Kd):
+        return Noted(None, "no class has a centred mean that differs from zero")
+    return len(units_Kd) ** 2 / float((units_Kd.T @ units_Kd).square().sum())
+
+
+@hookimpl
+def collapse_metrics() -> list[object]:
+    """The participation ratio; the cosines of :mod:`collapse_metrics.nc2` have ``nc2.effective_dimension``."""
+    return [participation_ratio]
