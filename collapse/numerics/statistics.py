@@ -193,15 +193,11 @@ class EmbeddingStatistics:
         kept = self.counts >= min_count
         if ids is not None:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))
-        if int(kept.sum()) < 2 and ids is not None:
-            raise CollapseError(
-                f"only {int(kept.sum())} of {self.n_classes} classes are kept, and neural collapse needs two: give "
-                "--classes-of another store of the same vocabulary"
-            )
         if int(kept.sum()) < 2:
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"classes with {min_count} samples or more: {int(kept.sum())} of {self.n_classes}, and neural collapse "
+                f"classes with {min_count} samples or more{'' if ids is None else ' in the class set (--classes-of)'}:"
+                f" {int(kept.sum())} of {self.n_classes}, and neural collapse "
                 f"needs two{hint if self.n_classes > 1 else ''}"
             )
         min_count = max(min_count, self.min_count)

@@ -100,12 +100,10 @@ def _associations(tested: Table, rows: "pd.DataFrame") -> list[str]:
     if all(each["p"] is None for each in records):  # between a few sizes, whatever differs has a large R²
         return []
     ranked = sorted(records, key=lambda each: -each["R2"])
-    first, last = ranked[0], ranked[-1]
-    said = f"Over all rows, {first['column']} has the largest R² with validation loss, "
-    said += f"{first['R2']:.3f} (r = {_signed(first['r'])})"
-    if len(ranked) > 1:
-        said += f"; {last['column']} the smallest, {last['R2']:.3f}"
-    found = [f"{said}."]
+    first = ranked[0]
+    said = f"Over all rows, {first['column']} has the largest R² with validation loss, {first['R2']:.3f}"
+    next_ = f"; {ranked[1]['column']} comes next, {ranked[1]['R2']:.3f}" if len(ranked) > 1 else ""
+    found = [f"{said} (r = {_signed(first['r'])}){next_}."]
     itself = next((each["R2_itself"] for each in ranked if "R2_itself" in each), None)
     if itself is not None:
         found[0] += f" Of {_LOGGED} the logarithm is meant, as in the figures; {_LOGGED} itself has {itself:.3f}."
@@ -143,14 +141,16 @@ def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[
     rows = " to ".join(dict.fromkeys(f"{each:,}" for each in (sizes.min(), sizes.max())))
     said = [f"The rows have {counted(len(sizes), 'value')} of {tests.size}, with {rows} rows each."]
     if all(each["p"] is None for each in tested.records()):
-        said[0] += " So few groups support no p-value over all rows: size may drive every correlation there."
+        said[0] += " So few groups support no p-value over all rows."
+    said[0] += " Size may drive every correlation over all rows."
     within = tests.within.get("correlation")
     if within is None:
         return said
     among, of, again = f"Among models of equal {tests.size}", "validation loss", None
     inside = {each["column"]: each for each in _of_collapse(within)}
     if tests.trained is not None:
-        among, of = f"{among}, with the effect of {tests.trained} subtracted", f"{of} and with its logarithm"
+        among = f"After the main effects of {tests.size} and {tests.trained}, but not of what sizes gain from training"
+        of = f"{of}, and with its logarithm too,"
         logged = tests.within.get("correlation-log", within)
         again = {each["column"]: each["r"] for each in logged.records() if _is_sure(each)}
         inside = {name: each for name, each in inside.items() if each["r"] * again.get(name, 0) > 0}

@@ -4,6 +4,7 @@ import os
 
 import pytest
 import torch
+from reference import present
 from transformers import AutoModelForCausalLM
 
 import collapse
@@ -31,7 +32,8 @@ def test_the_demo_trains_collects_measures_and_tests(small):
     made, folder = small
     assert [row.model for row in made.rows] == ["2x16-s0", "2x16-s1", "2x32-s0", "2x32-s1"]
     for row in made.rows:
-        assert {name for name, value in row.measurements.items() if value is None} == set()
+        nulls = {name for name, value in row.measurements.items() if value is None}
+        assert nulls <= {"nc2.interference_debiased"}  # which noise decides in so short a text
     assert len(collapse.Results.read(folder / "results.csv")) == 4
     assert sorted(row[0] for row in made.analysis.rows) == sorted(TESTED)
     losses = [line["loss"] for line in Run(folder / "models" / "2x32-s0").curve() if "loss" in line]
@@ -43,7 +45,7 @@ def test_a_model_is_measured_on_its_texts_by_its_folder_alone(small, tmp_path, m
     monkeypatch.chdir(tmp_path)  # the texts are found from any folder
     row = collapse.measure(collapse.collect(folder / "models" / "2x32-s0", device="cpu"))
     (there,) = (each for each in made.rows if each.model == "2x32-s0")
-    assert row.measurements == pytest.approx(there.measurements, rel=1e-6)
+    assert present(row.measurements) == pytest.approx(present(there.measurements), rel=1e-6)
 
 
 def test_models_load_with_plain_transformers(small):
