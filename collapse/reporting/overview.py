@@ -149,7 +149,7 @@ def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[
     among, of, again = f"Among models of equal {tests.size}", "validation loss", None
     inside = {each["column"]: each for each in _of_collapse(within)}
     if tests.trained is not None:
-        among = f"Without the main effects of {tests.size} and {tests.trained} (size can still act by their interaction)"
+        among = f"Without the main effects of {tests.size} and {tests.trained} (size can act by their interaction)"
         of = f"{of}, and with its logarithm too,"
         logged = tests.within.get("correlation-log", within)
         again = {each["column"]: each["r"] for each in logged.records() if _is_sure(each)}

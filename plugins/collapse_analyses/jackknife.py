@@ -70,7 +70,9 @@ def spearman_without_each(x_n: Floats, y_n: Floats, clusters_n: Codes | None = N
     return np.array(found)
 
 
-def interval(value: float, without_G: Floats, degrees: float, level: float = 0.95) -> tuple[float, float, float] | None:
+def interval(
+    value: float, without_G: Floats, degrees: int | float, level: float = 0.95
+) -> tuple[float, float, float] | None:
     """Return low, high and the two-sided p of 0, by Student's t with the jackknife's standard error.
 
     The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each of G units. None with fewer than
