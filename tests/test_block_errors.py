@@ -32,7 +32,7 @@ def covered(draw, texts, length, chunk, paired):
     values = 0.35 * draw.normal(size=texts)[of_token] + 1.5 * draw.normal(size=len(of_token))
     if paired:  # what both models have in common cancels
         values = values - 0.2 * draw.normal(size=texts)[of_token]
-    tokens = group([np.zeros(each, dtype=np.int64) for each in lengths], chunk)
+    tokens = group([[0] * int(each) for each in lengths], chunk)
     blocks = Chunks(tokens, np.cumsum([0, *lengths[:-1]])).blocks(0, len(tokens)).reshape(-1)
     values = values[: len(blocks)]
     totals = torch.zeros(blocks[-1] + 1, 5, dtype=torch.float64)
