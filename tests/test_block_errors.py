@@ -1,7 +1,7 @@
 """Standard errors over blocks of texts and over parts, against simulations of which the truth is known."""
 
 import math
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ import collapse
 from collapse import EmbeddingStatistics
 from collapse.inputs.packing import Chunks, group
 from collapse.numerics.standard_errors import jackknife_error, standard_error
+from collapse.testing import tiny_statistics
 from collapse_metrics.nc4 import LOSS, by_block
 
 
@@ -38,7 +39,8 @@ def covered(draw, texts, length, chunk, paired):
     totals = torch.zeros(blocks[-1] + 1, 5, dtype=torch.float64)
     totals[:, 0] = torch.from_numpy(np.bincount(blocks))
     totals[:, LOSS] = torch.from_numpy(np.bincount(blocks, values))
-    error = standard_error(by_block(LOSS)(SimpleNamespace(validation=SimpleNamespace(block_totals=totals))))
+    tiny = tiny_statistics()
+    error = standard_error(by_block(LOSS)(replace(tiny, validation=replace(tiny.validation, block_totals=totals))))
     return abs(values.mean()) <= student.ppf(0.975, len(totals) - 1) * error
 
 
