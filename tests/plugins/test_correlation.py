@@ -138,7 +138,7 @@ def test_groups_and_controls_are_fitted_again_without_each_cluster(clusters):
     found, slopes = without_each(model.residuals(x), model.residuals(y), model, None if clusters is None else units)
     for unit in np.unique(units):
         kept = units != unit
-        part = explained(kept.sum(), [groups[kept]], [frame["b"].to_numpy()[kept]])
+        part = explained(int(kept.sum()), [groups[kept]], [frame["b"].to_numpy()[kept]])
         left = [part.residuals(each[kept]) for each in (x, y)]
         assert found[unit] == pytest.approx(np.corrcoef(*left)[0, 1])
         assert slopes[unit] == pytest.approx(left[0] @ left[1] / (left[0] @ left[0]))

@@ -34,7 +34,7 @@ def correlation_of(x, y, codes, *, clustered, within):
     model = explained(len(x), [codes] if within else [], [])
     x, y = model.residuals(x), model.residuals(y)
     r = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
-    degrees = codes.max() if clustered else model.degrees
+    degrees = int(codes.max()) if clustered else model.degrees
     return interval_of_r(r, without_each(x, y, model, codes if clustered else None)[0], degrees)
 
 
