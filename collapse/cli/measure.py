@@ -87,8 +87,8 @@ def command(
     given = given_options(options)
     device = given.get("device", "auto")
     pick_device(device)
-    how: dict[str, Any] = {"metrics": names, "device": None if device == "auto" else device}
-    how |= {"classes_of": [load(each) for each in classes_of]}
+    how: dict[str, Any] = {"metrics": names, "classes_of": [load(each) for each in classes_of]}
+    how["device"] = None if device == "auto" else device
     _check_options(models, given, store)
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
     shown = None if all_ or names else plugins().headlines()

@@ -224,8 +224,6 @@ def check_measures(kind: str, measures: Any) -> None:
         _check_parameters(measure)
         if not isinstance(measure.headline, bool):
             raise PluginError(f"headline={measure.headline!r:.40} of {measure.name}: give True or False")
-        if not isinstance(measure.reached_by, str):
-            raise PluginError(f"reached_by={measure.reached_by!r:.40} of {measure.name}: give a text")
         if not (measure.scale is None or measure.scale is ... or is_real(measure.scale)):
             raise PluginError(f"scale={measure.scale!r:.40} of {measure.name}: give a number or None")
     names = [measure.name for measure in measures]

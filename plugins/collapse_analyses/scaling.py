@@ -174,9 +174,10 @@ def _slope(
     if yy == 0:
         return slope, None, None, None
     without_G = without_each(x_n, y_n, model, clusters_n)[1]
-    degrees = model.degrees if clusters_n is None else int(clusters_n.max())
-    plain = interval(slope, without_G, degrees, level)  # which is cautious where a line is held fixed too
-    found = interval_of_slope(slope, x_n, without_G, model, clusters_n, level) if curved else plain
+    if curved:  # with a line held fixed too, the plain jackknife is cautious
+        found = interval_of_slope(slope, x_n, without_G, model, clusters_n, level)
+    else:
+        found = interval(slope, without_G, model.degrees if clusters_n is None else int(clusters_n.max()), level)
     low, high, _ = found or [None] * 3
     return slope, low, high, slope**2 * float(x_n @ x_n) / yy
 
