@@ -85,6 +85,14 @@ def test_ordinary_tokens_are_seldom_and_unusual_ones_are_found_to_differ():
     assert table.frame().set_index("mean of")["nc2.norm"]["p"] == 1 / 200
 
 
+@pytest.mark.parametrize("counts", [[31] + [30] * 29, [30] * 29 + [31], [30] * 15 + [29] + [30] * 14])
+def test_a_class_that_alone_decides_the_slope_has_no_residual(counts):
+    values, at = np.random.default_rng(4).uniform(1, 2, 30), np.array([0])
+    compared = matching._compare(values, np.array(counts), at, matched_classes(np.array(counts), at, 29))
+    assert 0.02 < compared.p(999, 0) <= 1
+    assert 0 < compared.error < 100
+
+
 NOISE = {
     "normal": lambda draw, n: draw.normal(size=n),
     "t, 5 degrees of freedom": lambda draw, n: draw.standard_t(5, n),

@@ -112,7 +112,7 @@ def frequency_matched(
     least, most = min(map(len, matched)), max(map(len, matched))
     sizes = f"{least:,}" if least == most else f"{least:,} to {most:,} (equal counts are all matched)"
     notes.append(f"{counted(len(at), 'token')}, each matched with the classes of nearest count: {sizes}")
-    notes.append(f"p: two-sided, one column at a time, from {draws:,} permutations of the classes' residuals at most")
+    notes.append(f"p: two-sided, one column at a time, from up to {draws:,} permutations of residuals")
     labels = ("tokens", "matched", "difference", "standard error", "p")
     rows = [[label, *(column[row] for column in columns)] for row, label in enumerate(labels)]
     return Table(heading(found.row), ["mean of", *names], rows, notes)
@@ -221,4 +221,5 @@ def _residuals(x: Values, y: Values) -> tuple[Values, float]:
     leverage = 1 / len(x) + (centred**2 / spread if slopes else np.zeros(len(x)))
     left = y - y.mean() - (centred * (centred @ y) / spread if slopes else 0)
     scale = math.sqrt(left @ left / (len(x) - 1 - slopes))
-    return (left / np.sqrt(1 - leverage) / scale if scale else left), scale
+    free = np.sqrt(np.maximum(1 - leverage, 1e-9))  # a class that alone decides the slope has no residual
+    return (left / free / scale if scale else left), scale
