@@ -1,4 +1,4 @@
-"""Escape untrusted names and texts for display on a terminal, in Markdown and in a spreadsheet.
+"""Escape untrusted names and texts for display on a terminal and in Markdown.
 
 A model's name, a card, a manifest and a token are untrusted text. Code that displays one passes it through this module;
 stored and computed values are never changed.
@@ -6,7 +6,6 @@ stored and computed values are never changed.
 
 import re
 
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n]")
 _ENTITIES = {ord(each): f"&#{ord(each)};" for each in "&<>|`"}  # a backslash does not always escape these
 _WORD = r"[^\W_]"  # an underscore between two of these is not markup, and is frequent in names
 _MARKUP = re.compile(rf"[\\*~#$@!^\[\]]|(?<!{_WORD})_|_(?!{_WORD})|(?<=:)//|(?<=www)\.", re.IGNORECASE)
@@ -47,21 +46,3 @@ def markdown(value: object) -> str:
     a&#124;b &#60;script&#62; \*c\*
     """
     return _MARKUP.sub(lambda found: f"\\{found[0]}", visible(str(value))).translate(_ENTITIES)
-
-
-def guarded(text: str) -> str:
-    """Escape a CSV cell so that no spreadsheet runs it as a formula: an apostrophe before = + - @, tab or line break.
-
-    >>> guarded("=1+1"), guarded("-x"), guarded("2x768"), guarded("'=1")
-    ("'=1+1", "'-x", '2x768', "''=1")
-    """
-    return f"'{text}" if _FORMULA.match(text) else text
-
-
-def unguarded(text: str) -> str:
-    """Undo :func:`guarded`.
-
-    >>> unguarded("'=1+1"), unguarded("'tis")
-    ('=1+1', "'tis")
-    """
-    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text

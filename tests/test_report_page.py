@@ -218,7 +218,7 @@ def test_a_figure_is_downloaded(opened):
     assert json.loads(found["collapse-panels.vl.json"])["data"]["values"][0]["model"] == HOSTILE[0]
     numbers = found["collapse-panels.csv"].decode().splitlines()
     assert numbers[0] == "model,val_loss,cdnv,agreement"
-    assert numbers[5].startswith("'=HYPERLINK(1),")
+    assert numbers[5].startswith("=HYPERLINK(1),")
     assert len(numbers) == 9
 
 

@@ -5,13 +5,12 @@ import csv
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted
-from collapse.escaping import guarded, unguarded
 from collapse.measurement.rows import IDENTITY, SCHEMA, Row
 from collapse.reading import read_json
 
@@ -75,16 +74,15 @@ def _of_records(records: list[Mapping[str, Any]]) -> "pd.DataFrame":
 
 
 def as_csv(frame: "pd.DataFrame") -> bytes:
-    """Return a table as CSV without texts that a spreadsheet would run as formulas (see collapse.escaping).
+    """Return a table as CSV.
 
     Raises:
         UnicodeError: A text cannot be encoded as UTF-8.
     """
-    made = _texts(frame, guarded)
-    returns = any("\r" in str(value) for column in _text_columns(made) for value in made[column])
+    returns = any("\r" in str(value) for column in _text_columns(frame) for value in frame[column])
     # csv does not quote a lone carriage return, which readers treat as the end of a line
     quoting = csv.QUOTE_NONNUMERIC if returns else csv.QUOTE_MINIMAL
-    return str(made.to_csv(index=False, quoting=quoting, lineterminator="\n")).encode()
+    return str(frame.to_csv(index=False, quoting=quoting, lineterminator="\n")).encode()
 
 
 def _check_fields(path: Path) -> None:
@@ -140,7 +138,7 @@ def read_csv(path: Path) -> "pd.DataFrame":
     names = [name for name in _NAMES if name in frame]
     if names:  # unchanged text, even NA, which means a missing number in other columns
         frame[names] = pd.read_csv(path, index_col=False, usecols=names, dtype=str, keep_default_na=False)[names]
-    frame = _with_large_numbers(_texts(frame, unguarded), (*texts, *_COUNTS))
+    frame = _with_large_numbers(frame, (*texts, *_COUNTS))
     return whole(frame) if is_ours(frame) else frame
 
 
@@ -191,15 +189,3 @@ def _text_columns(frame: "pd.DataFrame") -> list[str]:
     from pandas.api.types import is_object_dtype, is_string_dtype
 
     return [name for name, kind in frame.dtypes.items() if is_object_dtype(kind) or is_string_dtype(kind)]
-
-
-def _texts(frame: "pd.DataFrame", change: Callable[[str], str]) -> "pd.DataFrame":
-    """Return the table with a change applied to its headings and texts only."""
-
-    def changed(value: Any) -> Any:
-        return change(value) if isinstance(value, str) else value
-
-    made = frame.rename(columns=changed)
-    for column in _text_columns(made):
-        made[column] = made[column].map(changed, na_action="ignore").astype(made[column].dtype)
-    return made

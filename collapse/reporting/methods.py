@@ -24,7 +24,7 @@ _DRAWING = ("altair", "vl-convert-python")
 def definition_grid(frame: "pd.DataFrame") -> Grid:
     """Return a row per measurement of the table that an installed plugin defines."""
     known = plugins().measurements()
-    shape = _shape(frame)
+    shape, whose = _shape(frame)
     rows = []
     for name in [str(each) for each in frame if each in known]:
         metric, measure = known[name]
@@ -46,20 +46,19 @@ def definition_grid(frame: "pd.DataFrame") -> Grid:
         )
     notes = []
     if shape is not None:
-        notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, the row with the most classes")
+        notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, {whose}")
     columns = ["measurement", "property", "definition", "at full collapse", "reachable", "source", "version"]
     return Grid("definitions", "Definitions", columns, rows, notes, "filter definitions")
 
 
-def _shape(frame: "pd.DataFrame") -> tuple[int, int] | None:
-    """Return C and d of one row, for the limits that depend on them."""
-    if "classes" not in frame or "dim" not in frame:
-        return None
-    shaped = frame[["classes", "dim"]].dropna()
+def _shape(frame: "pd.DataFrame") -> tuple[tuple[int, int] | None, str]:
+    """Return C and d, for the limits that depend on them, and of which rows they are."""
+    shaped = frame[["classes", "dim"]].dropna() if {"classes", "dim"} <= set(frame) else frame.iloc[:0]
     if shaped.empty:
-        return None
-    largest = shaped.loc[shaped["classes"].idxmax()]
-    return int(largest["classes"]), int(largest["dim"])
+        return None, ""
+    largest = shaped.sort_values(["classes", "dim"]).iloc[-1]
+    whose = "as all rows have" if len(shaped.drop_duplicates()) == 1 else "the most that a row has"
+    return (int(largest["classes"]), int(largest["dim"])), whose
 
 
 def row_grid(frame: "pd.DataFrame") -> Grid | None:

@@ -4,8 +4,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from collapse.errors import counted, shortened
 from collapse.measurement.comparing import corpora_of, mixed
 from collapse.measurement.model_names import with_parts
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 LOSS = "val_loss"
-_LOGGED = "nc1.cdnv"  # on a log axis in the figures
 _LONGEST = 60  # characters of a name
 _FEW = 20  # models, below which one R² says little
 _GENERALIZATION = "generalization"
@@ -37,7 +34,7 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
     tested = tests.over.get("correlation")
     if tested is not None:
         said += _by_size(tested, tests, _tested_rows(tested, frame))
-        said += _associations(tested, _tested_rows(tested, frame))
+        said += _associations(tested, len(_tested_rows(tested, frame)))
     elif len(frame) < 3:
         said.append(f"What goes with loss can be said of 3 models or more; there {_are(len(frame))}.")
     if len(frame) == 1:
@@ -67,7 +64,7 @@ def _how_many(frame: "pd.DataFrame") -> str:
     if "model" in frame:
         models = frame["model"].nunique()
         made = counted(models, "model") + (f" in {made}" if models != len(frame) else "")
-    measured = [name for name in plugins().measurements() if name in frame and frame[name].notna().any()]
+    measured = [str(name) for name in frame if _is_collapse(str(name)) and frame[name].notna().any()]
     corpora = corpora_of(frame)
     on = f", on {_listed([called(each) for each in corpora])}" if corpora else ""
     return f"{made}{on}, with {counted(len(measured), 'measurement')}."
@@ -95,21 +92,19 @@ def _tested_rows(tested: Table, frame: "pd.DataFrame") -> "pd.DataFrame":
     return frame[frame[columns].notna().all(axis=1)]
 
 
-def _associations(tested: Table, rows: "pd.DataFrame") -> list[str]:
-    records = [_of_log(each, rows) for each in _of_collapse(tested)]
+def _associations(tested: Table, rows: int) -> list[str]:
+    records = _of_collapse(tested)
     if all(each["p"] is None for each in records):  # between a few sizes, whatever differs has a large R²
         return []
     ranked = sorted(records, key=lambda each: -each["R2"])
     first = ranked[0]
     said = f"Over all rows, {first['column']} has the largest R² with validation loss, {first['R2']:.3f}"
     next_ = f"; {ranked[1]['column']} comes next, {ranked[1]['R2']:.3f}" if len(ranked) > 1 else ""
+    next_ += "; whether two R² differ is not tested" if next_ else ""
     found = [f"{said} (r = {_signed(first['r'])}){next_}."]
-    itself = next((each["R2_itself"] for each in ranked if "R2_itself" in each), None)
-    if itself is not None:
-        found[0] += f" Of {_LOGGED} the logarithm is meant, as in the figures; {_LOGGED} itself has {itself:.3f}."
-    if len(rows) < _FEW:
-        found.append(f"With {counted(len(rows), 'row')}, such an R² can come by chance: see the p-values below.")
-    signed = [each for each in _of_collapse(tested) if each["predicted"] and _is_sure(each)]
+    if rows < _FEW:
+        found.append(f"With {counted(rows, 'row')}, such an R² can come by chance: see the p-values below.")
+    signed = [each for each in records if each["predicted"] and _is_sure(each)]
     against = [each for each in signed if not each["agrees"]]
     if against:
         listed = _listed(
@@ -123,23 +118,15 @@ def _associations(tested: Table, rows: "pd.DataFrame") -> list[str]:
     return found
 
 
-def _of_log(record: dict[str, Any], rows: "pd.DataFrame") -> dict[str, Any]:
-    """Return the record of the logarithm, which the figures draw, of the mean CDNV; others as they are."""
-    if record["column"] != _LOGGED or LOSS not in rows or not (rows[_LOGGED] > 0).all():
-        return record
-    r = float(np.corrcoef(np.log(rows[_LOGGED].astype(float)), rows[LOSS].astype(float))[0, 1])
-    if not math.isfinite(r):
-        return record
-    return {**record, "column": f"log({_LOGGED})", "r": r, "R2": r**2, "R2_itself": record["R2"]}
-
-
 def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[str]:
     """Say how many sizes there are, and which correlations hold or reverse within them (Simpson's paradox)."""
     if tests.size is None:
         return []
     sizes = with_parts(frame)[tests.size].value_counts()
-    rows = " to ".join(dict.fromkeys(f"{each:,}" for each in (sizes.min(), sizes.max())))
-    said = [f"The rows have {counted(len(sizes), 'value')} of {tests.size}, with {rows} rows each."]
+    rows = f"{sizes.max():,} rows each"
+    if sizes.nunique() > 1:
+        rows = f"{sizes.min():,} to {rows} (median {sizes.median():g})"
+    said = [f"The rows have {counted(len(sizes), 'value')} of {tests.size}, with {rows}."]
     if all(each["p"] is None for each in tested.records()):
         said[0] += " So few groups support no p-value over all rows."
     said[0] += " Size may drive every correlation over all rows."
@@ -162,6 +149,12 @@ def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[
         logged_too = f" and {again[first['column']] ** 2:.3f}" if again else ""
         said[-1] += f"; {first['column']} has the largest R² of them, {first['R2']:.3f}{logged_too}"
     said[-1] += "."
+    permuted = tests.within.get("permutation")
+    if permuted is not None:
+        low = [each["column"] for each in _of_collapse(permuted) if each["max_t_p"] <= 0.05]
+        said[-1] += f" By the permutation test, corrected by max-T, p ≤ 0.05 has {_listed(low) or 'none'}."
+    if len(frame) < _FEW:
+        said[-1] += f" With {counted(len(frame), 'row')}, both tests can miss a correlation."
     both = [(each, inside[each["column"]]) for each in _of_collapse(tested) if each["column"] in inside]
     turned = [pair for pair in both if all(map(_is_sure, pair)) and pair[0]["r"] * pair[1]["r"] < 0]
     if turned:
@@ -177,13 +170,13 @@ def _is_sure(record: Mapping[str, Any]) -> bool:
 
 
 def _of_collapse(tested: Table) -> list[dict[str, Any]]:
-    """Return the records of measurements of collapse: accuracy goes with loss by definition."""
-    known = plugins().measurements()
+    return [each for each in tested.records() if _is_collapse(each["column"])]
 
-    def is_collapse(name: str) -> bool:
-        return name in known and known[name][0].property_of(name).lower() != _GENERALIZATION
 
-    return [each for each in tested.records() if is_collapse(each["column"])]
+def _is_collapse(column: str) -> bool:
+    """Whether a column is a measurement of collapse, or its logarithm: accuracy goes with loss by definition."""
+    name, known = column.removeprefix("log(").removesuffix(")"), plugins().measurements()
+    return name in known and known[name][0].property_of(name).lower() != _GENERALIZATION
 
 
 def _of_one(frame: "pd.DataFrame") -> list[str]:

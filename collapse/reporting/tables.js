@@ -42,12 +42,10 @@ function save(name, content, type) {
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
 }
 
-// As collapse.escaping.guarded: no spreadsheet runs a text as a formula.
 function cell(value) {
   if (typeof value === "number") return String(value);
   const text = value === null || value === undefined ? "" : typeof value === "object" ? JSON.stringify(value) : String(value);
-  const safe = /^'*[=+\-@\t\r\n]/.test(text) ? "'" + text : text;
-  return /[",\r\n]/.test(safe) ? '"' + safe.replaceAll('"', '""') + '"' : safe;
+  return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
 }
 
 function csvOf(columns, rows) { return [columns, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n"; }

@@ -21,7 +21,7 @@ from collapse.vocabulary.token_texts import quoted
 if TYPE_CHECKING:
     import pandas as pd
 
-_SIZES = (ARCHITECTURE, "dim", "n_params")
+_SIZES = (ARCHITECTURE, "n_params", "dim")
 """Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
 LOG_LOSS = "log(val_loss)"
 _BOUND = "_is_bound"

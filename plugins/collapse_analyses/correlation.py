@@ -26,8 +26,6 @@ _SIZES = {
     "--cluster": "takes models of equal {name} together",
 }
 
-_NOT_ADDITIVE = 0.5  # share of a two-way residual that the product of the effects explains
-
 
 @analysis("correlation")
 def correlation(
@@ -104,6 +102,7 @@ def correlation(
         whole=len(results),
         named=[*names, *cluster_names],
         controls=list(_split(control)),
+        logarithms=True,
     )
     groupings = [groups_of(found.frame, [name]) for name in names]
     _check_groups(names, groupings, len(found.frame))
@@ -201,7 +200,7 @@ def _record(found: Selected, column: Column, how: _How) -> dict[str, Any]:
         "spearman_low": span[0],
         "spearman_high": span[1],
         "predicted": sign,
-        "agrees": agrees(r, sign),
+        "agrees": agrees(low, high, sign),
         "R2": r**2,
         "p": p,
         "holm": None,
@@ -241,7 +240,7 @@ def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Seque
     test, units, one, of, notes = "t-test of r", "rows", "one row", how.of, []
     if how.clusters is not None:
         many = int(how.clusters.max()) + 1
-        test, units = f"t-test with {many - 1} degrees of freedom, clustered by {of}", f"the {many} values of {of}"
+        test, units = f"t-test, clustered by {of}", f"the {many} values of {of}"
         one = f"one of {units}"
         if many < FEWEST:
             few = f"{counted(many, 'value')} of {of} are too few for an interval or a p-value"
@@ -251,19 +250,21 @@ def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Seque
             f"share of {how.permutations:,} random permutations of {units} (seed {how.seed}), each with all its rows, "
             "and of the order observed, whose |r| is at least as large"
         )
-        first, product = how.table.shares(found.goal.values)
+        first, product, p = how.table.additivity(found.goal.values)
         notes.append(
             f"of what the two effects leave of {found.goal.label}, {first:.0%} is one singular component, and "
-            f"{product:.0%} the product of the effects (Tukey's test of additivity)"
-            + (": the effects are not additive on this scale, compare the logarithm" if product > _NOT_ADDITIVE else "")
+            f"{product:.0%} the product of the effects (p of Tukey's test of additivity: {shown.p_value(p)})"
+            + (": the effects are not additive on this scale" if p is not None and p <= 1 - how.level else "")
         )
-    notes.append(f"intervals: jackknife, without {one} at a time, by Fisher's z and Student's t")
+    degrees = how.model.degrees if how.clusters is None else int(how.clusters.max())
+    student = f"Fisher's z and Student's t with {counted(degrees, 'degree')} of freedom"
+    notes.append(f"intervals: jackknife, without {one} at a time, by {student}")
     notes.append(f"p: {test}; Holm, BH: corrected for {counted(len(records), 'column')}")
     if any(each["predicted"] for each in records):
         marked = any(each["agrees"] is False for each in records)
         notes.append(
             f"predicted: the sign of r if better {found.goal.label} goes with more collapse"
-            + (f"; {shown.DISAGREES} (agrees: no): r has the other sign" if marked else "")
+            + (f"; {shown.DISAGREES} (agrees: no): {shown.OTHER}" if marked else "")
         )
     if names:
         raw = "; r in them is of the values themselves" if len(names) > 1 or found.controls else ""

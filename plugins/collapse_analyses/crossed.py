@@ -41,23 +41,28 @@ class Crossed:
         null = np.abs(products[rows, orders].sum(axis=1))
         return float((1 + (null >= abs(products.trace()) * (1 - 1e-12)).sum()) / (n + 1))
 
-    def shares(self, values_n: Floats) -> tuple[float, float]:
+    def additivity(self, values_n: Floats) -> tuple[float, float, float | None]:
         """Return the shares of the interaction that the best product u_a·v_b explains, and the product of the effects.
 
-        The second is the sum of squares of Tukey's one degree of freedom: near 1, another scale (a logarithm) may make
-        the effects additive; near 0 they are additive but for noise.
+        The second is the sum of squares of Tukey's one degree of freedom, and the third its p (None in a 2 × 2 table):
+        if the share is large, another scale (a logarithm) may make the effects additive.
 
         Source: Mandel 1971; Tukey 1949.
 
-        >>> table = Crossed(np.arange(4), (2, 2))
-        >>> [round(each, 9) for each in table.shares(np.array([1.0, 2.0, 2.0, 4.0]))]
-        [1.0, 1.0]
+        >>> table = Crossed(np.arange(6), (2, 3))
+        >>> [round(each, 9) for each in table.additivity(np.array([1.0, 2.0, 3.0, 2.0, 4.0, 6.0]))]
+        [1.0, 1.0, 0.0]
         """
+        from scipy.stats import f  # takes half a second
+
         table, left = self._means(values_n), self._interaction(values_n)
         a, b = (table.mean(axis=axis) - table.mean() for axis in (1, 0))
         whole, scale = float((left**2).sum()), float((a @ a) * (b @ b))
         first = float(np.linalg.norm(left, ord=2) ** 2) / whole if whole else 0.0
-        return first, float(a @ left @ b) ** 2 / (scale * whole) if whole and scale else 0.0
+        product = min(float(a @ left @ b) ** 2 / (scale * whole), 1.0) if whole and scale else 0.0
+        degrees = left.size - sum(left.shape)  # (A − 1)(B − 1) − 1
+        ratio = degrees * product / (1 - product) if product < 1 else np.inf
+        return first, product, float(f.sf(ratio, 1, degrees)) if degrees else None
 
 
 def crossed(first_n: Codes, second_n: Codes) -> Crossed | None:

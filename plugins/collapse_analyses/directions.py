@@ -54,13 +54,15 @@ def predicted(column: Column, goal: Column, frame: "pd.DataFrame", one_width: bo
     return "r > 0" if one == other else "r < 0"
 
 
-def agrees(r: float, sign: str | None) -> bool | None:
-    """Whether r has the predicted sign; None without a prediction.
+def agrees(low: float | None, high: float | None, sign: str | None) -> bool | None:
+    """Whether r has the predicted sign; None without a prediction, or where the interval of r contains 0 or is unknown.
 
-    >>> agrees(-0.5, "r > 0"), agrees(-0.5, None)
-    (False, None)
+    >>> agrees(-0.7, -0.2, "r > 0"), agrees(-0.7, 0.1, "r > 0"), agrees(-0.7, -0.2, None)
+    (False, None, None)
     """
-    return None if sign is None else (r > 0) == (sign == "r > 0")
+    if sign is None or low is None or high is None or low * high <= 0:
+        return None
+    return (low > 0) == (sign == "r > 0")
 
 
 def _limits(towards: Limit, frame: "pd.DataFrame") -> NDArray[np.float64] | float | None:

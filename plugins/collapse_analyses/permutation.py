@@ -56,8 +56,9 @@ def permutation(
 
     Returns:
         A row a column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
-        (whether r has the predicted sign); p_is_bound and max_t_p_is_bound (no permutation reached |r|); r_low and
-        r_high (95 % jackknife interval); r_without_one_low and r_without_one_high (range of r without one row).
+        (whether r has the predicted sign; None where its interval contains 0); p_is_bound and max_t_p_is_bound (no
+        permutation reached |r|); r_low and r_high (95 % jackknife interval); r_without_one_low and
+        r_without_one_high (range of r without one row).
 
     Raises:
         UsageError: An unknown column or filter, or an expression that cannot be read.
@@ -75,7 +76,7 @@ def permutation(
     check_numbers(n=(n, 1), seed=(seed, 0))
     frame, notes = table_of(results, where)
     names = names_of(within, frame, "--within")
-    chosen = select(frame, notes, against=against, columns=columns, whole=len(results), named=names)
+    chosen = select(frame, notes, against=against, columns=columns, whole=len(results), named=names, logarithms=True)
     frame, goal, tested, notes = chosen.frame, chosen.goal, chosen.tested, chosen.notes
     groups, equal = None, " and ".join(names)
     if not names:
@@ -147,7 +148,7 @@ def _records(
                 "p": p,
                 "p_error": None if found.exact else float(found.p_error[i]),
                 "max_t_p": max_t_p,
-                "agrees": agrees(r, sign),
+                "agrees": agrees(span["r_low"], span["r_high"], sign),
                 "p_is_bound": not found.exact and p < 1.5 * smallest,  # no permutation reached |r|
                 "max_t_p_is_bound": not found.exact and max_t_p < 1.5 * smallest,
                 **span,
@@ -195,7 +196,7 @@ def _explain(
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
         f"predicted: the sign of r if better {goal.label} goes with more collapse"
         + (
-            f"; {shown.DISAGREES} (agrees: no): r has the other sign"
+            f"; {shown.DISAGREES} (agrees: no): {shown.OTHER}"
             if any(each["agrees"] is False for each in records)
             else ""
         ),

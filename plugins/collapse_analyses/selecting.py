@@ -56,6 +56,7 @@ def select(
     whole: int,
     named: Sequence[str] = (),
     controls: Sequence[str] = (),
+    logarithms: bool = False,
 ) -> Selected:
     """Choose the columns, and the rows that have a value in each.
 
@@ -67,6 +68,7 @@ def select(
         whole: Rows of the whole table, for messages.
         named: Columns of any kind in which a row needs a value.
         controls: Columns of numbers, as columns are written.
+        logarithms: Test the logarithm of the mean CDNV too, if no columns are named.
 
     Raises:
         UsageError: An unknown column, or an expression that cannot be read.
@@ -76,7 +78,7 @@ def select(
         known = near_names(against, map(str, frame.columns))
         raise UsageError(f"no column is called 'val_loss'; {known}; name the column of the goal with --against")
     goal = read_column(frame, against)
-    tested, left_out, itself = chosen(columns, frame, goal)
+    tested, left_out, itself = chosen(columns, frame, goal, logarithms)
     read = [read_column(frame, each) for each in controls]
     frame, (goal, *others), dropped = complete_rows(frame, [goal, *tested, *read], named)
     tested, read = others[: len(tested)], others[len(tested) :]

@@ -4,6 +4,9 @@ from typing import Any
 
 DISAGREES = "✗"
 """Stands beside a predicted sign that the data do not have."""
+SMALLEST = 1e-6
+"""The least p-value that is shown; files have them all."""
+OTHER = "r has the other sign, and its interval excludes 0"
 
 
 def signed(value: float | None) -> str:
@@ -40,12 +43,14 @@ def three(value: float | None) -> str:
 def p_value(p: float | None, *, bound: bool = False) -> str:
     """Format a p-value with three digits; of one that no permutation reached, the bound of 95 % (the rule of three).
 
-    >>> p_value(0.04761), p_value(1e-5, bound=True), p_value(1.0)
-    ('0.0476', '≤ 3e-05', '1.00')
+    >>> p_value(0.04761), p_value(1e-5, bound=True), p_value(1.0), p_value(1e-43)
+    ('0.0476', '≤ 3e-05', '1.00', '< 1e-06')
     """
     if p is None:
         return "–"
-    return f"≤ {min(3 * p, 1):.3g}" if bound else three(p)
+    if bound:
+        return f"≤ {min(3 * p, 1):.3g}"
+    return three(p) if p >= SMALLEST else f"< {SMALLEST:g}"  # of smaller ones the digits depend on the model of noise
 
 
 def interval(low: float | None, high: float | None, *, signs: bool = True) -> str:

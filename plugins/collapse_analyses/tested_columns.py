@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_LOGGED = "nc1.cdnv"  # one rare pair can be a third of this mean: figures and the paper correlate its logarithm
 _MEASUREMENT = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)+")
 
 
@@ -44,18 +45,23 @@ def varying(
 
 
 def chosen(
-    columns: str | Sequence[str] | None, frame: "pd.DataFrame", goal: Column
+    columns: str | Sequence[str] | None, frame: "pd.DataFrame", goal: Column, logarithms: bool = False
 ) -> tuple[list[Column], dict[str, str], list[str]]:
     """The columns to test, why others are left out, and the expressions that were named themselves.
 
     Without names, every measurement that the table has and that is not generalization itself. ``paper`` and
-    ``figure1`` mean the columns of the paper's Table 1 and Figure 1 that the table has.
+    ``figure1`` mean the columns of the paper's Table 1 and Figure 1 that the table has. ``logarithms`` adds that of
+    the mean CDNV to all measurements.
     """
+    import pandas as pd
+
     left_out: dict[str, str] = {}
     if columns is None:
         measurements = plugins().measurements().items()
         names = [name for name, (metric, _) in measurements if metric.property_of(name) != "generalization"]
         wanted = {name: False for name in names if name in frame}
+        if logarithms and _LOGGED in frame and pd.to_numeric(frame[_LOGGED], errors="coerce").gt(0).all():
+            wanted[f"log({_LOGGED})"] = False
     else:
         wanted = _with_sets(split_columns(columns, frame), frame, left_out)
         if not wanted and not left_out:

@@ -10,7 +10,19 @@ from collapse.errors import counted
 from collapse.measurement.comparing import corpora_of
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, coloured, headed, linked, logged, together
-from collapse_figures.tables import Colour, colour_of, field, having, measured, models_in, r_squared, records, remarks
+from collapse_figures.tables import (
+    Colour,
+    colour_of,
+    field,
+    having,
+    mean_crosses_0,
+    measured,
+    models_in,
+    r_squared,
+    records,
+    remarks,
+    sizes_in,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -78,6 +90,10 @@ def against_loss(results: Results, names: Sequence[str]) -> Drawing:
         f"validation loss of {counted(models_in(frame), 'model')}{', ' + said if colour else ''}. R² is the square of "
         f"Pearson's correlation with the loss{' (of log CDNV)' if _is_of_log(frame, present) else ''}."
     )
+    sizes = sizes_in(frame)
+    caption += f" {sizes[:1].upper()}{sizes[1:]}: size alone can give a large R²." if sizes else ""
+    crossing = [name for name in present if mean_crosses_0(frame, name)]
+    caption += f" No R² is given of {' and '.join(crossing)}, a CoV whose mean crosses 0." if crossing else ""
     absent = [name for name in names if not _there(whole, name)]
     notes = (f"not in the table: {', '.join(absent)}",) if absent else ()
     return Drawing(spec, caption, notes=(*remarks(frame, len(results) - len(frame)), *notes))
@@ -96,7 +112,8 @@ def _panel(frame: "pd.DataFrame", name: str, colour: Colour | None) -> Any:
 
     about = shown(name)
     log = logged(frame, name)
-    fits = r_squared(np.log(frame[name]) if log else frame[name], frame["val_loss"])
+    values = np.log(frame[name]) if log else frame[name]
+    fits = None if mean_crosses_0(frame, name) else r_squared(values, frame["val_loss"])
     hover = [
         alt.Tooltip("model:N"),
         alt.Tooltip("val_loss:Q", format=".4f"),

@@ -9,7 +9,7 @@ from collapse import CollapseError, Drawing, Results, figure, hookimpl
 from collapse.errors import counted
 from collapse_figures.labels import shown
 from collapse_figures.panels import headed, linear_ticks, together
-from collapse_figures.tables import field, having, measured, remarks
+from collapse_figures.tables import field, having, measured, remarks, sizes_in
 
 Floats = NDArray[np.float64]
 
@@ -29,9 +29,7 @@ _P = (
     "p is the share, of these and the order observed, whose |r| is at least as large, without correction for several "
     "measurements; where none is, ≤ 3/n, with 95 % confidence. Rows are taken as exchangeable."
 )
-_NO_P = (
-    "No p is shown: the models have {many} values of {size} and are not exchangeable; size alone can give a large |r|."
-)
+_NO_P = "No p is shown: {sizes} and are not exchangeable; size alone can give a large |r|."
 _TIE = 1e-12  # r of an equal arrangement, in another order of additions
 
 
@@ -54,7 +52,7 @@ def permutation_null(results: Results) -> Drawing:
     if varying[:1] != ["val_loss"] or len(varying) == 1:
         raise CollapseError("every loss, or every measurement, is the same in all rows: nothing can correlate")
     observed, null = null_of(frame["val_loss"].to_numpy(), frame[varying[1:]].to_numpy())
-    sizes = [name for name in ("architecture", "n_params", "dim") if name in frame and frame[name].nunique() > 1]
+    sizes = sizes_in(frame)
     panels, rows = [], []
     for index, name in enumerate(varying[1:]):
         r = float(observed[index])
@@ -72,7 +70,7 @@ def permutation_null(results: Results) -> Drawing:
     caption = (
         f"Pearson's r of {', '.join(varying[1:])} with the validation loss{not_of_log} under "
         f"{PERMUTATIONS:,} random permutations of {counted(len(frame), 'row')} (seed 0), and the r observed "
-        f"(dashed). {_NO_P.format(size=sizes[0], many=frame[sizes[0]].nunique()) if sizes else _P}"
+        f"(dashed). {_NO_P.format(sizes=sizes) if sizes else _P}"
     )
     constant = [name for name in names if name not in varying]
     notes = (f"constant: {', '.join(constant)}",) if constant else ()

@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-_WIDE = 10.0
-"""A ratio beyond which an axis with ratios below 0 is logarithmic at its ends."""
-
-
 @figure("reachable", title="Measurements as multiples of what is reachable", needs=["classes", "dim"])
 def reachable(results: Results) -> Drawing:
     """Headline measurements divided by the value that C classes in d dimensions can reach, a mark per model."""
@@ -48,14 +44,6 @@ def reachable(results: Results) -> Drawing:
     ratios = [row["ratio"] for row in rows]
     log = min(ratios) > 0 and max(ratios) > 10 * min(ratios)
     x = axis("x", "ratio", [*ratios, 1.0], title="value ÷ reachable", log=log)
-    wide = not log and max(map(abs, ratios)) > _WIDE  # one value far away would push all others together
-    if wide:
-        x = alt.X(
-            "ratio:Q",
-            title="value ÷ reachable",
-            scale=alt.Scale(type="symlog", nice=False, padding=4),
-            axis=alt.Axis(values=_symlog_ticks([*ratios, 1.0]), format=",.0f"),
-        )
     marks = (
         alt.Chart()
         .mark_tick(thickness=1.2, opacity=1)
@@ -76,26 +64,14 @@ def reachable(results: Results) -> Drawing:
     caption = (
         f"Measurements of {models} divided by the value that their C classes in d dimensions can reach "
         "(that of full collapse where the two are equal). The dashed line is 1. "
-        f"{'The axis is linear near 0 and logarithmic beyond −1 and 1. ' if wide else ''}That of "
-        "GNC2 is the value of uniform random points, which is no bound and shows no collapse."
+        "That of GNC2 is the value of uniform random points, which is no bound and shows no collapse."
     )
     return Drawing(specification(chart), caption, notes=remarks(frame, len(results) - len(frame)))
 
 
-def _symlog_ticks(ratios: list[float]) -> list[float]:
-    """Return 0 and powers of ten with either sign, between the least ratio and the largest.
-
-    >>> _symlog_ticks([-150.0, 0.4, 12.0])
-    [-100.0, -10.0, -1.0, 0.0, 1.0, 10.0]
-    """
-    powers = [10.0**power for power in range(max(0, math.floor(math.log10(max(map(abs, ratios))))) + 1)]
-    every = [-each for each in reversed(powers)] + [0.0] + powers
-    return [each for each in every if min(ratios) <= each <= max(ratios)]
-
-
 def _limited(frame: "pd.DataFrame") -> list[str]:
     """Return the headlines, and others that say how near they are to a limit, which the table has."""
-    wanted = [*plugins().headlines(), "gnc2.uncentred_uniformity", "nc2.etf_error", "nc3.duality_error"]
+    wanted = [*plugins().headlines(), "nc2.etf_error", "nc3.duality_error"]
     known = plugins().measurements()
     return sorted(name for name in having(frame, wanted) if name in known)
 

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collapse import CollapseError, Results
+from collapse import CollapseError, CoV, Results
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import read_column
 from collapse.measurement.comparing import corpora_of, mixed
 from collapse.measurement.model_names import with_parts
+from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,6 +157,19 @@ def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
     if left_out:
         found.append(f"{counted(left_out, 'row')} left out for missing values")
     return tuple(found)
+
+
+def sizes_in(frame: "pd.DataFrame") -> str:
+    """Return how many sizes the models have, or "" for models of one size, whose rows may be exchangeable."""
+    names = ("architecture", "n_params", "dim")
+    size = next((name for name in names if name in frame and frame[name].nunique() > 1), None)
+    return f"the models have {frame[size].nunique()} values of {size}" if size else ""
+
+
+def mean_crosses_0(frame: "pd.DataFrame", name: str) -> bool:
+    """Whether a CoV has values on both sides of 0: it has no bound where the mean that it is divided by is near 0."""
+    declared = plugins().measurements().get(name)
+    return declared is not None and isinstance(declared[1], CoV) and bool(frame[name].min() < 0 < frame[name].max())
 
 
 def r_squared(x: Any, y: Any) -> float | None:

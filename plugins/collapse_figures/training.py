@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 _FEW = 6  # ticks
 
 
-@figure(
-    "training", title="Loss and neural collapse during training", source="in the manner of Wu & Papyan 2024, Figure 5"
-)
+@figure("training", title="Loss and neural collapse during training", source="Wu & Papyan 2024, Figure 5")
 def training(results: Results) -> Drawing:
     """Loss and every headline measurement at the checkpoints of each run, by training step or epoch."""
     import altair as alt

@@ -115,7 +115,7 @@ def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     needs=["means"],
     over="directions",
     measures=[
-        CoV("nc2.equiangularity", towards=0.0),
+        CoV("nc2.equiangularity"),  # no goal: its mean tends to −1/(C−1), nearly 0, and what is divided by it grows
         Mean("nc2.interference", towards=simplex_interference),
         Std("nc2.interference_std", towards=0.0, reachable=least_interference_std, headline=True),
         InverseMeanSquare("nc2.effective_dimension", towards=simplex_dimension, reachable=uniform_dimension),

@@ -32,10 +32,19 @@ def test_names_of_rows_are_kept_whatever_the_size_of_the_text():
     assert theme(text=11.0)["axisDiscrete"]["labelOverlap"] is False
 
 
-def test_one_ratio_far_below_0_leaves_the_others_apart_and_is_said():
-    drawing = collapse.draw("reachable", Results([row("a", 1.0, 9.0), row("b", 2.0, -0.2)]))
-    assert drawing.spec["layer"][0]["encoding"]["x"]["scale"]["type"] == "symlog"
-    assert "logarithmic beyond −1 and 1" in drawing.caption
+def test_no_r_squared_is_given_of_a_cov_whose_mean_crosses_0():
+    drawing = collapse.draw("loss", Results([row("a", 1.0, 9.0), row("b", 2.0, -0.2), row("c", 2.5, -0.3)]))
+    assert "No R² is given of gnc2.uncentred_uniformity, a CoV whose mean crosses 0." in drawing.caption
+    panel = next(each for each in drawing.spec["concat"] if each["title"]["text"] == "GNC2, not centred")
+    assert not panel["title"].get("subtitle")
+
+
+def test_two_sizes_are_said_beside_r_squared():
+    rows = [row(f"m{index}", 1.0 + index, -0.2 - index, n_params=index % 2 * 1e6) for index in range(4)]
+    assert (
+        "The models have 2 values of n_params: size alone can give a large R²."
+        in collapse.draw("loss", Results(rows)).caption
+    )
 
 
 def test_marks_are_opaque_so_that_a_pdf_is_small_and_its_legend_has_their_colours():

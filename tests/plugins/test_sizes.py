@@ -1,6 +1,7 @@
 """Sizes of tests and coverage of intervals, by simulation with known truth. The long version: ``-m slow -s``."""
 
 import itertools
+import re
 
 import numpy as np
 import pandas as pd
@@ -145,7 +146,8 @@ def test_the_published_residual_is_one_curve_and_only_self_duality_keeps_its_val
         r[against] = {row["column"]: (row["r"], row["p"], row["r_low"], row["r_high"]) for row in table.records()}
         assert min(p for _, p, *_ in r[against].values()) == 1 / 10_000
         share = "97% is one singular component, and 77%" if against == "val_loss" else "91% is one singular component"
-        assert any(share in note for note in table.notes)
+        said = next(note for note in table.notes if share in note)
+        assert said.endswith(": < 1e-06): the effects are not additive on this scale")
     kept = {name for name in r["val_loss"] if abs(r["val_loss"][name][0] - r["log(val_loss)"][name][0]) < 0.1}
     assert "nc3.self_duality" in kept
     assert {name for name in kept if r["log(val_loss)"][name][1] < 0.001} == {"nc3.self_duality"}
@@ -173,7 +175,7 @@ def test_the_report_says_nothing_of_noise(groups, rows, slope, tables):
         assert ("support no p-value" in said) == (groups < 5)
         assert ("largest R² with validation loss" in said) == (groups >= 5)
         assert any(each["p"] is None for each in tests.over["correlation"].records()) == (groups < 5)
-        wrong += "reverses" in said or ", 0 of 50 correlations" not in said
+        wrong += "reverses" in said or not re.search(", 0 of 5[01] correlations", said)
     print(f"{groups} widths x {rows}: {wrong} of {tables} say something")  # noqa: T201  # the run's result
     assert wrong <= max(1, 0.06 * tables)
 
