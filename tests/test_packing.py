@@ -1,11 +1,14 @@
 """Packing against a direct computation, and what makes a packing another one in the cache."""
 
 import hashlib
+import json
 import os
+import shutil
 
 import numpy as np
 import pytest
 
+import collapse
 from collapse.errors import CollapseError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
@@ -206,3 +209,19 @@ def test_chunks_are_read_only_and_mapped(lines, tmp_path):
         made.tokens = None
     (folder,) = (tmp_path / "chunks").iterdir()
     assert os.path.samefile(made.tokens.filename, folder / "tokens.bin")
+
+
+@pytest.mark.parametrize(("name", "said"), [("t.txt", True), ("t.jsonl", False)])
+def test_special_tokens_of_each_line_are_said(tiny, tmp_path, caplog, name, said):
+    model = shutil.copytree(tiny.model, tmp_path / "model")
+    tokenizer = json.loads((model / "tokenizer.json").read_text())
+    parts = [{"SpecialToken": {"id": "<|end|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}]
+    special = {"<|end|>": {"id": "<|end|>", "ids": [0], "tokens": ["<|end|>"]}}
+    made = {"type": "TemplateProcessing", "single": parts, "pair": parts, "special_tokens": special}
+    (model / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": made}))
+    texts = [json.loads(line)["text"] for line in tiny.text.read_text().splitlines()]
+    lines = [json.dumps({"text": each}) if name.endswith("l") else each for each in texts]
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    collapse.collect(model, text=str(tmp_path / name), chunk_length=32, max_chunks=4)
+    expected = f"the tokenizer adds 1 special token to each line of {name}"
+    assert any(expected in each.getMessage() for each in caplog.records) == said

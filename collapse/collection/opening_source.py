@@ -1,10 +1,11 @@
 """The source of a plan: load the model, and pack the texts that are still needed."""
 
+import logging
 import shlex
 from typing import Any
 
 from collapse.collection.planning import Plan
-from collapse.errors import CollapseError
+from collapse.errors import CollapseError, counted
 from collapse.inputs.collection_spec import CollectionSpec, typed
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.known_tokenizers import remember_tokenizer
@@ -19,6 +20,8 @@ from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import OF_VALIDATION
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
+
+log = logging.getLogger("collapse")
 
 
 def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
@@ -44,6 +47,12 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
     hashed = sha256_of([plan.tokenizer.tokenizer, dict(plan.code)]) if plan.code else plan.tokenizer.tokenizer
 
     def pack_now(corpus: Corpus, cut: CollectionSpec) -> Chunks:
+        added = tokenizer.num_special_tokens_to_add()
+        if added and corpus.files and corpus.files[0].endswith(".txt"):
+            log.warning(
+                f"the tokenizer adds {counted(added, 'special token')} to each line of {corpus.name}, which count as "
+                "classes and samples: texts of several lines can be rows of a .jsonl file"
+            )
         return pack(corpus, tokenizer, cut, tokenizer_hash=hashed, cache=home(), progress=report)
 
     training = pack_now(texts.training, spec) if store is None and texts.training else None
