@@ -311,7 +311,8 @@ def test_many_rows_have_them_as_columns():
 def test_it_is_said_what_reaches_the_reachable_gnc2(tmp_path):
     row = collapse.measure(collapse.load(GOLDEN))
     (note,) = [note for note in measurement_grid(Results([row])).notes if "reachable" in note]
-    assert note.startswith("reachable, GNC2: the value of uniform random points, which is no bound")
+    assert note.startswith("reachable, gnc2.hyperspherical_uniformity, ")
+    assert ": the value of uniform random points, which is no bound" in note
     assert note.endswith("collapse measure --null shows a null")
     said = findings(Results([row]).frame(), Associations({}, {}, None, ()))
     assert any("random points is no sign of collapse" in each for each in said)

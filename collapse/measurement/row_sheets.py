@@ -111,10 +111,10 @@ def notes_below(rows: Sequence[Row], shown: Collection[str] | None = None) -> li
 def notes_on_reachable(names: Iterable[str]) -> list[str]:
     """Say of measurements whose reachable value is no bound what attains it, a line for each kind."""
     known = plugins().measurements()
-    kinds: dict[str, dict[str, None]] = {}
+    kinds: dict[str, list[str]] = {}
     for name in names:
         if name in known and known[name][1].reached_by:
-            kinds.setdefault(known[name][1].reached_by, {})[known[name][0].property_of(name)] = None
+            kinds.setdefault(known[name][1].reached_by, []).append(name)
     return [f"reachable, {', '.join(of)}: the value of {what}, which is no bound" for what, of in kinds.items()]
 
 

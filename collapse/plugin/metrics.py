@@ -149,6 +149,7 @@ def metric(
     needs: Sequence[str],
     towards: Limit = None,
     reachable: Limit = None,
+    reached_by: str = "",
     vector: Callable[[Any], Any] | None = None,
     influence: Callable[[Any], Any] | None = None,
     better: Literal["lower", "higher"] | None = None,
@@ -162,6 +163,7 @@ def metric(
         needs: What it reads: counts, means, variances, classifier, validation, n_params, or a statistic's name.
         towards: Its value at full collapse (a number, a function of (C, d), or None).
         reachable: The value that C classes in d dimensions can reach, if it differs.
+        reached_by: What attains it if it is no bound, such as "uniform random points".
         vector: ``g(statistics) -> (ids, values)``, its values per class, for :func:`collapse.vectors`.
         influence: ``g(statistics) -> (S,)``, of each validation block on it, for its standard error: docs/plugins.md.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
@@ -170,7 +172,7 @@ def metric(
     """
 
     def declare(function: Function) -> Function:
-        measures = (Measure(name, towards=towards, reachable=reachable, headline=headline),)
+        measures = (Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline),)
         own = {"vector": vector, "influence": influence, "better": better}
         return _attach(function, "scalar", needs, measures, {**own, **about})
 

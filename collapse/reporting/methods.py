@@ -6,6 +6,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
+from collapse.measurement.row_sheets import notes_on_reachable
 from collapse.measurement.rows import ABOUT
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
@@ -44,7 +45,7 @@ def definition_grid(frame: "pd.DataFrame") -> Grid:
                 metric.version,
             ]
         )
-    notes = []
+    notes = notes_on_reachable(row[0] for row in rows)
     if shape is not None:
         notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, {whose}")
     columns = ["measurement", "property", "definition", "at full collapse", "reachable", "source", "version"]

@@ -152,7 +152,7 @@ def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[
     permuted = tests.within.get("permutation")
     if permuted is not None:
         low = [each["column"] for each in _of_collapse(permuted) if each["max_t_p"] <= 0.05]
-        said[-1] += f" By the permutation test, corrected by max-T, p ≤ 0.05 has {_listed(low) or 'none'}."
+        said[-1] += f" The permutation test gives p ≤ 0.05, corrected by max-T, for {_listed(low) or 'none of them'}."
     if len(frame) < _FEW:
         said[-1] += f" With {counted(len(frame), 'row')}, both tests can miss a correlation."
     both = [(each, inside[each["column"]]) for each in _of_collapse(tested) if each["column"] in inside]

@@ -189,7 +189,9 @@ def _record(found: Selected, column: Column, how: _How) -> dict[str, Any]:
         p = p_of_r(r, degrees)
     elif how.table is not None and p is not None:
         p = how.table.p(left_n, goal_n, n=how.permutations, seed=how.seed)
-    sign = predicted(column, found.goal, found.frame, any(one_width(found.frame, each) for each in how.groupings))
+    sign = None  # what the effects of two groupings leave need not rise where both columns rise
+    if len(how.groupings) < 2:
+        sign = predicted(column, found.goal, found.frame, any(one_width(found.frame, each) for each in how.groupings))
     return {
         "column": column.label,
         "rows": len(x_n),
@@ -247,13 +249,14 @@ def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Seque
             return [f"{few}: at least {FEWEST} are needed"]
     if how.table is not None:
         test = (
-            f"share of {how.permutations:,} random permutations of {units} (seed {how.seed}), each with all its rows, "
+            f"share of {how.permutations:,} random permutations of {units} (seed {how.seed}), each with all its cells, "
             "and of the order observed, whose |r| is at least as large"
         )
         first, product, p = how.table.additivity(found.goal.values)
         notes.append(
-            f"of what the two effects leave of {found.goal.label}, {first:.0%} is one singular component, and "
-            f"{product:.0%} the product of the effects (p of Tukey's test of additivity: {shown.p_value(p)})"
+            f"of what the two effects leave of the cells' means of {found.goal.label}, {first:.0%} is one singular "
+            f"component, and {product:.0%} the product of the effects (p of Tukey's test of additivity: "
+            f"{shown.p_value(p)})"
             + (": the effects are not additive on this scale" if p is not None and p <= 1 - how.level else "")
         )
     degrees = how.model.degrees if how.clusters is None else int(how.clusters.max())
@@ -268,6 +271,7 @@ def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Seque
         )
     if names:
         raw = "; r in them is of the values themselves" if len(names) > 1 or found.controls else ""
+        raw += "; no sign is predicted for what several effects leave" if len(names) > 1 else ""
         notes.append(f"groups: of equal {names[0]}, with 3 rows or more, in which both columns vary{raw}")
     return notes
 

@@ -10,7 +10,18 @@ from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, coloured, headed, together
-from collapse_figures.tables import Colour, colour_of, field, having, measured, models_in, r_squared, records, remarks
+from collapse_figures.tables import (
+    Colour,
+    caution,
+    colour_of,
+    field,
+    having,
+    measured,
+    models_in,
+    r_squared,
+    records,
+    remarks,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +53,7 @@ def dimension(results: Results) -> Drawing:
         f"Validation loss{' and the CoV of GNC2' if present else ''} of {models} against the effective dimension of "
         "their class means, d_eff = 1/(mean squared cosine). The line of the loss is fitted to all models together."
         f"{' That of GNC2 is the value of uniform points in d_eff dimensions, from 3 on.' if present else ''}"
+        f"{caution(frame)}"
     )
     spec = together(panels, records(frame, columns))
     return Drawing(spec, caption, notes=remarks(frame, len(results) - len(frame)))

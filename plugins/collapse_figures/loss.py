@@ -12,6 +12,7 @@ from collapse_figures.labels import shown
 from collapse_figures.panels import axis, coloured, headed, linked, logged, together
 from collapse_figures.tables import (
     Colour,
+    caution,
     colour_of,
     field,
     having,
@@ -21,7 +22,6 @@ from collapse_figures.tables import (
     r_squared,
     records,
     remarks,
-    sizes_in,
 )
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def against_loss(results: Results, names: Sequence[str]) -> Drawing:
         f"validation loss of {counted(models_in(frame), 'model')}{', ' + said if colour else ''}. R² is the square of "
         f"Pearson's correlation with the loss{' (of log CDNV)' if _is_of_log(frame, present) else ''}."
     )
-    sizes = sizes_in(frame)
-    caption += f" {sizes[:1].upper()}{sizes[1:]}: size alone can give a large R²." if sizes else ""
+    caption += caution(frame)
     crossing = [name for name in present if mean_crosses_0(frame, name)]
     caption += f" No R² is given of {' and '.join(crossing)}, a CoV whose mean crosses 0." if crossing else ""
     absent = [name for name in names if not _there(whole, name)]

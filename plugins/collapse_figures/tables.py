@@ -159,6 +159,12 @@ def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
     return tuple(found)
 
 
+def caution(frame: "pd.DataFrame") -> str:
+    """Return the sentence of a caption with R² of models of several sizes."""
+    sizes = sizes_in(frame)
+    return f" {sizes[:1].upper()}{sizes[1:]}: size alone can give a large R²." if sizes else ""
+
+
 def sizes_in(frame: "pd.DataFrame") -> str:
     """Return how many sizes the models have, or "" for models of one size, whose rows may be exchangeable."""
     names = ("architecture", "n_params", "dim")

@@ -45,6 +45,7 @@ class InverseMeanSquare(Mean):
     needs=["means"],
     towards=lambda classes, dim: classes - 1.0,
     reachable=uniform_participation,
+    reached_by="uniform random points",
     source="participation ratio of the spectrum (Gao et al. 2017), of centred unit means",
     equation="(tr M)² / tr M², M = Σ_c u_c u_cᵀ",
 )

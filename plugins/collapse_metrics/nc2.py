@@ -118,7 +118,12 @@ def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
         CoV("nc2.equiangularity"),  # no goal: its mean tends to −1/(C−1), nearly 0, and what is divided by it grows
         Mean("nc2.interference", towards=simplex_interference),
         Std("nc2.interference_std", towards=0.0, reachable=least_interference_std, headline=True),
-        InverseMeanSquare("nc2.effective_dimension", towards=simplex_dimension, reachable=uniform_dimension),
+        InverseMeanSquare(
+            "nc2.effective_dimension",
+            towards=simplex_dimension,
+            reachable=uniform_dimension,
+            reached_by="uniform random points",
+        ),
     ],
     source="Wu & Papyan 2024, Eq. 6",
     equation="⟨u_c, u_c′⟩",
