@@ -16,14 +16,12 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args
 from collapse.errors import PluginError, near_names
 from collapse.plugin.analysis_options import check_parameters
 from collapse.plugin.measures import CoV as CoV
-from collapse.plugin.measures import Histogram as Histogram
 from collapse.plugin.measures import Limit, Measure, check_measures, limit_at, name_of
 from collapse.plugin.measures import LogMeanExp as LogMeanExp
 from collapse.plugin.measures import Max as Max
 from collapse.plugin.measures import Mean as Mean
 from collapse.plugin.measures import MeanLog as MeanLog
 from collapse.plugin.measures import Min as Min
-from collapse.plugin.measures import Quantile as Quantile
 from collapse.plugin.measures import Std as Std
 
 PairOver = Literal["all", "distinct", "directions", "distinct_directions", "distinct_uncentred_directions"]
