@@ -37,7 +37,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "property_name": (str,),
     "scale": (int, float, NoneType),
     "translation": (bool,),
-    "rotation": (bool,),
 }
 
 
@@ -51,7 +50,6 @@ class About(TypedDict, total=False):
         property_name: The property that it belongs to, if the name does not begin with it.
         scale: Exponent of its change under h → s·h; None if it follows no power.
         translation: Whether it is invariant when a vector is added to all embeddings.
-        rotation: Whether it is invariant when all embeddings and the classifier are rotated.
     """
 
     version: int
@@ -60,7 +58,6 @@ class About(TypedDict, total=False):
     property_name: str
     scale: float | None
     translation: bool
-    rotation: bool
 
 
 @dataclass(frozen=True)
@@ -87,7 +84,6 @@ class Metric:
     property_name: str = ""
     scale: float | None = 0.0
     translation: bool = True
-    rotation: bool = True
     vector: Callable[[Any], Any] | None = None
     influence: Callable[[Any], Any] | None = None
     better: Literal["lower", "higher"] | None = None
@@ -164,7 +160,7 @@ def metric(
         influence: ``g(statistics) -> (S,)``, of each validation block on it, for its standard error: docs/plugins.md.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
         headline: Whether ``collapse measure`` prints it by default.
-        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
+        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
     """
 
     def declare(function: Function) -> Function:
@@ -190,7 +186,7 @@ def class_metric(
         over: "all"; "directions" to exclude classes whose centred mean is zero; or "dual_directions" to exclude also
             those whose classifier row is zero. The value of an excluded class is nan. Or a function of the statistics
             that returns the classes to include, bool of shape (C,).
-        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
+        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "class", needs, measures, {"over": over, **about})
 
@@ -207,7 +203,7 @@ def pair_metric(
             mean is zero); "distinct_directions" (excludes equal unit vectors too); "distinct_uncentred_directions" (the
             same without centring). Or a function of the pair that returns the pairs to include, bool of the tile's
             shape.
-        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
+        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "pair", needs, measures, {"over": over, **about})
 
