@@ -12,7 +12,6 @@ from collapse.plugin.figures import Drawing, figure
 from collapse.plugin.hookspecs import API, hookimpl
 from collapse.plugin.metrics import (
     CoV,
-    Histogram,
     LogMeanExp,
     Max,
     Mean,
@@ -20,7 +19,6 @@ from collapse.plugin.metrics import (
     Measure,
     Min,
     Noted,
-    Quantile,
     Std,
     analysis,
     class_metric,
@@ -111,7 +109,6 @@ __all__ = [
     "CollapseError",
     "Drawing",
     "EmbeddingStatistics",
-    "Histogram",
     "LogMeanExp",
     "Max",
     "Mean",
@@ -121,7 +118,6 @@ __all__ = [
     "Note",
     "Noted",
     "Pair",
-    "Quantile",
     "Results",
     "Row",
     "SavedFigure",

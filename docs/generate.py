@@ -105,7 +105,6 @@ def measurements() -> str:
             "reachable",
             "s·h",
             "h + t",
-            "h·Q",
             "source",
             "version",
         )
@@ -130,7 +129,6 @@ def _row(metric: Metric, measure: Measure) -> list[str]:
         reachable if reachable != towards else "–",
         _scale(metric.scale_of(measure)),
         "same" if metric.translation else "changes",
-        "same" if metric.rotation else "changes",
         _cell(metric.source) or "–",
         str(metric.version),
     ]

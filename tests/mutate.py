@@ -85,7 +85,6 @@ TESTS = {
     "collapse/numerics/tiles.py": PAIRS,
     "collapse/numerics/pairs.py": "tests/test_notes.py " + PAIRS,
     "collapse/plugin/reducers.py": "tests/test_reducers.py " + PAIRS,
-    "collapse/plugin/distribution.py": "tests/test_reducers.py " + PAIRS,
     "collapse/plugin/state.py": "tests/test_declared_state.py",
     "collapse/numerics/reducing.py": "tests/test_reducers.py " + PAIRS,
     "collapse/numerics/fields.py": "tests/test_fields.py " + PAIRS,

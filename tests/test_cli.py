@@ -120,25 +120,6 @@ def test_tensors_that_a_features_file_has_in_vain_are_named(two, tmp_path, run):
     assert "bias is not used; known are train_features, train_labels, classifier, classifier_bias" in done.stderr
 
 
-def test_metrics_tells_measures_with_parameters_apart(run, tmp_path):
-    plugin = tmp_path / "spread.py"
-    plugin.write_text(
-        "from collapse import Histogram, Quantile, class_metric, hookimpl\n"
-        "MEASURES = [Quantile('spread.half'), Quantile('spread.most', q=0.95, times=lambda s: 2.0),\n"
-        "            Histogram('spread.bins', edges=[0, 1, 2])]\n"
-        "@class_metric(needs=['variances'], measures=MEASURES, equation='s')\n"
-        "def spread(s): return s.variances\n"
-        "@hookimpl\n"
-        "def collapse_metrics(): return [spread]\n"
-    )
-    records = json.loads(run("-p", plugin, "metrics", "spread", "--json").stdout)
-    assert {each["name"]: each["equation"] for each in records} == {
-        "spread.half": "Quantile 0.5 of s",
-        "spread.most": "Quantile 0.95 of s · a factor",
-        "spread.bins": "Histogram with 3 edges of s",
-    }
-
-
 def test_every_help_fits_80_columns():
     from click.testing import CliRunner
 

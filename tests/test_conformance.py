@@ -99,7 +99,6 @@ METRICS = {
     "too modest a translation": (scalar(ratio, translation=False), {"translation"}),
     "moves, declared": (scalar(lambda s: s.global_mean.norm() / s.norms.mean(), translation=False), set()),
     "turns": (scalar(lambda s: s.centred_means[:, 0].abs().mean() / s.norms.mean()), {"rotation"}),
-    "too modest a rotation": (scalar(ratio, rotation=False), {"rotation"}),
     "order": (scalar(lambda s: s.norms[0] / s.norms[1]), {"class order"}),
     "ids": (scalar(lambda s: s.classes.double() @ s.norms / s.norms.sum()), {"class order"}),
     "all classes": (scalar(lambda s: ratio(s) + s.left_out), {"left-out classes"}),
@@ -166,8 +165,8 @@ def test_what_an_error_says():
         check_metric(METRICS["too modest a scale"][0])
     with pytest.raises(LawBroken, match=r"becomes \S+; if that is meant, declare translation=False"):
         check_metric(METRICS["moves"][0])
-    with pytest.raises(LawBroken, match=r"it stays \S+: declare rotation=True, not False"):
-        check_metric(METRICS["too modest a rotation"][0])
+    with pytest.raises(LawBroken, match=r"it stays \S+: declare translation=True, not False"):
+        check_metric(METRICS["too modest a translation"][0])
     with pytest.raises(LawBroken, match=r"nothing gives maens \(did you mean means\?\): pass a statistic as"):
         check_metric(scalar(ratio, needs=["maens"]))
     with pytest.raises(ValueError, match="there is no law of scales; did you mean scale"):
@@ -353,9 +352,9 @@ def test_a_statistic_that_breaks_a_law_is_told_which(kind, caplog):
 
 
 def test_a_metric_of_a_statistic_of_its_own():
-    @metric("mine.total", needs=["sums"], scale=1.0, translation=False, rotation=False)
+    @metric("mine.total", needs=["sums"], scale=1.0, translation=False)
     def total(s):
-        return s.statistic("sums")["total"].sum()
+        return s.statistic("sums")["total"].norm()
 
     check_metric(total, statistics=[Sums])
     with pytest.raises(LawBroken, match=r"nothing gives sums \(.*\): pass a statistic as statistics="):

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import save_file
 
+from collapse import Mean, class_metric
+from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 
@@ -186,6 +188,12 @@ def test_every_metric_says_what_it_is(name):
     assert metric.summary.endswith(".")
     assert ">>>" in (metric.function.__doc__ or "")
     assert metric.equation or name == "n_params"
+
+
+def test_an_equation_names_the_measure_and_a_factor_without_a_docstring():
+    measure = Mean("mine.x", times=lambda s: 2.0)
+    declared = declaration(class_metric(needs=["counts"], measures=[measure], equation="n")(lambda s: s.counts))
+    assert declared.equation_of(measure) == "Mean of n · a factor"
 
 
 @pytest.mark.parametrize("name", ["mine", "./mine"])

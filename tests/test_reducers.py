@@ -2,7 +2,6 @@
 
 import math
 import re
-import struct
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,23 +14,19 @@ from hypothesis import strategies as st
 import collapse
 from collapse import (
     CoV,
-    Histogram,
     LogMeanExp,
     Max,
     Mean,
     MeanLog,
     Measure,
     Min,
-    Quantile,
     Std,
     class_metric,
     pair_metric,
 )
-from collapse.errors import PluginError, UsageError
+from collapse.errors import PluginError
 from collapse.numerics.pairs import sweep
 from collapse.numerics.reducing import Taking
-from collapse.plugin import distribution
-from collapse.plugin.distribution import Bins, Sketch
 from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.reducers import Extreme, Logs, Moments, PowerMean, Reducer
@@ -47,12 +42,6 @@ def std(x: np.ndarray, w: np.ndarray) -> float:
     return math.sqrt(np.average((x - np.average(x, weights=w)) ** 2, weights=w))
 
 
-def quantile(x: np.ndarray, w: np.ndarray, q: float) -> float:
-    order = x.argsort()
-    below = w[order].cumsum()
-    return float(x[order][np.searchsorted(below, below[-1] * q * (1 - 1e-15)).clip(max=len(x) - 1)])
-
-
 # name: the reducer, how it is read, and the same from all values x with weights w
 REDUCERS = {
     "mean": (Moments, Moments.result, lambda x, w: np.average(x, weights=w)),
@@ -61,9 +50,6 @@ REDUCERS = {
     "power mean": (lambda: PowerMean(1.5), PowerMean.result, lambda x, w: log_mean_exp(x, w, 1.5)),
     "min": (lambda: Extreme(-1), Extreme.result, lambda x, w: x.min()),
     "max": (lambda: Extreme(1), Extreme.result, lambda x, w: x.max()),
-    "median": (Sketch, Sketch.result, lambda x, w: quantile(x, w, 0.5)),
-    "first decile": (Sketch, lambda r: r.quantile(0.1), lambda x, w: quantile(x, w, 0.1)),
-    "share": (lambda: Bins((1.0, 2.0)), Bins.result, lambda x, w: w[(x >= 1) & (x < 2)].sum() / w.sum()),
 }
 
 
@@ -106,7 +92,7 @@ def test_any_cut_merged_in_any_order_equals_all_values_at_once(name, seed, n, sp
     )
 
 
-@pytest.mark.parametrize("name", [name for name, (make, *_) in REDUCERS.items() if make().by_class])
+@pytest.mark.parametrize("name", REDUCERS)
 def test_groups_are_reduced_each_for_itself(name):
     make, read, direct = REDUCERS[name]
     draw = torch.Generator().manual_seed(1)
@@ -136,10 +122,9 @@ def test_equal_parameters_share_and_others_do_not():
     assert Moments().key == Moments().key
     assert PowerMean(1.0).key == PowerMean(1.0).key != PowerMean(2.0).key
     assert Extreme(1).key != Extreme(-1).key
-    assert Bins((0.0, 1.0)).key != Bins((0.0, 2.0)).key
-    measures = [Mean("m.a"), Std("m.b"), CoV("m.c"), Quantile("m.d", q=0.1), Quantile("m.e", q=0.9)]
+    measures = [Mean("m.a"), Std("m.b"), CoV("m.c"), Min("m.d"), Max("m.e")]
     taking = Taking(measures, tiny_statistics())
-    assert len(taking._shared) == 2
+    assert len(taking._shared) == 3
 
 
 def test_zeros_of_a_mean_log_are_counted_and_negative_values_are_not_a_number():
@@ -162,60 +147,6 @@ def test_a_power_mean_of_infinity_is_infinite():
     power = PowerMean(2.0)
     power.add(torch.tensor([[1.0, math.inf]]).double())
     assert float(power.result()) == math.inf
-
-
-@pytest.mark.parametrize("kind", ["normal", "wide", "negative", "ties"])
-def test_quantiles_of_many_values_are_within_a_thousandth(kind, monkeypatch):
-    monkeypatch.setattr(distribution, "EXACT", 1000)
-    draw = torch.Generator().manual_seed(3)
-    x = torch.randn(50_000, generator=draw, dtype=torch.float64)
-    x = {"normal": x, "wide": (20 * x).exp(), "negative": -x.exp(), "ties": x.round()}[kind]
-    one, parts = Sketch(), [Sketch(), Sketch()]
-    one.add(x.unsqueeze(0))
-    for index, some in enumerate(x.split(700)):
-        parts[index % 2].add(some.unsqueeze(0))
-    parts[0].merge(parts[1])
-    for q in (0.0, 0.001, 0.25, 0.5, 0.9, 1.0):
-        expected = np.quantile(x.numpy(), q, method="inverted_cdf")
-        assert float(one.quantile(q)) == pytest.approx(expected, rel=1e-3, abs=1e-300)
-        assert float(parts[0].quantile(q)) == float(one.quantile(q))
-
-
-def test_infinite_and_missing_values_among_many(monkeypatch):
-    monkeypatch.setattr(distribution, "EXACT", 10)
-    sketch = Sketch()
-    sketch.add(torch.tensor([[1.0, 2.0, math.inf, -math.inf] * 5]).double())
-    assert [float(sketch.quantile(q)) for q in (0.0, 1.0)] == [-math.inf, math.inf]
-    sketch.add(torch.tensor([[math.nan]]).double())
-    assert math.isnan(sketch.quantile(0.5))
-    few = Sketch()
-    few.add(torch.tensor([[1.0, math.nan]]).double())
-    assert math.isnan(few.quantile(0.0))
-
-
-def test_bins_ascend_with_the_value():
-    draw = torch.Generator().manual_seed(0)
-    bits = torch.randint(-(2**63), 2**63 - 1, (1000,), generator=draw).tolist()
-    values = torch.tensor([struct.unpack("<d", struct.pack("<q", each))[0] for each in bits], dtype=torch.float64)
-    values = values[values.isfinite()].sort().values
-    bins = distribution._bins_of(values)
-    assert bins.tolist() == sorted(bins.tolist())
-    for value, place in zip(values.tolist(), bins.tolist(), strict=True):
-        assert distribution._of_bin(place) == pytest.approx(value, rel=2.0**-10)
-
-
-def test_a_histogram_counts_its_bins_and_gives_the_share_inside():
-    @class_metric(needs=["counts"], measures=[Histogram("mine.share", edges=[1.0, 2.0, 4.0])])
-    def counts(s):
-        return s.counts.double()
-
-    bins = Bins((1.0, 2.0, 4.0))
-    bins.add(torch.tensor([[0.0, 1.0, 1.5, 2.0, 3.9, 4.0, 9.0, 3.0]]).double())
-    assert bins.counts().tolist() == [2, 3]
-    assert float(bins.result()) == 5 / 8
-    bins.add(torch.tensor([[math.nan]]).double())
-    assert math.isnan(bins.result())
-    assert declaration(counts).measures[0].edges == (1, 2, 4)
 
 
 class Geometric(Reducer):
@@ -337,24 +268,6 @@ def test_a_reducer_that_fails_ends_neither_the_sweep_nor_other_metrics(kind, sai
     assert swept.taken.number("mine.a") > 0
 
 
-class Plain(Measure):
-    """Says no way to reduce."""
-
-
-@pytest.mark.parametrize(
-    ("measure", "said"),
-    [
-        (lambda: Plain("mine.a"), "Plain says no way to reduce values"),
-        (lambda: Quantile("mine.a", q=1.5), "q=1.5 of mine.a: give a number from 0 to 1"),
-        (lambda: Histogram("mine.a", edges=(1.0,)), r"edges=\(1\.0,\) of mine.a: give two or more, ascending"),
-        (lambda: Histogram("mine.a", edges=(2.0, 1.0)), "give two or more, ascending"),
-    ],
-)
-def test_what_cannot_reduce_is_refused_when_it_is_declared(measure, said):
-    with pytest.raises(PluginError, match=said):
-        class_metric(needs=["counts"], measures=[measure()])(lambda s: s.counts.double())
-
-
 def test_a_reducer_that_is_none_costs_its_own_metric_only():
     class Wrong(Measure):
         def reducer(self, classes, dim):
@@ -368,14 +281,9 @@ def test_a_reducer_that_is_none_costs_its_own_metric_only():
         Taking(declaration(counts).measures, tiny_statistics())
 
 
-def test_what_is_taken_of_all_values_has_none_a_class():
-    with pytest.raises(UsageError, match=r"mine\.a is taken of all values at once, and has none a class"):
-        Taking([Quantile("mine.a")], tiny_statistics(), groups=3)
-
-
 def test_measures_through_the_front_door(monkeypatch):
     s = tiny_statistics()
-    measures = [Min("mine.min"), Max("mine.max"), Quantile("mine.q"), MeanLog("mine.log"), LogMeanExp("mine.exp")]
+    measures = [Min("mine.min"), Max("mine.max"), MeanLog("mine.log"), LogMeanExp("mine.exp")]
 
     @class_metric(needs=["counts"], measures=measures)
     def counts(s):
@@ -387,7 +295,6 @@ def test_measures_through_the_front_door(monkeypatch):
     taken = taking.taken(len(x))
     assert taken.number("mine.min") == x.min()
     assert taken.number("mine.max") == x.max()
-    assert taken.number("mine.q") == np.quantile(x, 0.5, method="inverted_cdf")
     assert taken.number("mine.log") == pytest.approx(np.log(x).mean())
     assert taken.number("mine.exp") == pytest.approx(log_mean_exp(x, np.ones_like(x), 1.0))
     assert isinstance(collapse.Measure, type)

@@ -1,14 +1,11 @@
 """collapse metrics: list every measurement, its equation and its limits."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say_error
-
-if TYPE_CHECKING:
-    from collapse.plugin.metrics import Measure, Metric
 
 
 @click.command()
@@ -45,7 +42,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
                 "name": name,
                 "property": metric.property_of(name),
                 "of": metric.summary,
-                "equation": _equation(metric, measure),
+                "equation": metric.equation_of(measure),
                 "at full collapse": limits["towards"],
                 "reachable": limits["reachable"],
                 "source": metric.source,
@@ -61,18 +58,6 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
             if record[key] in (float("inf"), float("-inf")):  # JSON has no infinity
                 record[key] = str(record[key])
     deliver(format_, output, sheet, data=records, frame=lambda: _frame(records))
-
-
-def _equation(metric: "Metric", measure: "Measure") -> str:
-    """Return a measurement's equation; it tells measures of one kind with other parameters apart."""
-    from collapse.plugin.measures import Histogram, Quantile
-
-    equation, kind = metric.equation_of(measure), type(measure).__name__
-    if isinstance(measure, Quantile):
-        return f"{kind} {measure.q:g}{equation.removeprefix(kind)}"
-    if isinstance(measure, Histogram):
-        return f"{kind} with {len(measure.edges)} edges{equation.removeprefix(kind)}"
-    return equation
 
 
 def _frame(records: list[dict[str, Any]]) -> Any:

@@ -18,7 +18,6 @@ from collapse.measurement.measuring import measured
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.top_pairs import TopPairs
-from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.stores.store import Store
@@ -71,7 +70,7 @@ def measure_classes(
 
 def class_measurements() -> list[str]:
     """Return the measurements that have a value per class, or per label of the validation text."""
-    return [name for name, (metric, measure) in plugins().measurements().items() if _has_classes(metric, measure)]
+    return [name for name, (metric, _) in plugins().measurements().items() if metric.kind != "scalar" or metric.vector]
 
 
 def pair_measurements() -> list[str]:
@@ -87,15 +86,6 @@ def check_name(name: Any, known: Sequence[str], what: str) -> str:
     if not isinstance(name, str) or name not in known:
         raise UsageError(f"{what} is called {name!r:.60}; {near_names(str(name), known)}")
     return name
-
-
-def _has_classes(metric: Metric, measure: Measure) -> bool:
-    if metric.kind == "scalar":
-        return metric.vector is not None
-    try:
-        return measure.reducer(2, 1).by_class
-    except Exception:  # a plugin's reducer, whose failure measuring reports
-        return True
 
 
 def _at(classes: Tensor, ids: Tensor, values: Tensor) -> Float[Tensor, " C"]:

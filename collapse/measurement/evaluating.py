@@ -19,7 +19,7 @@ from collapse.numerics.top_pairs import TopPairs
 from collapse.plugin.guarding import Wrote, described, truncated
 from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.reducers import Moments, Reducer
+from collapse.plugin.reducers import Moments
 from collapse.progress import Report
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
@@ -46,7 +46,6 @@ class Found:
         self.top: dict[str, TopPairs] = {}
         self.values: dict[str, float | None] = {}
         self.excluded: dict[str, int] = {}
-        self.reducers: dict[str, Reducer] = {}
         self.influences: dict[str, Tensor] = {}
         self.notes: list[Note] = []
 
@@ -235,7 +234,7 @@ class Found:
             except Exception as error:  # a plugin's function
                 self.failed(metric, [measure], error)
                 continue
-            reducer = self.reducers[measure.name] = taken.reducers[measure.name]
+            reducer = taken.reducers[measure.name]
             if isinstance(measure, CoV) and isinstance(reducer, Moments):
                 self._check_cov(measure, float(reducer.result()), float(reducer.std()))
             self._keep(metric, measure, number, _not_finite(taken, noun))

@@ -20,7 +20,7 @@ from collapse.numerics.standard_errors import standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.filling import conflict
 from collapse.plugin.guarding import described, outside_inference_mode
-from collapse.plugin.metrics import Histogram, Measure, Metric
+from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import VECTORS
 from collapse.precision import exact_arithmetic
@@ -124,7 +124,7 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
         store: A store or its folder, or bare statistics.
         name: A measurement of a class metric, a pair metric (its mean, std, ... over each class's pairs) or one
             that declares a vector (nc4.agreement, val_loss: one a label of the validation text); or
-            ``counts``, ``variances``. Of a histogram: the numbers of its bins, and how many values lie in each.
+            ``counts``, ``variances``.
         min_count: As in :func:`collapse.measure`.
 
     Returns:
@@ -151,8 +151,6 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
     lacking = _lacking(store, s, metric)
     if lacking:
         raise CollapseError(f"{name} is not available: {lacking}")
-    if isinstance(measure, Histogram):
-        return _bins(metric, measure, lender)
     if metric.kind == "scalar" and metric.vector is None:
         raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
     try:
@@ -179,21 +177,6 @@ def _vector(metric: Metric, measure: Measure, lender: Lender) -> tuple[Tensor, T
     assert metric.vector is not None  # vectors() refuses the others
     ids, values = lender.call(metric.vector)
     return ids, values
-
-
-def _bins(metric: Metric, measure: Measure, lender: Lender) -> tuple[Tensor, Tensor]:
-    """How many values lie in each bin of a histogram.
-
-    Raises:
-        CollapseError: The metric failed.
-    """
-    found = Found(lender)
-    found.measure([(metric, [measure])], {id(metric): None}, None)
-    if measure.name not in found.reducers:
-        raise CollapseError(f"{measure.name}: {'; '.join(note.text for note in found.notes)}")
-    reducer: Any = found.reducers[measure.name]
-    counts: Tensor = reducer.counts()
-    return torch.arange(len(counts)), counts
 
 
 def _opened(store: Any) -> Store | EmbeddingStatistics:

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse.errors import PluginError, UsageError
+from collapse.errors import PluginError
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.guarding import Guest, described
 from collapse.plugin.measures import Measure, name_of
 from collapse.plugin.reducers import Reducer
 
-_OWN = ("collapse.plugin.reducers", "collapse.plugin.distribution", "collapse.plugin.measures")
+_OWN = ("collapse.plugin.reducers", "collapse.plugin.measures")
 """Modules of reducers and measures that run on the values as they are; a plugin's get copies.
 
 Guarding and copying for each tile takes as long as adding.
@@ -62,7 +62,6 @@ class Taking:
 
     Raises:
         PluginError: A measure's ``reducer`` does not return a :class:`Reducer`.
-        UsageError: The reducer does not support groups.
     """
 
     def __init__(self, measures: Sequence[Measure], s: EmbeddingStatistics, *, groups: int = 1) -> None:
@@ -74,8 +73,6 @@ class Taking:
         self._keys = {}
         for measure in measures:
             empty = _empty(measure, s)
-            if groups > 1 and not empty.by_class:
-                raise UsageError(f"{measure.name} is taken of all values at once, and has none a class")
             self._keys[measure.name] = empty.key
             self._shared.setdefault(empty.key, empty.of(groups, s.means.device))
 

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from inspect import signature
-from itertools import pairwise
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
@@ -132,52 +131,6 @@ class Max(Measure):
         return Extreme(1)
 
 
-@dataclass(frozen=True)
-class Quantile(Measure):
-    """The smallest value that a share q of all values does not exceed; q = 0.5 is the median.
-
-    It is exact for up to 4,194,304 values; for more, the relative error is at most 0.1 %.
-
-    Attributes:
-        q: From 0 to 1.
-    """
-
-    _: KW_ONLY
-    q: float = 0.5
-
-    def reducer(self, classes: int, dim: int) -> "Reducer":
-        """See :meth:`Measure.reducer`."""
-        from collapse.plugin.distribution import Sketch
-
-        return Sketch()
-
-    def of(self, reducer: Any) -> "Tensor":
-        """See :meth:`Measure.of`."""
-        return reducer.quantile(self.q)
-
-
-@dataclass(frozen=True)
-class Histogram(Measure):
-    """The share of the values from the first edge up to the last; :func:`collapse.vectors` gives the bins.
-
-    Attributes:
-        edges: Ascending; bin i holds e_i ≤ x < e_{i+1}.
-    """
-
-    _: KW_ONLY
-    edges: Sequence[float] = ()
-
-    def __post_init__(self) -> None:
-        if isinstance(self.edges, list):  # which its owner may change later
-            object.__setattr__(self, "edges", tuple(self.edges))
-
-    def reducer(self, classes: int, dim: int) -> "Reducer":
-        """See :meth:`Measure.reducer`."""
-        from collapse.plugin.distribution import Bins
-
-        return Bins(tuple(float(each) for each in self.edges))
-
-
 def limit_at(
     limit: Limit, classes: int, dim: int | float, measured: Mapping[str, float | None] | None = None
 ) -> float | None:
@@ -221,7 +174,6 @@ def check_measures(kind: str, measures: Any) -> None:
             function = getattr(measure, keyword, None)
             if function is not None and not callable(function):
                 raise PluginError(f"{keyword}={function!r:.40} of {measure.name}: give a function")
-        _check_parameters(measure)
         if not isinstance(measure.headline, bool):
             raise PluginError(f"headline={measure.headline!r:.40} of {measure.name}: give True or False")
         if not (measure.scale is None or measure.scale is ... or is_real(measure.scale)):
@@ -240,20 +192,9 @@ def check_reduces(kind: str, measure: Any) -> None:
         raise PluginError(f"{type(measure).__name__} is of many values, and @metric has one number")
     if kind != "scalar" and not reduces:
         raise PluginError(
-            f"{type(measure).__name__} says no way to reduce values: use Mean, Std, CoV, MeanLog, LogMeanExp, Min, "
-            "Max, Quantile or Histogram of collapse, or write reducer(classes, dim)"
+            f"{type(measure).__name__} says no way to reduce values: use Mean, Std, CoV, MeanLog, LogMeanExp, Min "
+            "or Max of collapse, or write reducer(classes, dim)"
         )
-
-
-def _check_parameters(measure: Measure) -> None:
-    if isinstance(measure, Quantile) and not (is_real(measure.q) and 0 <= measure.q <= 1):
-        raise PluginError(f"q={measure.q!r:.40} of {measure.name}: give a number from 0 to 1")
-    if isinstance(measure, Histogram):
-        if not isinstance(measure.edges, Sequence):
-            raise PluginError(f"edges={measure.edges!r:.40} of {measure.name}: give a list of numbers")
-        edges = list(measure.edges)
-        if len(edges) < 2 or not all(map(is_real, edges)) or any(a >= b for a, b in pairwise(edges)):
-            raise PluginError(f"edges={measure.edges!r:.40} of {measure.name}: give two or more, ascending")
 
 
 def _real(value: Any) -> Any:

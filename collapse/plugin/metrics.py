@@ -16,14 +16,12 @@ from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args
 from collapse.errors import PluginError, near_names
 from collapse.plugin.analysis_options import check_parameters
 from collapse.plugin.measures import CoV as CoV
-from collapse.plugin.measures import Histogram as Histogram
 from collapse.plugin.measures import Limit, Measure, check_measures, limit_at, name_of
 from collapse.plugin.measures import LogMeanExp as LogMeanExp
 from collapse.plugin.measures import Max as Max
 from collapse.plugin.measures import Mean as Mean
 from collapse.plugin.measures import MeanLog as MeanLog
 from collapse.plugin.measures import Min as Min
-from collapse.plugin.measures import Quantile as Quantile
 from collapse.plugin.measures import Std as Std
 
 PairOver = Literal["all", "distinct", "directions", "distinct_directions", "distinct_uncentred_directions"]
@@ -39,7 +37,6 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "property_name": (str,),
     "scale": (int, float, NoneType),
     "translation": (bool,),
-    "rotation": (bool,),
 }
 
 
@@ -53,7 +50,6 @@ class About(TypedDict, total=False):
         property_name: The property that it belongs to, if the name does not begin with it.
         scale: Exponent of its change under h → s·h; None if it follows no power.
         translation: Whether it is invariant when a vector is added to all embeddings.
-        rotation: Whether it is invariant when all embeddings and the classifier are rotated.
     """
 
     version: int
@@ -62,7 +58,6 @@ class About(TypedDict, total=False):
     property_name: str
     scale: float | None
     translation: bool
-    rotation: bool
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,6 @@ class Metric:
     property_name: str = ""
     scale: float | None = 0.0
     translation: bool = True
-    rotation: bool = True
     vector: Callable[[Any], Any] | None = None
     influence: Callable[[Any], Any] | None = None
     better: Literal["lower", "higher"] | None = None
@@ -168,7 +162,7 @@ def metric(
         influence: ``g(statistics) -> (S,)``, of each validation block on it, for its standard error: docs/plugins.md.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
         headline: Whether ``collapse measure`` prints it by default.
-        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
+        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
     """
 
     def declare(function: Function) -> Function:
@@ -194,7 +188,7 @@ def class_metric(
         over: "all"; "directions" to exclude classes whose centred mean is zero; or "dual_directions" to exclude also
             those whose classifier row is zero. The value of an excluded class is nan. Or a function of the statistics
             that returns the classes to include, bool of shape (C,).
-        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
+        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "class", needs, measures, {"over": over, **about})
 
@@ -211,7 +205,7 @@ def pair_metric(
             mean is zero); "distinct_directions" (excludes equal unit vectors too); "distinct_uncentred_directions" (the
             same without centring). Or a function of the pair that returns the pairs to include, bool of the tile's
             shape.
-        **about: version, source, equation, property_name, scale, translation and rotation, as in docs/plugins.md.
+        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "pair", needs, measures, {"over": over, **about})
 

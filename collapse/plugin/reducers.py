@@ -26,12 +26,7 @@ class Reducer(ABC):
     """Accumulates weighted values, merges with reducers of the same kind, and gives one number per group.
 
     Its tensors are its state. Other attributes are parameters; measures with equal parameters share one reducer.
-
-    Attributes:
-        by_class: Whether it supports one group per class; one that holds many numbers per group does not.
     """
-
-    by_class = True
 
     @abstractmethod
     def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:

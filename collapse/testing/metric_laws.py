@@ -100,7 +100,7 @@ def check_metric(
                 if law == "scale":
                     _compare_scaled(checked, name, pairs, of.exponents[name])
                 else:
-                    _compare(checked, law, name, pairs, holds=getattr(metric, law, True))
+                    _compare(checked, law, name, pairs, holds=law != "translation" or metric.translation)
         _check_left_out(checked, of, draws)
         _check_tiles(checked, of, draws)
         _check_float32(checked, of, draws, before)
@@ -159,11 +159,11 @@ def _compare_scaled(
 def _compare(
     checked: Checked, law: str, name: str, pairs: Sequence[tuple[float | None, float | None]], *, holds: bool
 ) -> None:
-    """Compare a measurement before and after a change, under which it declares to be invariant or not."""
+    """Compare a measurement before and after a change; a law that does not hold must be broken."""
     if holds:
         changed = [f"{shown(a)} becomes {shown(b)}" for a, b in pairs if not close(a, b)]
         if changed:
-            meant = f"; if that is meant, declare {law}=False" if law != "class order" else ""
+            meant = f"; if that is meant, declare {law}=False" if law == "translation" else ""
             checked.breach(law, name, changed[0] + meant)
         return
     known = [(a, b) for a, b in pairs if a is not None and b is not None]

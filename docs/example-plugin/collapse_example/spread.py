@@ -2,7 +2,7 @@
 
 import torch
 
-from collapse import Max, Mean, Quantile, class_metric, metric, pair_metric
+from collapse import Max, Mean, Min, class_metric, metric, pair_metric
 
 
 @metric("spread.dimensions", needs=["means"], source="Roy & Vetterli 2007", equation="exp H(λ/Σλ)")
@@ -27,9 +27,9 @@ def within(s):
     needs=["means"],
     over="distinct",
     scale=1.0,
-    measures=[Quantile("spread.near", q=0.05), Quantile("spread.median")],
+    measures=[Min("spread.nearest"), Mean("spread.distance")],
     equation="‖μ_c − μ_c′‖",
 )
 def distance(pair):
-    """Distance of two class means: of the nearest 5 % of all pairs, and of half of them."""
+    """Distance of two class means: of the nearest pair, and the mean of all pairs."""
     return pair.distance

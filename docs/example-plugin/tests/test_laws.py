@@ -43,8 +43,8 @@ def test_a_cross_has_two_dimensions():
 def test_distances_of_a_square():
     s = statistics_of([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
     row = collapse.measure(s, metrics=["spread"])
-    assert row.measurements["spread.near"] == pytest.approx(1)
-    assert row.measurements["spread.median"] == pytest.approx(1)
+    assert row.measurements["spread.nearest"] == pytest.approx(1)
+    assert row.measurements["spread.distance"] == pytest.approx((4 + 2 * math.sqrt(2)) / 6)
 
 
 def collected():
