@@ -5,8 +5,9 @@ which the tensors' version counters show, fails the plugin, and they are read ag
 """
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import is_dataclass
+from collections import ChainMap
+from collections.abc import Callable, Iterable
+from dataclasses import is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -33,9 +34,12 @@ class Lender:
 
     def renew(self) -> None:
         """Replace the statistics, to which a plugin has written."""
-        self.s = self._fresh()
-        for need in self._needs & set(self.s.extra):
-            self.s.statistic(need)  # now, so that an altered file is not reported as a plugin's failure
+        s = self._fresh()
+        # read now, so that an altered file is not reported as a plugin's failure
+        read = {
+            need: {key: each.clone() for key, each in s.statistic(need).items()} for need in self._needs & {*s.extra}
+        }
+        self.s = replace(s, extra=ChainMap(read, s.extra))  # type: ignore[arg-type]  # it is only read
         if "means" in self._needs:
             settle(self.s)
         self._watch = Watch(tensors_of(self.s, self._needs))
@@ -64,7 +68,7 @@ def settle(s: EmbeddingStatistics) -> EmbeddingStatistics:
 
 
 def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
-    """Return a copy with its own tensors."""
+    """Return a copy with its own tensors; those of plugin statistics are copied when they are lent."""
 
     def own(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -73,7 +77,7 @@ def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
             made = copy.copy(value)
             vars(made).update({name: own(each) for name, each in vars(value).items()})
             return made
-        return {key: own(each) for key, each in value.items()} if isinstance(value, Mapping) else value
+        return value
 
     made: EmbeddingStatistics = own(s)
     return made
