@@ -97,7 +97,7 @@ TESTS = {
     "collapse/measurement/measuring.py": "tests/test_notes.py tests/test_hostile_plugins.py " + PAIRS,
     "collapse/numerics/finite.py": "tests/test_finite.py " + METRICS,
     "collapse/numerics/returned.py": "tests/test_hostile_plugins.py " + METRICS,
-    "collapse/numerics/probing.py": "tests/test_hostile_plugins.py " + METRICS,
+    "collapse/testing/probing.py": "tests/test_conformance.py",
     "collapse/numerics/lending.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/plugin/guarding.py": "tests/test_guarding.py tests/test_hostile_plugins.py " + METRICS,
     "collapse/precision.py": "tests/test_precision.py "

@@ -27,7 +27,6 @@ from collapse.testing import tiny_statistics
 
 BROKEN = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
-    "exit": ("import sys; sys.exit(3)", "it called sys.exit(3)"),
     "syntax": ("def (", "SyntaxError"),
     "misspelt_hook": (
         "from collapse import hookimpl\n@hookimpl\ndef collapse_metric(): return []",
@@ -232,17 +231,12 @@ def test_no_plugin_comes_before_a_built_in(install, option):
             "adds no command measure: there is one of this name, which stays",
         ),
         (
-            "import click, sys\nfrom collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli):\n"
-            "    print('hello')\n    cli.commands.clear()\n    sys.exit(3)\n",
-            "adds no command: it called sys.exit(3)",
-        ),
-        (
             "from collapse import hookimpl\n@hookimpl\ndef collapse_metrics(): return []\n",
             "adds no command: collapse_metrics() is never called from here: name the module in the entry-point group "
             "'collapse' of a package",
         ),
     ],
-    ids=["import", "clash", "exit", "metrics"],
+    ids=["import", "clash", "metrics"],
 )
 def test_a_broken_command_plugin_costs_only_its_command(install, text, told, capsys):
     install("commanding", text, group="collapse.commands")
@@ -390,7 +384,6 @@ def test_a_command_named_by_its_entry_point_is_loaded_when_it_is_used(tmp_path, 
 
 ANALYSES = {
     "raises": ("raise KeyError('no_column')", "failed: KeyError: 'no_column'"),
-    "exits": ("sys.exit(5)", "failed: it called sys.exit(5)"),
     "returns_text": ("return 'a table'", "returned str, not a collapse.Table"),
     "short_row": ("return Table('t', ['a', 'b'], [[1, 2], [3]])", "returned rows that do not have one value for each"),
 }
@@ -401,7 +394,7 @@ def test_an_analysis_that_fails_ends_in_a_line(tmp_path, monkeypatch, capsys, ki
     body, told = ANALYSES[kind]
     (tmp_path / "mine.py").write_text(
         "import sys\nfrom collapse import Table, analysis, hookimpl\n"
-        f"@analysis('odd')\ndef odd(results):\n    '''Odd.'''\n    print('hello')\n    {body}\n"
+        f"@analysis('odd')\ndef odd(results):\n    '''Odd.'''\n    {body}\n"
         "@hookimpl\ndef collapse_analyses(): return [odd]\n"
     )
     (tmp_path / "results.csv").write_text("model,a\nx,1\n")
@@ -410,8 +403,8 @@ def test_an_analysis_that_fails_ends_in_a_line(tmp_path, monkeypatch, capsys, ki
     assert _run(["-p", str(tmp_path / "mine.py"), "analyze", "odd", str(tmp_path / "results.csv"), "--json"]) == 1
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.startswith(f"hello\ncollapse: analysis odd of collapse_plugin_mine {told}")
-    assert shown.err.count("\n") == 2
+    assert shown.err.startswith(f"collapse: analysis odd of collapse_plugin_mine {told}")
+    assert shown.err.count("\n") == 1
     plugins.cache_clear()
 
 
@@ -427,11 +420,3 @@ def test_the_names_that_an_analysis_cannot_take_are_those_of_the_command():
     names = {name.lstrip("-") for each in [*found, *cli.params] for name in each.opts if not name[1:].isalpha()}
     names |= {each.name for each in command.params} | set(inspect.signature(collapse.analyze).parameters)
     assert names - {"version", "options"} == TAKEN
-
-
-def test_a_preparer_that_exits_is_named_with_the_remedy():
-    def leave(model):
-        sys.exit(1)
-
-    with pytest.raises(PluginError, match=r"plugin mine: .*it called sys.exit\(1\); .*--no-fast-attention"):
-        plugin_manager.Plugins(preparers=[("mine", leave)]).prepare(object())

@@ -307,18 +307,18 @@ class Unmerged(Geometric):
         self.n += other.n
 
 
-class Exits(Geometric):
-    """Ends the program."""
+class Raises(Geometric):
+    """Cannot merge."""
 
     def merge(self, other):
-        raise SystemExit(3)
+        raise ValueError("lost")
 
 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
         (Unmerged, r"law of merge: .* of all values, .* merged of three parts"),
-        (Exits, "law of merge: its reducer fails"),
+        (Raises, "law of merge: its reducer fails"),
     ],
 )
 @pytest.mark.parametrize("of_pairs", [True, False])

@@ -81,7 +81,6 @@ BAD = {
     "init": {"init": "raise ValueError('no')"},
     "update": {"update": "raise ValueError('no')"},
     "merge": {"merge": "raise ValueError('no')"},
-    "exit": {"update": "raise SystemExit(3)"},
     "state": {"init": "self.sum = 0.0", "merge": "self.sum += float(other.total)"},
     "late": {"merge": "assert int(self.total) < 500"},
     "unnameable": {"init": "setattr(self, '__metadata__', torch.zeros(1))"},

@@ -10,7 +10,7 @@ from collapse.measurement.option_types import hints_of, said, takes
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.metrics import Analysis
 from collapse.plugin.plugin_manager import plugins
 
@@ -39,9 +39,8 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
         results = Results(results)
     called = f"analysis {found.name} of {found.function.__module__}"
     try:
-        with Guest():
-            _check_options(found, options)
-            table = found(results, **options)
+        _check_options(found, options)
+        table = found(results, **options)
     except PluginError as error:
         raise PluginError(f"{called} failed: {error}") from error
     except CollapseError:  # the analysis's own message about the table or an option

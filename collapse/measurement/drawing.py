@@ -13,7 +13,7 @@ from collapse.extras import missing_package
 from collapse.measurement.named_results import file_of
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
 
@@ -45,13 +45,12 @@ def drawn(found: Figure, source: Results | Iterable[Row] | Store | Iterable[Stor
     _check_needs(found, given)
     called = f"figure {found.name} of {found.function.__module__}"
     try:
-        with Guest():
-            drawing = found.function(given)
-            if not isinstance(drawing, Drawing):
-                raise PluginError(f"it returned {type(drawing).__name__}, not a collapse.Drawing")
-            spec = drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec
-            spec = _plain(spec)
-            _check_spec(spec)
+        drawing = found.function(given)
+        if not isinstance(drawing, Drawing):
+            raise PluginError(f"it returned {type(drawing).__name__}, not a collapse.Drawing")
+        spec = drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec
+        spec = _plain(spec)
+        _check_spec(spec)
     except PluginError as error:
         raise PluginError(f"{called} failed: {error}") from error
     except CollapseError:  # the figure's own message about what is missing

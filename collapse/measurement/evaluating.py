@@ -16,7 +16,7 @@ from collapse.numerics.reducing import Taken, Taking
 from collapse.numerics.returned import as_class_values, as_influence, as_mask, as_number
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.top_pairs import TopPairs
-from collapse.plugin.guarding import Wrote, described, truncated
+from collapse.plugin.guarding import described, truncated
 from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.reducers import Moments
@@ -30,7 +30,6 @@ class Found:
 
     Args:
         lender: Lends the statistics to metrics.
-        closely: Compare the content of the statistics after every metric.
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep so many pairs of largest value of each pair metric.
 
@@ -39,8 +38,8 @@ class Found:
         top: By measurement of a pair metric, the pairs.
     """
 
-    def __init__(self, lender: Lender, *, closely: bool = False, by_class: bool = False, top: int = 0) -> None:
-        self.lender, self.closely = lender, closely
+    def __init__(self, lender: Lender, *, by_class: bool = False, top: int = 0) -> None:
+        self.lender = lender
         self._wants_classes, self._most = by_class, top
         self.by_class: dict[str, tuple[Tensor, Tensor]] = {}
         self.top: dict[str, TopPairs] = {}
@@ -72,23 +71,10 @@ class Found:
                 self.classwise(metric, measures)
             else:
                 pairwise.append((metric, measures))
-                continue
-            self._look(metric, measures)
-        for group in [[each] for each in pairwise] if self.closely else [pairwise]:
-            if group:
-                self.pairwise(group, progress)
-                self._look(*group[0])
+        if pairwise:
+            self.pairwise(pairwise, progress)
         self.remark_on_singletons(chosen)
         self.remark_on_limits(chosen)
-
-    def _look(self, metric: Metric, measures: Sequence[Measure]) -> None:
-        """If ``closely``, fail a metric that wrote to the statistics without raising a version counter."""
-        written = self.lender.overwritten() if self.closely else []
-        if written:
-            self.lender.renew()
-            names = {measure.name for measure in measures}
-            self.notes = [note for note in self.notes if note.measurement not in names]
-            self.failed(metric, measures, Wrote(written))
 
     def nothing(self, measures: Sequence[Measure], kind: str, text: str) -> None:
         for measure in measures:

@@ -86,12 +86,6 @@ def measured(
     lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
     found = Found(lender, by_class=by_class, top=top)
     found.measure(chosen, lacking, progress)
-    # A write without a version counter is by an unknown metric, and a later write with one may have hidden it:
-    # repeat, with a check after each metric.
-    if lender.renewed or lender.overwritten():
-        lender.renew()
-        found = Found(lender, closely=True, by_class=by_class, top=top)
-        found.measure(chosen, lacking, progress)
     s = lender.s
     notes = found.notes
     of: dict[str, Any] = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}

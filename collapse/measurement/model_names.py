@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, PluginError
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
@@ -42,8 +42,7 @@ def parts_of(model: str) -> dict[str, int | float | str]:
     """
     for plugin, parse in plugins().namers:
         try:
-            with Guest():
-                found = parse(model)
+            found = parse(model)
         except CollapseError:
             raise
         except Exception as error:  # a plugin can raise anything

@@ -16,13 +16,12 @@ from torch import Tensor
 from collapse.errors import PluginError
 from collapse.numerics.freed_memory import keep_freed_memory
 from collapse.numerics.lending import settle, tensors_of
-from collapse.numerics.probing import probe
 from collapse.numerics.reducing import Taken, Taking
 from collapse.numerics.returned import as_tile
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.tiles import LEAVES_OUT_ZEROS, Pair, Points
 from collapse.numerics.top_pairs import TopPairs
-from collapse.plugin.guarding import Guest, Watch, Wrote
+from collapse.plugin.guarding import Watch, Wrote
 from collapse.plugin.metrics import Measure, Metric
 
 TILE = 768
@@ -109,7 +108,7 @@ def sweep(
     settle(s)
     points = Points.of(s, dtype)
     tallies = [_start(s, metric, measures, by_class, top) for metric, measures in wanted]
-    watch, calling = Watch(tensors_of(s) | points.tensors()), Guest()
+    watch = Watch(tensors_of(s) | points.tensors())
     gram = torch.empty(tile * tile, dtype=dtype, device=s.means.device)
     close_pairs, rounded = 0, dict.fromkeys(LEAVES_OUT_ZEROS, 0)
     above_of, walk = cache(_above), list(tiles(s.n_classes, tile))
@@ -121,8 +120,7 @@ def sweep(
             if isinstance(tally, Exception):
                 continue
             try:
-                with calling:
-                    returned = tally.metric.function(pair)
+                returned = tally.metric.function(pair)
                 tally.add(returned, pair, rows, columns, above)
                 del returned  # frees its memory for the next metric
             except Exception as error:  # a plugin's function costs only its own measurements
@@ -146,7 +144,6 @@ def _start(
     s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool, top: int
 ) -> "_Tally | Exception":
     try:
-        probe(metric, s)
         return _Tally(s, metric, measures, by_class, top)
     except Exception as error:  # as above
         return error

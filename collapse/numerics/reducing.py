@@ -5,7 +5,6 @@ Shapes: G groups, n values per group.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 
 from jaxtyping import Float
@@ -13,15 +12,9 @@ from torch import Tensor
 
 from collapse.errors import PluginError
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.measures import Measure, name_of
 from collapse.plugin.reducers import Reducer
-
-_OWN = ("collapse.plugin.reducers", "collapse.plugin.measures")
-"""Modules of reducers and measures that run on the values as they are; a plugin's get copies.
-
-Guarding and copying for each tile takes as long as adding.
-"""
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,6 @@ class Taking:
         self.measures = measures
         self.weight = self.not_finite = 0.0
         self._groups = groups
-        self._calling = Guest()
         self._shared: dict[object, Reducer] = {}
         self._keys = {}
         for measure in measures:
@@ -80,16 +72,7 @@ class Taking:
         """Add n values per group, or per group of a run; None means weight 1."""
         for reducer in self._shared.values():
             part = reducer if run is None else reducer.rows(run)
-            if is_own(reducer):
-                part.add(values, weights)
-            else:
-                lent = values.clone()  # because a write through NumPy leaves no trace
-                with self._calling:
-                    part.add(lent, None if weights is None else weights.clone())
-                if lent._version:
-                    raise PluginError(
-                        f"{type(reducer).__name__}.add() wrote to the values: write to a copy (x.clone())"
-                    )
+            part.add(values, weights)
             if run is not None:
                 reducer.put(run, part)
         self.weight += values.numel() if weights is None else float(weights.sum())
@@ -103,9 +86,7 @@ class Taking:
         numbers = {}
         for measure in self.measures:
             with _named(measure):
-                reducer = reducers[measure.name]  # which other measures may share
-                read = reducer if is_own(measure) else deepcopy(reducer)
-                numbers[measure.name] = measure.of(read).double()
+                numbers[measure.name] = measure.of(reducers[measure.name]).double()
         for name, number in numbers.items():
             if number.shape != (self._groups,):
                 raise PluginError(
@@ -113,11 +94,6 @@ class Taking:
                     f"give one per group, shape {(self._groups,)}"
                 )
         return Taken(numbers, reducers, self.weight, values, self.not_finite)
-
-
-def is_own(what: Reducer | Measure) -> bool:
-    """Whether a reducer or measure is one of ours, which get the values as they are."""
-    return type(what).__module__ in _OWN
 
 
 def _has_nan(reducer: Reducer) -> bool:
@@ -128,8 +104,7 @@ def _has_nan(reducer: Reducer) -> bool:
 def _named(measure: Measure) -> Iterator[None]:
     """Run a measure's own code; an error names the measure, because it costs all measures of the metric."""
     try:
-        with Guest():
-            yield
+        yield
     except Exception as error:
         raise PluginError(f"the measure {measure.name} failed: {described(error)}") from error
 

@@ -17,7 +17,6 @@ from collapse.numerics import fields
 from collapse.numerics.near_pairs import REDO, NearPairs
 from collapse.numerics.returned import as_mask
 from collapse.numerics.statistics import ROUNDING, EmbeddingStatistics, unit_rows
-from collapse.plugin.guarding import Guest
 from collapse.plugin.metrics import Over
 
 # A distance below this share of the largest ‖μ‖ can be a rounding error of the embeddings.
@@ -224,8 +223,7 @@ class Pair:
             PluginError: A function did not return a mask of the tile's shape.
         """
         if not isinstance(over, str):
-            with Guest():
-                return ~as_mask(over(self), self.gram)
+            return ~as_mask(over(self), self.gram)
         points, masks = self._points, []
         if over in LEAVES_OUT_ZEROS:
             name = LEAVES_OUT_ZEROS[over]

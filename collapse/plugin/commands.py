@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from collapse.errors import PluginError
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.registering import check_api, implementations, new_manager, origin_of, own_first, register
 from collapse.plugin.registry import Plugin
 
@@ -33,9 +33,8 @@ class NamedCommand(click.Command):
 
     def _load(self) -> click.Command:
         try:
-            with Guest():
-                command = self.entry.load()
-                check_api(sys.modules[self.entry.module])
+            command = self.entry.load()
+            check_api(sys.modules[self.entry.module])
         except Exception as error:  # a plugin may do anything at import
             raise PluginError(f"command {self.name} ({self.origin}) cannot be loaded: {described(error)}") from error
         if not isinstance(command, click.Command):
@@ -83,11 +82,10 @@ def _add(cli: Any, entry: EntryPoint) -> tuple[str, ...]:
     if entry.attr:
         cli.add_command(NamedCommand(entry))
         return ()
-    with Guest():
-        manager = new_manager()
-        hooks = register(manager, entry.name, entry.load(), commands=True)
-        for _, implementation in implementations(manager, "collapse_commands"):
-            implementation(cli)
+    manager = new_manager()
+    hooks = register(manager, entry.name, entry.load(), commands=True)
+    for _, implementation in implementations(manager, "collapse_commands"):
+        implementation(cli)
     return hooks
 
 

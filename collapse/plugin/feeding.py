@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.plugin.guarding import Watch, Wrote, contents, differing, reading
+from collapse.plugin.guarding import Watch, reading
 
 if TYPE_CHECKING:
     from collapse.plugin.batch import Batch, Side
@@ -23,18 +23,15 @@ class Feed:
 
     Args:
         make: Makes the batch, in memory that nothing else reads until the next call.
-        closely: Compare the batch's content after each statistic, to find writes that no version counter shows.
     """
 
-    def __init__(self, make: "Callable[[], Batch]", *, closely: bool) -> None:
-        self._make, self._closely = make, closely
+    def __init__(self, make: "Callable[[], Batch]") -> None:
+        self._make = make
         self._renew()
 
     def _renew(self) -> None:
         self._batch = self._make()
-        tensors = _tensors("batch", self._batch)
-        self._watch = Watch(tensors)
-        self._before = contents(tensors) if self._closely else {}
+        self._watch = Watch(_tensors("batch", self._batch))
 
     @property
     def side(self) -> "Side":
@@ -54,10 +51,6 @@ class Feed:
             statistic._begin(self._batch)
             with reading(self._watch):
                 statistic.update(self._batch)
-            if self._closely:
-                written = differing(self._before, contents(self._watch.tensors))
-                if written:
-                    raise Wrote(written)
             self._check_kept(statistic)
             statistic._check(self._batch)
         except BaseException:

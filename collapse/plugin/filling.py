@@ -10,7 +10,7 @@ from torch import Tensor
 
 from collapse.errors import PluginError
 from collapse.plugin.feeding import Feed, merging
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.state import DTYPES, MOST_DIMENSIONS
 
@@ -35,7 +35,6 @@ class Filled:
     def __init__(self, statistics: Iterable["Statistic"] = (), dropped: Mapping[str, str] | None = None) -> None:
         self._held = {each.name: each for each in statistics}
         self.dropped = dict(dropped or {})
-        self._seen = False
 
     def __iter__(self) -> Iterator["Statistic"]:
         return iter(list(self._held.values()))
@@ -55,8 +54,7 @@ class Filled:
             make: Makes the batch in memory that nothing else reads; called again if a statistic wrote to it.
             mine: Counts and means before this batch, also in such memory; None in the validation phase.
         """
-        feed = Feed(make, closely=not self._seen or len(self) > 1)  # one alone can spoil its own numbers only
-        self._seen = True
+        feed = Feed(make)
         parts = []
         for each in self:
             with self._costing(each.name, "update"):
@@ -115,8 +113,7 @@ class Filled:
     @contextmanager
     def _costing(self, name: str, function: str) -> Iterator[None]:
         try:
-            with Guest():
-                yield
+            yield
         except Exception as error:  # a plugin can raise anything
             self._held.pop(name, None)
             drop(self.dropped, name, f"{function}(): {described(error)}")

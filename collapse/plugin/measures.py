@@ -8,7 +8,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import PluginError
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -145,10 +145,9 @@ def limit_at(
     if not callable(limit):
         return limit
     try:
-        with Guest():
-            more = {"measured": measured or {}} if "measured" in signature(limit).parameters else {}
-            value = limit(classes, dim, **more)
-            return None if value is None else float(_real(value))
+        more = {"measured": measured or {}} if "measured" in signature(limit).parameters else {}
+        value = limit(classes, dim, **more)
+        return None if value is None else float(_real(value))
     except Exception as error:  # a plugin's function
         name = f"{getattr(limit, '__module__', '?')}.{name_of(limit)}"
         raise PluginError(f"{name}({classes}, {dim}) failed: {described(error)}") from error

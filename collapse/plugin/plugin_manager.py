@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from collapse.errors import UsageError, near_names
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.registering import (
     code_hash,
     distribution_of,
@@ -52,9 +52,8 @@ def plugins() -> Plugins:
     manager = new_manager()
     for name, origin, load in _candidates():
         try:
-            with Guest():
-                module = load()
-                hooks = register(manager, name, module, commands=False)
+            module = load()
+            hooks = register(manager, name, module, commands=False)
             loaded.found.append(Plugin(name, origin, hooks))
             loaded.makers[name] = _maker(name, origin)
             loaded.codes[name] = code_hash(module)
@@ -84,15 +83,13 @@ def _refuse_named(origin: str, problem: str) -> None:
 def _take_all(loaded: Plugins, hook: str, name: str, implementation: Callable[[], Any]) -> Iterator[str]:
     """Register what a hook returns; yield one line for each unusable item."""
     try:
-        with Guest():
-            offered = list(implementation())
+        offered = list(implementation())
     except Exception as error:
         yield f"plugin {name}: {hook}() raised {described(error)}"
         return
     for each in offered:
         try:
-            with Guest():
-                take(loaded, hook, name, each)
+            take(loaded, hook, name, each)
         except Exception as error:  # even inspecting the items may run the plugin's code
             yield f"plugin {name}: {described(error)}"
 

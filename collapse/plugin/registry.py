@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.plugin.figures import Figure, declared_figure
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
 
 if TYPE_CHECKING:
@@ -182,8 +182,7 @@ class Plugins:
         """
         for plugin, preparer in self.preparers:
             try:
-                with Guest():
-                    name = preparer(model)
+                name = preparer(model)
             except Exception as error:
                 raise PluginError(
                     f"plugin {plugin}: collapse_prepare_model() raised {described(error)}; "
@@ -204,8 +203,7 @@ class Plugins:
         """
         for plugin, knows in self.trainers:
             try:
-                with Guest():
-                    found = knows(folder)
+                found = knows(folder)
             except CollapseError:
                 raise
             except Exception as error:

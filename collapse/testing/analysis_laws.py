@@ -13,7 +13,7 @@ from collapse.errors import CollapseError
 from collapse.measurement.comparing import mixed
 from collapse.measurement.results import Results, Row
 from collapse.measurement.table import Table
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.metrics import Analysis, declaration
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing.laws import Checked
@@ -61,8 +61,7 @@ def check_analysis(
         def run(law: str, table: Results, about: str = "") -> Table | None:
             """Return the analysis's table, or None if it rejects the rows with its own error."""
             try:
-                with Guest():
-                    found = declared(table, **options)
+                found = declared(table, **options)
             except CollapseError as error:
                 if law in ("table", "repeatable", "reads only", "files"):
                     checked.breach(law, name, f"{about}it refuses the rows: {error}")

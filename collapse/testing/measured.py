@@ -7,14 +7,16 @@ from typing import Any
 from collapse.collection.features import collect_arrays
 from collapse.errors import near_names
 from collapse.measurement.evaluating import Found
-from collapse.numerics.lending import Lender, copied
+from collapse.numerics.lending import Lender, copied, tensors_of
 from collapse.numerics.pairs import sweep
 from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.guarding import Wrote
 from collapse.plugin.metrics import Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import COLLECTED
 from collapse.plugin.statistic import Statistic
 from collapse.testing.changed_features import Features
+from collapse.testing.contents import contents, differing
 from collapse.testing.laws import Checked
 
 _N_PARAMS = 1000
@@ -59,11 +61,14 @@ class Measured:
 
     def measured(self, s: EmbeddingStatistics) -> tuple[dict[str, float | None], dict[str, str]]:
         """Return values by measurement, and failures by measurement."""
-        found = Found(self.lent(s), closely=True)
+        lender = self.lent(s)
+        found, before = Found(lender), contents(tensors_of(lender.s, self.metric.needs))
         missing = [need for need in self.metric.needs if not s.has(need)]
         near = near_names(missing[0], {*COLLECTED, *plugins().statistics}) if missing else ""
         lacking = f"nothing gives {missing[0]} ({near}): pass a statistic as statistics=[…]" if missing else None
         found.measure([(self.metric, self.metric.measures)], {id(self.metric): lacking}, None)
+        if written := differing(before, tensors_of(lender.s, self.metric.needs)):
+            found.failed(self.metric, self.metric.measures, Wrote(written))
         self._reasons |= {note.measurement: note.text for note in found.notes}
         values = {name: None if value is None else float(value) for name, value in found.values.items()}
         return values, {note.measurement: note.text for note in found.notes if note.kind == "error"}

@@ -9,7 +9,7 @@ from collapse.measurement.evaluating import included
 from collapse.numerics.returned import as_class_values, as_tile
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.tiles import Pair, Points
-from collapse.plugin.guarding import Guest, described
+from collapse.plugin.guarding import described
 from collapse.plugin.measures import Measure
 from collapse.plugin.reducers import Reducer
 from collapse.testing.changed_features import Features
@@ -25,8 +25,7 @@ def check_merging(checked: Checked, of: Measured, features: Features) -> None:
     values_n = _values(of, s)
     for measure in of.metric.measures:
         try:
-            with Guest():
-                expected, found = _numbers(measure, values_n, s)
+            expected, found = _numbers(measure, values_n, s)
         except Exception as error:  # a plugin's reducer
             checked.breach("merge", measure.name, f"its reducer fails: {described(error)}")
             continue
@@ -43,8 +42,7 @@ def _values(of: Measured, s: EmbeddingStatistics) -> Tensor:
         return values_C[included(of.metric, values_C, lender)]
     points, all_C = Points.of(s, torch.float64), slice(0, s.n_classes)
     pair = Pair(points, all_C, all_C, points.means @ points.means.T)
-    with Guest():
-        values = as_tile(of.metric.function(pair), pair.gram).clone()
+    values = as_tile(of.metric.function(pair), pair.gram).clone()
     counted = torch.ones_like(values, dtype=torch.bool).triu(1)
     without = pair.left_out(of.metric.over)
     return values[counted if without is None else counted & ~without]

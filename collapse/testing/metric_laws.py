@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from collapse.errors import CollapseError
-from collapse.numerics.probing import Asymmetric, probe
 from collapse.plugin.guarding import described
 from collapse.plugin.metrics import Metric, declaration, limit_at
 from collapse.plugin.plugin_manager import plugins
@@ -33,6 +32,7 @@ from collapse.testing.changed_features import (
 from collapse.testing.laws import Checked, close, shown
 from collapse.testing.measured import Measured
 from collapse.testing.merge_law import check_merging
+from collapse.testing.probing import Asymmetric, probe
 
 LAWS = (
     "value",
@@ -117,8 +117,8 @@ def _check_symmetry(checked: Checked, of: Measured, features: Features) -> None:
     except Asymmetric as error:
         for name in of.names:
             checked.breach("symmetry", name, str(error))
-    except Exception:  # any other error of the plugin is a breach of the law of value
-        return
+    except Exception as error:  # of the plugin
+        checked.breach("value", of.names[0], described(error))
 
 
 def _check_value(checked: Checked, of: Measured, draws: Sequence[Features], before: Sequence[Values]) -> None:

@@ -1,5 +1,8 @@
 """p-values corrected for the number of columns tested."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,3 +31,13 @@ def benjamini_hochberg(p_k: Floats) -> Floats:
     from scipy.stats import false_discovery_control  # takes half a second
 
     return np.asarray(false_discovery_control(p_k, method="bh"))
+
+
+def adjust(records: Sequence[dict[str, Any]]) -> None:
+    """Set ``holm`` and ``bh`` of records from their ``p``, if each has one."""
+    if any(record["p"] is None for record in records):
+        return
+    p_k = np.array([record["p"] for record in records])
+    for name, corrected in (("holm", holm), ("bh", benjamini_hochberg)):
+        for record, p in zip(records, corrected(p_k), strict=True):
+            record[name] = float(p)

@@ -11,7 +11,7 @@ from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
-from collapse_analyses.adjusting import benjamini_hochberg, holm
+from collapse_analyses.adjusting import adjust
 from collapse_analyses.checking import check_numbers
 from collapse_analyses.crossed import Crossed, crossed
 from collapse_analyses.directions import agrees, predicted
@@ -117,7 +117,7 @@ def correlation(
         how = replace(how, clusters=groupings[0], of=names[0], table=table)
     found = keep(found, found.tested, *_remarks(found, names, how))
     records = [_record(found, each, how) for each in found.tested]
-    _adjust(records)
+    adjust(records)
     records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
     title = f", within {' and '.join(names)}" if names else ""
     title += f", controlled for {', '.join(each.label for each in found.controls)}" if found.controls else ""
@@ -226,15 +226,6 @@ def _residuals(model: Explained, values_n: Floats, adjusted: bool) -> Floats:
 def _scaled(values_n: Floats) -> Floats:
     values_n = values_n / np.abs(values_n).max()
     return values_n / np.linalg.norm(values_n)
-
-
-def _adjust(records: Sequence[dict[str, Any]]) -> None:
-    if any(record["p"] is None for record in records):
-        return
-    p_k = np.array([record["p"] for record in records])
-    for name, adjust in (("holm", holm), ("bh", benjamini_hochberg)):
-        for record, p in zip(records, adjust(p_k), strict=True):
-            record[name] = float(p)
 
 
 def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Sequence[str], how: _How) -> list[str]:
