@@ -241,7 +241,7 @@ def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Seque
     if how.table is not None:
         test = (
             f"share of {how.permutations:,} random permutations of {units} (seed {how.seed}), each with all its cells, "
-            "and of the order observed, whose |r| is at least as large"
+            "and of the order observed, whose |r| of the cells' means is at least as large"
         )
         first, product, p = how.table.additivity(found.goal.values)
         notes.append(

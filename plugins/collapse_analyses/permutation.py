@@ -210,9 +210,9 @@ def _explain(
         )
     if any(each["predicted"] is None for each in records):
         notes.append(
-            "no sign is predicted for a measurement without a value at full collapse or with values on both sides of "
-            "it, for one in units of h where models of several widths are compared, nor for an expression other than "
-            "the logarithm of a measurement; a label changes nothing"
+            "no sign is predicted for a measurement with neither a better direction nor a value at full collapse, or "
+            "with values on both sides of it, for one in units of h where models of several widths are compared, nor "
+            "for an expression other than the logarithm of a measurement; a label changes nothing"
         )
     return notes
 

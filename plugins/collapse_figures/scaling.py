@@ -169,7 +169,7 @@ def _drawn(
         )
     notes = list(remarks(frame))
     if repeats:
-        notes.append(f"{counted(repeats, 'repeat')} with other seeds not drawn")
+        notes.append(f"left out: {counted(repeats, 'row')} that repeat a recipe with another seed")
     return Drawing(together(panels, rows), caption, notes=tuple(notes))
 
 

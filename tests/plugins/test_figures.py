@@ -82,7 +82,7 @@ def test_scaling_draws_one_recipe_without_repeats(paper):
     assert len(rows) == 30
     assert {row["width"] for row in rows} == {64, 128, 256, 512, 768, 1024}
     assert "recipe 10L@9" in drawing.caption
-    assert drawing.notes == ("20 repeats with other seeds not drawn",)
+    assert drawing.notes == ("left out: 20 rows that repeat a recipe with another seed",)
 
 
 def test_scaling_by_decay_compares_equal_training(paper):
