@@ -289,16 +289,13 @@ def test_an_adapter_is_refused(copy):
     refused(copy, "copied holds a PEFT adapter")
 
 
-@pytest.mark.parametrize("largest", [600, 10**9, 2**32 - 2])
-def test_sparse_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path, largest):
+def test_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path):
     file = copy / "tokenizer.json"
     content = json.loads(file.read_text())
     letter = "a" if "a" in content["model"]["vocab"] else next(iter(content["model"]["vocab"]))
-    content["model"]["vocab"][letter] = largest
+    content["model"]["vocab"][letter] = 600
     file.write_text(json.dumps(content))
-    far = f"its tokenizer.json has the token id {largest:,}, and ids must be below 10,000,000"
-    said = f"the text holds token id {largest:,}, but .* embeds 512 tokens" if largest == 600 else far
-    with pytest.raises(collapse.CollapseError, match=said):
+    with pytest.raises(collapse.CollapseError, match=r"the text holds token id 600, but .* embeds 512 tokens"):
         collapse.collect(copy, store=tmp_path / "s", max_chunks=20, **tiny.options())
 
 

@@ -18,7 +18,6 @@ from collapse.inputs.checkpoints import (
     check_kernels,
     check_kind,
     check_loaded,
-    check_token_ids,
     checkpoint_files,
     loading_error,
 )
@@ -163,7 +162,6 @@ def load_tokenizer(
 
     if not trust_remote_code:
         check_code(reference, config_of(reference, "tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
-    check_token_ids(reference)
     watch = watch_tokenizer(reference, model_args)
     with _loading, quiet("transformers"):
         try:
