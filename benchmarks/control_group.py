@@ -1,4 +1,4 @@
-"""A control group of Linux with a share of the CPU, where this process may make one: versions 1 and 2."""
+"""A control group of Linux with a share of the CPU, where this process may make one (version 2)."""
 
 import os
 from collections.abc import Iterator
@@ -25,10 +25,9 @@ def _parents() -> Iterator[Path]:
     """Yield the groups of this process, and the mounts, which is where a container sees its own."""
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers or "cpu" in controllers.split(","):
-                yield _ROOT / controllers / path.lstrip("/")
-                yield _ROOT / controllers
+            if line.startswith("0::/"):
+                yield _ROOT / line.removeprefix("0::/")
+                yield _ROOT
 
 
 def _made(parent: Path, cpus: float) -> Path | None:
@@ -39,14 +38,11 @@ def _made(parent: Path, cpus: float) -> Path | None:
         folder.mkdir()
     except OSError:
         return None
-    for settings in ({"cpu.max": f"{quota} {_PERIOD}"}, {"cpu.cfs_period_us": _PERIOD, "cpu.cfs_quota_us": quota}):
-        try:
-            for name, value in settings.items():
-                with (folder / name).open("r+") as file:  # a name that is not there belongs to the other version
-                    file.write(str(value))
-        except OSError:
-            continue
-        return folder
-    with suppress(OSError):
-        folder.rmdir()
-    return None
+    try:
+        with (folder / "cpu.max").open("r+") as file:
+            file.write(f"{quota} {_PERIOD}")
+    except OSError:
+        with suppress(OSError):
+            folder.rmdir()
+        return None
+    return folder

@@ -7,9 +7,9 @@ import math
 import os
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
 
-from collapse.control_groups import control_groups
 from collapse.errors import UsageError
 
 SPINS = "3000"
@@ -71,23 +71,23 @@ def waiting() -> str:
 def cpu_quota(root: Path = Path("/")) -> int | None:
     """Return how many CPUs the process's control groups let it use at a time, rounded up; None for no limit.
 
+    Only version 2 of control groups is read. A container may see its own group at the mount, under a path that is the
+    host's: groups that are not there count for nothing.
+
     Args:
         root: Where proc and sys are.
     """
-    quotas = [quota for folder in control_groups("cpu", root) if (quota := _quota(folder)) is not None]
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:  # not Linux
+        return None
+    own = next((line.removeprefix("0::/") for line in lines if line.startswith("0::/")), "")
+    mount, quotas = root / "sys/fs/cgroup", []
+    for folder in (mount / own, *(mount / own).parents):
+        with suppress(OSError, ValueError, ZeroDivisionError):  # no such group, or "max", which is no limit
+            quota, period = (folder / "cpu.max").read_text().split()
+            quotas.append(int(quota) / int(period))
     return max(1, math.ceil(min(quotas))) if quotas else None
-
-
-def _quota(folder: Path) -> float | None:
-    """Return the CPUs that one group grants."""
-    for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # version 2, version 1
-        try:
-            quota, period = " ".join((folder / name).read_text() for name in names).split()
-            if quota not in ("max", "-1"):
-                return int(quota) / int(period)
-        except (OSError, ValueError, ZeroDivisionError):
-            continue
-    return None
 
 
 def _cpus() -> int:

@@ -18,7 +18,7 @@ import collapse
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf_keys import check_gguf
-from collapse.inputs.limits import gguf_header
+from collapse.inputs.limits import gguf_context_length
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.references import find_model
 
@@ -90,19 +90,16 @@ def test_gguf_without_its_package_names_the_extra(tmp_path, monkeypatch):
         collapse.CollapseError,
         match=r"^gguf is not installed: pip install 'linguistic-collapse\[gguf\]', or in a checkout '\.\[gguf\]'$",
     ):
-        gguf_header(tmp_path / "x.gguf", "block_count")
+        gguf_context_length(tmp_path / "x.gguf")
 
 
 def test_gguf_without_a_layer_is_refused(tmp_path):
-    for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2), ("absurd", 1, 10_000_000)):
+    for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2)):
         write_gguf(tmp_path / name / "x.gguf", layers, blocks)
     named = {"gguf_file": "x.gguf"}
     whole = load_model(find_model(str(tmp_path / "whole"), model_args=named), CollectionSpec(model_args=named))
     assert whole.weight.shape[1] == 32
     refused(tmp_path / "lacking", r"lacks 9 weights of \w+ \(model\.layers\.1\.", model_args=named)
-    refused(
-        tmp_path / "absurd", r"header of x\.gguf has block_count = 10,000,000, and the file holds 12", model_args=named
-    )
 
 
 UNREAD_KEYS = {
@@ -276,22 +273,10 @@ def test_arguments_are_values_of_json(tiny, tmp_path, value):
         collapse.collect(tiny.model, model_args={"attention_dropout": value}, **tiny.options())
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"num_layers": 10**7},
-        {"attention_types": [[["global", "local"], 10**9]]},
-        {"num_layers": 10**9},
-        {"vocab_size": 10**9},
-        {"max_position_embeddings": 10**6},
-        {"hidden_size": 2**28},
-        {"num_layers": 4000, "attention_layers": ["global", "local"] * 2000},
-    ],
-)
-def test_a_configuration_far_larger_than_its_checkpoint(copy, odd):
+def test_a_configuration_that_lacks_a_size_is_one_line(copy):
     config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | odd))
-    refused(copy, "copied: its config.json")
+    (copy / "config.json").write_text(json.dumps({key: each for key, each in config.items() if key != "hidden_size"}))
+    refused(copy, "of another shape than its config.json says")
 
 
 def test_a_revision_of_a_folder_is_refused(tiny):
@@ -304,39 +289,26 @@ def test_an_adapter_is_refused(copy):
     refused(copy, "copied holds a PEFT adapter")
 
 
-@pytest.mark.parametrize("largest", [600, 10**9, 2**32 - 2])
-def test_sparse_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path, largest):
+def test_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path):
     file = copy / "tokenizer.json"
     content = json.loads(file.read_text())
     letter = "a" if "a" in content["model"]["vocab"] else next(iter(content["model"]["vocab"]))
-    content["model"]["vocab"][letter] = largest
+    content["model"]["vocab"][letter] = 600
     file.write_text(json.dumps(content))
-    far = f"its tokenizer.json has the token id {largest:,}, and ids must be below 10,000,000"
-    said = f"the text holds token id {largest:,}, but .* embeds 512 tokens" if largest == 600 else far
-    with pytest.raises(collapse.CollapseError, match=said):
+    with pytest.raises(collapse.CollapseError, match=r"the text holds token id 600, but .* embeds 512 tokens"):
         collapse.collect(copy, store=tmp_path / "s", max_chunks=20, **tiny.options())
 
 
-def test_weights_that_are_cut_short_are_to_be_fetched_again(copy):
+@pytest.mark.parametrize("kept", [-1000, 1000, 4], ids=["its tensors", "its header", "its length"])
+def test_weights_that_are_cut_short_are_to_be_fetched_again(copy, kept):
     file = copy / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1000])
+    file.write_bytes(file.read_bytes()[:kept])
     assert "a file of its weights is damaged or cut short: fetch it again" in refused(copy, "copied cannot be loaded")
-
-
-def test_a_file_that_ends_within_its_header_is_not_a_wrong_config(copy):
-    file = copy / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:1000])
-    said = refused(copy, "copied cannot be loaded")
-    assert "model.safetensors is damaged or cut short (it has 1,000 bytes, and its header alone" in said
-    assert "fetch it again" in said
-    assert "config.json" not in said
 
 
 def test_a_gguf_file_that_is_cut_short_is_to_be_fetched_again(tmp_path):
     gguf = pytest.importorskip("gguf")
     import numpy
-
-    from collapse.inputs.limits import gguf_header
 
     file = tmp_path / "m.gguf"
     writer = gguf.GGUFWriter(file, "llama")
@@ -344,10 +316,10 @@ def test_a_gguf_file_that_is_cut_short_is_to_be_fetched_again(tmp_path):
     writer.add_tensor("output.weight", numpy.zeros((64, 64), numpy.float32))
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
         step()
-    assert gguf_header(file, "context_length") == (64, 1)
+    assert gguf_context_length(file) == 64
     file.write_bytes(file.read_bytes()[:-1000])
     with pytest.raises(collapse.CollapseError, match=r"m\.gguf cannot be read as GGUF: .*cut short: fetch it again"):
-        gguf_header(file, "context_length")
+        gguf_context_length(file)
 
 
 @pytest.mark.parametrize("variant", [None, "fp16"])

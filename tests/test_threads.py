@@ -35,23 +35,14 @@ print(json.dumps({"spins": os.environ.get("GOMP_SPINCOUNT"), "threads": torch.ge
         ),
         (
             {
-                "proc/self/cgroup": "9:name=systemd:/\n5:cpu,cpuacct:/docker/ab\n0::/",
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "200000",  # the host's path is not in the container
-                "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000",
+                "proc/self/cgroup": "9:name=systemd:/\n0::/docker/ab",
+                "sys/fs/cgroup/cpu.max": "200000 100000",  # the host's path is not in the container
             },
             2,
         ),
-        (
-            {
-                "proc/self/cgroup": "1:cpu:/",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-            },
-            None,
-        ),
         ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "not a number"}, None),
     ],
-    ids=["no-linux", "no-limit", "half", "of-the-group-around", "version-1", "version-1-no-limit", "unreadable"],
+    ids=["no-linux", "no-limit", "half", "of-the-group-around", "in-a-container", "unreadable"],
 )
 def test_the_quota_is_the_smallest_of_the_groups_around_a_process(tmp_path, files, found):
     for name, text in files.items():

@@ -13,7 +13,6 @@ from torch import Tensor
 from collapse.collection.differing import differing
 from collapse.collection.pieces import NOTHING, add_validation, filled_of, joined, means_hash, pieces_of, unlike
 from collapse.collection.resuming import find_place, resumable
-from collapse.collection.room import with_room
 from collapse.collection.slices import Slices, run_slices
 from collapse.collection.trained import build_trained
 from collapse.errors import StoreError
@@ -25,12 +24,13 @@ from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
 from collapse.numerics.freed_memory import keep_freed_memory
 from collapse.numerics.kernel import kernel_for
+from collapse.numerics.memory import in_memory, ran_out
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
-from collapse.stores.manifest import LAYER, OF_VALIDATION, spans
+from collapse.stores.manifest import OF_VALIDATION, shape_of, spans
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.store import Store
@@ -68,12 +68,11 @@ class Collection:
             kernel_for(torch.empty(0, device=self.source.device))  # compiled once per machine, before the passes
         if store is None:
             assert self.source.train is not None  # without a store there is something to collect
-            with self._room(self.source.train, self._home):
+            with self._in_memory(self.source.train, self._home):
                 store = self._train(self.source.train)
             self._clock = Clock()
         if store.state == "trained" and self.source.validation is not None:
-            classes = store.manifest["files"][f"{LAYER}/train.safetensors"]["tensors"]["classes"]["shape"][0]
-            with self._room(self.source.validation, self.source.device, classes):
+            with self._in_memory(self.source.validation, self.source.device, shape_of(store.manifest)[0]):
                 store = self._validate(store, self.source.validation)
         self.source.check()
         return store
@@ -180,8 +179,13 @@ class Collection:
         """The device on which statistics accumulate."""
         return float64_device(self.source.device)
 
-    def _room(self, phase: Phase, device: torch.device, classes: int = 0) -> AbstractContextManager[None]:
-        return with_room(self.source.model["name"], self._cut(phase), self.source.weight, device, classes)
+    def _in_memory(self, phase: Phase, device: torch.device, classes: int = 0) -> AbstractContextManager[None]:
+        """Report that memory ran out in a pass; without ``classes`` as many count as its labels can have."""
+        (vocabulary, dim), of_text = self.source.weight.shape, phase.words[0] == "chunk"
+        most = min(vocabulary, self._cut(phase).samples)
+        remedies = [*["--batch-size 1"] * of_text, *["fewer chunks (--max-chunks)"] * (of_text and not classes)]
+        doing = f"the {phase.name} pass of {self.source.model['name']}"
+        return in_memory(ran_out(doing, classes or most, dim, device, *remedies, most=not classes))
 
     def _cut(self, phase: Phase) -> Slices:
         return Slices.cut(phase, batch_size=self.batch_size, part=self.part)

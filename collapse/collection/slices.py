@@ -77,13 +77,6 @@ class Slices:
         units = self.units(self.stop - 1)[1] - self.first_unit
         return min(units * self.phase.unit_samples, self.phase.n_samples)
 
-    def count_classes(self, vocabulary: int) -> int:
-        """Return how many labels below ``vocabulary`` occur in this part."""
-        occurs = torch.zeros(vocabulary, dtype=torch.bool)
-        for index in range(self.start, self.stop):
-            occurs[self.phase.labels(*self.units(index)).cpu()] = True
-        return int(occurs.sum())
-
     @property
     def first_unit(self) -> int:
         """The first unit of this part."""

@@ -16,14 +16,11 @@ from collapse.hub.fingerprints import ADAPTER, check_adapter, read_first
 from collapse.hub.requests import how_to_fetch
 from collapse.inputs.references import config_of
 from collapse.inputs.unused_tensors import needed
-from collapse.reading import parse_json, read_bounded
 from collapse.stores.files import canonical
 
 if TYPE_CHECKING:
     from collapse.inputs.references import ModelReference
 
-_MOST_IDS = 10_000_000
-_LONG_NUMBER = re.compile(rb":\s*\d{8}")
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """What safetensors, NumPy (for GGUF) and torch say of a file that is not whole."""
 _ASKED_FOR = re.compile(r"GLOBAL (\S+)|(Unsupported operand \d+)")
@@ -176,30 +173,6 @@ def check_kind(reference: "ModelReference", config: Mapping[str, Any], model_arg
         raise CollapseError(
             f"{reference.name} is a {found[0] if found else kind}, of which a causal language model would use only a "
             "part: run it with its own class, and give its embeddings to collapse.measure(features=…, labels=…)"
-        )
-
-
-def check_token_ids(reference: "ModelReference") -> None:
-    """Refuse a tokenizer with enormous token ids, because the library counts up to the largest id.
-
-    Raises:
-        CollapseError: There is one.
-    """
-    file = reference.file("tokenizer.json")
-    if file is None:
-        return
-    try:
-        data = read_bounded(file)
-        content = parse_json(data) if _LONG_NUMBER.search(data) else {}
-        vocabulary, added = content.get("model", {}).get("vocab"), content.get("added_tokens") or []
-        ids = [*(vocabulary.values() if isinstance(vocabulary, dict) else ()), *(each.get("id") for each in added)]
-    except (OSError, ValueError, TypeError, AttributeError):
-        return  # loading reports the error
-    largest = max((each for each in ids if isinstance(each, int)), default=0)
-    if largest >= _MOST_IDS:
-        raise CollapseError(
-            f"{reference.name}: its tokenizer.json has the token id {largest:,}, and ids must be below {_MOST_IDS:,}: "
-            "name another with --tokenizer"
         )
 
 

@@ -3,8 +3,7 @@
 Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,26 +13,21 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, first_line
 from collapse.numerics.devices import is_out_of_memory
+from collapse.numerics.memory import in_memory
 
 
 class _HeadReached(Exception):
     """Ends a forward pass before the output embedding, whose result is not needed."""
 
 
-@contextmanager
-def fitting(name: str, device: torch.device) -> Iterator[None]:
+def fitting(name: str, device: torch.device) -> AbstractContextManager[None]:
     """Report running out of memory where no smaller batch would help.
 
     Raises:
         CollapseError: Memory ran out; the message names the model and the options that need less.
     """
-    try:
-        yield
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        other = "a machine with more memory" if device.type == "cpu" else "--device cpu"
-        raise CollapseError(f"{name} does not fit on {device}: use --dtype bfloat16 or {other}") from error
+    other = "a machine with more memory" if device.type == "cpu" else "--device cpu"
+    return in_memory(f"{name} does not fit on {device}: use --dtype bfloat16 or {other}")
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from collapse.measurement.evaluating import Found, included, same_texts
 from collapse.measurement.results import Row
 from collapse.numerics.devices import float64_device, pick_device
 from collapse.numerics.lending import Lender, copied
+from collapse.numerics.memory import in_memory, ran_out
 from collapse.numerics.pairs import sweep
 from collapse.numerics.returned import as_class_values, as_number
 from collapse.numerics.standard_errors import standard_error
@@ -25,6 +27,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import VECTORS
 from collapse.precision import exact_arithmetic
 from collapse.progress import Report
+from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 
 Classes = Store | str | Path | Sequence[Store | str | Path]
@@ -82,10 +85,11 @@ def measured(
     names = plugins().select(metrics)
     chosen = _by_metric(names)
     kept = (min_count, *_class_set(store, classes_of))
-    lender = _lender(store, kept, device, [metric for metric, _ in chosen])
-    lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
-    found = Found(lender, by_class=by_class, top=top)
-    found.measure(chosen, lacking, progress)
+    with _in_memory(store, device):
+        lender = _lender(store, kept, device, [metric for metric, _ in chosen])
+        lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
+        found = Found(lender, by_class=by_class, top=top)
+        found.measure(chosen, lacking, progress)
     s = lender.s
     notes = found.notes
     of: dict[str, Any] = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
@@ -137,7 +141,8 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
         raise UsageError(f"{name} is a prefix of several: name one measurement, {' or '.join(sorted(inside))}")
     if name not in known and name not in VECTORS:
         raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *VECTORS})}")
-    lender = _lender(store, (min_count,), None, [] if name in VECTORS else [known[name][0]])
+    with _in_memory(store, None):
+        lender = _lender(store, (min_count,), None, [] if name in VECTORS else [known[name][0]])
     s = lender.s
     if name in VECTORS:
         return s.classes, getattr(s, name)
@@ -148,7 +153,8 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
     if metric.kind == "scalar" and metric.vector is None:
         raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
     try:
-        return _vector(metric, measure, lender)
+        with _in_memory(store, None):
+            return _vector(metric, measure, lender)
     except CollapseError:
         raise
     except Exception as error:  # a plugin's function
@@ -179,6 +185,12 @@ def _opened(store: Any) -> Store | EmbeddingStatistics:
     if not isinstance(store, Store | EmbeddingStatistics):
         raise UsageError(f"there is a {type(store).__name__} where a store, its folder or statistics are needed")
     return store
+
+
+def _in_memory(store: Store | EmbeddingStatistics, device: str | None) -> AbstractContextManager[None]:
+    """Report that memory ran out while a store is measured; a metric's function that does costs only its own value."""
+    classes, dim = shape_of(store.manifest) if isinstance(store, Store) else (store.n_classes, store.dim)
+    return in_memory(ran_out("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count"))
 
 
 def _lender(

@@ -18,7 +18,7 @@ from torch import Tensor
 from collapse.numerics.finite import check_finite, within_range
 from collapse.numerics.highest import highest, highest_of
 from collapse.numerics.pair_products import pair_products
-from collapse.numerics.ranking import Ranking, group_size, samples_at_once
+from collapse.numerics.ranking import Ranking, samples_at_once
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import PER_CLASS, with_samples
 from collapse.plugin.batch import ValidationBatch
@@ -26,17 +26,6 @@ from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
 _GATHER = 1 << 21  # numbers gathered at a time for direct differences
-
-
-def validating_bytes(vocabulary: int, samples: int) -> int:
-    """Return the bytes that validating so many samples at a time holds at least beside matrices of classes.
-
-    These are sums for each vocabulary entry, and for each sample of a block the highest logit of each group of entries,
-    and whether its entries are looked at again.
-    """
-    at_once = min(samples, samples_at_once(vocabulary))
-    sums, highest = 8 * (len(PER_CLASS) + 3), (4 + 1) * at_once / group_size(vocabulary)
-    return int(vocabulary * (sums + highest))
 
 
 class Decider:

@@ -165,6 +165,12 @@ def differences(
     return found
 
 
+def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the shape of the class means: C and d."""
+    classes, dim = manifest["files"][f"{LAYER}/train.safetensors"]["tensors"]["means"]["shape"]
+    return classes, dim
+
+
 def spans(done: list[list[int]]) -> str:
     """Describe slices, counted from 1: the half-open ranges [[0, 4], [6, 7]] give ``1–4, 7``."""
     words = [f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in done]

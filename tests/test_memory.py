@@ -1,0 +1,104 @@
+"""Memory that runs out in a pass or in the pair sweep costs one line: what was done, C, d, 8·C·d, and what to do."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import collapse
+from collapse.numerics.accumulate import ClassMoments
+from collapse.numerics.decisions import Decider
+
+FULL = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate"),
+    MemoryError(),
+    RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"),
+]
+MB = 1 << 20
+STORE = Path(__file__).with_name("golden") / "store-v1"
+
+# In a process of its own, whose memory ends soon.
+SHORT = """
+import re, resource, sys
+from pathlib import Path
+import numpy as np
+import collapse
+what, classes, dim, left = sys.argv[1], *map(int, sys.argv[2:])
+draw = np.random.default_rng(0)
+collapse.measure(collapse.collect_arrays(np.eye(4), np.arange(4) % 2, np.eye(2, 4)))
+arrays = [draw.normal(size=(classes, dim)).astype("f4"), np.arange(classes), np.zeros((classes, dim), "f4")]
+store = collapse.collect_arrays(*arrays, statistics=[]) if what == "measure" else None
+used = int(re.search(r"VmSize:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) << 10
+resource.setrlimit(resource.RLIMIT_AS, (used + left, used + left))
+try:
+    collapse.measure(store, metrics="nc1.cdnv") if store else collapse.collect_arrays(*arrays, statistics=[])
+except collapse.CollapseError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="asks Linux for the memory in use")
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("collect", "memory ran out in the train pass of arrays: at most "),
+        ("measure", "memory ran out in the measurements: "),
+    ],
+)
+def test_a_vocabulary_that_memory_does_not_hold(run_python, what, said):
+    done = run_python(SHORT, what, 20_000, 512, 100 * MB)  # the means alone have 82 MB
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert line.startswith(f"{said}C = 20,000 classes × d = 512 dimensions, 8·C·d = 81.9 MB for each matrix of ")
+    assert "class means: use a machine with more memory" in line
+
+
+@pytest.fixture
+def words(tiny, tmp_path):
+    return ["collect", *tiny.words("--max-chunks", 9, "--store", tmp_path / "s")]
+
+
+def full(error):
+    def raises(self, *arguments):
+        raise error
+
+    return raises
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_validation_without_memory_leaves_the_trained_store(words, tmp_path, told, monkeypatch, error):
+    with monkeypatch.context() as changed:
+        changed.setattr(Decider, "linear", full(error))
+        said = told(1, *words).splitlines()[-1]
+    assert said.startswith("collapse: memory ran out in the validation pass of ")
+    assert said.endswith(" of class means: use a machine with more memory or --batch-size 1")
+    assert collapse.load(tmp_path / "s").state == "trained"
+    told(0, *words)
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_training_pass_without_memory(words, tmp_path, told, monkeypatch, error):
+    with monkeypatch.context() as changed:
+        changed.setattr(ClassMoments, "add", full(error))
+        said = told(1, *words).splitlines()[-1]
+    assert said.startswith("collapse: memory ran out in the train pass of ")
+    assert "model: at most C = 279 classes × d = 48 dimensions, 8·C·d = 0.1 MB for each" in said
+    assert said.endswith("use a machine with more memory or --batch-size 1 or fewer chunks (--max-chunks)")
+    told(0, *words)
+    assert collapse.load(tmp_path / "s").state == "complete"
+
+
+@pytest.mark.parametrize("error", FULL)
+def test_a_sweep_without_memory(told, monkeypatch, error):
+    monkeypatch.setattr("collapse.numerics.pairs._product", full(error))
+    said = told(1, "measure", STORE, "--metrics", "nc1.cdnv").splitlines()[-1]
+    assert said.startswith("collapse: memory ran out in the measurements: C = ")
+    assert said.endswith(" of class means: use a machine with more memory or --min-count")
+    with pytest.raises(collapse.CollapseError, match="memory ran out in the measurements"):
+        collapse.vectors(STORE, "nc1.cdnv")
+
+
+def test_other_errors_are_not_told_as_such(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(Decider, "linear", full(RuntimeError("shapes")))
+    with pytest.raises(RuntimeError, match="shapes"):
+        collapse.collect(tiny.model, store=tmp_path / "s", max_chunks=9, **tiny.options())
