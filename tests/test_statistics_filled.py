@@ -141,12 +141,11 @@ def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, ins
     by = store.manifest["statistics_by"]
     assert by.keys() == {"covariance", "mine"}
     assert by["covariance"] == "linguistic-collapse"
-    assert by["mine"].startswith("one.py ")
+    assert by["mine"] == "one.py"
     assert collapse.measure(store).measurements["mine.total"] == 40 * 31
     for file, changed, said in (
         ("two.py", {}, "two.py"),
         ("one.py", {"version": 2}, "version 1"),
-        ("one.py", {"update": "self.total = 2 * self.total"}, by["mine"]),
     ):
         install(file, **changed)
         for opened in (collapse.load(store.path), collapse.load(store.path).statistics()):
@@ -162,38 +161,6 @@ def test_a_statistic_is_read_after_its_files_metrics_and_comments_changed(tiny, 
     file.write_text(file.read_text().replace('["total"].sum()', '["total"].sum() / 2  # half'))
     plugin_manager.plugins.cache_clear()
     assert collapse.measure(collapse.load(store.path)).measurements["mine.total"] == 20 * 31
-
-
-def test_a_statistic_is_not_read_after_a_function_that_it_calls_changed(tiny, options, install, tmp_path):
-    install(update="self.total = times(self.total)")
-    file = tmp_path / "mine.py"
-    for factor in (2, 3):
-        file.write_text(f"{file.read_text()}\n@torch.no_grad()\ndef times(x):\n    return {factor} * x\n")
-        plugin_manager.plugins.cache_clear()
-        if factor == 2:
-            store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
-            assert collapse.measure(store).measurements["mine.total"] == 2 * 40 * 31
-    assert collapse.measure(collapse.load(store.path)).measurements["mine.total"] is None
-
-
-def test_a_statistic_is_not_read_after_code_that_it_names_changed(tiny, options, install, tmp_path):
-    install(update="self.total = FACTOR * scale(None) * self.total")
-    file = tmp_path / "mine.py"
-    plain = file.read_text()
-    scale = '@metric("mine.scale", needs=["counts"])\ndef scale(s):\n    return 2\n'  # callable, as every metric is
-    hook = "@hookimpl\ndef collapse_statistics():\n    global FACTOR\n    FACTOR = 3\n"
-    plain = plain.replace("@hookimpl\ndef collapse_statistics():\n", scale + hook)
-    for code, wanted in (
-        (plain, 6),
-        (plain.replace("return 2", "return 4"), None),
-        (plain.replace("= 3", "= 4"), None),
-    ):
-        file.write_text(code)
-        plugin_manager.plugins.cache_clear()
-        if wanted:
-            collapse.collect(tiny.model, store=tmp_path / "s", **options)
-        found = collapse.measure(collapse.load(tmp_path / "s")).measurements["mine.total"]
-        assert found == (wanted and wanted * 40 * 31)
 
 
 def test_a_plugin_with_a_very_long_expression_is_used(tiny, options, install, tmp_path):

@@ -14,7 +14,6 @@ from typing import Any
 from collapse.errors import UsageError, near_names
 from collapse.plugin.guarding import described
 from collapse.plugin.registering import (
-    code_hash,
     distribution_of,
     implementations,
     load_given,
@@ -56,7 +55,6 @@ def plugins() -> Plugins:
             hooks = register(manager, name, module, commands=False)
             loaded.found.append(Plugin(name, origin, hooks))
             loaded.makers[name] = _maker(name, origin)
-            loaded.codes[name] = code_hash(module)
         except Exception as error:  # importing a plugin can raise anything
             problem = f"plugin {name} ({origin}) is not used: {described(error)}"
             loaded.found.append(Plugin(name, origin, problem=problem))

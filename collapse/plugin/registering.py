@@ -1,6 +1,5 @@
 """Register plugin modules: of entry points, files and module names."""
 
-import ast
 import importlib
 import importlib.util
 import sys
@@ -8,7 +7,7 @@ from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from inspect import signature
 from types import CodeType, ModuleType
-from typing import Any, TypeGuard
+from typing import Any
 
 import pluggy
 
@@ -45,64 +44,10 @@ def distribution_of(entry: Any) -> str:
 
 
 class _FromSource(SourceFileLoader):
-    """Runs what a file holds now; bytecode goes by its size and time, which another file's can equal.
-
-    Attributes:
-        code_hash: See :func:`code_hash`.
-    """
-
-    code_hash = ""
+    """Runs what a file holds now; bytecode goes by its size and time, which another file's can equal."""
 
     def get_code(self, fullname: str) -> CodeType:
-        source = self.get_data(self.path)
-        code = self.source_to_code(source, self.path)
-        self.code_hash = _code_hash(source)
-        return code
-
-
-def code_hash(plugin: Any) -> str:
-    """Return a hash of the code that a plugin's statistics may run, or "" for one that is not a file given with ``-p``.
-
-    A file may change without a new version of its statistics. Left out are comments, the hooks that offer other things
-    than statistics, and metrics, analyses and figures that no other code of the file names.
-    """
-    return str(getattr(getattr(plugin, "__loader__", None), "code_hash", ""))
-
-
-def _code_hash(source: bytes) -> str:
-    import hashlib  # loads OpenSSL, which --help does without
-
-    try:
-        tree = ast.parse(source)
-        tree.body = _without_declared(tree.body)
-        source = ast.unparse(tree).encode("utf-8", "surrogatepass")
-    except RecursionError:  # an expression of a thousand terms: the file as it is
-        pass
-    return hashlib.sha256(source).hexdigest()[:12]
-
-
-def _without_declared(statements: list[ast.stmt]) -> list[ast.stmt]:
-    """Leave out the functions that other things than statistics are made of, unless one that is kept names them."""
-    kept = [each for each in statements if not _is_declared(each)]
-    rest = [each for each in statements if _is_declared(each)]
-    while True:
-        named = {node.id for each in kept for node in ast.walk(each) if isinstance(node, ast.Name)}
-        more = [each for each in rest if each.name in named]
-        if not more:
-            return [each for each in statements if each in kept]
-        kept += more
-        rest = [each for each in rest if each not in more]
-
-
-def _is_declared(statement: ast.stmt) -> TypeGuard[ast.FunctionDef]:
-    """Whether a statement defines a metric, an analysis, or a hook that offers neither statistics nor models."""
-    if not isinstance(statement, ast.FunctionDef):
-        return False
-    if statement.name in ("collapse_statistics", "collapse_prepare_model"):
-        return False
-    called = (each.func if isinstance(each, ast.Call) else each for each in statement.decorator_list)
-    names = {each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", "") for each in called}
-    return bool(names & {"metric", "class_metric", "pair_metric", "analysis", "figure", "hookimpl"})
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def load_given(name: str) -> ModuleType:

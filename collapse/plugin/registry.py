@@ -67,17 +67,15 @@ class Plugins:
     namers: list[tuple[str, Callable[[str], Mapping[str, int | float | str] | None]]] = field(default_factory=list)
     origins: dict[tuple[str, str], str] = field(default_factory=dict)  # by hook and name
     makers: dict[str, str] = field(default_factory=dict)  # by plugin, as the next
-    codes: dict[str, str] = field(default_factory=dict)
 
     def maker(self, kind: type["Statistic"]) -> str:
         """Return the maker of a statistic, as stores record it.
 
-        That is the distribution of its plugin, or the module that the user gave, or the file with a hash of its code.
+        That is the distribution of its plugin, or the module or file that the user gave.
         """
         if self.statistics.get(kind.name) is not kind:
             return kind.__module__
-        plugin = self.origins["collapse_statistics", kind.name]
-        return f"{self.makers.get(plugin, '')} {self.codes.get(plugin, '')}".strip()
+        return self.makers.get(self.origins["collapse_statistics", kind.name], "")
 
     def made_by(self, hook: str, name: str) -> str:
         """Return the distribution and version of the plugin behind a name, or the file or module that the user gave.
