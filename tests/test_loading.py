@@ -18,7 +18,7 @@ import collapse
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf_keys import check_gguf
-from collapse.inputs.limits import gguf_context_length
+from collapse.inputs.limits import gguf_header
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.references import find_model
 
@@ -90,16 +90,19 @@ def test_gguf_without_its_package_names_the_extra(tmp_path, monkeypatch):
         collapse.CollapseError,
         match=r"^gguf is not installed: pip install 'linguistic-collapse\[gguf\]', or in a checkout '\.\[gguf\]'$",
     ):
-        gguf_context_length(tmp_path / "x.gguf")
+        gguf_header(tmp_path / "x.gguf", "block_count")
 
 
 def test_gguf_without_a_layer_is_refused(tmp_path):
-    for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2)):
+    for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2), ("absurd", 1, 10_000_000)):
         write_gguf(tmp_path / name / "x.gguf", layers, blocks)
     named = {"gguf_file": "x.gguf"}
     whole = load_model(find_model(str(tmp_path / "whole"), model_args=named), CollectionSpec(model_args=named))
     assert whole.weight.shape[1] == 32
     refused(tmp_path / "lacking", r"lacks 9 weights of \w+ \(model\.layers\.1\.", model_args=named)
+    refused(
+        tmp_path / "absurd", r"header of x\.gguf has block_count = 10,000,000, and the file holds 12", model_args=named
+    )
 
 
 UNREAD_KEYS = {
@@ -273,10 +276,22 @@ def test_arguments_are_values_of_json(tiny, tmp_path, value):
         collapse.collect(tiny.model, model_args={"attention_dropout": value}, **tiny.options())
 
 
-def test_a_configuration_that_lacks_a_size_is_one_line(copy):
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"num_layers": 10**7},
+        {"attention_types": [[["global", "local"], 10**9]]},
+        {"num_layers": 10**9},
+        {"vocab_size": 10**9},
+        {"max_position_embeddings": 10**6},
+        {"hidden_size": 2**28},
+        {"num_layers": 4000, "attention_layers": ["global", "local"] * 2000},
+    ],
+)
+def test_a_configuration_far_larger_than_its_checkpoint(copy, odd):
     config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps({key: each for key, each in config.items() if key != "hidden_size"}))
-    refused(copy, "of another shape than its config.json says")
+    (copy / "config.json").write_text(json.dumps(config | odd))
+    refused(copy, "copied: its config.json")
 
 
 def test_a_revision_of_a_folder_is_refused(tiny):
@@ -299,16 +314,26 @@ def test_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path):
         collapse.collect(copy, store=tmp_path / "s", max_chunks=20, **tiny.options())
 
 
-@pytest.mark.parametrize("kept", [-1000, 1000, 4], ids=["its tensors", "its header", "its length"])
-def test_weights_that_are_cut_short_are_to_be_fetched_again(copy, kept):
+def test_weights_that_are_cut_short_are_to_be_fetched_again(copy):
     file = copy / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:kept])
+    file.write_bytes(file.read_bytes()[:-1000])
     assert "a file of its weights is damaged or cut short: fetch it again" in refused(copy, "copied cannot be loaded")
+
+
+def test_a_file_that_ends_within_its_header_is_not_a_wrong_config(copy):
+    file = copy / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:1000])
+    said = refused(copy, "copied cannot be loaded")
+    assert "model.safetensors is damaged or cut short (it has 1,000 bytes, and its header alone" in said
+    assert "fetch it again" in said
+    assert "config.json" not in said
 
 
 def test_a_gguf_file_that_is_cut_short_is_to_be_fetched_again(tmp_path):
     gguf = pytest.importorskip("gguf")
     import numpy
+
+    from collapse.inputs.limits import gguf_header
 
     file = tmp_path / "m.gguf"
     writer = gguf.GGUFWriter(file, "llama")
@@ -316,10 +341,10 @@ def test_a_gguf_file_that_is_cut_short_is_to_be_fetched_again(tmp_path):
     writer.add_tensor("output.weight", numpy.zeros((64, 64), numpy.float32))
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
         step()
-    assert gguf_context_length(file) == 64
+    assert gguf_header(file, "context_length") == (64, 1)
     file.write_bytes(file.read_bytes()[:-1000])
     with pytest.raises(collapse.CollapseError, match=r"m\.gguf cannot be read as GGUF: .*cut short: fetch it again"):
-        gguf_context_length(file)
+        gguf_header(file, "context_length")
 
 
 @pytest.mark.parametrize("variant", [None, "fp16"])
