@@ -13,8 +13,8 @@ from collapse.errors import UsageError
 from collapse.threads import cpu_quota, prepare
 
 ASKS = """
-import json, os, torch
-print(json.dumps({"spins": os.environ.get("GOMP_SPINCOUNT"), "threads": torch.get_num_threads()}))
+import json, os, sys, torch
+print(json.dumps({"spins": os.environ.get("GOMP_SPINCOUNT"), "threads": torch.get_num_threads()}), file=sys.stderr)
 """
 """A plugin that says with what it was loaded, on stderr (stdout is for results); without a hook it is refused."""
 
