@@ -4,10 +4,9 @@ No plugin gets the caller's statistics: they are copied once, or read again from
 which the tensors' version counters show, fails the plugin, and they are read again for the next one.
 """
 
-import copy
 from collections import ChainMap
 from collections.abc import Callable, Iterable
-from dataclasses import is_dataclass, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -72,11 +71,9 @@ def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
 
     def own(value: Any) -> Any:
         if isinstance(value, Tensor):
-            return value.clone()
+            return value.detach().clone()
         if is_dataclass(value) and not isinstance(value, type):
-            made = copy.copy(value)
-            vars(made).update({name: own(each) for name, each in vars(value).items()})
-            return made
+            return replace(value, **{each.name: own(getattr(value, each.name)) for each in fields(value)})
         return value
 
     made: EmbeddingStatistics = own(s)

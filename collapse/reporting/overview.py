@@ -154,7 +154,7 @@ def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> list[
         low = [each["column"] for each in _of_collapse(permuted) if each["max_t_p"] <= 0.05]
         said[-1] += f" The permutation test gives p ≤ 0.05, corrected by max-T, for {_listed(low) or 'none of them'}."
     if len(frame) < _FEW:
-        said[-1] += f" With {counted(len(frame), 'row')}, both tests can miss a correlation."
+        said[-1] += f" With {counted(len(frame), 'row')}, a test can miss a correlation."
     both = [(each, inside[each["column"]]) for each in _of_collapse(tested) if each["column"] in inside]
     turned = [pair for pair in both if all(map(_is_sure, pair)) and pair[0]["r"] * pair[1]["r"] < 0]
     if turned:

@@ -258,7 +258,7 @@ def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Seque
         marked = any(each["agrees"] is False for each in records)
         notes.append(
             f"predicted: the sign of r if better {found.goal.label} goes with more collapse"
-            + (f"; {shown.DISAGREES} (agrees: no): {shown.OTHER}" if marked else "")
+            + (f"; {shown.DISAGREES} (agrees: no): {shown.MEANING}" if marked else "")
         )
     if names:
         raw = "; r in them is of the values themselves" if len(names) > 1 or found.controls else ""

@@ -196,7 +196,7 @@ def _explain(
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
         f"predicted: the sign of r if better {goal.label} goes with more collapse"
         + (
-            f"; {shown.DISAGREES} (agrees: no): {shown.OTHER}"
+            f"; {shown.DISAGREES} (agrees: no): {shown.MEANING}"
             if any(each["agrees"] is False for each in records)
             else ""
         ),

@@ -4,9 +4,10 @@ from typing import Any
 
 DISAGREES = "✗"
 """Stands beside a predicted sign that the data do not have."""
+MEANING = "r has the other sign, and its interval excludes 0"
+"""What it means, for notes."""
 SMALLEST = 1e-6
 """The least p-value that is shown; files have them all."""
-OTHER = "r has the other sign, and its interval excludes 0"
 
 
 def signed(value: float | None) -> str:
