@@ -80,7 +80,8 @@ def correlation(
     >>> def model(loss, cdnv):
     ...     return Row("m", None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "nc1.cdnv": cdnv})
     >>> rows = [model(1.0, 0.1), model(2.0, 0.3), model(3.0, 0.2), model(4.0, 0.4)]
-    >>> [(row["column"], round(row["r"], 9), round(row["p"], 6)) for row in correlation(Results(rows)).records()]
+    >>> table = correlation(Results(rows), columns="nc1.cdnv")
+    >>> [(row["column"], round(row["r"], 9), round(row["p"], 6)) for row in table.records()]
     [('nc1.cdnv', 0.8, 0.2)]
     """
     check_numbers(resamples=(resamples, 1), seed=(seed, 0), level=level)

@@ -69,7 +69,7 @@ def permutation(
     >>> from collapse import Row
     >>> def model(loss, cdnv):
     ...     return Row("m", None, "text", "", 1, 9, 4, 99, {"val_loss": loss, "nc1.cdnv": cdnv})
-    >>> table = permutation(Results([model(1.0, 0.1), model(2.0, 0.2), model(3.0, 0.3)]))
+    >>> table = permutation(Results([model(1.0, 0.1), model(2.0, 0.2), model(3.0, 0.3)]), columns="nc1.cdnv")
     >>> [(row["column"], round(row["r"], 9), row["predicted"], round(row["p"], 6)) for row in table.records()]
     [('nc1.cdnv', 1.0, 'r > 0', 0.333333)]
     """
