@@ -264,7 +264,8 @@ class Forgets(Sums):
     """Holds state that no tensor keeps."""
 
     def merge(self, other, mine, theirs):
-        self.total, self.parts = self.total + other.total, getattr(self, "parts", 0) + 1
+        self.parts = getattr(self, "parts", 0) + 1
+        self.total = self.total + self.parts * other.total
 
 
 class Empty(Sums):
@@ -330,7 +331,7 @@ STATISTICS = {
     MeanOfMeans: {"batch size", "merge"},
     Single: {"batch size", "sample order"},
     Writes: {"value"},
-    Forgets: {"value"},
+    Forgets: {"resume"},
     Empty: {"value"},
     Infinite: {"value"},
     Idle: {"value"},

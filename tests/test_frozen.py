@@ -36,6 +36,8 @@ def differences(expected: Any, found: Any, at: str = "") -> Iterator[str]:
             yield from differences(*pair, f"{at}/{index}")
     elif isinstance(expected, float) and isinstance(found, float):
         relative = LOSS if any(word in at for word in ("val_loss", "perplexity")) else RELATIVE
+        if "equiangularity" in at:  # std / mean of cosines: a mean near 0 enlarges the rounding too
+            relative *= max(1.0, abs(expected))
         if not math.isclose(expected, found, rel_tol=relative, abs_tol=ROUNDING):
             yield f"{at}: {expected!r} is now {found!r}, {abs(found / expected - 1) if expected else found:.1e}"
     elif expected != found:

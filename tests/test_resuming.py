@@ -134,7 +134,7 @@ def test_a_state_of_an_earlier_version_is_gone_on_with_where_its_labels_are_thes
 
 
 def test_a_state_says_what_it_is():
-    for wrong in ({"done": "2"}, {"identity": []}, {"means": 3}, {"chunks": "11"}, {"dropped": None}, {"file": None}):
+    for wrong in ({"done": "2"}, {"identity": []}, {"means": 3}, {"chunks": "11"}, {"file": None}):
         with pytest.raises(TypeError, match=next(iter(wrong))):
             progress(**wrong)
     for name in ("done", "identity", "means", "chunks", "made_by", "batch_size"):

@@ -74,7 +74,7 @@ def make_state_old(store, length):
     """Write a state as an earlier version did, which cut slices of so many chunks and did not say so."""
     file = store / "partial" / "state.json"
     state = json.loads(file.read_text())
-    for name in ("chunks", "slice_chunks", "first_batch", "made_by", "dropped"):
+    for name in ("chunks", "slice_chunks", "first_batch", "made_by"):
         state.pop(name)
     factor = slice_length(100, 32) // length if length else 1
     old = file.with_name(state["file"])

@@ -215,8 +215,7 @@ def _goes_on(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]]) -> bool
     try:
         if is_store(target):
             store = Store.load(target)
-            dropped = store.manifest["provenance"].get("dropped_statistics", {})
-            differ, held = _differences(store, plan), {**store.identity["statistics"], **dropped}
+            differ, held = _differences(store, plan), store.identity["statistics"]
         else:
             place = Partial(target).read()
             differ, held = [], {kind.name: kind.version for kind in kinds}

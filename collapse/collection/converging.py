@@ -55,7 +55,7 @@ def convergence(
         )
     stores = _in_order(stores)
     names = plugins().select(metrics)
-    kinds, _ = mergeable(stores, "train")
+    kinds = mergeable(stores, "train")
     total: ClassMoments | None = None
     rows = []
     for done, part in enumerate(stores, start=1):
@@ -92,7 +92,7 @@ def _in_order(stores: Sequence[Store]) -> list[Store]:
 
 def merged_statistics(parts: Sequence[Store]) -> EmbeddingStatistics:
     """Return the class statistics of some parts of a collection together; no file is written."""
-    kinds, _ = mergeable(parts, "train")
+    kinds = mergeable(parts, "train")
     total, *others = [moments_of(part.check(), kinds) for part in parts]
     for each in others:
         total.merge(each)

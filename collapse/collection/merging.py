@@ -1,7 +1,8 @@
 """Merge the parts of a collection into one store: training parts by merging moments, validation parts by counts."""
 
+import logging
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from collapse.collection.planning import part_of
 from collapse.collection.trained import build_trained, moments_of
 from collapse.errors import StoreError, UsageError
 from collapse.numerics.accumulate import ClassMoments
-from collapse.plugin.filling import drop
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
@@ -22,6 +22,8 @@ from collapse.stores.manifest import LAYER, is_store, now, spans
 from collapse.stores.provenance import shown_word, versions
 from collapse.stores.store import Store, load_same
 from collapse.stores.store_folder import settled, writing
+
+log = logging.getLogger("collapse")
 
 
 @outside_inference_mode
@@ -124,27 +126,27 @@ def _missing_parts(covered: Sequence[tuple[int, int]], slices: int) -> str:
     return "the missing part"
 
 
-def mergeable(parts: Sequence[Store], phase: str) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that can be merged, and why the others cannot; also warn about these."""
+def mergeable(parts: Sequence[Store], phase: str) -> list[type[Statistic]]:
+    """Return the statistics that can be merged; warn about the others, which are left out."""
     installed = plugins().statistics
-    kinds, dropped = [], dict[str, str]()
+    kinds = []
     others = {kind.name for kind in installed.values() if kind.phase != phase}
     if phase == "validation":
         others |= {name for part in parts for name in part.manifest["statistics"]} - of_validation(*parts)
     for name in sorted({name for part in parts for name in part.manifest["statistics"]} - others):
         if name not in installed:
-            drop(dropped, name, "no plugin installed here can merge it")
-            continue
-        differ = next(((part, why) for part in parts if (why := unlike(part, installed[name]))), None)
-        if differ:
-            drop(dropped, name, f"{differ[0]} {differ[1]}")
+            why = "no plugin installed here can merge it"
+        else:
+            why = next((f"{part} {said}" for part in parts if (said := unlike(part, installed[name]))), "")
+        if why:
+            log.warning("statistic %s is left out: %s", name, why)
         else:
             kinds.append(installed[name])
-    return kinds, dropped
+    return kinds
 
 
 def _merge_train(parts: Sequence[Store], target: Path | None) -> Store:
-    kinds, dropped = mergeable(parts, "train")
+    kinds = mergeable(parts, "train")
     total: ClassMoments | None = None
     for part in parts:
         moments = moments_of(part, kinds)
@@ -162,8 +164,8 @@ def _merge_train(parts: Sequence[Store], target: Path | None) -> Store:
         "corpus": first["corpus"],
         "coverage": {"train": train, "validation": None},
     }
-    provenance = _provenance(parts, dropped | total.statistics.dropped)
-    return build_trained(target, s, classifier_rows(parts, s.classes), about=about, provenance=provenance)
+    rows = classifier_rows(parts, s.classes)
+    return build_trained(target, s, rows, about=about, provenance=_provenance(parts))
 
 
 def classifier_rows(parts: Sequence[Store], classes: Tensor) -> dict[str, Tensor]:
@@ -178,8 +180,8 @@ def classifier_rows(parts: Sequence[Store], classes: Tensor) -> dict[str, Tensor
 
 def _merge_validation(parts: Sequence[Store], target: Path | None) -> Store:
     pieces = sorted((piece for part in parts for piece in pieces_of(part)), key=lambda piece: piece[0])
-    kinds, dropped = mergeable(parts, "validation")
-    statistics = filled_of(parts[0], kinds, dropped=dropped)
+    kinds = mergeable(parts, "validation")
+    statistics = filled_of(parts[0], kinds)
     for part in parts[1:]:
         statistics.merge(filled_of(part, kinds), NOTHING, NOTHING)
     first = parts[0].manifest
@@ -189,12 +191,10 @@ def _merge_validation(parts: Sequence[Store], target: Path | None) -> Store:
         **coverage,
         "validation": {**coverage["validation"], "done": joined([run for run, _ in pieces])},
     }
-    provenance = _provenance(parts, statistics.dropped)
-    return add_validation(parts[0], pieces, statistics, path=target, about=about, provenance=provenance)
+    return add_validation(parts[0], pieces, statistics, path=target, about=about, provenance=_provenance(parts))
 
 
-def _provenance(parts: Sequence[Store], dropped: Mapping[str, str]) -> dict[str, Any]:
+def _provenance(parts: Sequence[Store]) -> dict[str, Any]:
     made = [part.manifest["provenance"] for part in parts]
-    more = {"dropped_statistics": dict(dropped)} if dropped else {}
     command = shlex.join(["collapse", "merge", *(shown_word(str(part.path)) for part in parts if part.path)])
-    return more | {"merged": now(), "versions": versions(), "command": command, "parts": made}
+    return {"merged": now(), "versions": versions(), "command": command, "parts": made}

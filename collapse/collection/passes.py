@@ -1,7 +1,7 @@
 """The two passes of a collection: class moments of training samples, decisions and loss of validation samples."""
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,7 @@ class Collection:
     def run(self, store: Store | None = None) -> Store:
         """Do the passes that an existing store lacks, and return the store."""
         keep_freed_memory()
-        self._clock, self._earlier, self._dropped = self.source.clock, dict[str, int](), dict[str, str]()
+        self._clock, self._earlier = self.source.clock, dict[str, int]()
         self._partial = None if self.folder is None else Partial(self.folder)
         self._checked = False
         if self.source.validation is not None and (store is None or store.state == "trained"):
@@ -84,23 +84,22 @@ class Collection:
         if place is None:
             moments = ClassMoments(source.weight.shape[1], self._home, Filled.begin(kinds))
         else:
-            moments = ClassMoments.from_state(state, self._home, *resumable(kinds, place, state))
+            moments = ClassMoments.from_state(state, self._home, resumable(kinds, place, state))
 
         def add(h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
             moments.add(h_nd, y_n)
 
         batch = self._run(slices, place, add, moments.state, moments.statistics)
         s = moments.statistics_so_far()
-        self._dropped = moments.statistics.dropped
         rows = s.classes.to(source.device)
         head = {"weight": source.weight[rows]} | ({} if source.bias is None else {"bias": source.bias[rows]})
         about = {
-            "identity": self._identity(self._asked()),
+            "identity": self._identity({**self._versions("validation"), **s.versions}),
             "model": source.model,
             "corpus": source.corpus,
             "coverage": {"train": phase.coverage([[slices.start, slices.stop]], {}), "validation": None},
         }
-        store = build_trained(self.folder, s, head, about=about, provenance=self._provenance(phase, batch))
+        store = build_trained(self.folder, s, head, about=about, provenance=self._provenance(phase, batch, s.versions))
         self._clear()
         return store
 
@@ -132,7 +131,7 @@ class Collection:
         tally = ValidationTally(decider, Filled.begin(kinds))
         place, saved = self._resume(slices, means)
         if place is not None:
-            tally.resume(saved, *resumable(kinds, place, saved))
+            tally.resume(saved, resumable(kinds, place, saved))
 
         def add(h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
             tally.add(h_nd, y_n, chunks=units, first=first, block_B=phase.blocks(first, first + units))
@@ -143,7 +142,6 @@ class Collection:
             tally.statistics.merge(before, NOTHING, NOTHING)
         state = {name: value for name, value in tally.state().items() if "/" not in name}
         pieces = sorted([*pieces, ((start, stop), ValidationStatistics(**state))], key=lambda piece: piece[0])
-        self._dropped = tally.statistics.dropped
         about = {
             "identity": _validated(store.identity, source.identity),
             "model": store.manifest["model"],
@@ -153,7 +151,8 @@ class Collection:
                 "validation": phase.coverage(joined([run for run, _ in pieces]), {"means": means}),
             },
         }
-        provenance = store.manifest["provenance"] | {"validation": self._provenance(phase, batch) | decider.computed_by}
+        computed = self._provenance(phase, batch, tally.statistics.versions) | decider.computed_by
+        provenance = store.manifest["provenance"] | {"validation": computed}
         made = add_validation(store, pieces, tally.statistics, path=self.folder, about=about, provenance=provenance)
         self._clear()
         return made
@@ -212,10 +211,9 @@ class Collection:
             state=state,
             partial=self._partial,
             about=lambda: {
-                "identity": self._identity({kind.name: kind.version for kind in self.kinds}),
+                "identity": self._identity(self._versions()),
                 "means": means,
                 "made_by": makers(type(each) for each in statistics),
-                "dropped": statistics.dropped,
             },
             report=self.report,
         )
@@ -238,17 +236,14 @@ class Collection:
         """Return the identity with the versions of these statistics."""
         return {**self.source.identity, **({"statistics": statistics} if self.source.records_statistics else {})}
 
-    def _asked(self) -> dict[str, int]:
-        """Return the versions of the requested statistics, without those that failed."""
-        return {kind.name: kind.version for kind in self.kinds if kind.name not in self._dropped}
+    def _versions(self, phase: str | None = None) -> dict[str, int]:
+        """Return the versions of the requested statistics, of one phase or of both."""
+        return {kind.name: kind.version for kind in self.kinds if phase in (None, kind.phase)}
 
-    def _provenance(self, phase: Phase, batch: int) -> dict[str, Any]:
+    def _provenance(self, phase: Phase, batch: int, statistics: Iterable[str]) -> dict[str, Any]:
         earlier = self._earlier.get(phase.name)
         more: dict[str, Any] = {"slices_of_earlier_runs": earlier} if earlier else {}
-        if self._dropped:
-            more["dropped_statistics"] = self._dropped
-        names = [kind.name for kind in self.kinds if kind.phase == phase.name and kind.name not in self._dropped]
-        made_by = {name: plugins().made_by("collapse_statistics", name) for name in names}
+        made_by = {name: plugins().made_by("collapse_statistics", name) for name in statistics}
         if made_by:
             more["made_by"] = made_by
         return {

@@ -102,15 +102,10 @@ def pieces_of(store: Store) -> list[tuple[Run, ValidationStatistics]]:
     return [(run, whole if index == 0 else ValidationStatistics(**none)) for index, run in enumerate(runs)]
 
 
-def filled_of(
-    store: Store,
-    kinds: Sequence[type[Statistic]],
-    device: str | torch.device = "cpu",
-    dropped: Mapping[str, str] | None = None,
-) -> Filled:
-    """Return a store's statistics as state that their plugins can continue; ``dropped`` maps others to the reason."""
+def filled_of(store: Store, kinds: Sequence[type[Statistic]], device: str | torch.device = "cpu") -> Filled:
+    """Return a store's statistics as state that their plugins can continue."""
     state = {f"{kind.name}/{key}": value for kind in kinds for key, value in store.tensors(kind.name).items()}
-    return Filled.from_state(state, device, kinds, dropped)
+    return Filled.from_state(state, device, kinds)
 
 
 def unlike(store: Store, kind: type[Statistic]) -> str:

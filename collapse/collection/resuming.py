@@ -10,7 +10,7 @@ from torch import Tensor
 
 from collapse.collection.differing import in_options
 from collapse.collection.slices import Slices
-from collapse.plugin.filling import conflict, drop
+from collapse.plugin.filling import conflict
 from collapse.plugin.statistic import Statistic
 from collapse.stores.partial import Partial, Progress
 
@@ -60,30 +60,25 @@ def _same_slices(partial: Partial, place: Progress, slices: Slices) -> bool:
     return place.done <= slices.stop and slices.have_labels(place.done, state["classes"], state["counts"])
 
 
-def resumable(
-    kinds: Sequence[type[Statistic]], place: Progress, state: Mapping[str, Tensor]
-) -> tuple[list[type[Statistic]], dict[str, str]]:
-    """Return the statistics that a resumed phase continues, and why others, not filled from its start, are dropped.
+def resumable(kinds: Sequence[type[Statistic]], place: Progress, state: Mapping[str, Tensor]) -> list[type[Statistic]]:
+    """Return the statistics that a resumed phase continues; warn of others, which were not filled from its start.
 
     Args:
         kinds: The statistics of this phase that are requested now.
         place: The progress of the earlier run.
         state: Its tensors.
     """
-    dropped, alive = dict(place.dropped), []
     held = {key.split("/")[0] for key in state if "/" in key}
     versions = place.identity.get("statistics") or {}
-    for name in sorted(held - {kind.name for kind in kinds} - set(dropped)):
-        drop(dropped, name, "it is no longer asked for")
+    alive = []
     for kind in kinds:
-        if kind.name in dropped:
-            continue
-        if kind.name not in held:
-            drop(dropped, kind.name, "the earlier run, which is resumed, did not fill it")
-            continue
         differ = conflict(kind, versions.get(kind.name), place.made_by.get(kind.name))
-        if differ:
-            drop(dropped, kind.name, f"the earlier run, which is resumed, {differ}")
-        else:
+        if kind.name in held and not differ:
             alive.append(kind)
-    return alive, dropped
+        else:
+            log.warning(
+                "statistic %s is not collected: the earlier run, which is resumed, %s",
+                kind.name,
+                differ if kind.name in held else "did not fill it",
+            )
+    return alive

@@ -58,11 +58,9 @@ class ClassMoments:
             CollapseError: An embedding is NaN or infinite; the message and ``error.row`` give its row.
         """
         batch, squares_K = self._split(h_Bd, y_B)
-        theirs = Side(classes=batch.classes, counts=batch.counts.double(), means=batch.means)
-        mine = self._merge(theirs, squares_K)  # before any statistic sees the batch, because it may write to it
+        mine = self._merge(batch.side, squares_K)
         if self.statistics:
-            made = [batch]
-            self.statistics.take(lambda: made.pop() if made else self._split(h_Bd, y_B)[0], mine)
+            self.statistics.take(batch, mine)
 
     def _split(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Batch, Tensor]:
         """Return a batch by class, in memory that the next batch reuses, and the squared deviations of each class."""
@@ -179,15 +177,11 @@ class ClassMoments:
 
     @classmethod
     def from_state(
-        cls,
-        state: Mapping[str, Tensor],
-        device: str | torch.device,
-        kinds: Sequence[type[Statistic]],
-        dropped: Mapping[str, str] | None = None,
+        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type[Statistic]]
     ) -> "ClassMoments":
-        """Restore an accumulator from :meth:`state`; ``dropped`` says why it no longer fills some statistics."""
+        """Restore an accumulator from :meth:`state`, with these statistics."""
         made = cls(state["means"].shape[1], device)
-        made.statistics = Filled.from_state(state, device, kinds, dropped)
+        made.statistics = Filled.from_state(state, device, kinds)
         made._rows_for(state["classes"].to(device))
         made._counts[: made._used] = state["counts"].to(device)
         made._means[: made._used] = state["means"].to(device)

@@ -202,7 +202,7 @@ class ValidationTally:
                 "block": block_B,
                 "position": place_B % (len(y_B) // chunks),
             }
-            self.statistics.take(lambda: self._batch(given_Bd, y_B, decided))
+            self.statistics.take(self._batch(given_Bd, y_B, decided))
 
     def _batch(self, given_Bd: Tensor, y_B: Tensor, decided: Mapping[str, Tensor]) -> ValidationBatch:
         """Return a batch for statistics, in its own memory."""
@@ -234,20 +234,15 @@ class ValidationTally:
         state |= self.statistics.state()
         return {name: value.cpu().contiguous() for name, value in state.items()}
 
-    def resume(
-        self,
-        state: Mapping[str, Tensor],
-        kinds: Sequence[type[Statistic]] = (),
-        dropped: Mapping[str, str] | None = None,
-    ) -> None:
-        """Resume from the result of :meth:`state` with these statistics; those in ``dropped`` are no longer filled."""
+    def resume(self, state: Mapping[str, Tensor], kinds: Sequence[type[Statistic]] = ()) -> None:
+        """Resume from the result of :meth:`state` with these statistics."""
         device = self.decider.weight.device
         classes = state["classes"].to(device)
         for name, values in self._sums.items():
             values[classes] = state[name].to(device)
         self._blocks = state["block_totals"].to(device)
         self._argmax_without_mean = int(state["argmax_without_mean"])
-        self.statistics = Filled.from_state(state, device, kinds, dropped)
+        self.statistics = Filled.from_state(state, device, kinds)
 
 
 def _of(pair: tuple[Tensor, Tensor, Tensor], has_mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -31,6 +31,11 @@ class Batch:
     means: Float[Tensor, "K d"]
     deviations: Float[Tensor, "B d"]
 
+    @property
+    def side(self) -> "Side":
+        """Its counts and means, as one side of a merge."""
+        return Side(classes=self.classes, counts=self.counts.double(), means=self.means)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationBatch(Batch):

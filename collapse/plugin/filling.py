@@ -1,43 +1,37 @@
-"""Fill plugin statistics: one that fails is dropped with a warning, and the collection continues."""
+"""Fill plugin statistics. One that raises stops the run, which can be resumed without it."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.plugin.feeding import Feed, merging
-from collapse.plugin.guarding import described
+from collapse.plugin.guarding import Watch, described, reading
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.state import DTYPES, MOST_DIMENSIONS
+from collapse.plugin.state import DTYPES
 
 if TYPE_CHECKING:
     from collapse.plugin.batch import Batch, Side
     from collapse.plugin.statistic import Statistic
 
-log = logging.getLogger("collapse")
-
 
 class Filled:
     """The statistics of one phase, while they are filled.
 
+    Every function raises PluginError if a statistic raises, or writes to a tensor that it may only read.
+
     Args:
         statistics: The statistics to fill.
-        dropped: Statistics that failed in an earlier run, with the reason.
-
-    Attributes:
-        dropped: Why a statistic is no longer filled, by name.
     """
 
-    def __init__(self, statistics: Iterable["Statistic"] = (), dropped: Mapping[str, str] | None = None) -> None:
+    def __init__(self, statistics: Iterable["Statistic"] = ()) -> None:
         self._held = {each.name: each for each in statistics}
-        self.dropped = dict(dropped or {})
 
     def __iter__(self) -> Iterator["Statistic"]:
-        return iter(list(self._held.values()))
+        return iter(self._held.values())
 
     def __len__(self) -> int:
         return len(self._held)
@@ -47,38 +41,37 @@ class Filled:
         """Versions of the statistics that are filled."""
         return {name: each.version for name, each in self._held.items()}
 
-    def take(self, make: "Callable[[], Batch]", mine: "Side | None" = None) -> None:
+    def take(self, batch: "Batch", mine: "Side | None" = None) -> None:
         """Update every statistic with a batch.
 
         Args:
-            make: Makes the batch in memory that nothing else reads; called again if a statistic wrote to it.
-            mine: Counts and means before this batch, also in such memory; None in the validation phase.
+            batch: The batch, in memory that the next one reuses.
+            mine: Counts and means before this batch; None in the validation phase.
         """
-        feed = Feed(make)
         parts = []
         for each in self:
-            with self._costing(each.name, "update"):
+            with _running(each.name, "update", batch=batch):
                 part = type(each)()
-                feed.update(part)
+                part._begin(batch)
+                part.update(batch)
+                _check_kept(part, batch)
+                part._check(batch)
                 parts.append(part)
-        self.merge(Filled(parts), mine or feed.side, feed.side)
+        theirs = batch.side
+        self.merge(Filled(parts), mine or theirs, theirs)
 
     def merge(self, other: "Filled", mine: "Side", theirs: "Side") -> None:
-        """Merge other statistics of the same kinds; nothing else may read the memory of the sides."""
-        last = [*self][-1:]
+        """Merge other statistics of the same kinds."""
         for each in self:
-            with self._costing(each.name, "merge"):
-                if each.name not in other._held:
-                    raise PluginError("it is in one of two sides only")
-                with merging(mine, theirs, copy=each not in last) as sides:
-                    each.merge(other._held[each.name], *sides)
+            with _running(each.name, "merge", mine=mine, theirs=theirs):
+                each.merge(other._held[each.name], mine, theirs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return the tensors of each statistic, which are its complete state."""
         found = {}
         for each in self:
-            with self._costing(each.name, "tensors"):
-                found[each.name] = _whole_state(each)
+            with _running(each.name, "tensors"):
+                found[each.name] = {key: _storable(key, value) for key, value in each.tensors().items()}
         return found
 
     def state(self) -> dict[str, Tensor]:
@@ -88,49 +81,23 @@ class Filled:
     @classmethod
     def begin(cls, kinds: Iterable[type["Statistic"]]) -> "Filled":
         """Create empty statistics."""
-        made = cls()
-        for kind in kinds:
-            with made._costing(kind.name, "__init__"):
-                made._held[kind.name] = kind()
-        return made
+        return cls([_made(kind, "__init__", kind) for kind in kinds])
 
     @classmethod
     def from_state(
-        cls,
-        state: Mapping[str, Tensor],
-        device: str | torch.device,
-        kinds: Sequence[type["Statistic"]],
-        dropped: Mapping[str, str] | None = None,
+        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type["Statistic"]]
     ) -> "Filled":
         """Restore statistics from the result of :meth:`state`."""
-        made = cls([], dropped)
+        made = []
         for kind in kinds:
-            held = {key.split("/", 1)[1]: value for key, value in state.items() if key.startswith(f"{kind.name}/")}
-            with made._costing(kind.name, "from_tensors"):
-                made._held[kind.name] = kind.from_tensors({key: value.to(device) for key, value in held.items()})
-        return made
-
-    @contextmanager
-    def _costing(self, name: str, function: str) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # a plugin can raise anything
-            self._held.pop(name, None)
-            drop(self.dropped, name, f"{function}(): {described(error)}")
-
-
-def drop(dropped: dict[str, str], name: str, reason: str) -> None:
-    """Record that this collection does not fill a statistic, and warn about it."""
-    dropped[name] = reason
-    plugin = plugins().origins.get(("collapse_statistics", name), "(not installed)")
-    log.warning("plugin %s: statistic %s is not collected: %s", plugin, name, reason)
+            held = {key.split("/", 1)[1]: each for key, each in state.items() if key.startswith(f"{kind.name}/")}
+            held = {key: value.to(device) for key, value in held.items()}
+            made.append(_made(kind, "from_tensors", partial(kind.from_tensors, held)))
+        return cls(made)
 
 
 def conflict(kind: type["Statistic"], version: int | None, maker: str | None) -> str:
-    """Say how a stored statistic's version or distribution conflicts with the installed plugin; "" if it does not.
-
-    Stores of earlier versions do not record the distribution: then it is not compared.
-    """
+    """Say how a stored statistic's version or distribution conflicts with the installed plugin; "" if it does not."""
     if version != kind.version:
         return f"filled version {version}, and the plugin installed is at version {kind.version}"
     now = plugins().maker(kind)
@@ -144,47 +111,42 @@ def makers(kinds: Iterable[type["Statistic"]]) -> dict[str, str]:
     return {kind.name: plugins().maker(kind) for kind in kinds}
 
 
-def _whole_state(statistic: "Statistic") -> dict[str, Tensor]:
-    """Return the tensors of a statistic, after checking that they hold its complete state and can be stored."""
-    tensors = dict(statistic.tensors())
-    for key, value in tensors.items():
-        if not isinstance(key, str) or not key.isprintable() or key == "__metadata__":  # safetensors' own word
-            raise PluginError(f"{key!a:.40} cannot name a tensor of a file")
-        if not isinstance(value, Tensor):
-            raise PluginError(f"{key} is not a tensor")
-        if value.layout != torch.strided or value.dtype not in DTYPES or value.dim() > MOST_DIMENSIONS:
-            raise PluginError(f"{key} cannot be stored: {value.dtype}, {value.layout}, {value.dim()} dimensions")
-    again = type(statistic).from_tensors({key: value.detach() for key, value in tensors.items()})
-    before, after = _attributes(statistic), _attributes(again)
-    lost = [name for name in sorted({*before, *after}) if not _same(before.get(name), after.get(name))]
-    if lost or not _same(tensors, dict(again.tensors())):
+@contextmanager
+def _running(name: str, function: str, **read: "Batch | Side") -> Iterator[None]:
+    """Run a statistic's function, which may only read the tensors of ``read``."""
+    tensors = {
+        f"{holder}.{field}": value
+        for holder, each in read.items()
+        for field, value in vars(each).items()
+        if isinstance(value, Tensor)
+    }
+    try:
+        with reading(Watch(tensors)):
+            yield
+    except Exception as error:  # a plugin can raise anything
+        plugin = plugins().origins.get(("collapse_statistics", name), "(not installed)")
         raise PluginError(
-            f"its state {', '.join(lost) or 'as a whole'} would be lost: keep it in tensors, "
-            "or let tensors() and from_tensors() hold it"
-        )
-    return {key: value.detach().clone() for key, value in tensors.items()}  # two may be of one memory
+            f"plugin {plugin}: statistic {name}: {function}(): {described(error)}. Correct the plugin, or collect "
+            f"without the statistic (--without {name}); the same command then goes on after the last slice written"
+        ) from error
 
 
-def _attributes(statistic: "Statistic") -> dict[str, Any]:
-    return dict(getattr(statistic, "__dict__", {}))
+def _made(kind: type["Statistic"], function: str, make: Callable[[], "Statistic"]) -> "Statistic":
+    with _running(kind.name, function):
+        return make()
 
 
-def _same(a: Any, b: Any) -> bool:
-    if a is b:
-        return True
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return a.dtype == b.dtype and a.shape == b.shape and bool(_equal(a, b.to(a.device)).all())
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, Mapping):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if type(a).__eq__ is object.__eq__:
-        return hasattr(a, "__dict__") and _same(vars(a), vars(b))
-    equal = _equal(a, b)
-    return bool(equal.all() if hasattr(equal, "all") else equal)
+def _check_kept(statistic: "Statistic", batch: "Batch") -> None:
+    """Raise PluginError if a statistic keeps a tensor of the batch, whose memory the next batch overwrites."""
+    reused = {tensor.untyped_storage().data_ptr() for tensor in (batch.h, batch.deviations)}
+    for name, value in vars(statistic).items():
+        if isinstance(value, Tensor) and not value.is_sparse and value.untyped_storage().data_ptr() in reused:
+            raise PluginError(f"its {name} lies in the batch, which the next one overwrites: keep a copy (x.clone())")
 
 
-def _equal(a: Any, b: Any) -> Any:
-    return (a == b) | ((a != a) & (b != b))  # NaN equals NaN
+def _storable(key: str, value: Tensor) -> Tensor:
+    """Return a copy of a tensor of a statistic, since two of its tensors may share memory."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.dtype not in DTYPES:
+        what = f"{value.dtype}, {value.layout}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise PluginError(f"{key} cannot be stored: it is {what}")
+    return value.detach().clone()

@@ -40,7 +40,6 @@ class Progress:
         chunks, slice_chunks: Number of chunks of the text and of a slice; None in a state of an earlier version.
         first_batch: Requested batch size, in chunks; None in a state of an earlier version.
         made_by: Which distribution's plugin fills each statistic.
-        dropped: Why a statistic is no longer filled, by name.
     """
 
     phase: str
@@ -56,7 +55,6 @@ class Progress:
     slice_chunks: int | None = None
     first_batch: int | None = None
     made_by: dict[str, str] = field(default_factory=dict)
-    dropped: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for each in fields(self):

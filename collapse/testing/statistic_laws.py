@@ -1,13 +1,14 @@
 """Check a plugin statistic: it must depend only on the samples, however they are split and merged."""
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from collapse.collection.pieces import NOTHING
+from collapse.errors import PluginError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.plugin.filling import Filled
@@ -44,7 +45,7 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
     quarter = len(units) // 4
     with Checked(LAWS, without) as checked, suppress(_Stop):
         once = _filled(checked, kind, "value", [units])
-        if not once or _is_empty(checked, kind, once):
+        if not once or _is_empty(kind, once):
             what = "no tensor" if not once else "what an empty one holds"
             checked.breach("value", kind.name, f"it holds {what} after {_SAMPLES} samples")
         for name, value in once.items():
@@ -63,8 +64,9 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
         shuffled = [units[index] for index in order]
         after = _filled(checked, kind, "sample order", _batches(shuffled, 64))
         _compare(checked, kind, "sample order", "samples in another order", once, after)
-        for what, merged in _merged(kind, _batches(units, quarter)):
-            _compare(checked, kind, "merge", what, once, _state(checked, kind, "merge", merged))
+        with _breaching(checked, kind, "merge"):
+            for what, merged in _merged(kind, _batches(units, quarter)):
+                _compare(checked, kind, "merge", what, once, _state(merged))
         resumed = _filled(checked, kind, "resume", _batches(units, quarter), stop_after=2)
         straight = _filled(checked, kind, "resume", _batches(units, quarter))
         _compare(checked, kind, "resume", "a resumed run", straight, resumed, exactly=True)
@@ -72,6 +74,16 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
 
 class _Stop(Exception):
     """The statistic failed, so the remaining checks are skipped."""
+
+
+@contextmanager
+def _breaching(checked: Checked, kind: type[Statistic], law: str) -> Iterator[None]:
+    """Report a failure of the statistic as a breach of a law."""
+    try:
+        yield
+    except PluginError as error:
+        checked.breach(law, kind.name, str(error))
+        raise _Stop from error
 
 
 class _Pass:
@@ -109,9 +121,9 @@ class _Pass:
     def resume(self) -> None:
         """Resume from the state, as a killed collection resumes from its file."""
         if self.tally is None:
-            self.moments = ClassMoments.from_state(self.moments.state(), "cpu", [self.kind], self.filled.dropped)
+            self.moments = ClassMoments.from_state(self.moments.state(), "cpu", [self.kind])
         else:
-            self._begin(Filled.from_state(self.filled.state(), "cpu", [self.kind], self.filled.dropped))
+            self._begin(Filled.from_state(self.filled.state(), "cpu", [self.kind]))
 
 
 def _units(length: int) -> Units:
@@ -148,8 +160,8 @@ def _joined(units: Units) -> tuple[Tensor, Tensor]:
     return torch.cat([h for h, _, _ in units]), torch.cat([y for _, y, _ in units])
 
 
-def _is_empty(checked: Checked, kind: type[Statistic], state: State) -> bool:
-    empty = _state(checked, kind, "value", _Pass(kind))
+def _is_empty(kind: type[Statistic], state: State) -> bool:
+    empty = _state(_Pass(kind))
     return empty.keys() == state.keys() and all(torch.equal(value, empty[name]) for name, value in state.items())
 
 
@@ -161,12 +173,13 @@ def _filled(
     *,
     stop_after: int | None = None,
 ) -> State:
-    made = _Pass(kind)
-    for number, batch in enumerate(batches):
-        if number == stop_after:
-            made.resume()
-        made.add(batch)
-    return _state(checked, kind, law, made)
+    with _breaching(checked, kind, law):
+        made = _Pass(kind)
+        for number, batch in enumerate(batches):
+            if number == stop_after:
+                made.resume()
+            made.add(batch)
+        return _state(made)
 
 
 def _merged(kind: type[Statistic], batches: Sequence[Units]) -> Iterator[tuple[str, _Pass]]:
@@ -196,12 +209,8 @@ def _merged(kind: type[Statistic], batches: Sequence[Units]) -> Iterator[tuple[s
     yield "merged into an empty one", empty
 
 
-def _state(checked: Checked, kind: type[Statistic], law: str, made: _Pass) -> State:
-    state = made.filled.tensors().get(kind.name)
-    if state is None:
-        checked.breach(law, kind.name, made.filled.dropped.get(kind.name, "it was dropped"))
-        raise _Stop
-    return {name: value.clone() for name, value in state.items()}
+def _state(made: _Pass) -> State:
+    return made.filled.tensors()[made.kind.name]
 
 
 def _compare(
