@@ -159,7 +159,7 @@ def test_another_request_on_a_store_is_refused_with_both_values(tiny, whole):
     options = tiny.options()
     with pytest.raises(StoreError, match="dtype: float32 and bfloat16"):
         collapse.collect(tiny.model, store=whole.path, dtype="bfloat16", **options)
-    with pytest.raises(StoreError, match="max_chunks: null and 5"):
+    with pytest.raises(StoreError, match="max_chunks: none and 5"):
         collapse.collect(tiny.model, store=whole.path, max_chunks=5, **options)
     with pytest.raises(StoreError, match="chunk_length: 32 and 16"):
         collapse.collect(tiny.model, store=whole.path, **(options | {"chunk_length": 16}))
@@ -175,11 +175,11 @@ def test_a_request_that_names_its_text_does_not_take_the_stores_share_or_length(
     collapse.collect(tiny.model, store=short, chunk_length=32, max_chunks=20, **texts)
     collapse.collect(tiny.model, store=part, max_chunks=20, part=(1, 2), **texts)
     for recollect in (False, True):
-        with pytest.raises(StoreError, match="max_chunks: 20 and null"):
+        with pytest.raises(StoreError, match="max_chunks: 20 and none"):
             collapse.collect(tiny.model, store=few, recollect=recollect, **texts)
         with pytest.raises(StoreError, match="chunk_length: 32 and 64"):
             collapse.collect(tiny.model, store=short, recollect=recollect, max_chunks=20, **texts)
-        with pytest.raises(StoreError, match="max_chunks: 20 and null"):
+        with pytest.raises(StoreError, match="max_chunks: 20 and none"):
             collapse.collect(tiny.model, store=part, recollect=recollect, part=(1, 2), **texts)
         kept = collapse.collect(tiny.model, store=few, recollect=recollect, max_chunks=20, **texts)
         assert kept.identity["max_chunks"] == 20

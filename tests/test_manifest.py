@@ -164,13 +164,13 @@ def test_differences_name_each_field_with_both_values():
         ({"a": 1}, {"a": True}, ["a: 1 and true"]),
         ({"a": 1}, {"a": 1.0}, ["a: 1 and 1.0"]),
         ({"a": 1}, {"a": "1"}, ["a: 1 and 1"]),
-        ({"b": 1, "a": None}, {"b": 2, "a": [1]}, ["a: null and [1]", "b: 1 and 2"]),
-        ({"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 2, "d": 3}}}, ["a.b.c: 1 and 2", "a.b.d: null and 3"]),
-        ({"a": {"b": 1}}, {"a": None}, ['a: {"b": 1} and null']),
-        ({"a": None}, {"a": {}}, ["a: null and {}"]),
+        ({"b": 1, "a": None}, {"b": 2, "a": [1]}, ["a: none and [1]", "b: 1 and 2"]),
+        ({"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 2, "d": 3}}}, ["a.b.c: 1 and 2", "a.b.d: none and 3"]),
+        ({"a": {"b": 1}}, {"a": None}, ['a: {"b": 1} and none']),
+        ({"a": None}, {"a": {}}, ["a: none and {}"]),
         ({"a": [1, 2]}, {"a": [2, 1]}, ["a: [1, 2] and [2, 1]"]),
         ({"a": long}, {"a": long[1:]}, [f"a: {'x' * 12}… and {'x' * 60}"]),
-        ({"a": f"{long} "}, {"a": None}, [f"a: {long}  and null"]),
+        ({"a": f"{long} "}, {"a": None}, [f"a: {long}  and none"]),
     ):
         assert differences(mine, theirs) == expected
 

@@ -189,7 +189,7 @@ def test_a_whole_store_among_parts_is_named(tmp_path):
 
 DIFFERENT = {
     "identity": ({"identity": {"dtype": "bfloat16"}}, "dtype: float32 and bfloat16"),
-    "more in the identity": ({"identity": {"code": {"model": "c"}}}, r"code: null and \{"),
+    "more in the identity": ({"identity": {"code": {"model": "c"}}}, r"code: none and \{"),
     "chunks": ({"train": {"chunks": 23}}, "slices.chunks: 22 and 23"),
     "slices": (
         {"train": {"chunks": 22, "slice_chunks": 3, "slices": 8}},
@@ -203,7 +203,7 @@ def test_parts_of_something_else_are_refused_with_both_values(tmp_path, name):
     change, said = DIFFERENT[name]
     if "chunks" in change.get("train", {}):  # samples must add up
         change = {**change, "identity": {"chunk_length": None}}
-        said = f"chunk_length: 4 and null; {said}"
+        said = f"chunk_length: 4 and none; {said}"
     parts = [trained(tmp_path / "a", (0, 3)), trained(tmp_path / "b", (3, 6), **change)]
     with pytest.raises(StoreError, match=f"/a and .*/b are not parts of one collection: they differ in {said}"):
         merge(parts, store=tmp_path / "merged")
@@ -352,7 +352,7 @@ def test_validation_parts_need_the_same_means_slices_and_results(tmp_path):
             "validation slices.chunks: 22 and 28; validation slices.slices: 6 and 7",
         ),
         ("hash", validated(store, tmp_path / "4", (3, 6), coverage={"means": "0" * 64}), "validation slices.means: "),
-        ("none", store, "validation slices.chunks: 22 and null"),
+        ("none", store, "validation slices.chunks: 22 and none"),
     ):
         with pytest.raises(StoreError, match=f"they differ in {said}"):
             merge([part, made], store=tmp_path / "merged")

@@ -129,11 +129,11 @@ def test_identities_and_caches_are_apart_and_those_without_a_null_as_ever(tiny, 
 
 
 def test_a_store_of_another_kind_is_refused(tiny, trained, shuffled):
-    with pytest.raises(StoreError, match="null: shuffled and null"):
+    with pytest.raises(StoreError, match="null: shuffled and none"):
         collapse.collect(tiny.model, store=shuffled.path, **few(tiny))
-    with pytest.raises(StoreError, match="null: null and untrained"):
+    with pytest.raises(StoreError, match="null: none and untrained"):
         collapse.collect(tiny.model, store=trained.path, null="untrained", **few(tiny))
-    for store, held in ((trained, "the model as it is"), (shuffled, "the null shuffled")):
+    for store, held in ((trained, "null none"), (shuffled, "null shuffled")):
         with pytest.raises(UsageError, match=f"holds {held}: --null untrained does not apply"):
             check_store_options(store, {"null": "untrained"})
 

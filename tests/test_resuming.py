@@ -69,7 +69,7 @@ def test_a_state_of_the_same_slices_is_gone_on_with(tmp_path):
     ("identity", "start", "stop", "said"),
     [
         ({"a": 2}, 0, 4, "a: 1 and 2"),
-        ({"a": 1, "b": 3}, 0, 4, "b: null and 3"),
+        ({"a": 1, "b": 3}, 0, 4, "b: none and 3"),
         ({"a": 1}, 1, 4, "slices: 1–4 and 2–4"),
         ({"a": 1}, 0, 3, "slices: 1–4 and 1–3"),
     ],

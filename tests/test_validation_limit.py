@@ -90,7 +90,7 @@ def test_another_limit_is_another_collection(tiny, tmp_path):
     store = collapse.collect(tiny.model, store=tmp_path / "s", **limited)
     assert store.identity["max_validation_chunks"] == 7
     for recollect in (False, True):
-        for other, said in ((5, "max_validation_chunks: 7 and 5"), (None, "max_validation_chunks: 7 and null")):
+        for other, said in ((5, "max_validation_chunks: 7 and 5"), (None, "max_validation_chunks: 7 and none")):
             options = limited | {"max_validation_chunks": other, "recollect": recollect}
             with pytest.raises(StoreError, match=said):
                 collapse.collect(tiny.model, store=tmp_path / "s", **options)
@@ -134,7 +134,7 @@ def test_parts_have_one_limit(tiny, tmp_path):
     for name, limit in limits.items():
         part = (1 if name == 1 else 2, 2)
         collapse.collect(tiny.model, store=tmp_path / f"{name}", part=part, max_validation_chunks=limit, **options)
-    for other, said in ((3, "6 and 7"), (4, "6 and null")):
+    for other, said in ((3, "6 and 7"), (4, "6 and none")):
         with pytest.raises(StoreError, match=f"they differ in max_validation_chunks: {said}"):
             collapse.merge([tmp_path / "1", tmp_path / f"{other}"], store=tmp_path / "bad")
         with pytest.raises(StoreError, match=f"they differ in max_validation_chunks: {said}"):
@@ -220,10 +220,10 @@ def test_a_store_or_features_file_refuses_the_option(validate, tmp_path, told):
     assert "holds max validation chunks 5: --max-validation-chunks 6 does not apply" in said
     told(0, "measure", store, "--max-validation-chunks", 5, "--metrics", "val_loss")
     said = told(2, "measure", validate("all").path, "--max-validation-chunks", 6)
-    assert "holds no limit for the validation text alone: --max-validation-chunks 6 does not apply" in said
+    assert "holds max validation chunks none: --max-validation-chunks 6 does not apply" in said
     save_file(random_features(6, 4, 60), tmp_path / "f.safetensors")
     said = told(2, "measure", tmp_path / "f.safetensors", "--max-validation-chunks", 5)
-    assert "was made of a features file: --max-validation-chunks 5 does not apply" in said
+    assert "is a features file: --max-validation-chunks does not apply" in said
 
 
 def test_nulls_have_the_limit_of_the_model(tiny):

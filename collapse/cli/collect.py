@@ -32,7 +32,7 @@ def command(model: str, store: str, **options: Any) -> None:
         say_error(problem)
     given = given_options(options)
     if is_features_file(model):
-        check_features_options(model, given, alone=True)
+        check_features_options(model, given)
     with progress() as report:
         made = collect(model, store=store, progress=report, **given)
     if made.state == "part":

@@ -127,7 +127,6 @@ def _measure_each(
     """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
     from collapse.cli.progress_bar import progress
     from collapse.collection.nulls import collect_nulls, with_nulls
-    from collapse.collection.validating import command_to_validate
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
     from collapse.paths import home
@@ -154,8 +153,6 @@ def _measure_each(
                 keep_row(opened, made[0])
             if opened.path is not None and opened.path.parent == home() / "stores":
                 say_aside(f"{model}: its store is {opened.path}")
-            if command_ := command_to_validate(opened):
-                say_aside(f"{opened} is not validated yet: {command_}")
     return rows, failed
 
 
@@ -218,7 +215,6 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
 
     finished = [model for model in models if is_store(model)]
     features = [model for model in models if is_features_file(model)]
-    alone = len(finished) + len(features) == len(models)
     if store is not None and len(finished) == len(models):
         raise UsageError(f"{models[0]} is a store: --store {store} does not apply")
     if store is not None and len(models) > 1 and is_store(store):
@@ -226,10 +222,10 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
     if store is not None and len(models) > 1 and _is_local(store):
         check_folders([model for model in models if model not in finished], store)
     for model in features:
-        check_features_options(model, given, alone=alone)
+        check_features_options(model, given)
     for model in finished:
         with suppress(StoreError):  # reported when it is measured, so that the others are measured anyway
-            check_store_options(Store.load(model), given, alone=alone)
+            check_store_options(Store.load(model), given)
 
 
 def _open(model: str, store: str | None, models: int, given: dict[str, Any], report: Any) -> Any:

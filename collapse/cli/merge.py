@@ -19,9 +19,8 @@ def command(stores: tuple[str, ...], target: str) -> None:
     collapse merge parts/* --store stores/a
     """
     from collapse.collection.merging import merge
-    from collapse.collection.validating import command_to_validate
 
     made = merge(stores, store=target)
-    command_ = command_to_validate(made, unasked=True)
-    more = f"; validate it with: {command_}" if command_ else ""
-    say(f"{made} is {made.state}: {counted(len(stores), 'part')} merged, digest {made.digest[:12]}{more}")
+    say(f"{made} is {made.state}: {counted(len(stores), 'part')} merged, digest {made.digest[:12]}")
+    if made.state == "trained":
+        say(f"validate it with: collapse collect MODEL --store {made} --validation-text FILES")

@@ -7,7 +7,6 @@ from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.differing import another_store, differing
 from collapse.collection.features import collect_features, store_features
 from collapse.collection.finding import find_store
 from collapse.collection.known_texts import as_trained
@@ -28,7 +27,7 @@ from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.scoped import deterministic_algorithms
-from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, is_store, spans
+from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, differences, is_store, spans
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.store import Store
 from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
@@ -247,7 +246,7 @@ def _finished(folder: Path, plan: Plan) -> Store | None:
     if differ:
         raise StoreError(
             f"{folder} holds another store, which differs in {'; '.join(differ)} (there and now): "
-            f"{another_store(store.identity, plan.identity)}"
+            "give the same options, or choose another --store"
         )
     check_store_options(store, {"without": plan.spec.without})
     if store.state == "complete":
@@ -271,13 +270,13 @@ def _differences(store: Store, plan: Plan) -> list[str]:
     """Describe how a store differs from a plan. A missing validation is no difference, because it can be added."""
     validated = store.manifest["coverage"]["validation"] is not None or store.state == "part"
     adopts = store.identity.get("validation") is None or not validated
-    return differing(store.identity, plan.identity, apart=_apart(validation=adopts))
+    return differences(store.identity, plan.identity, apart=_apart(validation=adopts))
 
 
 def _differs_unfinished(place: Progress, plan: Plan) -> list[str]:
     """Describe how an unfinished collection differs from a plan."""
     absent = place.identity.get("validation") is None and not plan.texts.wanted_beside(None)  # the optional split
-    return differing(place.identity, plan.identity, apart=_apart(validation=absent))
+    return differences(place.identity, plan.identity, apart=_apart(validation=absent))
 
 
 def _apart(*, validation: bool) -> frozenset[str]:

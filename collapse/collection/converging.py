@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.differing import differing
 from collapse.collection.merging import classifier_rows, comparable, mergeable
 from collapse.collection.trained import moments_of
 from collapse.errors import StoreError, UsageError, counted
@@ -17,6 +16,7 @@ from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
+from collapse.stores.manifest import differences
 from collapse.stores.store import Store
 
 
@@ -79,7 +79,7 @@ def _in_order(stores: Sequence[Store]) -> list[Store]:
     """
     first = stores[0]
     for other in stores[1:]:
-        differ = differing(comparable(first), comparable(other))
+        differ = differences(comparable(first), comparable(other))
         if differ:
             raise StoreError(f"{first} and {other} are not parts of one collection: they differ in {'; '.join(differ)}")
     runs = [(run, at) for at, store in enumerate(stores) for run in store.manifest["coverage"]["train"]["done"]]

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.collection.differing import differing
 from collapse.collection.pieces import NOTHING, add_validation, filled_of, joined, of_validation, pieces_of, unlike
 from collapse.collection.planning import part_of
 from collapse.collection.trained import build_trained, moments_of
@@ -18,7 +17,7 @@ from collapse.numerics.accumulate import ClassMoments
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
-from collapse.stores.manifest import LAYER, is_store, now, spans
+from collapse.stores.manifest import LAYER, differences, is_store, now, spans
 from collapse.stores.provenance import shown_word, versions
 from collapse.stores.store import Store, load_same
 from collapse.stores.store_folder import settled, writing
@@ -61,7 +60,7 @@ def merge(stores: Iterable[str | Path | Store], *, store: str | Path) -> Store:
             raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
     first = parts[0]
     for other in parts[1:]:
-        differ = differing(comparable(first), comparable(other))
+        differ = differences(comparable(first), comparable(other))
         if differ:
             raise StoreError(f"{first} and {other} are not parts of one collection: they differ in {'; '.join(differ)}")
     ordered = _in_order(parts, phase)

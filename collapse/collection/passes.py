@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.collection.differing import differing
 from collapse.collection.pieces import NOTHING, add_validation, filled_of, joined, means_hash, pieces_of, unlike
 from collapse.collection.resuming import find_place, resumable
 from collapse.collection.slices import Slices, run_slices
@@ -30,7 +29,7 @@ from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
-from collapse.stores.manifest import OF_VALIDATION, shape_of, spans
+from collapse.stores.manifest import OF_VALIDATION, differences, shape_of, spans
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.store import Store
@@ -106,7 +105,7 @@ class Collection:
     def _validate(self, store: Store, phase: Phase) -> Store:
         source, now = self.source, self._identity(store.identity.get("statistics"))
         validated = store.manifest["coverage"]["validation"] is not None  # else accept any text
-        differ = differing(store.identity, now, apart=frozenset() if validated else OF_VALIDATION)
+        differ = differences(store.identity, now, apart=frozenset() if validated else OF_VALIDATION)
         if differ:
             raise StoreError(
                 f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"

@@ -2,13 +2,11 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from collapse.collection.differing import in_options
 from collapse.collection.slices import Slices
 from collapse.plugin.filling import conflict
 from collapse.plugin.statistic import Statistic
@@ -35,8 +33,7 @@ def find_place(partial: Partial, slices: Slices, identity: Mapping[str, Any], me
         log.warning("validation results of other class means are discarded")
         partial.clear()
         return None
-    held = replace(place, identity=in_options(place.identity))
-    partial.check(held, in_options(identity), slices.start, slices.stop)
+    partial.check(place, identity, slices.start, slices.stop)
     partial.tidy(place)
     if not _same_slices(partial, place, slices):
         log.warning(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError, first_line, near_names
+from collapse.errors import UsageError, near_names
 from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_of
 from collapse.inputs.option import Role
 
@@ -14,30 +14,38 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("collapse")
 
-_RUNNING = ("batch_size", "trust_remote_code", "deterministic")
-_TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
-_INSTEAD = "leave the option out, or collect another store from the model"
+_TEXTS = {"corpus": ("text", "split"), "validation": ("validation_text", "validation_split")}
+_OF_FEATURES = ("without", "null", "recollect", "batch_size", "device", "deterministic", "trust_remote_code")
+Unlike = tuple[str, Any, str, Any]  # an option's name, its value, a field of the identity, and the field's value
 
 
-def check_store_options(store: "Store", given: Mapping[str, Any], *, alone: bool = False) -> None:
-    """Raise UsageError for options that contradict the content of a store.
+def check_store_options(store: "Store", given: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that ask for another collection than the one that a store holds.
 
     Args:
         store: A finished store.
         given: Fields of a :class:`collapse.inputs.collection_spec.CollectionSpec` that were given.
-        alone: Nothing else is measured: options that concern only the run of a model do not apply either.
 
     Raises:
         UsageError: An option does not apply; the message says what the store holds.
     """
-    from collapse.stores.naming import recorded_arguments
+    if given.get("recollect"):
+        raise UsageError(f"{store} is measured as it is, and names no model to collect from: leave out --recollect")
+    for name, asked, what, held in _unlike(store, given):
+        shown = flag_of(name) if isinstance(asked, bool) else f"{flag_of(name)} {asked}"
+        raise UsageError(
+            f"{store} holds {what.replace('_', ' ')} {_short(held)}: {shown} does not apply; "
+            "leave the option out, or collect another store from the model"
+        )
 
-    texts = {"corpus": store.corpus, "validation": store.manifest["corpus"].get("validation")}
-    if given.get("revision"):
-        _check_revision(store, given["revision"])
-    arguments = recorded_arguments(store.manifest)
-    held = {**store.identity, "model_args": arguments, "statistics": store.manifest["statistics"]}
-    _refuse(str(store), [*_unlike(held, texts, given), *_not_running(given, alone)])
+
+def check_features_options(path: str | Path, given: Mapping[str, Any]) -> None:
+    """Raise UsageError for options that do not apply to a features file; arguments as :func:`check_store_options`."""
+    for name in given:
+        if name not in _OF_FEATURES:
+            raise UsageError(f"{path} is a features file: {flag_of(name)} does not apply; leave the option out")
+    if given.get("null") == "untrained":
+        raise UsageError(f"{path} has no model to initialize: --null untrained does not apply, --null shuffled does")
 
 
 def warn_of_stale(store: "Store") -> None:
@@ -53,162 +61,79 @@ def warn_of_stale(store: "Store") -> None:
             log.warning("%s: %s cannot be used: the collection %s: collect again (--recollect)", store, name, differ)
 
 
-def check_features_options(path: str | Path, given: Mapping[str, Any], *, alone: bool = False) -> None:
-    """Raise UsageError for options that do not apply to a features file; arguments as :func:`check_store_options`."""
-    identity: dict[str, Any] = {"features": str(path), "statistics": {}}
-    if "dtype" in given:
-        identity["dtype"] = _features_dtype(path)
-    others: list[tuple[str, Any, Any]] = []
-    if given.get("revision"):
-        others.append(("--revision", given["revision"], None))
-    if given.get("null") == "untrained":
-        raise UsageError(f"{path} has no model to initialize: --null untrained does not apply, --null shuffled does")
-    identity["null"] = given.get("null")
-    if given.get("part"):
-        others.append(("--part", "{}/{}".format(*given["part"]), None))
-    running = _not_running({name: value for name, value in given.items() if name != "recollect"}, alone)
-    _refuse(str(path), [*_unlike(identity, {}, given), *others, *running])
+def _unlike(store: "Store", given: Mapping[str, Any]) -> Iterator[Unlike]:
+    """Yield each option that contradicts a store's identity."""
+    from collapse.stores.naming import recorded_arguments
 
-
-def _refuse(name: str, unlike: list[tuple[str, Any, Any]]) -> None:
-    for flag, asked, held in unlike:
-        shown = flag if asked is True else f"{flag} {asked}"
-        if held is None:
-            raise UsageError(f"{name} was made of a features file: {shown} does not apply; leave the option out")
-        raise UsageError(f"{name} {held}: {shown} does not apply; {_INSTEAD}")
-
-
-def _unlike(
-    identity: Mapping[str, Any], texts: Mapping[str, str | None], given: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any]]:
-    """Yield each option that contradicts the identity: flag, value, and what the store holds, or None for nothing."""
-    from collapse.plugin.plugin_manager import plugins
-
-    features = "features" in identity
-    yield from _unlike_texts(identity, texts, given)
+    identity = {**store.identity, "model_args": recorded_arguments(store.manifest)}
     for name, about in options_of().items():
-        if name not in given or name == "model_args" or about.role not in (Role.RECORDED, Role.CHANGED):
+        if name not in given or about.role not in (Role.RECORDED, Role.CHANGED):
             continue
         unsaid = getattr(CollectionSpec, name) if about.role is Role.CHANGED else None  # its default
-        if given[name] != identity.get(name, unsaid):
-            shown = True if isinstance(given[name], bool) else given[name]
-            yield flag_of(name), shown, _holds(_what(name, identity), features, name)
-    for name in given.get("without", ()):
-        if name not in plugins().statistics and name not in (identity.get("statistics") or {}):
-            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
-        if name in (identity.get("statistics") or {}):
-            yield flag_of("without"), name, f"holds the statistic {name}"
-    if given.get("tokenizer"):
-        held = identity.get("tokenizer")
-        if features or not _is_tokenizer(given["tokenizer"], identity):
-            yield "--tokenizer", given["tokenizer"], _holds(f"the tokenizer {_begin(held)}", features)
-    if given.get("model_args"):
-        asked = options_of()["model_args"].record(given["model_args"])
-        held = identity.get("model_args") or {}
-        if any(held.get(name) != value for name, value in asked.items()):
-            said = ", ".join(f"{name}={value}" for name, value in held.items()) or "no model arguments"
-            yield "--model-arg", next(iter(given["model_args"])), _holds(said, features)
+        if about.record(given[name]) != identity.get(name, unsaid):
+            yield name, given[name], name, identity.get(name, unsaid)
+    yield from _unlike_texts(identity, given)
+    yield from _unlike_statistics(store, given)
+    if given.get("tokenizer") and not _is_tokenizer(given["tokenizer"], identity):
+        yield "tokenizer", given["tokenizer"], "tokenizer", identity.get("tokenizer")
+    if given.get("revision") and not _is_revision(given["revision"], store):
+        yield "revision", given["revision"], "revision", store.revision
 
 
-def _is_tokenizer(name: str, identity: Mapping[str, Any]) -> bool:
-    """Whether a name refers to the tokenizer of a store."""
-    from collapse.hub.fingerprints import tokenizer_fingerprint, weights_fingerprint
-    from collapse.inputs.references import covers, find_tokenizer
-    from collapse.paths import expanded
-
-    held, folder, arguments = identity.get("tokenizer"), expanded(name), identity.get("model_args")
-    if find_tokenizer(name).tokenizer == held:
-        return True
-    if not folder.is_dir() or tokenizer_fingerprint(folder, None) != held:
-        return False
-    try:  # the model's own folder, whose config.json is hashed with the weights
-        return weights_fingerprint(folder, arguments) == identity.get("weights") and covers(folder, arguments, folder)
-    except CollapseError:
-        return False
-
-
-def _what(name: str, identity: Mapping[str, Any]) -> str:
-    """Describe what a store holds for an option."""
-    if name == "eos_between":
-        return f"{'' if identity.get(name) else 'no '}end-of-text tokens between texts"
-    if name == "fast_attention":
-        return f"attention {identity.get('attention')}"
-    if name == "exact_loss":
-        return f"a loss summed in float{'64' if identity.get(name) else '32'}"
-    if name == "null":
-        return f"the null {identity['null']}" if identity.get("null") else "the model as it is"
-    if name == "max_chunks" and identity.get(name) is None:
-        return "all chunks"
-    if name == "max_validation_chunks" and identity.get(name) is None:
-        return "no limit for the validation text alone"
-    return f"{name.replace('_', ' ')} {_said(identity.get(name))}"
-
-
-def _unlike_texts(
-    identity: Mapping[str, Any], texts: Mapping[str, str | None], given: Mapping[str, Any]
-) -> Iterator[tuple[str, Any, Any]]:
+def _unlike_texts(identity: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Unlike]:
     from collapse.inputs.corpus import find_corpus
     from collapse.stores.manifest import differences
 
-    features = "features" in identity
-    names_a_text = bool(given.get("text") or given.get("validation_text"))
-    for key, text, split in _TEXTS:
-        held = identity.get(key) or {}
-        begin = held.get("sha256") or held.get("revision")
-        said = f"{key} text {texts.get(key)} ({_begin(begin)})" if held else f"no {key} text"
+    column = given.get("text_column")
+    for key, (text, split) in _TEXTS.items():
+        held, validation = identity.get(key) or {}, key == "validation"
         if given.get(text):
-            column = given.get("text_column", "text")
-            asked = find_corpus(
-                list(given[text]), split=given.get(split), text_column=column, validation=key == "validation"
-            )
-            if differences(held, asked.identity()):
-                yield flag_of(text), " ".join(given[text]), _holds(said, features)
-            continue
-        for name, field in ((split, "split"), ("text_column", "column")):
-            if name not in given or (name == "text_column" and key == "validation" and (names_a_text or not held)):
-                continue
-            if given[name] != held.get(field):
-                yield flag_of(name), given[name], _holds(f"{said}, {field} {_said(held.get(field))}", features)
+            names, of = list(given[text]), given.get(split)
+            asked = find_corpus(names, split=of, text_column=column or "text", validation=validation).identity()
+            if differences(held, asked):
+                yield text, " ".join(names), f"{key} text", held.get("sha256") or held.get("revision")
+        elif split in given and given[split] != held.get("split"):
+            yield split, given[split], f"{key} split", held.get("split")
+    if column and not (given.get("text") or given.get("validation_text")):
+        held = (identity.get("corpus") or {}).get("column")
+        if column != held:
+            yield "text_column", column, "text column", held
 
 
-def _not_running(given: Mapping[str, Any], alone: bool) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the options that only affect running a model, if nothing runs."""
-    if given.get("recollect"):
-        yield "--recollect", True, "is measured as it is, and names no model to collect from"
-    for name in _RUNNING:
-        if alone and name in given:
-            yield flag_of(name), given[name], "is measured as it is, and no model is run"
+def _unlike_statistics(store: "Store", given: Mapping[str, Any]) -> Iterator[Unlike]:
+    from collapse.plugin.plugin_manager import plugins
+
+    held = store.manifest["statistics"]
+    for name in given.get("without", ()):
+        if name not in plugins().statistics and name not in held:
+            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
+        if name in held:
+            yield "without", name, "the statistic", name
 
 
-def _check_revision(store: "Store", revision: str) -> None:
+def _is_tokenizer(name: str, identity: Mapping[str, Any]) -> bool:
+    from collapse.hub.fingerprints import tokenizer_fingerprint
+    from collapse.inputs.references import find_tokenizer
+    from collapse.paths import expanded
+
+    held, folder = identity.get("tokenizer"), expanded(name)
+    return find_tokenizer(name).tokenizer == held or (
+        folder.is_dir() and tokenizer_fingerprint(folder, None) == held  # without its model, which is there too
+    )
+
+
+def _is_revision(revision: str, store: "Store") -> bool:
     from collapse.inputs.references import find_model
     from collapse.stores.naming import recorded_model
 
     held = store.revision
-    if held is not None and (held.startswith(revision) and len(revision) >= 7):
-        return
-    if held is None or find_model(recorded_model(store.manifest), revision=revision).revision != held:
-        said = f"{store.model} @ {_begin(held)}" if held else f"{store.model}, without a revision"
-        raise UsageError(f"{store} holds {said}: --revision {revision} does not apply; {_INSTEAD}")
+    if held is None or (held.startswith(revision) and len(revision) >= 7):
+        return held is not None
+    return find_model(recorded_model(store.manifest), revision=revision).revision == held
 
 
-def _features_dtype(path: str | Path) -> str | None:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, "pt") as file:
-            return str(file.get_slice("train_features")[:1].dtype).removeprefix("torch.")
-    except (SafetensorError, OSError, ValueError, KeyError) as error:
-        raise CollapseError(f"{path} cannot be read as a features file: {first_line(error)}") from error
-
-
-def _holds(what: str, features: bool, name: str = "") -> str | None:
-    return None if features and name != "dtype" else f"holds {what}"
-
-
-def _begin(digest: str | None) -> str:
-    return f"{digest[:19]}…" if digest and len(digest) > 20 else str(digest or "")
-
-
-def _said(value: Any) -> Any:
-    return "none" if value is None else value
+def _short(value: Any) -> str:
+    if value is None or value == {}:
+        return "none"
+    text = value if isinstance(value, str) else str(value).lower()
+    return f"{text[:19]}…" if len(text) > 40 else text

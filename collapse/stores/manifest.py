@@ -152,6 +152,8 @@ def differences(
 ) -> list[str]:
     """List the fields in which two identities differ, each with both values; fields in ``apart`` are not compared.
 
+    This is the only comparison of identities, and of what they say to users.
+
     >>> differences({"dtype": "float32", "corpus": {"split": "a"}}, {"dtype": "float32", "corpus": {"split": "b"}})
     ['corpus.split: a and b']
     """
@@ -183,5 +185,5 @@ def now() -> str:
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = "none" if value is None else value if isinstance(value, str) else json.dumps(value)
     return f"{text[:12]}…" if len(text) > 60 and " " not in text else text

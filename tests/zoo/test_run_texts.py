@@ -104,7 +104,7 @@ def test_the_same_command_resumes_a_runs_store_and_opens_it_when_it_is_finished(
     done = collapse.collect(copied.path, **options)
     assert done.state == "complete"
     assert collapse.collect(copied.path, **options).digest == done.digest
-    with pytest.raises(CollapseError, match="max_chunks: 30 and null"):
+    with pytest.raises(CollapseError, match="max_chunks: 30 and none"):
         collapse.collect(copied.path, store=tmp_path / "s", device="cpu")
 
 
