@@ -32,8 +32,6 @@ collect_ignore = [
     "sequences.py",
     "sequences_without.py",
     "fault_runner.py",
-    "fuzz_mutations.py",
-    "fuzz_stores.py",
     "lowest_versions.py",
     "kernels.py",
 ]

@@ -18,7 +18,7 @@ import collapse
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf_keys import check_gguf
-from collapse.inputs.limits import gguf_header
+from collapse.inputs.limits import gguf_context
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.references import find_model
 
@@ -90,19 +90,16 @@ def test_gguf_without_its_package_names_the_extra(tmp_path, monkeypatch):
         collapse.CollapseError,
         match=r"^gguf is not installed: pip install 'linguistic-collapse\[gguf\]', or in a checkout '\.\[gguf\]'$",
     ):
-        gguf_header(tmp_path / "x.gguf", "block_count")
+        gguf_context(tmp_path / "x.gguf")
 
 
 def test_gguf_without_a_layer_is_refused(tmp_path):
-    for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2), ("absurd", 1, 10_000_000)):
+    for name, layers, blocks in (("whole", 2, 2), ("lacking", 1, 2)):
         write_gguf(tmp_path / name / "x.gguf", layers, blocks)
     named = {"gguf_file": "x.gguf"}
     whole = load_model(find_model(str(tmp_path / "whole"), model_args=named), CollectionSpec(model_args=named))
     assert whole.weight.shape[1] == 32
     refused(tmp_path / "lacking", r"lacks 9 weights of \w+ \(model\.layers\.1\.", model_args=named)
-    refused(
-        tmp_path / "absurd", r"header of x\.gguf has block_count = 10,000,000, and the file holds 12", model_args=named
-    )
 
 
 UNREAD_KEYS = {
@@ -276,24 +273,6 @@ def test_arguments_are_values_of_json(tiny, tmp_path, value):
         collapse.collect(tiny.model, model_args={"attention_dropout": value}, **tiny.options())
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"num_layers": 10**7},
-        {"attention_types": [[["global", "local"], 10**9]]},
-        {"num_layers": 10**9},
-        {"vocab_size": 10**9},
-        {"max_position_embeddings": 10**6},
-        {"hidden_size": 2**28},
-        {"num_layers": 4000, "attention_layers": ["global", "local"] * 2000},
-    ],
-)
-def test_a_configuration_far_larger_than_its_checkpoint(copy, odd):
-    config = json.loads((copy / "config.json").read_text())
-    (copy / "config.json").write_text(json.dumps(config | odd))
-    refused(copy, "copied: its config.json")
-
-
 def test_a_revision_of_a_folder_is_refused(tiny):
     with pytest.raises(UsageError, match="is a folder of this machine, which has no revisions: leave out --revision"):
         find_model(str(tiny.model), revision="v2")
@@ -324,7 +303,7 @@ def test_a_file_that_ends_within_its_header_is_not_a_wrong_config(copy):
     file = copy / "model.safetensors"
     file.write_bytes(file.read_bytes()[:1000])
     said = refused(copy, "copied cannot be loaded")
-    assert "model.safetensors is damaged or cut short (it has 1,000 bytes, and its header alone" in said
+    assert "a file of its weights is damaged or cut short" in said
     assert "fetch it again" in said
     assert "config.json" not in said
 
@@ -333,7 +312,7 @@ def test_a_gguf_file_that_is_cut_short_is_to_be_fetched_again(tmp_path):
     gguf = pytest.importorskip("gguf")
     import numpy
 
-    from collapse.inputs.limits import gguf_header
+    from collapse.inputs.limits import gguf_context
 
     file = tmp_path / "m.gguf"
     writer = gguf.GGUFWriter(file, "llama")
@@ -341,10 +320,10 @@ def test_a_gguf_file_that_is_cut_short_is_to_be_fetched_again(tmp_path):
     writer.add_tensor("output.weight", numpy.zeros((64, 64), numpy.float32))
     for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
         step()
-    assert gguf_header(file, "context_length") == (64, 1)
+    assert gguf_context(file) == 64
     file.write_bytes(file.read_bytes()[:-1000])
     with pytest.raises(collapse.CollapseError, match=r"m\.gguf cannot be read as GGUF: .*cut short: fetch it again"):
-        gguf_header(file, "context_length")
+        gguf_context(file)
 
 
 @pytest.mark.parametrize("variant", [None, "fp16"])

@@ -1,9 +1,6 @@
 """Two processes and one store: the second waits for the first; a lock that a killed process left is none."""
 
-import fcntl
 import os
-import platform
-import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +11,7 @@ from multiprocessing import get_context
 
 import pytest
 
-from collapse.errors import CollapseError, InUseError
+from collapse.errors import InUseError
 from collapse.stores.lock import is_locked, locked
 from collapse.stores.store import Store
 
@@ -32,7 +29,7 @@ def stopped(runner, commands, tmp_path):
     def stopped(name):
         pid = runner.start(commands[name].words(tmp_path), tmp_path / "first.log")
         deadline = time.monotonic() + 30
-        while not (re.fullmatch(rf"{pid}\n.+\n(\d+\n)?", text_of(tmp_path / "store" / ".lock"))):
+        while not is_locked(tmp_path / "store"):
             assert time.monotonic() < deadline
         os.killpg(pid, signal.SIGSTOP)
         started.append(pid)
@@ -47,11 +44,11 @@ def text_of(file):
     return file.read_text() if file.exists() else ""
 
 
-def waits(runner, words, holder, log):
+def waits(runner, words, log):
     """Start a command that has to wait for the holder of the lock; its process id."""
     pid = runner.start(words, log)
     deadline = time.monotonic() + 30
-    while f"store is in use by process {holder} on {platform.node()}: waiting until it ends" not in text_of(log):
+    while "store is in use by another process: waiting until it ends" not in text_of(log):
         assert time.monotonic() < deadline, text_of(log)
         time.sleep(0.01)
     return pid
@@ -60,8 +57,8 @@ def waits(runner, words, holder, log):
 @pytest.mark.parametrize("name", ["collect", "merge", "pull", "measure"])
 def test_the_second_writer_waits_and_uses_the_store_of_the_first(runner, commands, stopped, tmp_path, name):
     pid = stopped(name)
-    second = waits(runner, commands[name].words(tmp_path), pid, tmp_path / "log")
-    interrupted = waits(runner, commands[name].words(tmp_path), pid, tmp_path / "interrupted.log")
+    second = waits(runner, commands[name].words(tmp_path), tmp_path / "log")
+    interrupted = waits(runner, commands[name].words(tmp_path), tmp_path / "interrupted.log")
     os.killpg(interrupted, signal.SIGINT)
     assert runner.wait(interrupted) == 130
     said = text_of(tmp_path / "interrupted.log").split("\n\n")
@@ -79,7 +76,7 @@ def test_the_second_writer_waits_and_uses_the_store_of_the_first(runner, command
 @pytest.mark.parametrize("ends", [signal.SIGKILL, signal.SIGINT])
 def test_the_second_writer_goes_on_if_the_first_is_ended(runner, commands, stopped, tmp_path, ends):
     pid = stopped("collect")
-    second = waits(runner, commands["collect"].words(tmp_path), pid, tmp_path / "log")
+    second = waits(runner, commands["collect"].words(tmp_path), tmp_path / "log")
     os.killpg(pid, ends)
     os.killpg(pid, signal.SIGCONT)
     assert runner.wait(second) == 0, text_of(tmp_path / "log")
@@ -121,7 +118,7 @@ with locked(Path(sys.argv[1])):
 NO_FLOCK = """
 import errno, fcntl, os
 def flock(handle, operation):
-    raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+    raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 fcntl.flock = flock
 """
 
@@ -150,28 +147,13 @@ def test_a_killed_holder_holds_no_longer(hold, tmp_path, forks):
     assert not is_locked(tmp_path)
     holder = hold(*forks)
     assert is_locked(tmp_path)
-    with pytest.raises(InUseError, match=rf"in use by process {holder.pid} on "), locked(tmp_path):
+    with pytest.raises(InUseError, match="is in use by another process: wait for it, or use"), locked(tmp_path):
         pass
     holder.kill()
     with locked(tmp_path):
         assert is_locked(tmp_path)
     assert not is_locked(tmp_path)
     assert not (tmp_path / ".lock").exists()
-
-
-def test_equal_process_ids_in_two_containers(hold, tmp_path):
-    inside = ("unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", "--kill-child")
-    if not shutil.which("unshare") or subprocess.run([*inside, "true"], capture_output=True).returncode:
-        pytest.skip("needs the right to make process-id namespaces")
-    holder = hold(prefix=inside)
-    second = subprocess.run([*inside, sys.executable, "-c", HOLD, tmp_path], capture_output=True, text=True)
-    assert "InUseError" in second.stderr
-    assert "in use by process 1 on" in second.stderr  # as which it runs itself
-    assert is_locked(tmp_path)
-    holder.kill()
-    holder.wait()
-    hold(prefix=inside)
-    assert is_locked(tmp_path)
 
 
 def test_a_file_system_without_kernel_locks(hold, tmp_path):
@@ -187,8 +169,7 @@ def test_a_file_system_without_kernel_locks(hold, tmp_path):
     assert ask() == "True\n"
     command = [sys.executable, "-c", NO_FLOCK + HOLD, str(tmp_path)]
     second = subprocess.run(command, capture_output=True, text=True)
-    assert f"in use by process {holder.pid}" in second.stderr
-    assert "delete" in second.stderr
+    assert "InUseError" in second.stderr
     holder.kill()
     holder.wait()
     assert ask() == "False\n"
@@ -218,39 +199,6 @@ def test_four_processes_never_hold_it_at_once(tmp_path):
     with get_context("fork").Pool(4) as pool:
         assert sum(pool.starmap(take_turns, [(tmp_path, 50)] * 4)) == 0
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_lock_file_that_its_holder_removes_is_not_the_one_to_hold(tmp_path, monkeypatch):
-    lock, flock, calls = tmp_path / ".lock", fcntl.flock, []
-
-    def late(handle, operation):  # between opening and locking, the former holder ends
-        calls.append(operation)
-        if len(calls) == 1:
-            lock.unlink()
-        flock(handle, operation)
-
-    monkeypatch.setattr(fcntl, "flock", late)
-    with locked(tmp_path):
-        assert lock.exists()
-        assert is_locked(tmp_path)
-
-
-@pytest.mark.parametrize("kind", ["fifo", "folder", "link", "dangling link"])
-def test_a_lock_file_of_another_kind(tmp_path, kind):
-    lock, other = tmp_path / ".lock", tmp_path / "other"
-    if kind == "fifo":
-        os.mkfifo(lock)
-    elif kind == "folder":
-        lock.mkdir()
-    else:
-        lock.symlink_to(other)
-        if kind == "link":
-            other.write_text("mine")
-    assert not is_locked(tmp_path)
-    said = r"\.lock is not a regular file.*delete it, or use another --output"
-    with pytest.raises(CollapseError, match=said), locked(tmp_path, option="--output"):
-        pass
-    assert not other.exists() or other.read_text() == "mine"
 
 
 @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may write everywhere")

@@ -61,7 +61,7 @@ def command(path: str, as_json: bool) -> None:
 
 def _chunks(coverage: Mapping[str, Any]) -> str:
     """Describe how many chunks are counted, and out of how many if that is not all."""
-    from collapse.stores.manifest_checks import covered_chunks
+    from collapse.stores.tensor_checks import covered_chunks
 
     chunks, counted = coverage["chunks"], sum(covered_chunks(coverage))
     return f"{chunks:,}" if counted == chunks else f"{counted:,} of {chunks:,}"

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collapse.measurement.table import Table
 
 _TOP = 20
-_LARGEST_FILE = 1 << 24
 
 
 @click.command()
@@ -127,10 +126,10 @@ def _refuse(option: str, others: dict[str, Any], why: str) -> None:
 
 def _read(file: str) -> list[str]:
     """Return the lines of a file, verbatim but for their ends; empty ones name no token."""
-    from collapse.reading import read_bounded
+    from collapse.reading import read_bytes
 
     try:
-        lines = read_bounded(file, _LARGEST_FILE).decode("utf-8-sig").split("\n")
+        lines = read_bytes(file).decode("utf-8-sig").split("\n")
     except UnicodeError as error:
         raise CollapseError(f"{file} is not UTF-8: {first_line(error)}") from error
     except (OSError, ValueError) as error:

@@ -27,7 +27,7 @@ from collapse.hub.requests import (
 from collapse.reading import read_json
 from collapse.scoped import quiet
 from collapse.stores.files import canonical, home, sha256_file, sha256_of
-from collapse.stores.manifest import LAYER, MANIFEST, MANIFEST_LIMIT, read_manifest
+from collapse.stores.manifest import LAYER, MANIFEST, read_manifest
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import check_file
 from collapse.stores.writing import ANOTHER_CACHE, raise_if_full, write_atomic
@@ -142,9 +142,6 @@ class Remote:
             CollapseError: The manifest is not available.
         """
         path = f"{_inside(folder)}{MANIFEST}"
-        size = self.files.get(path, (0, ""))[0]
-        if size > MANIFEST_LIMIT:
-            raise StoreError(f"{self.repo}: {path} is too large to be a manifest ({size:,} bytes)")
         at = self.fetch_checked(path, lambda got: read_manifest(got.parent)).parent
         return at, read_manifest(at)
 

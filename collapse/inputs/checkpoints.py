@@ -65,7 +65,7 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
             )
         try:
             canonical(value)
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError) as error:
             raise UsageError(f"--model-arg {name}=… must be a value of JSON: {error}") from error
 
 

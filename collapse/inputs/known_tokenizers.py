@@ -33,7 +33,7 @@ def known_tokenizers(tokenizer: str) -> list[Path]:
     """
     try:
         return [Path(each) for each in read_json(_file(tokenizer)) if isinstance(each, str)]
-    except (CollapseError, OSError, ValueError, TypeError, RecursionError):
+    except (CollapseError, OSError, ValueError, TypeError):
         return []
 
 

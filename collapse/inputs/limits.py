@@ -42,7 +42,7 @@ def _position_limit(reference: ModelReference, model_args: Mapping[str, Any], *,
     gguf_file = str(model_args.get("gguf_file") or "")
     limit = _limit({**config_of(reference), **model_args})
     if gguf_file and (reference.is_local or (download and limit is None)) and (file := reference.file(gguf_file)):
-        return gguf_header(file, "context_length")[0] or limit
+        return gguf_context(file) or limit
     return limit
 
 
@@ -62,12 +62,8 @@ def _limit(config: Mapping[str, Any]) -> int | None:
     return _limit(text) if isinstance(text, Mapping) else None
 
 
-def gguf_header(file: Path, name: str) -> tuple[int | None, int]:
-    """Return a number in a GGUF file's header, or None, and the number of tensors that the file lists.
-
-    Args:
-        file: The file.
-        name: Key of the number without the architecture: ``context_length``, ``block_count``.
+def gguf_context(file: Path) -> int | None:
+    """Return the context length in a GGUF file's header, or None.
 
     Raises:
         CollapseError: It is not a GGUF file, or the package that reads it is not installed.
@@ -78,8 +74,8 @@ def gguf_header(file: Path, name: str) -> tuple[int | None, int]:
         raise CollapseError(missing_package(error) or f"gguf cannot be imported: {first_line(error)}") from error
     try:
         reader = gguf.GGUFReader(file)
-        number = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.{name}")
-        return int(number.contents()) if number else None, len(reader.tensors)
+        number = reader.fields.get(f"{reader.fields['general.architecture'].contents()}.context_length")
+        return int(number.contents()) if number else None
     except Exception as error:  # the file is untrusted, and the reader can raise anything
         raise CollapseError(
             f"{file} cannot be read as GGUF: {first_line(error)}; it may be damaged or cut short: fetch it again"

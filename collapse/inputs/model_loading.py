@@ -26,7 +26,6 @@ from collapse.inputs.gguf_keys import check_gguf
 from collapse.inputs.language_model import LanguageModel, fitting
 from collapse.inputs.model_hooks import prepare
 from collapse.inputs.references import config_of, watch_tokenizer, watch_weights
-from collapse.inputs.sizes import check_blocks, check_size
 from collapse.inputs.untrained import untrained
 from collapse.inputs.unused_tensors import unused_recorded
 from collapse.numerics.devices import pick_device
@@ -120,12 +119,9 @@ def _from_pretrained(
             reference.name,
             ", ".join(pickled),
         )
-    if arguments.get("gguf_file"):
-        check_blocks(reference, str(arguments["gguf_file"]))
-    else:
-        if not spec.trust_remote_code:
-            with quiet("transformers"):
-                check_size(reference, names, arguments)
+    if not arguments.get("gguf_file"):
+        for name in names:
+            reference.file(name)  # downloads it, and says in one line why it cannot be
         # otherwise it tries the other format after a lost connection; the caller's arguments stay as they are
         arguments = {**arguments, "use_safetensors": not pickled}
     gguf = gguf_reported(f"loading {reference.name}", report) if arguments.get("gguf_file") else nullcontext()

@@ -11,7 +11,6 @@ from collapse.hub.fingerprints import (
     Watch,
     check_configuration,
     code_fingerprint,
-    inside,
     tokenizer_files,
     tokenizer_fingerprint,
     weight_files,
@@ -26,11 +25,10 @@ from collapse.hub.requests import (
     resolve_commit,
     split_revision,
 )
-from collapse.inputs.folders import check_folder
 from collapse.measurement.model_names import run_and_step
 from collapse.measurement.named_results import named_results
 from collapse.paths import expanded, mistyped, near_folders
-from collapse.reading import read_json
+from collapse.reading import is_utf8, read_json
 
 _CARD_LIMIT = 1 << 20
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
@@ -127,9 +125,7 @@ def find_model(
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{name} is a folder of this machine, which has no revisions: leave out --revision")
-        for each in {folder, inside(folder, model_args)}:
-            if each.is_dir():
-                check_folder(each)
+        _check_name(folder)
         weights = weights_fingerprint(folder, model_args)
         tokenizer = tokenizer_fingerprint(folder, model_args)
         named = "/".join([folder_name(folder), *filter(None, [(model_args or {}).get("gguf_file")])])
@@ -181,7 +177,7 @@ def find_tokenizer(
     """
     folder = expanded(name)
     if folder.is_dir():
-        check_folder(folder)
+        _check_name(folder)
         own = model is not None and model.is_local and covers(Path(model.location), model_args, folder)
         weights = model.weights if model is not None and own else ""
         fingerprint = tokenizer_fingerprint(folder, None, alone=not own)
@@ -264,7 +260,7 @@ def config_of(reference: ModelReference, name: str = "config.json") -> dict[str,
         return {}
     try:
         config = dict(read_json(file))
-    except (ValueError, TypeError, RecursionError, OSError) as error:
+    except (ValueError, TypeError, OSError) as error:
         raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
     check_configuration(reference.name, config)
     return config
@@ -296,3 +292,8 @@ def _strings(value: Any) -> list[str]:
 def _not_found(name: str, folder: Path, what: str) -> str:
     close = near_folders(name)
     return f"no {what} is called {name}{f' ({close})' if close else ''}"
+
+
+def _check_name(folder: Path) -> None:
+    if not is_utf8(folder):
+        raise CollapseError(f"{folder}: its name is not UTF-8, and safetensors opens no such name: rename it")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
 from collapse.paths import expanded, near_paths
-from collapse.reading import Nesting, open_regular
+from collapse.reading import open_regular
 from collapse.stores.files import sha256_file, sha256_of
 
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's
@@ -52,7 +52,7 @@ def hash_checked(files: Sequence[str]) -> str:
     """Check the files and return one hash of their contents.
 
     Raises:
-        CollapseError: A file is empty, not UTF-8, or JSON that is nested too deeply.
+        CollapseError: A file is empty, or not UTF-8.
     """
     return sha256_of([_hash_checked(Path(file)) for file in files])
 
@@ -110,15 +110,15 @@ def broken_line(files: Sequence[str]) -> str | None:
                 except UnicodeEncodeError as error:
                     half = ascii(error.object[error.start])[1:-1]
                     return f"line {number:,} of {Path(file).name} holds {half}, half of a surrogate pair"
-                except (ValueError, RecursionError):
+                except ValueError:
                     return f"line {number:,} of {Path(file).name} is not JSON"
     return None
 
 
 def _hash_checked(path: Path) -> str:
-    check = {"text": _Utf8, "json": _Json}.get(BUILDERS[suffix(path.name)])
+    is_parquet = BUILDERS[suffix(path.name)] == "parquet"
     try:
-        digest = sha256_file(path, examine=check(path).examine if check else None)
+        digest = sha256_file(path, examine=None if is_parquet else _Utf8(path).examine)
         if path.stat().st_size == 0:
             raise CollapseError(f"{path} is empty: there is no text in it")
     except OSError as error:
@@ -156,18 +156,3 @@ class _Utf8:
             raise CollapseError(
                 f"{self.path} is not UTF-8: it ends within a character (byte {self._position:,}); is it truncated?"
             )
-
-
-class _Json(_Utf8):
-    """Also rejects JSON that is nested so deeply that its reader would crash the process."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._nesting = Nesting()
-
-    def examine(self, block: bytes) -> None:
-        super().examine(block)
-        try:
-            self._nesting.add(block)
-        except ValueError as error:
-            raise CollapseError(f"{self.path} cannot be read: {error}") from error

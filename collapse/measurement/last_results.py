@@ -24,7 +24,7 @@ def kept_row(store: Store) -> Row | None:
         if kept["store"] != store.digest or kept["sha256"] != sha256_of(kept["row"]):
             return None
         return Row.from_dict(kept["row"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

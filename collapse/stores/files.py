@@ -20,7 +20,6 @@ Examine = Callable[[bytes], None]
 # The hash of a file that changed more recently is not cached: a second change could fall within the same clock tick.
 _SETTLED_SECONDS = 2.0
 _REMEMBER_BYTES = 1 << 20
-_MEMORY_LIMIT = 1 << 12
 _BLOCK = 1 << 20
 
 
@@ -60,7 +59,7 @@ def sha256_file(path: Path, *, remember: bool = True, examine: Examine | None = 
         about = "" if examine is None else examine.__qualname__
         if remember:
             with suppress(OSError, ValueError, LookupError, TypeError, CollapseError):
-                known = read_json(_memory(path, about), _MEMORY_LIMIT)
+                known = read_json(_memory(path, about))
                 if known["stamp"] == before:
                     return str(known["sha256"])
         hashed = hashlib.sha256()

@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import StoreError, counted
-from collapse.reading import parse_json, read_bounded, read_json
+from collapse.reading import parse_json, read_bytes, read_json
 from collapse.stores.files import canonical, sha256_of
-from collapse.stores.manifest_checks import check_bounds, check_names, check_schema, check_sizes
 
 MANIFEST = "collapse.json"
 LAYER = "top"
@@ -26,8 +26,6 @@ INCOMING = ".collapse-new"
 RESULTS, ORIGIN = "results.json", "origin.json"
 """Files next to a store's tensors that are not of its content: the last measurements, and where it was pulled from."""
 VERSION = 1
-MANIFEST_LIMIT = 1 << 24
-"""Bytes. The manifest of a store with 100 files has 40,000."""
 
 
 def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +51,7 @@ def is_ours(file: Path) -> bool:
         return True
     try:
         content = read_json(file)
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError):
         return False
     return isinstance(content, dict) and "store" in content and ("row" in content or "origin" in content)
 
@@ -82,7 +80,7 @@ def _kept(state: Path) -> str:
         phase, start, done, stop = (progress[name] for name in ("phase", "start", "done", "stop"))
         if phase in ("train", "validation") and 0 <= start <= done <= stop:
             return f" ({int(done - start):,} of {counted(int(stop - start), 'slice')} of the {phase} phase kept)"
-    except (OSError, ValueError, TypeError, LookupError, RecursionError):
+    except (OSError, ValueError, TypeError, LookupError):
         pass
     return ""
 
@@ -110,8 +108,8 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
             )
         raise StoreError(f"there is no store in {path} (no {MANIFEST}){also}")
     try:
-        data = read_bounded(file, MANIFEST_LIMIT)
-    except (ValueError, OSError) as error:
+        data = read_bytes(file)
+    except OSError as error:
         raise StoreError(f"{file} is not a manifest of a collapse store: {error}") from error
     altered = f"{file} was altered or is damaged: delete {path}, then fetch or collect the store again"
     try:
@@ -119,7 +117,7 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
         version = manifest["version"]
         if manifest["format"] != "collapse" or not isinstance(version, int) or version < 1:
             raise StoreError(f"{file} is not a manifest of a collapse store")
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise StoreError(altered) from error
     if version > VERSION:
         raise StoreError(
@@ -127,24 +125,26 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
             "pip install -U linguistic-collapse"
         )
     try:
-        check_bounds(manifest)
-    except StoreError as error:
-        raise StoreError(f"{file} cannot be used: {error}") from error
-    try:
         sealed_part = {key: value for key, value in manifest.items() if key != "checksum"}
         content = {key: value for key, value in sealed_part.items() if key not in ("digest", "provenance")}
         whole = manifest["checksum"] == sha256_of(sealed_part) and manifest["digest"] == sha256_of(content)
         if not whole or data != render(manifest):
             raise StoreError(altered)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(altered) from error
-    try:
-        check_schema(manifest)
-        check_names(manifest)
-        check_sizes(manifest)
-    except StoreError as error:
-        raise StoreError(f"{file} cannot be used: {error}") from error
+    _check_schema(file, manifest)
     return dict(manifest)
+
+
+def _check_schema(file: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise StoreError if a manifest does not match ``store.schema.json``."""
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import best_match
+
+    schema = json.loads(files("collapse").joinpath("store.schema.json").read_text(encoding="utf-8"))
+    error = best_match(Draft202012Validator(schema).iter_errors(manifest))
+    if error is not None:
+        raise StoreError(f"{file} is not a manifest of a store: at {error.json_path}, {error.message[:200]}")
 
 
 def differences(

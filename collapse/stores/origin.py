@@ -22,7 +22,7 @@ def pulled_from(store: Store) -> str | None:
         kept = read_json(store.path / ORIGIN)
         origin = kept["origin"]
         return origin if kept["store"] == store.digest and _ORIGIN.fullmatch(origin) else None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

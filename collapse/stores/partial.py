@@ -89,7 +89,7 @@ class Partial:
             return None
         try:
             return Progress(**read_json(file))
-        except (ValueError, TypeError, OSError, RecursionError) as error:
+        except (ValueError, TypeError, OSError) as error:
             raise StoreError(
                 f"{file} is damaged, or no state of a collection: choose another --store, or delete {self.folder} to "
                 "collect again from the start"

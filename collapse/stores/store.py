@@ -28,7 +28,7 @@ from collapse.stores.manifest import (
 )
 from collapse.stores.naming import shown_model
 from collapse.stores.store_folder import staging, writing
-from collapse.stores.tensor_checks import check_samples, check_tensors, check_together
+from collapse.stores.tensor_checks import check_samples, check_tensors
 from collapse.stores.tensor_files import check_file, read_tensor, read_tensors, tensor_bytes
 from collapse.stores.writing import write_atomic
 
@@ -186,7 +186,7 @@ class Store:
             validation = ValidationStatistics(**self.tensors("validation", layer))
         kept = [name for name in names if name in self.manifest["statistics"]]
         extra: Mapping[str, Tensors] = WhenAsked(kept, lambda name: self.tensors(name, layer))
-        statistics = EmbeddingStatistics(
+        return EmbeddingStatistics(
             classes=train["classes"],
             counts=train["counts"],
             means=train["means"],
@@ -200,8 +200,6 @@ class Store:
             versions=self.manifest["statistics"],
             made_by=self.manifest.get("statistics_by", {}),
         )
-        check_together(self, statistics)
-        return statistics
 
     def covered(self) -> str:
         """Describe which training slices the store holds."""

@@ -87,7 +87,7 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
         header = file.read(length)
     try:
         tensors = _parse_header(header)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         tensors = None
     if tensors != entry["tensors"]:
         raise StoreError(f"{path} holds other tensors than the manifest says: it was altered; {remedy}")
