@@ -4,15 +4,11 @@ import json
 import shutil
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.collection.slices import Slices
 from collapse.errors import StoreError
-from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.packing import Chunks
-from collapse.inputs.text_source import TextPhase, slice_length
+from collapse.inputs.text_source import slice_length
 from collapse.stores.files import canonical
 from collapse.stores.manifest import MANIFEST, render, sealed
 from collapse.stores.tensor_files import described
@@ -85,23 +81,6 @@ def make_state_old(store, length):
     file.write_bytes(canonical(state))
 
 
-@pytest.mark.parametrize("length", [0, 1], ids=["the slices of now", "other slices"])
-def test_a_state_of_an_earlier_version_is_used_rightly_or_discarded(tiny, options, whole, tmp_path, caplog, length):
-    with pytest.raises(Stopped):
-        collapse.collect(tiny.model, store=tmp_path / "s", progress=stop_at("train", 30), **options)
-    make_state_old(tmp_path / "s", length)
-    if length:  # its parts were numbered otherwise, too: here only the slices differ
-        file = tmp_path / "s" / "partial" / "state.json"
-        state = json.loads(file.read_text()) | {"stop": -(-100 // slice_length(100, 32))}
-        file.write_bytes(canonical(state))
-    store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
-    said = [each for each in caplog.messages if "not surely those" in each]
-    assert bool(said) == bool(length)
-    same(store, whole)
-    earlier = store.manifest["provenance"].get("slices_of_earlier_runs", 0)
-    assert bool(earlier) != bool(length)
-
-
 def test_a_store_whose_samples_do_not_add_up_is_refused(whole, tmp_path):
     store = shutil.copytree(whole.path, tmp_path / "s")
     file = store / "top" / "train.safetensors"
@@ -132,14 +111,3 @@ def test_a_killed_collection_keeps_the_batch_size_that_memory_allowed(tiny, opti
     with pytest.raises(Stopped):
         collapse.collect(tiny.model, store=tmp_path / "s", batch_size=2, progress=stop_at("train", 80), **options)
     assert json.loads(file.read_text())["batch_size"] == 2
-
-
-def test_labels_tell_whether_slices_are_the_same():
-    tokens = torch.randint(50, (40, 8), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
-    slices = Slices(
-        TextPhase("train", Chunks(tokens.numpy()), LanguageModel(None, torch.zeros(1, 1), None, 1, "none")), 4, 2, 8, 2
-    )
-    classes, seen = torch.unique(tokens[8:20, 1:].long(), return_counts=True)
-    assert slices.have_labels(5, classes, seen)
-    assert not slices.have_labels(4, classes, seen)
-    assert not slices.have_labels(6, classes, seen)

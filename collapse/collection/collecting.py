@@ -27,7 +27,7 @@ from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.scoped import deterministic_algorithms
-from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, differences, is_store, spans
+from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, differences, is_store
 from collapse.stores.partial import Partial, Progress
 from collapse.stores.store import Store
 from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
@@ -168,11 +168,9 @@ def _not_compared(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
-    """Raise StoreError unless ``--recollect`` replaces a store or unfinished work of the same identity and slices."""
+    """Raise StoreError unless ``--recollect`` replaces a store of the same identity and slices."""
     part = plan.spec.part
     if not is_store(folder):
-        if not cached:
-            _refuse_to_lose(folder, plan)
         return
     try:
         store = Store.load(folder)
@@ -188,23 +186,6 @@ def _refuse_to_replace(folder: Path, plan: Plan, *, cached: bool) -> None:
         raise StoreError(
             f"{folder} holds a store that --recollect would lose: it differs in {'; '.join(differ)} (there and now): "
             "choose another --store, or delete it"
-        )
-
-
-def _refuse_to_lose(folder: Path, plan: Plan) -> None:
-    """Raise StoreError if a folder without a store holds finished slices of another collection."""
-    place = Partial(folder).read()
-    if place is None or not place.file:
-        return
-    differ = _differs_unfinished(place, plan)
-    if not differ and place.chunks and place.slice_chunks:
-        wanted = part_of(-(-place.chunks // place.slice_chunks), plan.spec.part)
-        if wanted != (place.start, place.stop):
-            differ.append(f"slices: {spans([[place.start, place.stop]])} and {spans([[*wanted]])}")
-    if differ:
-        raise StoreError(
-            f"{folder} holds an unfinished collection that --recollect would lose: it differs in {'; '.join(differ)} "
-            "(there and now): choose another --store, or delete it"
         )
 
 

@@ -13,7 +13,6 @@ from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.batch import Side
 from collapse.plugin.filling import Filled, conflict, makers
-from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.building import build
 from collapse.stores.manifest import LAYER
@@ -132,11 +131,8 @@ def joined(runs: Sequence[Run]) -> list[list[int]]:
 
 
 def of_validation(*stores: Store) -> set[str]:
-    """Return the names of validation statistics, including the plugins', because older stores do not record them."""
-    found = {kind.name for kind in plugins().statistics.values() if kind.phase == "validation"}
-    for store in stores:
-        found |= set((store.manifest["coverage"]["validation"] or {}).get("statistics", []))
-    return found
+    """Return the names of the validation statistics that stores hold."""
+    return {name for each in stores for name in (each.manifest["coverage"]["validation"] or {}).get("statistics", [])}
 
 
 def _tensors(store: Store, file: str) -> dict[str, Tensor]:

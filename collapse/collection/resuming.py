@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -48,13 +47,9 @@ def find_place(partial: Partial, slices: Slices, identity: Mapping[str, Any], me
 
 
 def _same_slices(partial: Partial, place: Progress, slices: Slices) -> bool:
-    if not (partial.folder / Path(place.file).name).is_file():  # a process was killed while it discarded the state
-        return False
-    if place.slice_chunks is not None:
-        return (place.slice_chunks, place.chunks) == (slices.length, slices.phase.units)
-    # An earlier version cut slices by the batch size and did not record their length: compare the counted labels.
-    state = partial.tensors(place)
-    return place.done <= slices.stop and slices.have_labels(place.done, state["classes"], state["counts"])
+    cut = (place.slice_chunks, place.chunks) == (slices.length, slices.phase.units)
+    # a process may have been killed while it discarded the state
+    return cut and partial.file(place).is_file()
 
 
 def resumable(kinds: Sequence[type[Statistic]], place: Progress, state: Mapping[str, Tensor]) -> list[type[Statistic]]:

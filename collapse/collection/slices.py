@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from collapse.collection.planning import part_of
@@ -56,20 +55,6 @@ class Slices:
     def units(self, index: int) -> tuple[int, int]:
         """Return the first unit of a slice, and the first after it."""
         return index * self.length, min((index + 1) * self.length, self.phase.units)
-
-    def have_labels(self, done: int, classes: Tensor, counts: Tensor) -> bool:
-        """Whether these are exactly the labels of this part's slices before ``done``.
-
-        Args:
-            done: The first slice that is not counted.
-            classes, counts: Labels, ascending, and how often each was counted.
-        """
-        expected = torch.zeros(0, dtype=torch.int64)
-        for index in range(self.start, done):
-            here = torch.bincount(self.phase.labels(*self.units(index)), minlength=len(expected))
-            expected = F.pad(expected, (0, len(here) - len(expected))) + here
-        seen, present = counts > 0, expected.nonzero().squeeze(1)
-        return torch.equal(classes[seen], present) and torch.equal(counts[seen], expected[present])
 
     @property
     def samples(self) -> int:
@@ -166,7 +151,7 @@ def _speed(phase: Phase, units: int, since: float) -> str:
 
 def _batch_size(slices: Slices, place: Progress | None) -> int:
     """Return the batch size of the earlier run if the same initial size is requested now, else the requested one."""
-    if place is None or place.first_batch not in (None, slices.first_batch):
+    if place is None or place.first_batch != slices.first_batch:
         return slices.first_batch
     return min(place.batch_size, slices.length)
 

@@ -2,15 +2,14 @@
 
 It is written after some slices, in three steps: write ``partial/<phase>-<slices>.safetensors``, replace
 ``partial/state.json`` so that it names this file, remove the previous file. Whenever the process dies, state.json names
-a complete file. Only files named after slices of this part are ever removed.
+a complete file.
 """
 
-import re
+import shutil
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any
 
 from collapse.errors import StoreError
 from collapse.reading import read_json
@@ -37,8 +36,8 @@ class Progress:
         identity: The collection's identity.
         means: Hash of the class means that a validation pass uses for its decisions, or None.
         file, entry: The tensor file and its manifest entry; empty before the first slice is done.
-        chunks, slice_chunks: Number of chunks of the text and of a slice; None in a state of an earlier version.
-        first_batch: Requested batch size, in chunks; None in a state of an earlier version.
+        chunks, slice_chunks: Number of chunks of the text and of a slice.
+        first_batch: Requested batch size, in chunks.
         made_by: Which distribution's plugin fills each statistic.
     """
 
@@ -51,25 +50,10 @@ class Progress:
     means: str | None
     file: str
     entry: dict[str, Any]
-    chunks: int | None = None
-    slice_chunks: int | None = None
-    first_batch: int | None = None
-    made_by: dict[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            kind: Any = dict if get_origin(each.type) is dict else each.type
-            if not isinstance(getattr(self, each.name), kind):
-                raise TypeError(f"{each.name} is {getattr(self, each.name)!r}")
-        if self.file and self.file != _name(self.phase, self.start, self.done):
-            raise ValueError(f"{self.file} is not the file of {self.done} slices of this phase")
-
-    def may_write(self, name: str) -> bool:
-        """Whether this is the name of a tensor file after one of the slices of this part."""
-        done = name.removeprefix(f"{self.phase}-{self.start + 1}-").removesuffix(".safetensors")
-        if not re.fullmatch("[1-9][0-9]{0,17}", done):
-            return False
-        return self.start < int(done) <= max(self.stop, self.done) and name == _name(self.phase, self.start, int(done))
+    chunks: int
+    slice_chunks: int
+    first_batch: int
+    made_by: dict[str, str]
 
 
 class Partial:
@@ -97,10 +81,12 @@ class Partial:
 
     def tensors(self, progress: Progress) -> dict[str, "Tensor"]:
         """Return the tensors of a state's layer; raises StoreError if they were altered."""
-        found = read_tensors(self.folder / Path(progress.file).name, progress.entry, remember=False)
-        if not all(name.startswith(f"{LAYER}/") for name in found):  # a state of an earlier version names no layer
-            return found
+        found = read_tensors(self.file(progress), progress.entry, remember=False)
         return {name.removeprefix(f"{LAYER}/"): tensor for name, tensor in found.items()}
+
+    def file(self, progress: Progress) -> Path:
+        """Return the path of a state's tensor file."""
+        return self.folder / Path(progress.file).name
 
     def check(self, progress: Progress, identity: Mapping[str, Any], start: int, stop: int) -> None:
         """Raise StoreError if a state belongs to another collection. Different statistics are allowed.
@@ -120,53 +106,26 @@ class Partial:
 
     def begin(self, **progress: Any) -> None:
         """Write the state of a collection that has not finished a slice yet."""
-        state = Progress(**progress, done=progress["start"], file="", entry={})
-        write_atomic(self.folder / _STATE, canonical(asdict(state)))
+        self._write_state(Progress(**progress, done=progress["start"], file="", entry={}))
 
     def write(self, tensors: Mapping[str, "Tensor"], **progress: Any) -> None:
         """Replace the state by a newer one, in an order that leaves a complete state if the process is killed."""
-        name = _name(progress["phase"], progress["start"], progress["done"])
+        name = "{phase}-{}-{done}.safetensors".format(progress["start"] + 1, **progress)
         data = tensor_bytes({f"{LAYER}/{each}": tensor for each, tensor in tensors.items()})
         write_atomic(self.folder / name, data)
         state = Progress(**progress, file=name, entry=described(data))
-        write_atomic(self.folder / _STATE, canonical(asdict(state)))
+        self._write_state(state)
         self.tidy(state)
 
     def tidy(self, progress: Progress) -> None:
-        """Remove earlier and later tensor files than that of a state, which a killed process may have left."""
-        for file in self._written(progress):
+        """Remove other tensor files than that of a state, which a killed process may have left."""
+        for file in self.folder.glob("*.safetensors*"):
             if file.name != progress.file:
                 file.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove the state, because the store now holds its content or because it is discarded."""
-        with suppress(OSError, StoreError):
-            state = self.read()
-            if state is not None:
-                for file in self._written(state):
-                    file.unlink(missing_ok=True)
-            (self.folder / _STATE).unlink(missing_ok=True)
-            (self.folder / f".{_STATE}.partial").unlink(missing_ok=True)
-            self.folder.rmdir()
+        shutil.rmtree(self.folder, ignore_errors=True)
 
-    def strange(self) -> list[str]:
-        """Return the names of files in the folder that no collection wrote."""
-        if not self.folder.is_dir():
-            return [self.folder.name] if self.folder.exists() else []
-        state = self.read()
-        known = set(self._written(state)) if state else set()
-        return sorted(
-            f"{PARTIAL}/{each.name}"
-            for each in self.folder.iterdir()
-            if each not in known and each.name not in (_STATE, f".{_STATE}.partial")
-        )
-
-    def _written(self, state: Progress) -> list[Path]:
-        """Return the tensor files of a part's slices that exist, half-written ones too."""
-        temporary = re.compile(r"\.(.*)\.partial")  # write_atomic
-        names = {each: temporary.sub(r"\1", each.name) for each in self.folder.iterdir()}
-        return [each for each, name in names.items() if state.may_write(name) and each.is_file()]
-
-
-def _name(phase: str, start: int, done: int) -> str:
-    return f"{phase}-{start + 1}-{done}.safetensors"
+    def _write_state(self, state: Progress) -> None:
+        write_atomic(self.folder / _STATE, canonical(asdict(state)))

@@ -1,6 +1,5 @@
 """A temporary folder that is removed at the end, or by a later run if its process was killed."""
 
-import re
 import shutil
 import tempfile
 import time
@@ -13,8 +12,6 @@ from collapse.stores.lock import is_locked, locked
 
 _PREFIX = "new-"
 _YOUNG_SECONDS = 60.0  # a younger folder may not be locked yet: its process may be paused
-_EARLIER = re.compile(r"[0-9a-f]{40}\.\d+")  # folders of earlier versions, which are never locked
-_EARLIER_SECONDS = 86_400.0
 
 
 @contextmanager
@@ -46,6 +43,5 @@ def _remove_abandoned(parent: Path) -> None:
         for folder in parent.iterdir():
             with suppress(OSError, CollapseError):
                 age = time.time() - max(each.stat().st_mtime for each in (folder, *folder.glob("tokens.bin")))
-                ours = folder.name.startswith(_PREFIX) and age > _YOUNG_SECONDS and not is_locked(folder)
-                if ours or (_EARLIER.fullmatch(folder.name) and age > _EARLIER_SECONDS):
+                if folder.name.startswith(_PREFIX) and age > _YOUNG_SECONDS and not is_locked(folder):
                     shutil.rmtree(folder, ignore_errors=True)

@@ -3,10 +3,9 @@
 New content is written completely into ``.collapse-new/``, its manifest last. From then on the folder holds the new
 store. Its files are then moved up, the manifest last. If the process is killed at any moment, the folder holds the old
 store or the new one: readers look into both places, and the next command that writes finishes the move. Only files
-that a manifest or a state names are replaced or removed. A folder that holds anything else is rejected.
+that a manifest or a state names are replaced or removed. Any other folder that is not empty is rejected.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -14,24 +13,12 @@ from pathlib import Path
 
 from collapse.errors import StoreError
 from collapse.stores.lock import LOCK, locked
-from collapse.stores.manifest import (
-    INCOMING,
-    LAYER,
-    MANIFEST,
-    ORIGIN,
-    RESULTS,
-    is_ours,
-    is_store,
-    manifest_file,
-    read_manifest_file,
-)
+from collapse.stores.manifest import INCOMING, MANIFEST, ORIGIN, is_ours, is_store, read_manifest_file
 from collapse.stores.partial import PARTIAL, Partial
 from collapse.stores.writing import move, write_error
 
 RECOLLECTED = ".collapse-recollect"
 """Subfolder of a store's folder into which ``--recollect`` collects, until the new store is complete."""
-
-_FILES = ("train", "classifier", "validation")
 
 
 @contextmanager
@@ -60,39 +47,29 @@ def writing(folder: Path, *, cached: bool = False) -> Iterator[None]:
 
 
 def refuse_other_things(folder: Path) -> None:
-    """Reject a folder with files that collapse did not write; next to a store, only those in the place of its files.
+    """Reject a folder that is neither absent, nor empty, nor one that collapse writes.
 
     Raises:
-        StoreError: There are such files, some of which the message names; or the path is misspelled or inside a store.
+        StoreError: It holds other things, some of which the message names; or it is a file, or inside a store.
     """
-    _refuse_misnamed(folder)
     for outer in folder.resolve().parents:
         if is_store(outer):
             raise StoreError(f"{folder} lies inside the store {outer}: choose a folder outside it for --store")
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file: a store is a folder; choose another --store")
-    strange = list(_strange(folder)) if folder.is_dir() else []
-    if strange and is_store(folder):
-        raise StoreError(
-            f"{folder} holds files that its {MANIFEST} does not name ({', '.join(strange[:3])}): move them away"
-        )
+    if not folder.is_dir() or is_store(folder) or Partial(folder).read() is not None:
+        return
+    ours = (LOCK, f".{MANIFEST}", INCOMING, RECOLLECTED)  # what a killed process may leave
+    strange = sorted(each.name for each in folder.iterdir() if not each.name.startswith(ours))
+    if ORIGIN in strange and is_ours(folder / ORIGIN):  # pull writes it first
+        strange.remove(ORIGIN)
+    if strange == [PARTIAL] and all(each.name.startswith(".") for each in (folder / PARTIAL).glob("*")):
+        return  # killed before it wrote its first state
     if strange:
         raise StoreError(
             f"{folder} holds other things than a store ({', '.join(strange[:3])}): "
             "choose an empty or a new folder for --store"
         )
-
-
-def _refuse_misnamed(folder: Path) -> None:
-    """Reject a path that begins with an unexpanded ``~`` or contains a broken link."""
-    if folder.parts and folder.parts[0].startswith("~") and not Path(folder.parts[0]).exists():
-        raise StoreError(f"{folder}: no home folder is called {folder.parts[0]}: write the path of --store in full")
-    for each in (folder, *folder.parents):
-        if each.is_symlink() and not each.exists():
-            raise StoreError(
-                f"{each} is a symbolic link to {os.readlink(each)}, which is not there: make that folder, or choose "
-                "another --store"
-            )
 
 
 def settled(folder: Path) -> bool:
@@ -173,35 +150,8 @@ def _remove_unbegun(folder: Path) -> None:
         (folder / RECOLLECTED).rmdir()
 
 
-def _strange(folder: Path) -> Iterator[str]:
-    named = _named(folder / MANIFEST) | _named(manifest_file(folder)) | _named_by_state(folder)
-    layers = {name.split("/")[0] for name in named} | {LAYER}
-    ours = (LOCK, f".{MANIFEST}", f".{RESULTS}", f".{ORIGIN}", INCOMING, RECOLLECTED)
-    for each in sorted(folder.iterdir()):
-        if each.name == PARTIAL:
-            yield from Partial(folder).strange()
-        elif each.name in layers:
-            files = sorted(each.iterdir()) if each.is_dir() else []
-            found = (f"{each.name}/{file.name.removeprefix('.').removesuffix('.partial')}" for file in files)
-            yield from (name for name in found if name not in named)
-            if not each.is_dir():
-                yield each.name
-        elif not is_store(folder) and not (
-            is_ours(each) if each.name in (RESULTS, ORIGIN) else each.name.startswith(ours)
-        ):
-            yield each.name
-
-
 def _named(manifest: Path) -> set[str]:
     """Return the tensor files that a manifest names; none if it is missing or damaged."""
     with suppress(StoreError, OSError):
         return set(read_manifest_file(manifest)["files"])
     return set()
-
-
-def _named_by_state(folder: Path) -> set[str]:
-    """Return the tensor files that an earlier version may have written to their final place before its manifest."""
-    state = Partial(folder).read()
-    if state is None:
-        return set()
-    return {f"{LAYER}/{name}.safetensors" for name in (*_FILES, *(state.identity.get("statistics") or {}))}
