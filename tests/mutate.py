@@ -50,7 +50,6 @@ TESTS = {
     "plugins/collapse_metrics/nc2.py": METRICS,
     "plugins/collapse_metrics/gnc2.py": METRICS,
     "plugins/collapse_metrics/nc3.py": METRICS,
-    "plugins/collapse_metrics/unc3.py": METRICS,
     "plugins/collapse_metrics/nc4.py": METRICS,
     "plugins/collapse_metrics/generalization.py": METRICS,
     "plugins/collapse_metrics/covariance.py": METRICS

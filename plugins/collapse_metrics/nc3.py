@@ -1,9 +1,9 @@
-"""NC3, self-duality: each classifier row aligns with its centred class mean."""
+"""NC3, self-duality: each classifier row aligns with its centred class mean. UNC3: all classes equally so."""
 
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, Mean, Noted, Std, class_metric, cosine, hookimpl, metric
+from collapse import CoV, EmbeddingStatistics, Mean, Noted, Std, class_metric, cosine, hookimpl, metric
 from collapse.numerics.statistics import ROUNDING, unit_rows
 from collapse_metrics.debiasing import UNRESOLVED, Estimates, debiased, plug_in, ratio
 from collapse_metrics.nc2 import etf_distance, least_etf_error
@@ -12,8 +12,12 @@ from collapse_metrics.nc2 import etf_distance, least_etf_error
 @class_metric(
     needs=["means", "classifier"],
     over="dual_directions",
-    measures=[Mean("nc3.self_duality", towards=1.0, headline=True), Std("nc3.self_duality_std", towards=0.0)],
-    source="Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c)",
+    measures=[
+        Mean("nc3.self_duality", towards=1.0, headline=True),
+        Std("nc3.self_duality_std", towards=0.0),
+        CoV("unc3.uniform_duality", towards=0.0, headline=True),
+    ],
+    source="Wu & Papyan 2024, Eq. 8 (whose μ_c′ is a misprint for μ_c); UNC3: §3.6",
     equation="cos(w_c, μ_c − μ̄)",
 )
 def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
@@ -36,6 +40,7 @@ def duality_cosines(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
     measures=[
         Mean("nc3.self_duality_centred", towards=1.0),
         Std("nc3.self_duality_centred_std", towards=0.0),
+        CoV("unc3.uniform_duality_centred", towards=0.0),
     ],
     source="as Eq. 8, with the rows centred",
     equation="cos(w_c − w̄, μ_c − μ̄)",
