@@ -29,12 +29,13 @@ Over = PairOver | Literal["dual_directions"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _DECLARATION = "__collapse_declaration__"
+FILE_PREFIX = "collapse_plugin_"
+"""Begins the module name of a plugin that is a file."""
 _OVER = {"scalar": ("all",), "class": ("all", "directions", "dual_directions"), "pair": get_args(PairOver)}
 _KINDS: dict[str, tuple[type, ...]] = {
     "version": (int,),
     "source": (str,),
     "equation": (str,),
-    "property_name": (str,),
     "scale": (int, float, NoneType),
     "translation": (bool,),
 }
@@ -47,7 +48,6 @@ class About(TypedDict, total=False):
         version: Increased when the numbers change; recorded in every row.
         source: Where the definition is published, for tables.
         equation: The equation, for tables.
-        property_name: The property that it belongs to, if the name does not begin with it.
         scale: Exponent of its change under h → s·h; None if it follows no power.
         translation: Whether it is invariant when a vector is added to all embeddings.
     """
@@ -55,7 +55,6 @@ class About(TypedDict, total=False):
     version: int
     source: str
     equation: str
-    property_name: str
     scale: float | None
     translation: bool
 
@@ -81,7 +80,6 @@ class Metric:
     version: int = 1
     source: str = ""
     equation: str = ""
-    property_name: str = ""
     scale: float | None = 0.0
     translation: bool = True
     vector: Callable[[Any], Any] | None = None
@@ -104,8 +102,8 @@ class Metric:
         return (self.function.__doc__ or "").strip().split("\n")[0]
 
     def property_of(self, name: str) -> str:
-        """Return the property of a measurement: NC1 for ``nc1.cdnv``, or as declared."""
-        return self.property_name or (name.split(".")[0].upper() if "." in name else "other")
+        """Return the property of a measurement: NC1 for ``nc1.cdnv``; of a name without a dot, its file."""
+        return name.split(".")[0].upper() if "." in name else self.module.split(".")[-1].removeprefix(FILE_PREFIX)
 
     def equation_of(self, measure: Measure) -> str:
         """Describe a measurement in one line: the measure, and the equation or summary of its values."""
@@ -162,7 +160,7 @@ def metric(
         influence: ``g(statistics) -> (S,)``, of each validation block on it, for its standard error: docs/plugins.md.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
         headline: Whether ``collapse measure`` prints it by default.
-        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
+        **about: version, source, equation, scale and translation, as in docs/plugins.md.
     """
 
     def declare(function: Function) -> Function:
@@ -188,7 +186,7 @@ def class_metric(
         over: "all"; "directions" to exclude classes whose centred mean is zero; or "dual_directions" to exclude also
             those whose classifier row is zero. The value of an excluded class is nan. Or a function of the statistics
             that returns the classes to include, bool of shape (C,).
-        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
+        **about: version, source, equation, scale and translation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "class", needs, measures, {"over": over, **about})
 
@@ -205,7 +203,7 @@ def pair_metric(
             mean is zero); "distinct_directions" (excludes equal unit vectors too); "distinct_uncentred_directions" (the
             same without centring). Or a function of the pair that returns the pairs to include, bool of the tile's
             shape.
-        **about: version, source, equation, property_name, scale and translation, as in docs/plugins.md.
+        **about: version, source, equation, scale and translation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "pair", needs, measures, {"over": over, **about})
 

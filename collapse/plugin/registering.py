@@ -14,6 +14,7 @@ import pluggy
 from collapse.errors import CollapseError, PluginError, near_names
 from collapse.paths import expanded
 from collapse.plugin import hookspecs
+from collapse.plugin.metrics import FILE_PREFIX
 
 _OWN = "linguistic-collapse"
 _HOOKS = [each for each in dir(hookspecs) if each.startswith("collapse_")]
@@ -63,7 +64,7 @@ def load_given(name: str) -> ModuleType:
             raise
     if not path.is_file():
         raise CollapseError(f"there is no file {name}")
-    module_name = f"collapse_plugin_{path.stem}"
+    module_name = f"{FILE_PREFIX}{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path, loader=_FromSource(module_name, str(path)))
     if spec is None or spec.loader is None:
         raise CollapseError(f"{name} is not a Python file")

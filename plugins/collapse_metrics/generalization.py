@@ -22,7 +22,6 @@ def loss_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
     headline=True,
     vector=loss_by_label,
     influence=by_block(LOSS),
-    property_name="generalization",
     better="lower",
     source="of the model",
     equation="mean of −log softmax(Wh + b)_y",
@@ -44,7 +43,6 @@ def val_loss(s: EmbeddingStatistics) -> float:
     "val_accuracy",
     needs=["validation"],
     influence=by_block(HITS),
-    property_name="generalization",
     better="higher",
     source="of the model",
     equation="share of argmax_v ⟨w_v,h⟩+b_v = y",
@@ -65,7 +63,6 @@ def val_accuracy(s: EmbeddingStatistics) -> float:
 @metric(
     "perplexity",
     needs=["validation"],
-    property_name="generalization",
     better="lower",
     source="of the model",
     equation="exp(val_loss)",
@@ -86,7 +83,7 @@ def perplexity(s: EmbeddingStatistics) -> Noted | float:
     return math.exp(loss)
 
 
-@metric("n_params", needs=["n_params"], property_name="generalization", source="the model", equation="")
+@metric("n_params", needs=["n_params"], source="the model", equation="")
 def n_params(s: EmbeddingStatistics) -> int:
     """Parameters of the model, tied weights counted once.
 
