@@ -11,7 +11,7 @@ import torch
 from reference import present
 
 import collapse
-from collapse.collection.planning import part_of
+from collapse.collection.request import part_of
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.text_source import largest_batch, slice_length
 from collapse.stores.manifest import LAYER

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from collapse.collection.planning import part_of, plan_collection
+from collapse.collection.planning import plan_collection
+from collapse.collection.request import part_of
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, options_of
 from collapse.inputs.text_source import first_batch, largest_batch, slice_length

@@ -1,7 +1,7 @@
 """Collect features files and arrays into a store, with the same passes as for a model."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.collection.passes import Collection
-from collapse.collection.store_options import check_store_options, warn_of_stale
-from collapse.errors import CollapseError, PluginError, StoreError, UsageError, first_line
+from collapse.collection.request import Request
+from collapse.errors import CollapseError, PluginError, UsageError, first_line
 from collapse.inputs.features import check_features, open_features, source_of
 from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
@@ -22,11 +22,9 @@ from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.precision import exact_arithmetic
 from collapse.stores.files import canonical
-from collapse.stores.manifest import differences, is_store
 from collapse.stores.partial import Partial
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
-from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
 
 
 @exact_arithmetic()
@@ -52,66 +50,34 @@ def _opened(path: str | Path, null: str | None) -> Source:
     return shuffled(source, {"null": null}) if null else source
 
 
-@exact_arithmetic()
-def store_features(
-    path: str | Path,
-    folder: Path,
-    kinds: Sequence[type[Statistic]],
-    without: Iterable[str] = (),
-    recollect: bool = False,
-    null: str | None = None,
-) -> Store:
-    """Collect a features file into a folder, or open the store there if it is of the same file.
+class FeaturesRequest(Request):
+    """A request for a features file, which is read at once: its content is its identity.
 
     Args:
         path: The features file.
-        folder: The store's folder.
-        kinds: Plugin statistics to fill too.
-        without: Names of statistics that the store must not hold.
-        recollect: Collect again, and replace the store.
         null: "shuffled" to permute the labels.
-
-    Raises:
-        UsageError: The store holds a statistic of ``without``.
-        StoreError: The folder holds a store or an unfinished collection of something else, or other things.
-        CollapseError: As for :func:`collect_features`.
+        without: Names of statistics that the store must not hold.
     """
-    source = _opened(path, null)
-    if not recollect and is_store(folder) and settled(folder):
-        return _same(folder, source, without)
-    with writing(folder):
-        if is_store(folder) and not recollect:
-            return _same(folder, source, without)
-        if is_store(folder):
-            _refuse_another(folder, source)
-        elif (place := Partial(folder).read()) is not None and place.file:
-            Partial(folder).check(place, source.identity, place.start, place.stop)
-        made = Collection(source, None, kinds).run()
-        if not is_store(folder):
-            return made.write_in(folder)
-        discard_recollected(folder)
-        made.write_in(folder / RECOLLECTED)
-        replace(folder)
-    return Store.load(folder)
 
+    def __init__(self, path: str | Path, null: str | None = None, without: Sequence[str] = ()) -> None:
+        self._source = _opened(path, null)
+        self.without = without
 
-def _same(folder: Path, source: Source, without: Iterable[str]) -> Store:
-    store = _refuse_another(folder, source).check()
-    check_store_options(store, {"without": without})
-    warn_of_stale(store)
-    return store.called({"model": source.model["name"], "corpus": source.corpus["name"]})
+    @property
+    def identity(self) -> dict[str, Any]:
+        """See :class:`Request`."""
+        return self._source.identity
 
+    @property
+    def names(self) -> dict[str, str | None]:
+        """See :class:`Request`."""
+        return {"model": self._source.model["name"], "corpus": self._source.corpus["name"]}
 
-def _refuse_another(folder: Path, source: Source) -> Store:
-    """Return the store in a folder; raise StoreError unless it is of the same features. Its statistics may differ."""
-    store = Store.load(folder)
-    differ = differences(store.identity, source.identity, apart={"statistics"})
-    if differ:
-        raise StoreError(
-            f"{folder} holds another store, which differs in {'; '.join(differ)} (there and now): "
-            "choose another --store"
-        )
-    return store
+    def collect(self, folder: Path, kinds: Sequence[type[Statistic]]) -> Store:
+        """Collect into a folder, which this process has locked; the file is one slice, collected in memory."""
+        if (place := Partial(folder).read()) is not None and place.file:
+            Partial(folder).check(place, self.identity, place.start, place.stop)
+        return Collection(self._source, None, kinds).run().write_in(folder)
 
 
 @outside_inference_mode

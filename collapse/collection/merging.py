@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from collapse.collection.pieces import NOTHING, add_validation, filled_of, joined, of_validation, pieces_of, unlike
-from collapse.collection.planning import part_of
+from collapse.collection.request import part_of
 from collapse.collection.trained import build_trained, moments_of
 from collapse.errors import StoreError, UsageError
 from collapse.numerics.accumulate import ClassMoments

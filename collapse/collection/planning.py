@@ -1,12 +1,13 @@
 """The plan of a collection, made before anything heavy is loaded: its identity and the folder of its store."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError, counted
+from collapse.collection.request import Request
+from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import ADAPTER, check_adapter
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec
@@ -29,8 +30,8 @@ log = logging.getLogger("collapse")
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A planned collection: the spec, and the model and texts that it refers to.
+class Plan(Request):
+    """A request for a model on texts: the spec, and the model and texts that it refers to.
 
     Attributes:
         spec: The options; the chunk length is known.
@@ -46,6 +47,16 @@ class Plan:
     texts: Texts
     trained_on: Mapping[str, Any] | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def part(self) -> tuple[int, int] | None:  # type: ignore[override]
+        """The share of the slices that is collected, or None for all."""
+        return self.spec.part
+
+    @property
+    def without(self) -> Sequence[str]:  # type: ignore[override]
+        """Names of statistics that the store must not hold."""
+        return tuple(self.spec.without)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -71,6 +82,10 @@ class Plan:
         folder = {"tokenizer": self.tokenizer.location} if self.tokenizer.is_local else {}
         step = {} if self.model.step is None else {"step": str(self.model.step)}
         return {"model": self.model.name, **step, **folder, **self.texts.names}
+
+    def validates_beside(self, validation: str | None) -> bool:
+        """See :class:`Request`."""
+        return self.texts.wanted_beside(validation)
 
     @property
     def cached(self) -> Path:
@@ -156,24 +171,3 @@ def _known_corpus(identity: Mapping[str, Any]) -> Corpus:
         )
     name = f"{identity['name']}@{identity['revision']}"
     return find_corpus(name, split=identity["split"], text_column=identity["column"])
-
-
-def part_of(slices: int, part: tuple[int, int] | None) -> tuple[int, int]:
-    """Return the slices of a part, as a half-open range.
-
-    >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))
-    ((0, 10), (0, 3), (6, 10))
-
-    Raises:
-        UsageError: There are fewer slices than parts.
-    """
-    if part is None:
-        return 0, slices
-    k, n = part
-    if not 1 <= k <= n:
-        raise UsageError(f"--part must be 1/{n} to {n}/{n}, got {k}/{n}")
-    if n > slices:
-        raise UsageError(
-            f"--part {k}/{n}: the text has only {counted(slices, 'slice')}, so at most {counted(slices, 'part')}"
-        )
-    return (k - 1) * slices // n, k * slices // n

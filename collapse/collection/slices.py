@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.collection.planning import part_of
+from collapse.collection.request import part_of
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase
 from collapse.numerics.devices import is_out_of_memory
