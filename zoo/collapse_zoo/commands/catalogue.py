@@ -85,7 +85,7 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     """
     from collapse.cli.rendering import print_records
     from collapse_zoo.catalogue import find
-    from collapse_zoo.names import parse
+    from collapse_zoo.recipes import parse
 
     entries = find(model, runs)
     found = {(entry.name.partition("@")[0], entry.where): _about(entry.recipe) for entry in entries}
