@@ -12,8 +12,7 @@ import torch
 from benchmarks.options import Options
 from benchmarks.record import Goal, Record, Row, Table
 from collapse_zoo.model import build
-from collapse_zoo.names import parse
-from collapse_zoo.recipes import Recipe
+from collapse_zoo.recipes import Recipe, parse
 
 _SIDE = 8192
 _SAMPLES = 469_514_249  # of one pass over TinyStories

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from collapse_zoo.model import build
-from collapse_zoo.names import parse
+from collapse_zoo.recipes import parse
 
 NAME = "rhubarbwu/TinyStories-12x1024_10L"
 CARD = b"---\ndatasets:\n- roneneldan/TinyStories\n---\n"

@@ -6,10 +6,9 @@ import re
 import yaml
 from markdown_it import MarkdownIt
 
-from collapse_zoo.checkpoints import Checkpoint
 from collapse_zoo.model_card import model_card
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.runs import Run
+from collapse_zoo.runs import Checkpoint, Run
 
 NASTY = "a|b `c` <script>alert(1)</script> \x1b[31m \u202e\n---\n# [x](javascript:y) _z_\n```\n"
 
@@ -21,13 +20,13 @@ def test_hostile_names_stay_text(tmp_path):
         "text": {},
         "corpus": {"name": NASTY},
         "state": "finished",
-        "epochs": [],
+        "checkpoints": [],
         "n_params": 10,
         "versions": {"torch": NASTY},
         "command": f"collapse zoo train {NASTY}",
     }
     (tmp_path / "training.json").write_text(json.dumps(record))
-    made = model_card(Run(tmp_path), "owner/x", Checkpoint(tmp_path, 5, 0, {NASTY: 0.5}, {}))
+    made = model_card(Run(tmp_path), "owner/x", Checkpoint(tmp_path, 5, 0, {NASTY: 0.5}))
     assert made.replace("\n", "").isprintable()
     begin, front, body = re.split(r"^---\n", made, maxsplit=2, flags=re.MULTILINE)
     assert begin == ""

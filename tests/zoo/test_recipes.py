@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from collapse.errors import UsageError
 from collapse_zoo.grids import DEPTHS, WIDTHS, grid
-from collapse_zoo.names import DECAYS, Name, name_of, parse
 from collapse_zoo.published import OCTOBER, convert, published
-from collapse_zoo.recipes import Recipe
+from collapse_zoo.recipes import DECAYS, Name, Recipe, name_of, parse
 
 
 @pytest.mark.parametrize(
@@ -89,14 +88,10 @@ def test_names_as_published():
     ("text", "said"),
     [
         ("12by1024", "write depth x width, such as 12x1024"),
-        ("0x64", "depth must be 1 to"),
-        ("1x0", "width 1 to 65,536, got 1x0"),
-        ("9999x64", "got 9999x64"),
-        ("2x999999999", "got 2x999999999"),
-        ("2x100", "16 heads do not divide the width 100; multiples of 16 do, such as 96, 112"),
+        ("0x64", "depth and width must be at least 1, got 0x64"),
+        ("2x100", "16 heads do not divide the width 100"),
         ("2x64_10z", "no weight decay is called 'z'; there are d (0.0005), L (0.1), n (0.0)"),
-        ("2x64_10L@10", "a run of 10 epochs has the checkpoints @0 to @9"),
-        ("2x64_01d@1", "has the checkpoint @0 alone"),
+        ("2x64_10L@10", "the last checkpoint of a run of 10 epochs is @9"),
         ("2x64_00d", "--epochs must be at least 1, got 0"),
         ("", "is not a model of the zoo"),
     ],

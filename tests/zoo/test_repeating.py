@@ -6,8 +6,8 @@ import pytest
 
 from collapse_zoo.commands._options import recipe_values, source_arguments
 from collapse_zoo.commands.train import command
-from collapse_zoo.names import parse
-from collapse_zoo.repeating import repeat_command
+from collapse_zoo.recipes import parse
+from collapse_zoo.records import repeat_command
 from collapse_zoo.sources import find_source
 
 TEXTS = ["--text", "train.jsonl", "--validation-text", "valid.jsonl", "--tokenizer", "model"]

@@ -7,9 +7,12 @@ import pytest
 
 import collapse
 from collapse.errors import CollapseError
+from collapse.plugin.figures import numbers_of
+from collapse.testing import check_figure
+from collapse_zoo.figures import run_loss
 from collapse_zoo.measuring import measure_run
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.runs import TEXTS, Run
+from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
 from collapse_zoo.training import train
 
@@ -62,27 +65,17 @@ def test_a_given_validation_text_replaces_the_known_one_only(copied, texts):
     assert store.identity["validation"]["sha256"] == whole["corpus"]["sha256"]
 
 
-def test_a_store_with_a_statistic_that_is_not_wanted_is_not_used(copied):
-    held = collapse.Store.load(copied.store(0)).manifest["statistics"]
-    store = collapse.collect(copied.path, device="cpu", without=sorted(held))
-    assert store.path != copied.store(0)
-    assert not store.manifest["statistics"]
-
-
 def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_path, texts):
-    where = json.loads((copied.path / TEXTS).read_text())
+    here = copied.record["here"]
     mine = tmp_path / "train.jsonl"
     mine.write_text(json.dumps({"text": "another text " * 400}) + "\n")
     for option, said in (
-        ("text", "trained on changed since"),
+        ("text", "the corpus text of .* changed"),
         ("validation_text", "the validation text of .* changed"),
     ):
-        (copied.path / TEXTS).write_text(json.dumps(where | {option: [str(mine)]}))
+        copied.update(here=here | {"texts": here["texts"] | {option: [str(mine)]}})
         with pytest.raises(CollapseError, match=said):
             collapse.collect(copied.path, device="cpu")
-    (copied.path / TEXTS).write_text("[")
-    with pytest.raises(CollapseError, match=r"texts\.json cannot be read"):
-        collapse.collect(copied.path, device="cpu")
     named = source_of(texts)
     store = collapse.collect(copied.path, device="cpu", text=named["text"], validation_text=named["validation_text"])
     assert store.identity["corpus"] == collapse.Store.load(copied.store(0)).identity["corpus"]
@@ -108,22 +101,10 @@ def test_the_same_command_resumes_a_runs_store_and_opens_it_when_it_is_finished(
         collapse.collect(copied.path, store=tmp_path / "s", device="cpu")
 
 
-def test_a_merged_store_of_a_run_is_validated_on_the_runs_text(copied, tmp_path):
-    parts = [collapse.collect(copied.path, store=tmp_path / f"{k}", device="cpu", part=(k, 2)) for k in (1, 2)]
-    merged = collapse.merge(parts, store=tmp_path / "merged")
-    assert merged.state == "trained"
-    done = collapse.collect(copied.path, store=tmp_path / "merged", device="cpu")
-    assert done.state == "complete"
-    assert done.identity == collapse.Store.load(copied.store(0)).identity
-
-
-def test_a_store_on_another_text_keeps_its_text(copied, tmp_path, texts):
-    other = {"text": str(texts / "validation.jsonl"), "chunk_length": 32, "device": "cpu", "store": tmp_path / "s"}
-    trained_on_other = collapse.collect(copied.path, **other)
-    assert trained_on_other.state == "trained"
-    again = collapse.collect(
-        copied.path, store=tmp_path / "s", device="cpu", validation_text=str(texts / "train.jsonl")
-    )
-    assert again.state == "complete"
-    assert again.identity["corpus"] == trained_on_other.identity["corpus"]
-    assert again.identity["chunk_length"] == 32
+def test_the_loss_of_a_run_is_drawn_through_its_stores(trained):
+    stores = [collapse.load(trained.store(0))]
+    check_figure(run_loss, stores=stores)
+    rows = numbers_of(collapse.draw("run-loss", stores).spec)
+    curve = trained.curve()
+    assert [row["loss"] for row in rows if "loss" in row] == [line["loss"] for line in curve if "loss" in line]
+    assert len([row for row in rows if "validation" in row]) == 1

@@ -10,7 +10,7 @@ from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
 from collapse.measurement.comparing import SAME_TEXTS
-from collapse_zoo.names import parse
+from collapse_zoo.recipes import parse
 from collapse_zoo.sources import find_source
 
 COMMIT = "a" * 40

@@ -4,22 +4,20 @@ import functools
 import json
 import math
 import os
-import shlex
-import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import collapse
 from collapse.errors import CollapseError, UsageError
+from collapse.stores.lock import locked
 from collapse_zoo.measuring import measure_run
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
@@ -62,43 +60,13 @@ def losses(run):
     return {(line["step"], key): value for line in Run(run).curve() for key, value in line.items() if "loss" in key}
 
 
+def weights(trained):
+    """The bytes of a run's or a checkpoint's model."""
+    return (trained.path / "model.safetensors").read_bytes()
+
+
 def small(**changes):
     return Recipe(2, 16, vocabulary=500, **(SMALL | changes))
-
-
-def test_plain_transformers_loads_what_was_trained(texts, tmp_path, run):
-    done = run("zoo", "train", "2x16_02L", *words(texts), "--measure", "--output", tmp_path / "run")
-    assert "validation loss" in done.stdout
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "run")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
-    assert type(model).__module__.startswith("transformers.")
-    assert model.config.architectures == ["GPTNeoForCausalLM"]
-    assert model.config.eos_token_id == tokenizer.eos_token_id
-    assert model.lm_head.weight.data_ptr() == model.transformer.wte.weight.data_ptr()
-    made = Run(tmp_path / "run")
-    assert made.finished
-    assert [each.k for each in made.checkpoints()] == [0, 1]
-    assert made.recipe.weight_decay == 0.1
-    last = load_file(made.checkpoint(1).path / "model.safetensors")
-    assert all(
-        torch.equal(tensor, last[name]) for name, tensor in load_file(tmp_path / "run/model.safetensors").items()
-    )
-    # the curve's validation loss is the measured one, of the same text in the same chunks
-    rows = {row.model.rsplit("@")[1]: row.measurements for row in made.results()}
-    assert set(rows) == {"0", "1"}
-    for epoch in made.record["epochs"]:
-        assert epoch["validation_loss"] == pytest.approx(rows[str(epoch["k"])]["val_loss"], rel=1e-4)
-        assert epoch["accuracy"] == pytest.approx(rows[str(epoch["k"])]["val_accuracy"], abs=2e-3)
-        assert epoch["perplexity"] == pytest.approx(math.exp(epoch["validation_loss"]))
-    assert not list(tmp_path.rglob("training_args.bin"))  # no pickle of arguments
-    assert not list(tmp_path.rglob("optimizer.pt"))  # nothing is left to resume
-    measured = run("measure", tmp_path / "run", *words(texts)[:4], "--json")
-    assert json.loads(measured.stdout)[0]["measurements"] == pytest.approx(rows["1"], rel=1e-6)
-    again = run("zoo", "train", "2x16_02L", *words(texts), "--measure", "--output", tmp_path / "run")
-    assert again.stdout == done.stdout
-    listed = run("zoo", "list", "--local", "--runs", tmp_path, "--json")
-    assert [entry["checkpoint"] for entry in json.loads(listed.stdout)] == [0, 1]
-    assert "nc1.cdnv" in run("zoo", "info", tmp_path / "run").stdout
 
 
 def test_a_killed_run_goes_on_to_the_same_losses(texts, tmp_path, run, warm_here):
@@ -117,15 +85,55 @@ def test_a_killed_run_goes_on_to_the_same_losses(texts, tmp_path, run, warm_here
         warm_here.kill(pid)
 
     kill_when(lambda: len(losses(killed)) > each // 2)  # inside the first epoch
-    kill_when(lambda: len(Run(killed).checkpoints()) >= 1)  # as the first has ended
-    kill_when(lambda: len(Run(killed).checkpoints()) >= 1 and len(losses(killed)) > 1.5 * each)  # inside the second
+    kill_when(lambda: len(Run(killed).checkpoints) >= 1)  # as the first has ended
+    kill_when(lambda: len(Run(killed).checkpoints) >= 1 and len(losses(killed)) > 1.5 * each)  # inside the second
     done = run(*command, "--output", killed)
     assert "resuming after step" in done.stderr or Run(killed).finished
     mine, theirs = losses(killed), losses(whole)
     assert mine.keys() == theirs.keys()
     assert len(mine) == steps + 3
-    assert mine == pytest.approx(theirs, abs=1e-6)
-    assert Run(killed).record["epochs"] == Run(whole).record["epochs"]
+    assert mine == theirs
+    assert weights(Run(killed)) == weights(Run(whole))
+    assert [each.validation for each in Run(killed).epochs] == [each.validation for each in Run(whole).epochs]
+
+
+def test_plain_transformers_loads_what_was_trained(texts, tmp_path, run):
+    done = run("zoo", "train", "2x16_02L", *words(texts), "--measure", "--output", tmp_path / "run")
+    assert "validation loss" in done.stdout
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    assert type(model).__module__.startswith("transformers.")
+    assert model.config.architectures == ["GPTNeoForCausalLM"]
+    assert model.config.eos_token_id == tokenizer.eos_token_id
+    assert model.lm_head.weight.data_ptr() == model.transformer.wte.weight.data_ptr()
+    made = Run(tmp_path / "run")
+    assert made.finished
+    assert [each.k for each in made.checkpoints] == [0, 1]
+    assert made.recipe.weight_decay == 0.1
+    assert weights(made.checkpoint(1)) == weights(made)
+    # the curve's validation loss is the measured one, of the same text in the same chunks
+    rows = {row.model.rsplit("@")[1]: row.measurements for row in made.results()}
+    assert set(rows) == {"0", "1"}
+    for epoch in made.epochs:
+        kept = epoch.validation
+        assert kept["validation_loss"] == pytest.approx(rows[str(epoch.k)]["val_loss"], rel=1e-4)
+        assert kept["accuracy"] == pytest.approx(rows[str(epoch.k)]["val_accuracy"], abs=2e-3)
+        assert kept["perplexity"] == pytest.approx(math.exp(kept["validation_loss"]))
+    assert not list(tmp_path.rglob("training_args.bin"))  # no pickle of arguments
+    assert not list(tmp_path.rglob("optimizer.pt"))  # nothing is left to resume
+    measured = run("measure", tmp_path / "run", "--json")
+    assert json.loads(measured.stdout)[0]["measurements"] == pytest.approx(rows["1"], rel=1e-6)
+    before = (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns
+    again = run("zoo", "train", "2x16_02L", *words(texts), "--measure", "--output", tmp_path / "run")
+    assert again.stdout == done.stdout
+    assert (tmp_path / "run" / "model.safetensors").stat().st_mtime_ns == before
+    listed = run("zoo", "list", "--local", "--runs", tmp_path, "--json")
+    assert [entry["checkpoint"] for entry in json.loads(listed.stdout)] == [0, 1]
+    assert "nc1.cdnv" in run("zoo", "info", tmp_path / "run").stdout
+    (tmp_path / "run" / "model.safetensors").unlink()
+    refused = run("zoo", "train", "2x16_02L", *words(texts), "--output", tmp_path / "run", ok=False)
+    assert "model.safetensors is missing: restore it" in refused.stderr
+    assert "is missing" in run("zoo", "status", tmp_path).stdout
 
 
 def stopped_at(step, *arguments, **options):
@@ -148,10 +156,17 @@ def test_resume_points_inside_an_epoch(source, tmp_path):
     train(small(), source, tmp_path / "whole")
     steps = max(step for step, _ in losses(tmp_path / "whole"))
     stopped_at(9, small(), source, tmp_path / "stopped", save_every=4)
-    assert [(each.step, each.k) for each in Run(tmp_path / "stopped").checkpoints()] == [(8, None)]
-    run = train(small(), source, tmp_path / "stopped", save_every=4)
-    assert losses(run.path) == pytest.approx(losses(tmp_path / "whole"), abs=1e-6)
-    assert [(each.step, each.k) for each in run.checkpoints()] == [(steps, 0)]
+    stopped = Run(tmp_path / "stopped")
+    assert [(each.step, each.k) for each in stopped.checkpoints] == [(8, None)]
+    state = stopped.checkpoints[0].path / "optimizer.pt"
+    state.rename(tmp_path / "optimizer.pt")
+    with pytest.raises(CollapseError, match=r"cannot be resumed: .*checkpoint-8/optimizer.pt is missing; restore it"):
+        train(small(), source, stopped.path, save_every=4)
+    (tmp_path / "optimizer.pt").rename(state)
+    train(small(), source, stopped.path, save_every=4)
+    assert losses(stopped.path) == losses(tmp_path / "whole")
+    assert weights(stopped) == weights(Run(tmp_path / "whole"))
+    assert [(each.step, each.k) for each in stopped.checkpoints] == [(steps, 0)]
 
 
 def test_a_run_interrupted_as_it_ends(source, tmp_path, monkeypatch):
@@ -170,43 +185,6 @@ def test_a_run_interrupted_as_it_ends(source, tmp_path, monkeypatch):
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "run").config.hidden_size == 16
 
 
-@pytest.mark.parametrize("name", ["optimizer.pt", "model.safetensors", "rng_state.pth"])
-def test_a_damaged_checkpoint_is_not_gone_on_from(source, tmp_path, name):
-    stopped_at(7, small(), source, tmp_path / "run", save_every=4)
-    damaged = tmp_path / "run" / "checkpoints" / "checkpoint-4" / name
-    content = damaged.read_bytes()
-    damaged.write_bytes(content[:-200] + bytes([content[-200] ^ 1]) + content[-199:])
-    with pytest.raises(CollapseError, match=rf"checkpoint-4/{name} is not as it was written; restore it, or delete"):
-        train(small(), source, tmp_path / "run", save_every=4)
-    damaged.write_bytes(content)
-    assert train(small(), source, tmp_path / "run", save_every=4).finished
-
-
-def test_an_earlier_checkpoint_than_the_newest_is_not_gone_on_from(source, tmp_path):
-    stopped_at(32, small(epochs=2), source, tmp_path / "run", save_every=10)
-    assert [each.step for each in Run(tmp_path / "run").checkpoints()] == [27, 30]
-    newest = tmp_path / "run" / "checkpoints" / "checkpoint-30"
-    (newest / "optimizer.pt").write_bytes(b"half")
-    with pytest.raises(
-        CollapseError,
-        match=r"checkpoint-30/optimizer.pt is not as .* it has 4 bytes.*; restore it, or delete",
-    ):
-        train(small(epochs=2), source, tmp_path / "run", save_every=10)
-    shutil.rmtree(newest)
-    with pytest.raises(CollapseError, match="a later checkpoint than checkpoint-27 is gone"):
-        train(small(epochs=2), source, tmp_path / "run", save_every=10)
-    shutil.rmtree(tmp_path / "run" / "checkpoints")
-    assert train(small(epochs=2), source, tmp_path / "run", save_every=10).finished
-
-
-def test_half_a_checkpoint_is_none(source, tmp_path):
-    run = train(small(epochs=2), source, tmp_path / "run")
-    (run.checkpoint(1).path / "model.safetensors").write_bytes(b"half")
-    assert [each.k for each in run.checkpoints()] == [0]
-    with pytest.raises(CollapseError, match=r"checkpoint-\d+/model.safetensors is not as .*: it has 4 bytes"):
-        run.checkpoint(1)
-
-
 @pytest.mark.usefixtures("group_left")
 def test_two_processes_give_the_losses_of_one(texts, tmp_path, run):
     words_ = ["zoo", "train", "2x16_02d", *words(texts), "--device", "cpu"]
@@ -222,14 +200,6 @@ def test_two_processes_give_the_losses_of_one(texts, tmp_path, run):
     record = Run(two).record
     assert (record["processes"], record["state"]) == (2, "finished")
     assert len(Run(two).results()) == 2
-
-
-def test_a_small_model_learns_more_than_frequencies(texts, source, tmp_path):
-    run = train(small(max_steps=300, learning_rate=3e-3), source, tmp_path / "run")
-    counts = Counter(source.chunks(64).tokens.flatten().tolist())
-    total = sum(counts.values())
-    entropy = -sum(n / total * math.log(n / total) for n in counts.values())
-    assert run.record["epochs"][-1]["validation_loss"] < entropy
 
 
 def test_seeds_fix_initialization_and_order_apart(source, tmp_path):
@@ -278,6 +248,36 @@ def test_too_little_text_for_one_batch(source, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_second_process_on_one_run_is_refused(texts, source, tmp_path, run):
+    with locked(tmp_path / "run"):
+        refused = run("zoo", "train", "2x16", *words(texts, "--output", tmp_path / "run"), ok=False)
+    assert refused.returncode == 1
+    assert "is in use by process" in refused.stderr
+    assert "use another --output" in refused.stderr
+
+
+def test_ctrl_c_leaves_no_traceback(texts, tmp_path):
+    command = [
+        sys.executable,
+        "-m",
+        "collapse",
+        "zoo",
+        "train",
+        "2x16_99d",
+        *words(texts),
+        "--output",
+        tmp_path / "run",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        while not Run(tmp_path / "run").checkpoints:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130
+    assert "Traceback" not in said
+
+
 def test_memory_that_runs_out_keeps_the_last_checkpoint(source, tmp_path, monkeypatch):
     from collapse_zoo import model
 
@@ -296,20 +296,9 @@ def test_memory_that_runs_out_keeps_the_last_checkpoint(source, tmp_path, monkey
         train(small(epochs=3), source, tmp_path / "run")
     run = Run(tmp_path / "run")
     assert run.record["state"] == "failed"
-    assert run.checkpoints()
+    assert run.checkpoints
     monkeypatch.setattr(model.GPTNeoForCausalLM, "forward", plain)
     assert train(small(epochs=3), source, tmp_path / "run").finished
-
-
-def test_memory_too_small_for_the_model(texts, tmp_path):
-    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30)); "
-    words_ = ["zoo", "train", "12x32768", *words(texts), "--device", "cpu", "--output", str(tmp_path / "run")]
-    command = [sys.executable, "-c", f"{limit}from collapse.cli import main; main({words_!r})"]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
-    assert ended.returncode == 1, ended.stderr
-    assert "out of memory: 12x32768" in ended.stderr.splitlines()[-1]
-    assert "Traceback" not in ended.stderr
-    assert "out of memory" in Run(tmp_path / "run").record["problem"]
 
 
 def test_a_loss_that_is_no_number_ends_training(source, tmp_path):
@@ -331,6 +320,28 @@ def test_a_perplexity_beyond_all_numbers_is_none(source, tmp_path):
     assert run.finished
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["12by1024"], "write depth x width"),
+        (["2x100", "--generated"], "heads do not divide"),
+        (["2x64@0"], "leave out @0"),
+        (["2x64", "--generated", "--text", "x.txt"], "--generated brings its own texts: --text does not apply"),
+        (["2x64", "--epochs", "0"], "--epochs must be at least 1, got 0"),
+        (["2x64", "--adam-beta1", "2"], "2.0 and 0.999"),
+        (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size"),
+        (["2x64", "--config-arg", "activation_function=nope"], "no GPT-Neo can be built with"),
+        (["2x64", "--trainer-arg", "gradient_accumulation_steps=2"], "--trainer-arg cannot set gradient_acc"),
+        (["2x64", "--trainer-arg", "lr_sheduler=cosine"], "the Trainer does not take"),
+    ],
+)
+def test_what_cannot_be_trained(given, said, texts, run, tmp_path):
+    refused = run("zoo", "train", *given, *([] if "--generated" in given else words(texts)[:6]), ok=False, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+
+
 def test_a_missing_corpus_says_how_to_get_it(texts, tmp_path, run):
     offline = {"HF_HUB_OFFLINE": "1"}
     refused = run("zoo", "train", "1x64", ok=False, changes=offline, cwd=tmp_path)
@@ -342,45 +353,6 @@ def test_a_missing_corpus_says_how_to_get_it(texts, tmp_path, run):
     assert not list(tmp_path.glob("runs"))
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        (["12by1024"], "write depth x width"),
-        (["2x100", "--generated"], "heads do not divide"),
-        (["2x64@0"], "leave out @0"),
-        (["2x64", "--generated", "--text", "x.txt"], "--generated brings its own texts: --text does not apply"),
-        (["2x64", "--stories", "9", "--validation-text", "x.txt"], "--validation-text does not apply"),
-        (["2x64", "--generated", "--text-column", "story"], "--text-column does not apply"),
-        (["2x64", "--batch-size", "0"], "not in the range"),
-        (["2x64", "--epochs", "0"], "--epochs must be at least 1, got 0"),
-        (["2x64", "--adam-beta1", "2"], "2.0 and 0.999"),
-        (["2x64", "--max-grad-norm", "-1"], "--max-grad-norm must not be negative, got 1e-08 and -1.0"),
-        (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size: set it with the model's name"),
-        (["2x64", "--config-arg", "attention_dropout=much"], "no GPT-Neo can be built with"),
-        (["2x64", "--config-arg", "activation_function=nope"], "no GPT-Neo can be built with"),
-        (["2x64", "--trainer-arg", "gradient_accumulation_steps=2"], "--trainer-arg cannot set gradient_acc"),
-    ],
-)
-def test_what_cannot_be_trained(given, said, texts, run, tmp_path):
-    more = [] if {"--generated", "--stories"} & {*given} else words(texts)[:6]
-    refused = run("zoo", "train", *given, *more, ok=False, cwd=tmp_path)
-    assert refused.returncode == 2
-    assert said in refused.stderr
-    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
-
-
-def test_the_command_that_it_recommends_measures_what_it_trained_on(texts, run, tmp_path):
-    cut = ("--max-chunks", 9, "--shards", 3, "--eos-between", "--max-steps", 2)
-    done = run("zoo", "train", "1x16", *words(texts, *cut, "--output", tmp_path / "a run", "--measure"))
-    recommended = shlex.split(done.stdout.rpartition(": collapse ")[2])
-    (row,) = json.loads(run(*recommended, "--metrics", "nc3,val_loss", "--json").stdout)
-    (own,) = Run(tmp_path / "a run").results()
-    same = ("samples", "corpus_id", "validation_id", "max_chunks", "chunk_length", "weights")
-    assert {name: row[name] for name in same} == {name: getattr(own, name) for name in same}
-    for name, value in row["measurements"].items():
-        assert value == pytest.approx(own.measurements[name], rel=1e-6), name
-
-
 def test_any_other_value_is_taken_and_recorded(texts, run, tmp_path):
     more = ["--config-arg", "layer_norm_epsilon=0.01", "--trainer-arg", "lr_scheduler_type=cosine", "--max-steps", 2]
     run("zoo", "train", "1x16", *words(texts, *more, "--output", tmp_path / "run", "--precision", "bf16"))
@@ -390,10 +362,6 @@ def test_any_other_value_is_taken_and_recorded(texts, run, tmp_path):
     assert record["arguments"]["lr_scheduler_type"] == "cosine"
     assert record["recipe"]["config"] == {"layer_norm_epsilon": 0.01}
     assert record["arguments"]["bf16"]
-    for option, said in (("--config-arg", "layer_norm_epsilon"), ("--trainer-arg", "does not take")):
-        refused = run("zoo", "train", "1x16", *words(texts, option, "layer_norm_epsilom=1"), ok=False, cwd=tmp_path)
-        assert refused.returncode == 2
-        assert said in refused.stderr
 
 
 def test_an_integration_that_is_not_there(source, tmp_path):
@@ -406,7 +374,7 @@ def test_a_batch_that_processes_do_not_divide(source, tmp_path, monkeypatch):
     import transformers
 
     monkeypatch.setattr(transformers.TrainingArguments, "world_size", 3)
-    with pytest.raises(UsageError, match="a batch of 8 chunks cannot be divided among 3 processes: use 1, 2, 4, 8"):
+    with pytest.raises(UsageError, match="a batch of 8 chunks cannot be divided among 3 processes: use another number"):
         train(small(), source, tmp_path / "run")
 
 
@@ -436,11 +404,3 @@ def test_stories_that_another_process_writes_are_waited_for(own_home):
     with ThreadPoolExecutor(2) as pool:
         one, other = (pool.submit(find_source, generated=60) for _ in range(2))
         assert one.result().corpus.sha256 == other.result().corpus.sha256
-
-
-def test_local_texts_have_no_splits(texts):
-    named = {"text": str(texts / "train.jsonl"), "tokenizer": str(texts / "tokenizer")}
-    with pytest.raises(UsageError, match=r"--split test does not apply: train\.jsonl is local, and has no splits"):
-        find_source(**named, split="test")
-    with pytest.raises(UsageError, match="--validation-split test does not apply: there is no validation text"):
-        find_source(**named, validation_split="test")

@@ -15,26 +15,17 @@ from collapse_zoo.runs import CHECKPOINTS, Run
 
 _DAY = 24 * 3600
 
-_FREE = (
-    "lr_scheduler_type",
-    "run_name",
-    "dataloader_pin_memory",
-    "ddp_find_unused_parameters",
-    "ddp_broadcast_buffers",
-)
-"""Arguments set here that a recipe may override. Others are fields of the recipe, or runs depend on them."""
+_FREE = ("lr_scheduler_type", "dataloader_pin_memory")
+"""Arguments set here that ``--trainer-arg`` may override. Others are fields of the recipe, or runs depend on them."""
 
 _RELIED_ON = (
     "per_device_train_batch_size",
     "per_device_eval_batch_size",
     "gradient_accumulation_steps",
-    "auto_find_batch_size",
-    "fp16",
     "save_total_limit",
     "save_only_model",
-    "load_best_model_at_end",
 )
-"""Arguments that must keep the Trainer's default."""
+"""Arguments that must keep the Trainer's default, because runs depend on them."""
 
 
 def arguments_of(
@@ -54,14 +45,11 @@ def arguments_of(
     if device == "cuda" and not torch.cuda.is_available():
         raise UsageError("no device 'cuda' here: use --device cpu or auto")
     cpu = device == "cpu" or (device == "auto" and not torch.cuda.is_available())
+    values = _values(recipe, run, cpu, compile_model, save_every, report_to)
+    fixed = sorted(recipe.trainer.keys() & ({*values, *_RELIED_ON} - {*_FREE}))
+    if fixed:
+        raise UsageError(f"--trainer-arg cannot set {', '.join(fixed)}: another option sets it, or a run relies on it")
     with quiet("transformers", "accelerate"):
-        values = _values(recipe, run, cpu, compile_model, save_every, report_to)
-        fixed = recipe.trainer.keys() & ({*values, *_RELIED_ON} - {*_FREE})
-        if fixed:
-            raise UsageError(
-                f"--trainer-arg cannot set {', '.join(sorted(fixed))}: a value of the recipe has its own option "
-                "(--learning-rate, …; --batch-size, which is global), and a run relies on the others"
-            )
         try:
             arguments = transformers.TrainingArguments(**values | dict(recipe.trainer))
         except (TypeError, ValueError, ImportError) as error:
@@ -71,10 +59,9 @@ def arguments_of(
         processes = arguments.world_size
         arguments._n_gpu = min(arguments.n_gpu, 1)  # DataParallel would multiply the batch; torchrun uses several GPUs
     if recipe.batch_size % processes:
-        fitting = ", ".join(str(n) for n in range(1, recipe.batch_size + 1) if recipe.batch_size % n == 0)
         raise UsageError(
             f"a batch of {counted(recipe.batch_size, 'chunk')} cannot be divided among {processes} processes: "
-            f"use {fitting} of them, or another --batch-size (it is global)"
+            "use another number of them, or another --batch-size (it is global)"
         )
     arguments.per_device_train_batch_size = arguments.per_device_eval_batch_size = recipe.batch_size // processes
     return arguments

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse_zoo.names import Name, parse
+from collapse.stores.lock import is_locked
 from collapse_zoo.published import ABOUT, published
-from collapse_zoo.recipes import Recipe
-from collapse_zoo.runs import RECORD, Run
+from collapse_zoo.recipes import Name, Recipe, parse
+from collapse_zoo.runs import Run, runs_in
 
 log = logging.getLogger("collapse")
 
@@ -36,7 +36,7 @@ class Entry:
 
     Attributes:
         name: Published name, such as TinyStories-12x1024_10L@9; or a run's name with its checkpoint.
-        where: "published", or the run directory and its problems.
+        where: "published", or the run directory.
         recipe: How it was trained.
         k: The checkpoint; None for a run that has none yet.
         measurements: One number per measurement.
@@ -86,15 +86,9 @@ def on_the_hub() -> list[Entry]:
         numbers: dict[str, float | None] = {
             each.metric_type: each.metric_value for each in results if isinstance(each.metric_value, float)
         }
-        k = _checkpoint_of(str(getattr(model.card_data, "model_name", "")), last=name.epochs - 1)
+        k = int(str(getattr(model.card_data, "model_name", "")).rpartition("@")[2])
         entries.append(Entry(f"{name}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
     return entries
-
-
-def _checkpoint_of(measured: str, *, last: int) -> int:
-    """Return the k of ``name@k`` to which a card's measurements belong; cards of earlier versions do not give it."""
-    k = measured.rpartition("@")[2]
-    return int(k) if "@" in measured and k.isdecimal() and len(k) < 9 else last
 
 
 def _zoo_name(candidates: Sequence[object]) -> Name | None:
@@ -115,27 +109,55 @@ def find(model: str, runs: str | Path = "runs") -> list[Entry]:
     Raises:
         UsageError: The text is not the name of a model.
     """
-    if Run(Path(model)).record is not None:
+    if Run(Path(model)).record:
         return list(_of_run(Run(Path(model))))
     wanted = parse(model)
     any_corpus = "-" not in model.rpartition("/")[2]
     return [entry for entry in catalogue(runs) if _is(entry, wanted, any_corpus)]
 
 
-def local_runs(folder: Path) -> list[Run]:
-    """Return the run directories in a folder, by name; one with a damaged record is skipped with a warning."""
-    found = []
-    for run in run_folders(folder):
-        try:
-            found += [run] if run.record is not None else []
-        except CollapseError as error:
-            log.warning("%s", error)
-    return found
+def status(folder: str | Path) -> list[dict[str, Any]]:
+    """Return the progress of each run in a folder, also of those of a sweep that wait.
+
+    Returns:
+        For each: ``member``, ``epochs`` trained, ``epochs_planned`` (None if ``max_steps`` says the end), ``measured``
+        checkpoints, ``measured_planned``, ``published``, ``state``.
+    """
+    return [_status(run) for run in runs_in(folder)]
 
 
-def run_folders(folder: Path) -> list[Run]:
-    """Return the subfolders with a ``training.json``, even a damaged one, by name."""
-    return [Run(each.parent) for each in sorted(folder.glob(f"*/{RECORD}"))]
+def _status(run: Run) -> dict[str, Any]:
+    try:
+        record, measured = run.record, run.measured()
+        planned = record.get("measure") or [each.k for each in run.epochs]
+        recipe = record["recipe"]
+        return {
+            "member": run.path.name,
+            "epochs": len(run.epochs),
+            "epochs_planned": None if recipe["max_steps"] else recipe["epochs"],
+            "measured": len(measured.intersection(planned)),
+            "measured_planned": len(planned) or 1,
+            "published": record.get("published") or "no",
+            "state": _state(run, measured.issuperset(planned)),
+        }
+    except CollapseError as error:
+        nothing = {"epochs": 0, "epochs_planned": None, "measured": 0, "measured_planned": None, "published": "no"}
+        return {"member": run.path.name, **nothing, "state": f"damaged: {error}"}
+
+
+def _state(run: Run, measured: bool) -> str:
+    record = run.record
+    if run.finished:
+        run.check_model()
+    if is_locked(run.path):
+        return "measuring" if run.finished else "training"
+    if run.finished and measured:
+        return "done"
+    if record.get("problem"):
+        return f"failed: {record['problem']}"
+    if run.finished:
+        return "trained"
+    return "waiting" if record["state"] == "waiting" else "interrupted: the same command resumes"
 
 
 def _is(entry: Entry, wanted: Name, any_corpus: bool) -> bool:
@@ -152,7 +174,7 @@ def _published() -> Iterator[Entry]:
 
 
 def _local(folder: Path) -> Iterator[Entry]:
-    for run in local_runs(folder):
+    for run in runs_in(folder):
         try:
             yield from list(_of_run(run))
         except CollapseError as error:  # list the other runs anyway
@@ -160,19 +182,10 @@ def _local(folder: Path) -> Iterator[Entry]:
 
 
 def _of_run(run: Run) -> Iterator[Entry]:
-    record = run.record
-    assert record is not None  # the callers checked it
-    where = str(run.path)
-    if run.finished:
-        try:
-            run.check_model(quick=True)
-        except CollapseError as error:
-            log.warning("%s", error)
-            where += " (damaged)"
     recipe, measured = run.recipe, {row.model: row.measurements for row in run.results()}
-    for epoch in record["epochs"]:
-        name = f"{record['name']}@{epoch['k']}"
-        curve = {"val_loss": epoch.get("validation_loss"), "val_accuracy": epoch.get("accuracy")}
-        yield Entry(name, where, recipe, epoch["k"], curve | measured.get(name, {}))
-    if not record["epochs"]:
-        yield Entry(record["name"], where, recipe, None)
+    for each in run.epochs:
+        name = f"{run.name}@{each.k}"
+        curve = {"val_loss": each.validation.get("validation_loss"), "val_accuracy": each.validation.get("accuracy")}
+        yield Entry(name, str(run.path), recipe, each.k, curve | measured.get(name, {}))
+    if not run.epochs:
+        yield Entry(run.name, str(run.path), recipe, None)

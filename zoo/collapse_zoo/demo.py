@@ -1,26 +1,22 @@
 """The demo: train toy models, measure NC1–NC4 and run a permutation test, offline, in a few minutes on a laptop."""
 
-import filecmp
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import collapse
 from collapse import Table
 from collapse.errors import UsageError
-from collapse.measurement.results import Results, Row, check_output
+from collapse.measurement.results import Results, Row
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.stores.lock import locked
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
-from collapse_zoo.members import prefixed
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, write_stories
 from collapse_zoo.tokenizing import train_tokenizer
-from collapse_zoo.training import train
+from collapse_zoo.training import numbered, train
 
 DEPTH, HEADS, CHUNK_LENGTH, VOCABULARY = 2, 4, 128, 2048
 TESTED = (
@@ -32,6 +28,7 @@ TESTED = (
     "unc3.uniform_duality",
     "nc4.agreement",
 )
+_OURS = ".collapse-demo"  # marks the folder of a demo
 
 
 @dataclass(frozen=True)
@@ -74,11 +71,13 @@ def demo(
 
     Raises:
         InUseError: Another process runs the demo in the same folder.
-        UsageError: The folder holds other files where the demo writes its own.
+        UsageError: The folder holds other files.
     """
     folder = Path(folder)
+    if any(folder.glob("[!.]*")) and not (folder / _OURS).exists():
+        raise UsageError(f"{folder} holds other files than a demo's: choose another --output")
     with locked(folder, option="--output"):
-        check_output(folder / "results.csv")
+        write_atomic(folder / _OURS, b"", other=ANOTHER_OUTPUT)
         _write_texts(folder, n_stories)
         text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
         source = find_source(text=str(text), validation_text=str(validation), tokenizer=str(folder / "tokenizer"))
@@ -99,7 +98,7 @@ def demo(
                     data_seed=seed,
                 )
                 name = f"{DEPTH}x{width}-s{seed}"
-                report = prefixed(progress, f"{len(rows) + 1} of {len(widths) * len(seeds)}")
+                report = numbered(progress, len(rows) + 1, len(widths) * len(seeds))
                 run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=report)
                 store = collapse.collect(
                     run.path,
@@ -116,18 +115,7 @@ def demo(
 
 
 def _write_texts(folder: Path, n_stories: int) -> None:
-    """Write the stories and their tokenizer; refuse to overwrite other files or to mix with them."""
-    with TemporaryDirectory() as temporary:
-        made = Path(temporary)
-        (made / "text").mkdir()
-        write_stories(made / "text" / "train.jsonl", n_stories, seed=1)
-        write_stories(made / "text" / "validation.jsonl", n_stories // 8, seed=2)
-        train_tokenizer(stories(n_stories, seed=1), made / "tokenizer", vocabulary=VOCABULARY)
-        files = [file.relative_to(made) for file in sorted(made.glob("*/*"))]
-        for there in (each for name in ("text", "tokenizer") for each in sorted((folder / name).glob("[!.]*"))):
-            file = there.relative_to(folder)
-            if file not in files or not (there.exists() and filecmp.cmp(there, made / file, shallow=False)):
-                raise UsageError(f"{there} exists and was not written by this demo: choose another --output")
-        for file in files:
-            if not os.path.lexists(folder / file):
-                write_atomic(folder / file, (made / file).read_bytes(), other=ANOTHER_OUTPUT)
+    """Write the stories and their tokenizer, which are the same each time."""
+    write_stories(folder / "text" / "train.jsonl", n_stories, seed=1)
+    write_stories(folder / "text" / "validation.jsonl", n_stories // 8, seed=2)
+    train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)

@@ -18,7 +18,7 @@ def run_loss(stores: Sequence[Store]) -> Drawing:
     rows: list[dict[str, Any]] = []
     for folder in folders:
         run, lines = Run(folder), Run(folder).curve()
-        name = str((run.record or {}).get("name", folder.name))
+        name = str(run.record.get("name", folder.name))
         steps = [{"run": name, "step": each["step"], "loss": each["loss"]} for each in lines if "loss" in each]
         rows += steps[:: max(1, -(-len(steps) * len(folders) // _MOST))]
         ends = [each for each in lines if each.get("validation_loss") is not None]

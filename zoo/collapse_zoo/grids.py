@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from collapse.errors import UsageError, near_names
-from collapse_zoo.names import Name, name_of, parse
+from collapse_zoo.recipes import Name, name_of, parse
 
 DEPTHS = (1, 2, 4, 8, 12)
 WIDTHS = (64, 128, 256, 512, 768, 1024)

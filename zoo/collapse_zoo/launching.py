@@ -1,4 +1,4 @@
-"""Run members as jobs with submitit, on SLURM or as local processes; pre-empted jobs are submitted again."""
+"""Run the members of a sweep as jobs with submitit: job arrays of SLURM, or processes on this machine."""
 
 import logging
 import os
@@ -6,20 +6,19 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse_zoo.members import Member, work
+from collapse_zoo.runs import Run
 
 log = logging.getLogger("collapse")
 
-_GONE = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "TIMEOUT", "INTERRUPTED", "REVOKED")
-"""States of a job that was ended from outside; it can resume from its last checkpoint."""
-
-_ENDED = (*_GONE, "COMPLETED", "FAILED", "CANCELLED", "OUT_OF_MEMORY", "DEADLINE", "FINISHED")
+_POLL_SECONDS = 1.0
+_TIMEOUTS = 20
+"""How often submitit queues a job again that ran out of its time."""
 
 
 @dataclass(frozen=True)
@@ -46,119 +45,91 @@ class Resources:
     parallel: int = 16
 
 
+@dataclass(frozen=True)
 class Job:
-    """The callable that submitit runs; if it is pre-empted, it requests to be queued again and resumes."""
+    """The callable that submitit runs; pre-empted or out of time, it is queued again and resumes."""
 
-    def __call__(self, member: Member) -> str | None:
-        """Do a member's work; return the error message, if any."""
+    work: Callable[[Run], None]
+
+    def __call__(self, run: Run) -> str | None:
+        """Do a run's work; return the error message, if any."""
         logging.basicConfig(level=logging.INFO, format="%(message)s")  # writes to the job's log
         # Ctrl-C on a terminal reaches local jobs too: end without a traceback, as if killed
         signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
         try:
-            work(member)
+            self.work(run)
         except CollapseError as error:
             return str(error)
         return None
 
-    def checkpoint(self, member: Member) -> Any:
-        """Requeue the member; submitit calls this before a job is pre-empted or times out."""
+    def checkpoint(self, run: Run) -> Any:
+        """Return what to queue again; submitit calls this before a job is pre-empted or times out."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self, member)
+        return DelayedSubmission(self, run)
 
 
 def launch(
-    members: Sequence[Member],
-    launcher: str,
-    folder: Path,
-    resources: Resources,
-    *,
-    resubmissions: int = 5,
-    poll_seconds: float = 30.0,
+    runs: Sequence[Run], work: Callable[[Run], None], launcher: str, folder: Path, resources: Resources
 ) -> dict[str, str]:
-    """Run members as jobs and wait for them.
+    """Run jobs and wait for them.
 
     Args:
-        members: The members to run.
+        runs: A job does the work of one.
+        work: What a job does.
         launcher: "slurm", or "local" for processes on this machine.
         folder: Folder of submitit's files and logs.
         resources: Resources of each job.
-        resubmissions: How often a pre-empted member is submitted again.
-        poll_seconds: Seconds between two queries of the jobs' states.
 
     Returns:
-        Error messages by member.
+        Error messages by the run's name.
 
     Raises:
         UsageError: SLURM is not available on this machine.
     """
-    executor = _executor(launcher, folder, resources)
-    waiting, jobs = list(members), dict[str, tuple[Member, Any]]()
-    sent, problems = dict[str, int](), dict[str, str]()
-    slots = resources.parallel if launcher == "local" else len(members)
-    while waiting or jobs:
-        fresh, waiting = waiting[: slots - len(jobs)], waiting[slots - len(jobs) :]
-        if fresh:
-            for member, job in zip(fresh, _submit(executor, fresh), strict=True):
-                jobs[member.name] = (member, job)
-                sent[member.name] = sent.get(member.name, 0) + 1
-                log.info("%s is job %s, its log %s", member.name, job.job_id, job.paths.stdout)
-        time.sleep(poll_seconds)
-        for name, (member, job) in list(jobs.items()):
-            state = _state(job)
-            if state not in _ENDED:
-                continue
-            del jobs[name]
-            if _is_done(member):
-                continue
-            if state in _GONE and sent[name] <= resubmissions:
-                log.info(
-                    "%s was lost (%s): it is submitted again and resumes from its last checkpoint", name, state.lower()
-                )
-                waiting.append(member)
-            else:
-                problems[name] = _problem(job, state)
-    return problems
+    executor = _local(folder, resources) if launcher == "local" else _slurm(folder, resources)
+    at_once = resources.parallel if launcher == "local" else len(runs)  # SLURM itself limits those of an array
+    waiting, jobs = list(runs), list[tuple[Run, Any]]()
+    while True:
+        running = [job for _, job in jobs if not job.done()]
+        if not waiting and not running:
+            break
+        free = at_once - len(running)
+        if waiting and free:
+            some, waiting = waiting[:free], waiting[free:]
+            for run, job in zip(some, _submit(executor, Job(work), some), strict=True):
+                log.info("%s is job %s, its log %s", run.name, job.job_id, job.paths.stdout)
+                jobs.append((run, job))
+        time.sleep(_POLL_SECONDS)
+    problems = {run.name: _problem(job) for run, job in jobs}
+    return {name: problem for name, problem in problems.items() if problem}
 
 
-def _executor(launcher: str, folder: Path, resources: Resources) -> Any:
+def _submit(executor: Any, job: Job, runs: Sequence[Run]) -> list[Any]:
+    try:
+        return list(executor.map_array(job, runs))
+    except Exception as error:  # a queue can raise anything
+        raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
+
+
+def _problem(job: Any) -> str | None:
+    """Return the error message of a job that has ended, or None."""
+    error = job.exception()
+    if error is None:
+        said = job.result()
+        return None if said is None else str(said)
+    lines = [line for line in str(error).splitlines() if "Error" in line] or [type(error).__name__]
+    return f"{lines[-1].strip()}; see {job.paths.stderr}"
+
+
+def _local(folder: Path, resources: Resources) -> Any:
     import submitit
 
-    if launcher == "local":
-        executor = submitit.LocalExecutor(folder)
-        # submitit's controller of a job prints a traceback when it is interrupted
-        errors = f"exec 2>>{shlex.quote(str(folder.resolve() / 'controllers.log'))}"
-        executor.update_parameters(timeout_min=int(resources.hours * 60), setup=[errors, *_same_gpus()])
-        return executor
-    if shutil.which("sbatch") is None:
-        raise UsageError(
-            "there is no sbatch here: --launcher slurm runs on a SLURM login node. Without SLURM leave --launcher out "
-            "(one after the other), or use --launcher local"
-        )
-
-    # submitit requires srun and uses it by default. A member is one task, so without srun only sbatch must be
-    # installed, and torchrun sees all GPUs.
-    submitit.SlurmExecutor.affinity = classmethod(lambda cls: 2)
-    made = submitit.SlurmExecutor(folder)
-    given = {
-        "partition": resources.partition,
-        "account": resources.account,
-        "qos": resources.qos,
-        "constraint": resources.constraint,
-        "gpus_per_node": resources.gpus or None,
-        "mem": f"{resources.memory_gb}GB" if resources.memory_gb else None,
-    }
-    made.update_parameters(
-        job_name="collapse-zoo",
-        time=max(1, round(resources.hours * 60)),
-        nodes=1,
-        ntasks_per_node=1,
-        cpus_per_task=resources.cpus,
-        array_parallelism=resources.parallel,
-        use_srun=False,
-        **{key: value for key, value in given.items() if value is not None},
-    )
-    return made
+    executor = submitit.LocalExecutor(folder)
+    # submitit's controller of a job prints a traceback when it is interrupted
+    errors = f"exec 2>>{shlex.quote(str(folder.resolve() / 'controllers.log'))}"
+    executor.update_parameters(timeout_min=int(resources.hours * 60), setup=[errors, *_same_gpus()])
+    return executor
 
 
 def _same_gpus() -> list[str]:
@@ -169,36 +140,31 @@ def _same_gpus() -> list[str]:
     return ["trap : EXIT", same]
 
 
-def _is_done(member: Member) -> bool:
-    try:
-        return member.done
-    except CollapseError:  # its files are damaged, which its job has reported
-        return False
+def _slurm(folder: Path, resources: Resources) -> Any:
+    import submitit
 
-
-def _submit(executor: Any, members: Sequence[Member]) -> list[Any]:
-    try:
-        return list(executor.map_array(Job(), members))
-    except Exception as error:  # a queue can raise anything
-        raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
-
-
-def _state(job: Any) -> str:
-    """Return SLURM's state of a job (``CANCELLED by 1000``: CANCELLED); a local job without a result is INTERRUPTED."""
-    if job.paths.result_pickle.exists():
-        return "FINISHED"
-    info = job.get_info(mode="force")
-    state = str((info or {}).get("State") or job.state).split()
-    if not state:
-        return "UNKNOWN"
-    return "INTERRUPTED" if state[0] == "FINISHED" else state[0].rstrip("+")
-
-
-def _problem(job: Any, state: str) -> str:
-    if state == "FINISHED":
-        error = job.exception()
-        if error is None:
-            return str(job.result())
-        said = [line for line in str(error).splitlines() if "Error" in line] or [str(error)]
-        return f"{said[-1].strip()}; see {job.paths.stderr}"
-    return f"its job {job.job_id} ended ({state.lower()}); see {job.paths.stderr}"
+    if shutil.which("sbatch") is None:
+        raise UsageError(
+            "there is no sbatch here: --launcher slurm runs on a SLURM login node. Without SLURM leave --launcher out "
+            "(one after the other), or use --launcher local"
+        )
+    given = {
+        "partition": resources.partition,
+        "account": resources.account,
+        "qos": resources.qos,
+        "constraint": resources.constraint,
+        "gpus_per_node": resources.gpus or None,
+        "mem": f"{resources.memory_gb}GB" if resources.memory_gb else None,
+    }
+    executor = submitit.SlurmExecutor(folder, max_num_timeout=_TIMEOUTS)
+    executor.update_parameters(
+        job_name="collapse-zoo",
+        time=max(1, round(resources.hours * 60)),
+        nodes=1,
+        ntasks_per_node=1,
+        cpus_per_task=resources.cpus,
+        array_parallelism=resources.parallel,
+        srun_args=["--cpus-per-task", str(resources.cpus)],  # srun does not take it from sbatch
+        **{key: value for key, value in given.items() if value is not None},
+    )
+    return executor

@@ -4,8 +4,7 @@ from typing import Any
 
 from collapse.escaping import markdown, visible
 from collapse.hub.card import CITE, TAGS, eval_results
-from collapse_zoo.checkpoints import Checkpoint
-from collapse_zoo.runs import Run
+from collapse_zoo.runs import Checkpoint, Run
 
 ZOO_TAG = "collapse-zoo"
 _LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
@@ -13,7 +12,7 @@ _LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
 
 def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
     """Return the Markdown text and metadata, with the measurements as a table and as evaluation results."""
-    record: dict[str, Any] = run.record or {}
+    record = run.record
     corpus, name = record["corpus"]["name"], f"{run.name}@{checkpoint.k}"
     measured = next((row.measurements for row in run.results() if row.model == name), {})
     numbers = {key: value for key, value in sorted(measured.items()) if value is not None and key != "n_params"}

@@ -20,14 +20,13 @@ def collapse_prepare_model(model: Any) -> str | None:
 
 @hookimpl
 def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
-    """Return the texts of a run directory; raises CollapseError if its model is not the one that was trained."""
-    from collapse_zoo.runs import TEXTS, Run
+    """Return the texts of a run directory, if they are on this machine."""
+    from collapse_zoo.runs import RECORD, Run
 
-    if not (folder / TEXTS).is_file():
+    if not (folder / RECORD).is_file():
         return None
     run = Run(folder)
-    run.check_written(())
-    return run.texts()
+    return run.texts() if "texts" in run.record.get("here", {}) else None
 
 
 @hookimpl
@@ -41,7 +40,7 @@ def collapse_results() -> Mapping[str, Path]:
 @hookimpl
 def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
     """Return the parts of a name such as TinyStories-12x1024_10L@9."""
-    from collapse_zoo.names import parse
+    from collapse_zoo.recipes import parse
 
     try:
         return parse(model).parts()

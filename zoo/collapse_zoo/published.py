@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collapse_zoo.names import parse
+from collapse_zoo.recipes import parse
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,9 +13,8 @@ from collapse.progress import Report
 from collapse.stores.manifest import is_store
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
-from collapse_zoo.checkpoints import Checkpoint
 from collapse_zoo.model_card import model_card
-from collapse_zoo.runs import CURVE, RECORD, Run
+from collapse_zoo.runs import CURVE, RECORD, Checkpoint, Run
 
 _PRIVATE = ("output_dir", "logging_dir", "run_name", "hub_")
 
@@ -46,15 +45,13 @@ def revisions(run: Run, repo: str | None = None) -> list[Revision]:
         repo: ``user/name``; None for a placeholder and the run's name.
 
     Raises:
-        UsageError: The run is not finished.
-        CollapseError: A file of the run is missing or altered, or a store was collected from other weights.
+        UsageError: The run is not finished, or a checkpoint was deleted.
+        CollapseError: A store was collected from other weights.
     """
     _check_finished(run)
     repo = repo or f"YOU/{run.name}"
-    run.check_model()
-    run.curve()
-    checkpoints = [run.checkpoint(epoch["k"]) for epoch in (run.record or {})["epochs"]]
-    return [_revision(run, repo, each, last=each is checkpoints[-1]) for each in checkpoints]
+    last = run.epochs[-1]
+    return [_revision(run, repo, k, last=k == last.k) for k in (each.k for each in run.epochs) if k is not None]
 
 
 def publish(
@@ -82,7 +79,7 @@ def publish(
     create_repo(repo, private=private)
     sent = []
     for revision in planned:
-        if _is_tagged(repo, revision, last=revision is planned[-1]):
+        if _is_there(repo, revision, last=revision is planned[-1]):
             continue
         made = commit_files(repo, revision.content, f"{run.name}@{revision.k}", progress=progress)
         move_tag(repo, str(revision.k))
@@ -93,56 +90,49 @@ def publish(
 
 
 def _check_finished(run: Run) -> None:
-    if run.record is None:
+    if not run.record:
         raise UsageError(f"there is no run in {run.path} (no {RECORD}): name the folder of a trained run")
     if not run.finished:
         raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status says how far it is)")
 
 
-def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Revision:
-    assert checkpoint.k is not None  # it ends an epoch
-    checkpoint.check()
-    content: dict[str, Path | bytes] = {name: checkpoint.path / name for name in sorted(checkpoint.model_files)}
-    folder = run.store(checkpoint.k)
-    if is_store(folder):
-        store = Store.load(folder)
+def _revision(run: Run, repo: str, k: int, *, last: bool) -> Revision:
+    checkpoint = run.checkpoint(k)
+    content: dict[str, Path | bytes] = {name: checkpoint.path / name for name in checkpoint.model_files}
+    if is_store(run.store(k)):
+        store = Store.load(run.store(k))
         _check_weights(store, checkpoint)
         content |= files_of(store, folder_of(store))
     if last:
         content[RECORD] = _record(run)
-        run.results(whole=True)  # refuses rows of other stores, which the files below would publish
         shown = (CURVE, "results.json", "results.csv")
         content |= {name: run.path / name for name in shown if (run.path / name).is_file()}
     content["README.md"] = model_card(run, repo, checkpoint).encode()
-    return Revision(checkpoint.k, content)
+    return Revision(k, content)
 
 
 def _check_weights(store: Store, checkpoint: Checkpoint) -> None:
     """Refuse a store that was collected from other weights than those of its checkpoint."""
-    held = store.identity.get("weights")
-    if held != weights_fingerprint(checkpoint.path, store.identity.get("model_args")):
+    if store.identity.get("weights") != weights_fingerprint(checkpoint.path, store.identity.get("model_args")):
         raise CollapseError(
-            f"{store} was collected from other weights ({str(held)[:19]}…) than those of {checkpoint.path}: move it "
-            f"away, and collect it again: collapse collect {checkpoint.path} --store {store}"
+            f"{store} was collected from other weights than those of {checkpoint.path}: move it away, and measure "
+            "again: run the command that trained it, with --measure"
         )
 
 
 def _record(run: Run) -> bytes:
     """Return the run's record without details of this machine."""
-    record = {key: value for key, value in (run.record or {}).items() if key != "published"}
-    arguments = record.get("arguments") or {}
-    record["arguments"] = {key: value for key, value in arguments.items() if not key.startswith(_PRIVATE)}
-    record = without_folders(record)
-    return (json.dumps(record, indent=1, ensure_ascii=False) + "\n").encode()
+    record = {key: value for key, value in run.record.items() if key not in ("published", "here")}
+    record["arguments"] = {key: value for key, value in record["arguments"].items() if not key.startswith(_PRIVATE)}
+    return (json.dumps(without_folders(record), indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _is_tagged(repo: str, revision: Revision, *, last: bool) -> bool:
+def _is_there(repo: str, revision: Revision, *, last: bool) -> bool:
     """Whether the repository has a revision; compares the weights of older ones, and every file of the last one."""
     try:
         there = reach(f"{repo}@{revision.k}", patient=True)
     except CollapseError:
         return False
-    weights = revision.content["model.safetensors"]
-    if not there.holds("model.safetensors", weights):
+    if not there.holds("model.safetensors", revision.content["model.safetensors"]):
         raise UsageError(f"{repo}@{revision.k} holds other weights than this run's: publish to another repository")
     return not last or all(there.holds(path, what) for path, what in revision.content.items())

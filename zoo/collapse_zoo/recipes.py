@@ -1,7 +1,13 @@
-"""Recipes: how to build a GPT-Neo of the paper's form from depth and width, and train it (Wu & Papyan 2024, §3.1)."""
+"""Recipes: how to build a GPT-Neo of the paper's form from depth and width, and train it (Wu & Papyan 2024, §3.1).
 
+A published name, such as ``TinyStories-12x1024_10L@9``, says most of a recipe: ``12x1024`` is depth and width, ``_10L``
+epochs and weight decay (d 0.0005, L 0.1, n none). Repeats of a recipe add ``07`` for the seed of the order, or ``i07``
+for that of the initialization. ``@9`` is the checkpoint after epoch 10.
+"""
+
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import UsageError, near_names
@@ -12,26 +18,18 @@ CHUNK_LENGTH = 2048
 SEED = 42
 """Default seed of the Trainer, for both initialization and order unless the name gives another."""
 
-_SAID_ELSEWHERE = {
-    "vocab_size": "--vocabulary",
-    "hidden_size": "the model's name",
-    "num_layers": "the model's name",
-    "num_heads": "--heads",
-    "window_size": "--window",
-    "max_position_embeddings": "--chunk-length",
-}
+_OWN_FIELDS = ("vocab_size", "hidden_size", "num_layers", "num_heads", "window_size", "max_position_embeddings")
 """Values of GPTNeoConfig for which a recipe has its own field."""
 
-_KINDS: dict[Any, tuple[Any, str]] = {
-    int: (int, "whole number"),
-    int | None: (int | None, "whole number"),
-    float: (int | float, "number"),
-    str: (str, "text"),
-    Mapping[str, Any]: (Mapping, "mapping"),
-}
-"""Allowed types in a file for a field's type, and their name in messages."""
+DECAYS = {"d": 0.0005, "L": 0.1, "n": 0.0}
+CORPUS = "TinyStories"
 
-_DEEPEST, _WIDEST = 256, 65_536
+_NAME = re.compile(
+    r"(?:(?P<corpus>[A-Za-z0-9._-]+)-)?"
+    r"(?P<depth>\d+)x(?P<width>\d+)"
+    r"(?:_(?P<epochs>\d+)(?P<decay>[A-Za-z])(?P<data_seed>\d+)?(?:i(?P<seed>\d+))?)?"
+    r"(?:@(?P<checkpoint>\d+))?"
+)
 
 
 @dataclass(frozen=True)
@@ -90,25 +88,10 @@ class Recipe:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, recorded: dict[str, Any]) -> "Recipe":
-        """Read the recipe of a run's record; unknown fields are ignored.
-
-        Raises:
-            UsageError: A value is missing, or has another type than a recipe's.
-        """
-        known = {each.name: _KINDS[each.type] for each in fields(cls)}
-        for name, value in recorded.items():
-            if name in known and (isinstance(value, bool) or not isinstance(value, known[name][0])):
-                raise UsageError(f"{name} is {value!r:.40}, which is no {known[name][1]}")
-        for name in ("depth", "width"):
-            if name not in recorded:
-                raise UsageError(f"it has no {name}")
+    def from_dict(cls, recorded: Mapping[str, Any]) -> "Recipe":
+        """Read the recipe of a run's record; unknown fields are ignored."""
+        known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in recorded.items() if name in known})
-
-    def differences(self, other: "Recipe") -> list[str]:
-        """Describe differences, such as ``width 64 and 128``: this recipe's value, then the other's."""
-        mine, theirs = self.as_dict(), other.as_dict()
-        return [f"{name} {mine[name]} and {theirs[name]}" for name in mine if mine[name] != theirs[name]]
 
     def configuration(self) -> Any:
         """Return the transformers configuration."""
@@ -134,8 +117,8 @@ class Recipe:
             "eos_token_id": self.vocabulary - 1,
         }
         for name in self.config:
-            if name in _SAID_ELSEWHERE:
-                raise UsageError(f"--config-arg {name}: set it with {_SAID_ELSEWHERE[name]}")
+            if name in _OWN_FIELDS:
+                raise UsageError(f"--config-arg {name}: the model's name or another option sets it")
             if not hasattr(GPTNeoConfig(), name):
                 raise UsageError(
                     f"GPT-Neo's configuration has no {name!r}; {near_names(name, GPTNeoConfig().to_dict())}"
@@ -180,45 +163,136 @@ def paper_batch_size(depth: int, width: int) -> int:
 
 
 def _check(recipe: Recipe) -> None:
+    """Refuse values with which no model can be trained."""
     size = f"{recipe.depth}x{recipe.width}"
-    if not 1 <= recipe.depth <= _DEEPEST or not 1 <= recipe.width <= _WIDEST:
-        raise UsageError(
-            f"depth must be 1 to {_DEEPEST} layers and width 1 to {_WIDEST:,}, got {size} (the paper: 1x64 to 12x1024)"
-        )
+    if recipe.depth < 1 or recipe.width < 1:
+        raise UsageError(f"depth and width must be at least 1, got {size} (the paper: 1x64 to 12x1024)")
     if recipe.heads < 1 or recipe.width % recipe.heads:
-        raise UsageError(f"{size}: {recipe.heads} heads do not divide the width {recipe.width}; {_near_widths(recipe)}")
-    for option, value, least in (
-        ("--vocabulary", recipe.vocabulary, 2),
-        ("--chunk-length", recipe.chunk_length, 2),
-        ("--epochs", recipe.epochs, 1),
-        ("--batch-size", recipe.batch_size, 1),
-        ("--max-steps", recipe.max_steps, 1),
-        ("--window", recipe.window, 1),
-    ):
-        if value is not None and value < least:
-            raise UsageError(f"{option} must be at least {least}, got {value}")
-    if not 0 < recipe.learning_rate < 10 or not 0 <= recipe.weight_decay < 10:
-        raise UsageError(
-            f"the learning rate must be above 0 and the weight decay at least 0, both below 10, "
-            f"got {recipe.learning_rate} and {recipe.weight_decay} (the paper: 5e-5 with 0.0005 or 0.1)"
-        )
-    if not all(0 <= beta < 1 for beta in (recipe.adam_beta1, recipe.adam_beta2)):
-        raise UsageError(
-            f"AdamW's betas must be at least 0 and below 1, got {recipe.adam_beta1} and {recipe.adam_beta2}"
-        )
-    if not (recipe.adam_epsilon >= 0 and recipe.max_grad_norm >= 0):
-        raise UsageError(
-            f"--adam-epsilon and --max-grad-norm must not be negative, got {recipe.adam_epsilon} and "
-            f"{recipe.max_grad_norm}; a norm of 0 disables clipping"
-        )
-    if recipe.precision not in ("bf16", "float32"):
-        raise UsageError(f"no precision is called {recipe.precision!r}: use bf16 or float32")
+        raise UsageError(f"{size}: {recipe.heads} heads do not divide the width {recipe.width}: give other --heads")
+    least = {"vocabulary": 2, "chunk_length": 2, "epochs": 1, "batch_size": 1, "max_steps": 1, "window": 1}
+    least |= {"weight_decay": 0, "adam_epsilon": 0, "max_grad_norm": 0, "adam_beta1": 0, "adam_beta2": 0}
+    for name, lowest in least.items():
+        value = getattr(recipe, name)
+        if value is not None and not value >= lowest:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least {lowest}, got {value}")
+    if not recipe.learning_rate > 0:
+        raise UsageError(f"--learning-rate must be above 0, got {recipe.learning_rate} (the paper: 5e-5)")
+    if not max(recipe.adam_beta1, recipe.adam_beta2) < 1:
+        raise UsageError(f"AdamW's betas must be below 1, got {recipe.adam_beta1} and {recipe.adam_beta2}")
 
 
-def _near_widths(recipe: Recipe) -> str:
-    heads = recipe.heads
-    if heads < 1:
-        return "give at least one head"
-    below = recipe.width // heads * heads
-    near = ", ".join(str(each) for each in (below, below + heads) if each)
-    return f"multiples of {heads} do, such as {near} (the paper: 64, 128, 256, 512, 768, 1024)"
+@dataclass(frozen=True)
+class Name:
+    """The parts of a model's name.
+
+    Attributes:
+        depth, width: Its size.
+        epochs: Passes over the text.
+        decay: Weight decay: a letter of :data:`DECAYS`.
+        data_seed: Seed of the order if it is a repeat, or None.
+        seed: Seed of the initialization if it is a repeat, or None.
+        checkpoint: k for the state after epoch k + 1; None for the last.
+        corpus: The training text.
+
+    >>> print(Name(12, 1024, 10, "L", checkpoint=9))
+    TinyStories-12x1024_10L@9
+    >>> parse("02x0768_01d07").data_seed
+    7
+    """
+
+    depth: int
+    width: int
+    epochs: int = 1
+    decay: str = "d"
+    data_seed: int | None = None
+    seed: int | None = None
+    checkpoint: int | None = None
+    corpus: str = CORPUS
+
+    def __str__(self) -> str:
+        return f"{self.corpus}-{self.short}"
+
+    @property
+    def short(self) -> str:
+        """The name without the corpus, as in the published tables."""
+        order = "" if self.data_seed is None else f"{self.data_seed:02d}"
+        initial = "" if self.seed is None else f"i{self.seed:02d}"
+        at = "" if self.checkpoint is None else f"@{self.checkpoint}"
+        return f"{self.depth:02d}x{self.width:04d}_{self.epochs:02d}{self.decay}{order}{initial}{at}"
+
+    def parts(self) -> dict[str, int | float | str]:
+        """Return what the name says, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
+
+        >>> parse("12x1024_10L").parts()["architecture"], parse("12x1024_10L@9").parts()["recipe"]
+        ('12x1024', '10L@9')
+        """
+        checkpoint = self.epochs - 1 if self.checkpoint is None else self.checkpoint
+        seeds = {"seed": self.data_seed, "init_seed": self.seed}
+        return {
+            "depth": self.depth,
+            "width": self.width,
+            "epochs": self.epochs,
+            "decay": DECAYS[self.decay],
+            "checkpoint": checkpoint,
+            **{name: seed for name, seed in seeds.items() if seed is not None},
+            "architecture": f"{self.depth}x{self.width}",
+            "recipe": f"{self.epochs}{self.decay}@{checkpoint}",
+        }
+
+    def recipe(self, **changes: Any) -> Recipe:
+        """Return the paper's recipe of this name, with changed values."""
+        values: dict[str, Any] = {
+            "depth": self.depth,
+            "width": self.width,
+            "epochs": self.epochs,
+            "weight_decay": DECAYS[self.decay],
+            "seed": SEED if self.seed is None else self.seed,
+            "data_seed": SEED if self.data_seed is None else self.data_seed,
+        }
+        return Recipe(**values | {name: value for name, value in changes.items() if value is not None})
+
+    def of_run(self) -> "Name":
+        """Return the run's name, which has no checkpoint."""
+        return replace(self, checkpoint=None)
+
+
+def parse(text: str) -> Name:
+    """Parse a name: ``12x1024``, ``02x0768_01d07``, ``TinyStories-12x1024_10L@9``, ``owner/…``.
+
+    Raises:
+        UsageError: It is not such a name, its size is impossible, or its decay letter or checkpoint does not exist.
+    """
+    match = _NAME.fullmatch(text.rsplit("/", 1)[-1])
+    if not match:
+        raise UsageError(
+            f"{text!r} is not a model of the zoo: write depth x width, such as 12x1024, or a whole name, "
+            "such as TinyStories-12x1024_10L or 02x0768_01d07@0"
+        )
+    parts = match.groupdict()
+    decay, corpus = parts.pop("decay") or "d", parts.pop("corpus") or CORPUS
+    if decay not in DECAYS:
+        letters = ", ".join(f"{letter} ({value})" for letter, value in DECAYS.items())
+        raise UsageError(f"{text!r}: no weight decay is called {decay!r}; there are {letters}")
+    numbers = {part: int(value) for part, value in parts.items() if value is not None}
+    name = Name(decay=decay, corpus=corpus, **numbers)
+    if name.checkpoint is not None and name.checkpoint >= name.epochs:
+        raise UsageError(f"{text!r}: the last checkpoint of a run of {name.epochs} epochs is @{name.epochs - 1}")
+    name.recipe(heads=1)  # refuses impossible sizes; whether the heads divide the width depends on --heads
+    return name
+
+
+def name_of(recipe: Recipe, corpus: str = CORPUS) -> Name:
+    """Return the name of a recipe; a name does not contain all values (not the learning rate, for example).
+
+    A weight decay without a letter becomes ``x``, which cannot be parsed; the run's record has the value.
+    """
+    letters = {value: letter for letter, value in DECAYS.items()}
+    return Name(
+        recipe.depth,
+        recipe.width,
+        recipe.epochs,
+        letters.get(recipe.weight_decay, "x"),
+        None if recipe.data_seed == SEED else recipe.data_seed,
+        None if recipe.seed == SEED else recipe.seed,
+        corpus=corpus,
+    )

@@ -16,7 +16,7 @@ from collapse.inputs.packing import Chunks
 from collapse.progress import Report
 from collapse.stores.files import canonical
 from collapse_zoo.loss import IGNORED
-from collapse_zoo.runs import CURVE, Run
+from collapse_zoo.runs import CURVE, Checkpoint, Run
 
 
 class Samples(Dataset[dict[str, Tensor]]):
@@ -86,7 +86,7 @@ class ZooTrainer(transformers.Trainer):
             whole = step % each == 0
             k = -(-step // each) - 1 if whole or step == self.state.max_steps else None  # the last step also has a k
             folder = Path(self.args.output_dir) / f"checkpoint-{step}"
-            self.run.complete(folder, step, k, {} if k is None else self.validation, whole)
+            self.run.keep(Checkpoint(folder, step, k, {} if k is None else self.validation, whole))
 
 
 @np.errstate(over="ignore")

@@ -2,8 +2,8 @@
 
 import gc
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -12,23 +12,20 @@ from typing import Any
 import torch
 import transformers
 
-from collapse.errors import CollapseError, counted, first_line
+from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.extras import missing_package
-from collapse.inputs.packing import Chunks, tokens_hash
+from collapse.inputs.packing import Chunks
 from collapse.numerics.devices import is_out_of_memory
 from collapse.progress import Report
 from collapse.scoped import quiet
 from collapse.stores.lock import locked
-from collapse.stores.provenance import device_name, versions
+from collapse.stores.provenance import device_name
+from collapse.stores.writing import ANOTHER_OUTPUT, raise_if_full
 from collapse_zoo.arguments import arguments_of
-from collapse_zoo.checks import check_model, check_same, check_tokens, check_vocabulary
-from collapse_zoo.failures import reporting_failures
-from collapse_zoo.measuring import measure_locked
+from collapse_zoo.measuring import measure_run
 from collapse_zoo.model import build
-from collapse_zoo.names import name_of
-from collapse_zoo.recipes import Recipe
-from collapse_zoo.records import FORMAT
-from collapse_zoo.repeating import repeat_command
+from collapse_zoo.recipes import Recipe, name_of
+from collapse_zoo.records import describe, texts_here
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source
 from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, ZooTrainer
@@ -42,7 +39,7 @@ def train(
     folder: str | Path,
     *,
     name: str | None = None,
-    measure: bool = False,
+    measure: bool | Collection[int] = False,
     save_every: int | None = None,
     device: str = "auto",
     compile_model: bool = False,
@@ -50,7 +47,7 @@ def train(
     report_to: Sequence[str] = (),
     progress: Report | None = None,
 ) -> Run:
-    """Train a model, or resume a killed training; does nothing if the run directory already holds the trained model.
+    """Train a model, or resume a killed training; a run directory that holds the trained model is not trained again.
 
     Under torchrun or ``accelerate launch`` every process calls this; the batch is divided among them.
 
@@ -59,7 +56,7 @@ def train(
         source: The texts and the tokenizer.
         folder: The run directory.
         name: The run's name; None for the recipe's.
-        measure: Collect and measure each epoch's checkpoint after it is written.
+        measure: Collect and measure each epoch's checkpoint after it is written; or the k of those to measure.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
         device: "auto" (CUDA if available, else the CPU), "cpu" or "cuda".
         compile_model: Use ``torch.compile``.
@@ -70,23 +67,26 @@ def train(
     Raises:
         UsageError: The directory holds another recipe's run (the message names the differences), or an option is
             invalid.
-        CollapseError: The text is too short for one batch, memory ran out (the last checkpoint is kept), the text
-            was replaced while it was read, or a file of a finished run is missing or altered.
+        InUseError: Another process trains or measures the run.
+        CollapseError: The text is too short for one batch, the disk is full, or memory ran out (the last checkpoint is
+            kept).
     """
     run = Run(Path(folder))
-    name = name or str(name_of(recipe, source.label))
-    check_model(recipe)  # report errors before anything is written
-    check_vocabulary(recipe, source)
-    check_same(run, recipe, source)
+    check_recipe(recipe, source)  # report errors before anything is written
+    run.check_same(recipe, source.identity())
     arguments = arguments_of(recipe, run, device, compile_model, save_every, report_to)
-    with _alone(run, arguments):
-        check_same(run, recipe, source)  # another process may have just started another run
-        if not run.finished:
-            _train(recipe, source, run, name, arguments, measure, fast_attention, progress)
-        elif arguments.process_index == 0:
+    first = arguments.process_index == 0
+    ks = None if isinstance(measure, bool) else measure
+    measured = partial(_measure, run, source, ks, device, progress) if measure is not False and first else None
+    with locked(run.path, option="--output") if first else nullcontext():
+        run.check_same(recipe, source.identity())  # another process may have just started another run
+        if run.finished:
             run.check_model()
-            if measure:
-                measure_locked(run, source, device=device, progress=progress)
+            if measured:
+                measured()
+        else:
+            name = name or str(name_of(recipe, source.label))
+            _train(recipe, source, run, name, arguments, measured, fast_attention, progress if first else None)
     return run
 
 
@@ -101,21 +101,45 @@ def leave_group() -> None:
         torch.distributed.destroy_process_group()
 
 
+def check_recipe(recipe: Recipe, source: Source) -> None:
+    """Raise UsageError if a recipe gives no valid model, or if its vocabulary is too small for the tokenizer."""
+    tokens = len(source.tokenizer)
+    if tokens > recipe.vocabulary:
+        raise UsageError(
+            f"a vocabulary of {recipe.vocabulary:,} is too small for the tokenizer of {source.reference.name}, "
+            f"which has {tokens:,} tokens: give --vocabulary {tokens}, or leave it out"
+        )
+    config = recipe.configuration()
+    try:
+        with torch.device("meta"):  # without memory
+            transformers.GPTNeoForCausalLM(config)
+    except Exception as error:  # invalid values raise many kinds of exceptions
+        raise UsageError(
+            f"--config-arg: no GPT-Neo can be built with {dict(recipe.config)}: {first_line(error)}"
+        ) from error
+
+
+def _measure(run: Run, source: Source, ks: Collection[int] | None, device: str, progress: Report | None) -> None:
+    """Measure the chosen checkpoints that training has reached."""
+    reached = [each.k for each in run.epochs if each.k is not None and (ks is None or each.k in ks)]
+    measure_run(run, source, checkpoints=reached, device=device, progress=progress)
+
+
 def _train(
     recipe: Recipe,
     source: Source,
     run: Run,
     name: str,
     arguments: transformers.TrainingArguments,
-    measure: bool,
+    measured: Callable[[], None] | None,
     fast_attention: bool,
     progress: Report | None,
 ) -> None:
+    """Train from the beginning or from the last checkpoint, in each process."""
     first = arguments.process_index == 0
-    report = progress if first else None
     with arguments.main_process_first(local=False):
-        chunks = source.chunks(recipe.chunk_length, report)
-        validation = source.validation_chunks(recipe.chunk_length, report)
+        chunks = source.chunks(recipe.chunk_length, progress)
+        validation = source.validation_chunks(recipe.chunk_length, progress)
     if len(chunks) < recipe.batch_size:
         raise CollapseError(
             f"too little text for one batch: {counted(len(chunks), 'chunk')} of {recipe.chunk_length:,} tokens, and a "
@@ -124,27 +148,39 @@ def _train(
     if validation is None:
         arguments.eval_strategy = transformers.IntervalStrategy.NO
     if first:
-        tokens = {"train": tokens_hash(chunks), "validation": None if validation is None else tokens_hash(validation)}
-        check_tokens(run, tokens)
-        run.check_resumable()
-        _begin(run, recipe, source, name, arguments, fast_attention, tokens)
-        run.drop_unfinished()
+        _begin(run, recipe, source, name, arguments, fast_attention)
     arguments.distributed_state.wait_for_everyone()
-    with quiet("transformers", "accelerate"), reporting_failures(run, recipe, first):
+    with quiet("transformers", "accelerate"), _failures(run, recipe, first):
+        last = run.resume() if first else run.newest
         trainer = _trainer(recipe, source, run, arguments, chunks, validation, fast_attention)
-        if measure and first:
-            missing = partial(measure_locked, run, source, device=str(arguments.device), progress=report)
-            missing()
-            trainer.add_callback(AfterCheckpoint(missing))
-        last = run.checkpoints()[-1] if run.checkpoints() else None
+        if measured:
+            measured()
+            trainer.add_callback(AfterCheckpoint(measured))
         if last is not None and first:
             log.info("resuming after step %s", f"{last.step:,}")
         steps = recipe.max_steps or trainer.steps_an_epoch * recipe.epochs
         if last is None or last.step < steps:  # resumed from the last step, the Trainer would take one more step
-            with _watched(trainer, recipe, run, name, first, report):
+            with _watched(trainer, recipe, run, name, first, progress):
                 trainer.train(resume_from_checkpoint=str(last.path) if last else None)
         if first:
             run.finish()
+
+
+def _begin(
+    run: Run, recipe: Recipe, source: Source, name: str, arguments: transformers.TrainingArguments, fast: bool
+) -> None:
+    """Write the record of a run that begins or is resumed."""
+    there = {"started": _now(), "checkpoints": []} | run.record
+    about = describe(recipe, source, name) | {
+        "state": "running",
+        "problem": None,
+        "device": device_name(arguments.device),
+        "processes": arguments.world_size,
+        "fast_attention": fast,
+        "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
+        "here": there.get("here", {}) | {"texts": texts_here(source, recipe)},
+    }
+    run.update(**there | about)
 
 
 def _trainer(
@@ -157,8 +193,9 @@ def _trainer(
     fast_attention: bool,
 ) -> ZooTrainer:
     """Make the Trainer of a new model."""
-    model = build(recipe, fast_attention=fast_attention)
-    _name_end_of_text(model, source.tokenizer)
+    model: Any = build(recipe, fast_attention=fast_attention)
+    for config in (model.config, model.generation_config):
+        config.bos_token_id, config.eos_token_id = source.tokenizer.bos_token_id, source.tokenizer.eos_token_id
     steps_an_epoch = -(-len(chunks) // recipe.batch_size)
     try:
         trainer = ZooTrainer(
@@ -195,61 +232,39 @@ def _watched(
         run.update(tokens_per_second=round(watcher.tokens_per_second, 1), ended=_now())
 
 
-def _begin(
-    run: Run,
-    recipe: Recipe,
-    source: Source,
-    name: str,
-    arguments: transformers.TrainingArguments,
-    fast: bool,
-    tokens: dict[str, str | None],
-) -> None:
-    there = run.record or {"format": FORMAT, "started": _now(), "epochs": []}
-    run.update(
-        **there
-        | {
-            "name": name,
-            "recipe": recipe.as_dict(),
-            "text": source.identity(),
-            "tokens": tokens,
-            "corpus": {
-                "name": source.corpus.name,
-                "validation": source.validation.name if source.validation else None,
-                "tokenizer": source.reference.name,
-                "tokenizer_revision": source.reference.revision,
-            },
-            "n_params": recipe.n_params,
-            "state": "running",
-            "problem": None,
-            "device": device_name(arguments.device),
-            "processes": arguments.world_size,
-            "fast_attention": fast,
-            "command": repeat_command(recipe, source),
-            "versions": versions(),
-            "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
-        }
-    )
-    run.write_texts(_texts_here(source, recipe))
-
-
-def _texts_here(source: Source, recipe: Recipe) -> dict[str, Any]:
-    """Return the options that collect on the same texts from any folder of this machine."""
-    made = source.collecting() | {"chunk_length": recipe.chunk_length}
-    for name in ("text", "validation_text"):
-        if isinstance(made.get(name), list):  # files
-            made[name] = [str(Path(each).absolute()) for each in made[name]]
-    return made
-
-
-def _name_end_of_text(model: Any, tokenizer: Any) -> None:
-    for config in (model.config, model.generation_config):
-        config.bos_token_id = tokenizer.bos_token_id
-        config.eos_token_id = tokenizer.eos_token_id
-
-
-def _alone(run: Run, arguments: transformers.TrainingArguments) -> Any:
-    return locked(run.path, option="--output") if arguments.process_index == 0 else nullcontext()
+@contextmanager
+def _failures(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
+    """Write an error into the run's record, and report a full disk and memory that ran out in one line."""
+    try:
+        try:
+            yield
+        except Exception as error:
+            raise_if_full(error, run.path, ANOTHER_OUTPUT)
+            if not is_out_of_memory(error):
+                raise
+            last = run.checkpoints[-1:]
+            where = f"the checkpoint after step {last[0].step:,} is kept" if last else "no checkpoint had been written"
+            raise CollapseError(
+                f"out of memory: {recipe.depth}x{recipe.width} with batches of {recipe.batch_size} x "
+                f"{recipe.chunk_length:,} tokens does not fit. Use more GPUs (torchrun divides the batch), or lower "
+                f"--batch-size or --chunk-length in a new run; {where}"
+            ) from error
+    except Exception as error:
+        if first:
+            with suppress(CollapseError):  # a full disk may have no room for the record either
+                known = isinstance(error, CollapseError)
+                run.update(
+                    state="failed", problem=str(error) if known else f"{type(error).__name__}: {first_line(error)}"
+                )
+        raise
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def numbered(progress: Report | None, number: int, total: int) -> Report | None:
+    """Return a progress callback that says before each phase which of several models it is of."""
+    if progress is None:
+        return None
+    return lambda what, *rest: progress(f"{number} of {total}: {what}", *rest)

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from collapse.cli.formats import prints_a_table
-from collapse.cli.terminal import say, say_aside, say_json
+from collapse.cli.terminal import say, say_json
 from collapse.errors import counted
 
 if TYPE_CHECKING:
     from collapse_zoo.catalogue import Entry
-    from collapse_zoo.recipes import Recipe
 
 
 @click.command()
@@ -54,16 +53,19 @@ def list_command(
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     check_suffix(output)
-    _check_one({"--published": only_published, "--local": only_local, "--hub": hub})
+    if only_published + only_local + hub > 1:
+        raise click.UsageError("--published, --local and --hub exclude each other: give one of them")
     where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
     found = on_the_hub() if hub else catalogue(runs, where=where)
     entries = [entry for entry in found if _kept(entry, filters)]
-    if not entries:
-        _deliver_none(format_, output)
+    if not entries and format_ in (None, "table"):
+        say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
         return
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
-    columns = _columns("--metrics", metrics, known) if metrics else [name for name in SHOWN if name in known]
-    if sort:
+    columns = (
+        _columns("--metrics", metrics, known) if metrics and entries else [name for name in SHOWN if name in known]
+    )
+    if sort and entries:
         by = _columns("--sort", sort, known)[0]
         entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
@@ -85,41 +87,31 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     """
     from collapse.cli.rendering import print_records
     from collapse_zoo.catalogue import find
-    from collapse_zoo.names import parse
+    from collapse_zoo.recipes import parse
 
     entries = find(model, runs)
-    found = {(entry.name.partition("@")[0], entry.where): _about(entry.recipe) for entry in entries}
-    if len(found) > 1:
-        places = ", ".join(f"{name} ({where})" for name, where in found)
-        say_aside(f"{len(found)} models have this name, and all are shown: {places}; name a folder for one")
-    title = entries[0].name.partition("@")[0] if entries else str(parse(model).of_run())
-    recipes = list(found.values()) or [_about(parse(model).recipe())]
+    found = {(entry.name.partition("@")[0], entry.where): entry.recipe for entry in entries}
+    found = found or {(str(parse(model).of_run()), ""): parse(model).recipe()}
+    recipes = [
+        recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
+        for recipe in found.values()
+    ]
     if as_json:
-        record = {"model": title, "recipe": recipes[0], "checkpoints": [entry.record() for entry in entries]}
-        say_json(record)
+        title = next(iter(found))[0]
+        say_json({"model": title, "recipe": recipes[0], "checkpoints": [entry.record() for entry in entries]})
         return
-    alike = all(each == recipes[0] for each in recipes)
-    columns = [""] if alike else [where for _, where in found]
-    print_records(["recipe", *columns], _rows(recipes[: len(columns)]), title=title)
+    for (name, where), recipe in zip(found, recipes, strict=True):
+        rows = [[key.replace("_", " "), _text(value)] for key, value in recipe.items() if value not in (None, {})]
+        print_records(["recipe", ""], rows, title=f"{name} ({where})" if len(found) > 1 else name)
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
     if not known:
         say(f"Nothing was measured of it, here or in the paper; train it with: collapse zoo train {model}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
-    rows = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
-    print_records(["measurement", *columns], rows)
+    measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
+    print_records(["measurement", *columns], measured)
     for place in dict.fromkeys(entry.where for entry in entries if (Path(entry.where) / "stores").is_dir()):
         say(f"the stores of {place} are in {place}/stores; its latest measurements: collapse measure {place} --all")
-
-
-def _about(recipe: "Recipe") -> dict[str, Any]:
-    return recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
-
-
-def _rows(recipes: list[dict[str, Any]]) -> list[list[str]]:
-    """Return a row per value of the recipes that at least one has set, with a column per recipe."""
-    names = [name for name in recipes[0] if any(each[name] not in (None, {}) for each in recipes)]
-    return [[name.replace("_", " "), *(_text(each[name]) for each in recipes)] for name in names]
 
 
 def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
@@ -132,29 +124,6 @@ def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
         "checkpoint": entry.k,
     }
     return all(not wanted or have[name] in wanted for name, wanted in filters.items())
-
-
-def _check_one(flags: dict[str, bool]) -> None:
-    from collapse.errors import UsageError
-
-    given = [flag for flag, is_given in flags.items() if is_given]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} exclude each other: give one of them")
-
-
-def _deliver_none(format_: str | None, output: str | None) -> None:
-    """Print a listing without models, and write no file."""
-    import pandas as pd
-
-    from collapse.cli.formats import deliver
-    from collapse.measurement.sheets import Sheet
-
-    if output:
-        say_aside(f"no model matches: {output} was not written")
-    if format_ in (None, "table"):
-        say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
-    else:
-        deliver(format_, None, Sheet(["model", "where"], []), data=[], frame=pd.DataFrame)
 
 
 def _columns(option: str, text: str, known: list[str]) -> list[str]:
@@ -177,8 +146,6 @@ def _order(value: float | None) -> float:
 
 
 def _text(value: Any) -> str:
-    if value in (None, {}):
-        return "–"
     if isinstance(value, float):
         return f"{value:,.0f}" if value >= 1e6 else f"{value:g}"
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 @click.option("--cpus", type=click.IntRange(min=1), default=4, show_default=True, help="CPU cores a job.")
 @click.option("--memory", type=click.IntRange(min=1), metavar="GB", help="Memory a job.")
 @click.option("--hours", type=click.FloatRange(min=0.02), default=24.0, show_default=True, help="Wall time a job.")
-@click.option("--resubmissions", type=click.IntRange(min=0), default=5, show_default=True, help="Of a job pre-empted.")
-@click.option("--poll", default=30.0, show_default=True, metavar="SECONDS", help="Between two looks at the jobs.")
 @click.option("--dry-run", is_flag=True, help="Only list the members.")
 @training_options
 def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None:
@@ -60,47 +58,41 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         return
     from collapse.cli.progress_bar import progress
     from collapse_zoo.launching import Resources
-    from collapse_zoo.sweeping import plan, sweep
+    from collapse_zoo.sweeping import sweep
 
-    launcher, slurm = options["launcher"], options["launcher"] == "slurm"
+    slurm = options["launcher"] == "slurm"
     gpus = options["gpus"] if options["gpus"] is not None else int(slurm)
-    values = recipe_values(options, cuda=gpus > 0 if slurm else None)
-    training = training_arguments(options)
-    source = given_source(options)
-    planned = plan(members, source, output, values=values, training=training, processes=max(1, gpus))
     resources = Resources(
         **{name: options[name] for name in ("partition", "account", "qos", "constraint", "hours", "cpus")},
         gpus=gpus,
         memory_gb=options["memory"],
         parallel=options["parallel"] or (16 if slurm else 1),
     )
-    say_aside(f"{counted(len(planned), 'member')} into {output}/")
+    say_aside(f"{counted(len(members), 'member')} into {output}/")
     with progress() as report:
         made = sweep(
-            planned,
-            source,
+            members,
+            given_source(options),
             output,
-            launcher=launcher,
+            values=recipe_values(options, cuda=gpus > 0 if slurm else None),
+            training=training_arguments(options),
+            launcher=options["launcher"],
             resources=resources,
-            resubmissions=options["resubmissions"],
-            poll_seconds=options["poll"],
             progress=report,
         )
-    _report(made, counted(len(planned), "member"), output)
+    _report(made, output)
 
 
-def _report(made: "Swept", members: str, output: str) -> None:
+def _report(made: "Swept", output: str) -> None:
     """Say how a sweep ended; raises CollapseError where members failed."""
     from collapse.errors import CollapseError
 
+    members = counted(made.members, "member")
     if made.rows:
         say(
             f"{counted(len(made.rows), 'measurement')} of {members} in {made.results}; next: "
             f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
         )
-    else:
-        held = f"keeps its {counted(made.held, 'row')} of earlier sweeps" if made.held else "has no row"
-        say(f"no member was measured; {made.results} {held}")
     if made.elsewhere:
         say_aside(
             f"{len(made.elsewhere)} of {members} in progress elsewhere, and not in the table: "
@@ -123,13 +115,13 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
     from collapse.cli.formats import check_suffix, deliver
     from collapse.errors import UsageError
     from collapse.measurement.sheets import Sheet
-    from collapse_zoo.states import status
+    from collapse_zoo.catalogue import status
 
     check_suffix(output)
     members = status(folder)
     if not members and format_ != "json":
         raise UsageError(f"no run is in {folder}: name the folder of --output, or begin: collapse zoo sweep GRID")
-    columns = ["member", "epochs", "chunks collected", "measured", "published", "state"]
+    columns = ["member", "epochs", "measured", "published", "state"]
     sheet = Sheet(columns, [_shown(member) for member in members])
     # convert_dtypes() keeps whole numbers where some are missing
     deliver(format_, output, sheet, data=members, frame=lambda: pd.DataFrame(members).convert_dtypes())
@@ -142,9 +134,7 @@ def _shown(member: dict[str, Any]) -> list[str]:
         planned = member[f"{name}_planned"]
         return f"{member[name]:,}" if planned is None else f"{member[name]:,} of {planned:,}"
 
-    unfinished = "" if member["slices"] is None else f" and {of('slices')} slices"
-    chunks = f"{member['chunks']:,}{unfinished}"
-    return [member["member"], of("epochs"), chunks, of("measured"), member["published"], member["state"]]
+    return [member["member"], of("epochs"), of("measured"), member["published"], member["state"]]
 
 
 def _numbers(options: dict[str, Any], name: str) -> list[int]:

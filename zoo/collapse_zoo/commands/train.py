@@ -32,14 +32,13 @@ def command(
     collapse zoo train 2x128_03d --text train.jsonl \\
         --validation-text validation.jsonl --tokenizer DIR
     """
-    from collapse_zoo.names import parse
+    from collapse_zoo.recipes import name_of, parse
 
     name = parse(model)  # report an invalid name before anything is loaded
     name.recipe(heads=options["heads"])
     if name.checkpoint is not None:
         raise click.UsageError(f"{model}: a run is trained whole; leave out @{name.checkpoint}")
     from collapse.cli.progress_bar import progress
-    from collapse_zoo.names import name_of
     from collapse_zoo.training import leave_group, train
 
     first = int(os.environ.get("RANK", "0")) == 0
@@ -64,16 +63,15 @@ def _print_run(run: Any) -> None:
     from collapse.cli.rendering import print_records, print_rows
     from collapse.plugin.plugin_manager import plugins
 
-    record = run.record
     columns = ["checkpoint", "step", "validation loss", "accuracy", "perplexity"]
     keys = ("validation_loss", "accuracy", "perplexity")
-    rows = [[f"@{each['k']}", each["step"], *(each.get(key) for key in keys)] for each in record["epochs"]]
-    print_records(columns, rows, title=record["name"])
+    rows = [[f"@{each.k}", each.step, *(each.validation.get(key) for key in keys)] for each in run.epochs]
+    print_records(columns, rows, title=run.name)
     measured = run.results()
     if measured:
         print_rows(measured[-1:], plugins().headlines(), more=f"in {run.path}/results.csv")
         say(f"Every measurement of every epoch: {run.path}/results.csv; the statistics: {run.path}/stores/")
-    speed = record.get("tokens_per_second")  # not known if the run was killed after its last step
+    speed = run.record.get("tokens_per_second")  # not known if the run was killed after its last step
     trained = f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}"
     measure = f"collapse measure {shlex.quote(str(run.path))}"
     if measured:
