@@ -75,7 +75,10 @@ def test_they_find_what_torch_finds(
         torch.set_num_threads(before)
     assert torch.equal(found.highest, of_torch.highest)
     assert torch.equal(found.top, of_torch.top)
-    torch.testing.assert_close(found.least, of_torch.least, rtol=1e-6, atol=1e-6 * (1 + scale**2))
+    assert bool(
+        (of_torch.least <= found.least + 1e-6 * (1 + scale**2)).all()
+    )  # it bounds the error by block, not group
+    assert bool((of_torch.least >= found.least - 2 * found.error.most() - 1e-6).all())
     torch.testing.assert_close(found.others, of_torch.others, rtol=3e-6, atol=1e-35)
     assert near is not None
     score_Bn = x_Bd @ rows.exact(slice(None)).T

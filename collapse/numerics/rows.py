@@ -14,7 +14,7 @@ from collapse.numerics.blocks import cut
 from collapse.numerics.score_error import ScoreError
 
 BLOCK = 512
-_SCORES = 1 << 19  # of a block: 2 MB, which stay in a processor's cache; with 4 MB a pass took up to 1.4 times as long
+_SCORES = 1 << 19  # of a block: 2 MB, which stay in a processor's cache
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in order (256 MB); of more, each block is gathered
 
 

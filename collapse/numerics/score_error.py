@@ -54,6 +54,10 @@ class ScoreError:
         """Bound the error of each sample's scores."""
         return self.slope.max() * self.norm + self.more.max()
 
+    def most_of(self, groups: slice) -> Float[Tensor, " B"]:
+        """Bound the errors of each sample's scores of some groups."""
+        return self.slope[groups].max() * self.norm + self.more[groups].max()
+
     def of_all(self, groups: slice) -> Float[Tensor, "g B"]:
         """Bound the errors of some groups for all samples."""
         return torch.outer(self.slope[groups], self.norm).add_(self.more[groups].unsqueeze(1))

@@ -68,14 +68,27 @@ class Scored:
             torch.amax(scores[:whole].view(-1, self.group, scores.shape[1]), dim=1, out=here[: whole // self.group])
         if whole < len(scores):
             torch.amax(scores[whole:], dim=0, out=here[-1])
-        known = (here - self.error.of_all(block.groups)).amax(dim=0)
-        torch.maximum(self.least[block.part :], known, out=self.least[block.part :])
+        highest_B = here.amax(dim=0)
+        known_B = highest_B - self.error.most_of(block.groups)
+        torch.maximum(self.least[block.part :], known_B, out=self.least[block.part :])
         if self.others is not None:
-            before_B, self.top = self.top, torch.maximum(self.top, here.amax(dim=0))
-            higher_B = self.top > before_B
+            self._sum(scores, highest_B)
+
+    def _sum(self, scores: Float[Tensor, "n B"], highest_B: Float[Tensor, " B"]) -> None:
+        """Add exp(score − top) of a block, which is overwritten, to the sums over all rows but one of the top."""
+        assert self.others is not None
+        higher_B = highest_B > self.top
+        if bool(higher_B.any()):
+            before_B, self.top = self.top, torch.maximum(self.top, highest_B)
             scaled_B = (self.others + 1) * (before_B.double() - self.top.double()).exp()
-            ones_B, parts_B = _sums_of_exp(scores.sub_(self.top))
-            self.others = scaled_B.where(higher_B, self.others) + parts_B + (ones_B - higher_B.double())
+            self.others = scaled_B.where(higher_B, self.others)
+        values = scores.sub_(self.top).exp_()
+        sum_B = values.sum(dim=0)
+        top_b = (highest_B == self.top).nonzero().squeeze(1)  # few samples: their highest score lies in this block
+        if len(top_b):
+            ones_b, sum_B[top_b] = _ones_and_rest(values[:, top_b])
+            self.others[top_b] += ones_b - higher_B[top_b].double()
+        self.others += sum_B
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """Return the sum of exp(score − best) over all rows but the best one.
@@ -87,12 +100,7 @@ class Scored:
         return self.others * (self.top.double() + self.offset - best_B).exp()
 
 
-def _sums_of_exp(scores: Float[Tensor, "n B"]) -> tuple[Float[Tensor, " B"], Float[Tensor, " B"]]:
-    """Return of how many scores, which are at most 0, the exponential is 1, and the sum of the others, in float64.
-
-    The scores are overwritten.
-    """
-    values = scores.exp_()
-    whole_B = values.sum(dim=0)
-    part_B = values.frac_().sum(dim=0)
-    return (whole_B - part_B).round().double(), part_B.double()
+def _ones_and_rest(values: Float[Tensor, "n b"]) -> tuple[Float[Tensor, " b"], Float[Tensor, " b"]]:
+    """Return how many values are 1, and the sum of the others, which would lose its digits beside them."""
+    is_one = values == 1
+    return is_one.sum(dim=0).double(), values.masked_fill(is_one, 0).sum(dim=0)
