@@ -62,7 +62,7 @@ HOSTILE = {
     "later": ("update", 2, lambda self, batch: batch.h.mul_(3), "wrote to batch.h"),
     "keeps": ("update", 1, lambda self, batch: setattr(self, "kept", batch.h[1:]), "its kept lies in the batch"),
     "mine": ("merge", 3, lambda mine, theirs: mine.means.add_(1), "wrote to mine.means"),
-    "theirs": ("merge", 1, lambda mine, theirs: theirs.counts.zero_(), "wrote to theirs.counts"),
+    "theirs": ("merge", 1, lambda mine, theirs: theirs.counts.zero_(), "wrote to .*theirs.counts"),
 }
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 import collapse
@@ -274,10 +273,8 @@ def test_what_a_kill_leaves_is_removed_by_a_later_run_and_what_is_in_use_is_not(
         assert running.stdout.readline() == killed.stdout.readline() == "tokenizing\n"
         killed.send_signal(signal.SIGKILL)
         killed.wait()
-        earlier = cache / "chunks" / f"{'a' * 40}.{os.getpid()}"  # as a kill of an earlier version left it
-        earlier.mkdir()
         left = set((cache / "chunks").iterdir())
-        assert len(left) == 3
+        assert len(left) == 2
         content(write(tmp_path / "b.jsonl", "b"), cache)
         assert left <= set((cache / "chunks").iterdir())  # too young to tell
         for folder in left:
@@ -300,16 +297,6 @@ def test_texts_that_are_no_files_are_refused_at_once(tmp_path):
             find_corpus(str(tmp_path / name))
     with pytest.raises(UsageError, match="no file matches"):
         find_corpus("~nosuchuser/x.jsonl")
-
-
-@pytest.mark.parametrize("name", ["deep.jsonl", "deep.json"])
-def test_json_that_is_nested_deeply_is_refused_before_its_reader_crashes(tmp_path, name):
-    deep = '{"text": "a", "more": ' + "[" * 100_000 + "]" * 100_000 + "}\n"
-    (tmp_path / name).write_text('{"text": "a"}\n{"text": "b\n' + deep)  # an open quote hides nothing after its line
-    with pytest.raises(CollapseError, match="nested more than 100 levels deep"):
-        find_corpus(str(tmp_path / name))
-    (tmp_path / name).write_text(json.dumps({"text": "[" * 100_000}) + "\n")
-    assert np.all(tokens(str(tmp_path / name), tmp_path / "cache") == ord("["))
 
 
 def test_a_collection_is_of_the_text_as_it_is(tiny, tmp_path):
