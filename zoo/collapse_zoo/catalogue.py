@@ -86,7 +86,8 @@ def on_the_hub() -> list[Entry]:
         numbers: dict[str, float | None] = {
             each.metric_type: each.metric_value for each in results if isinstance(each.metric_value, float)
         }
-        k = int(str(getattr(model.card_data, "model_name", "")).rpartition("@")[2])
+        named = str(getattr(model.card_data, "model_name", "")).partition("@")[2]  # the card of a store names none
+        k = int(named) if named.isdecimal() else name.epochs - 1
         entries.append(Entry(f"{name}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
     return entries
 
