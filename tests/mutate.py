@@ -117,7 +117,6 @@ TESTS = {
     "collapse/inputs/text_pair.py": "tests/test_text_pair.py tests/test_planning.py tests/zoo/test_sources.py",
     "collapse/stores/manifest.py": "tests/test_manifest.py",
     "collapse/stores/manifest_checks.py": "tests/test_manifest_checks.py tests/test_manifest.py",
-    "collapse/hub/sameness.py": "tests/test_sameness.py",
     "collapse/hub/fingerprints.py": "tests/test_references.py",
     "collapse/inputs/references.py": "tests/test_references.py",
     "collapse/reading.py": "tests/test_reading.py",

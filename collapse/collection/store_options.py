@@ -112,19 +112,9 @@ def _unlike(
 
 def _is_tokenizer(name: str, identity: Mapping[str, Any]) -> bool:
     """Whether a name refers to the tokenizer of a store."""
-    from collapse.hub.fingerprints import tokenizer_fingerprint, weights_fingerprint
-    from collapse.inputs.references import covers, find_tokenizer
-    from collapse.paths import expanded
+    from collapse.inputs.references import find_tokenizer
 
-    held, folder, arguments = identity.get("tokenizer"), expanded(name), identity.get("model_args")
-    if find_tokenizer(name).tokenizer == held:
-        return True
-    if not folder.is_dir() or tokenizer_fingerprint(folder, None) != held:
-        return False
-    try:  # the model's own folder, whose config.json is hashed with the weights
-        return weights_fingerprint(folder, arguments) == identity.get("weights") and covers(folder, arguments, folder)
-    except CollapseError:
-        return False
+    return find_tokenizer(name).tokenizer == identity.get("tokenizer")
 
 
 def _what(name: str, identity: Mapping[str, Any]) -> str:

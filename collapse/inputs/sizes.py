@@ -37,7 +37,7 @@ def check_size(reference: "ModelReference", names: Sequence[str], model_args: Ma
     Raises:
         CollapseError: It does, or a weight file is damaged or cut short.
     """
-    files = [file for name in names if (file := reference.file(name))]
+    files = [reference.files.fetch(name) for name in names]
     if not files:
         return  # loading reports the error
     try:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from collapse.inputs.checkpoints import checkpoint_files, loading_error
+from collapse.hub.fingerprints import weight_files
+from collapse.inputs.checkpoints import loading_error
 from collapse.inputs.sizes import check_size
 from collapse.scoped import quiet
 
@@ -27,7 +28,7 @@ def untrained(reference: "ModelReference", spec: "CollectionSpec", arguments: di
     import transformers
 
     if not spec.trust_remote_code:
-        check_size(reference, checkpoint_files(reference, arguments), arguments)
+        check_size(reference, weight_files(reference.files, arguments), arguments)
     trusted = {"trust_remote_code": spec.trust_remote_code}
     with quiet("transformers"), torch.random.fork_rng(devices=[]), torch.device("cpu"):
         try:

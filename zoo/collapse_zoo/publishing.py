@@ -6,7 +6,7 @@ from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.committing import check_repo, commit_files, create_repo, move_tag, user_name
-from collapse.hub.fingerprints import weights_fingerprint
+from collapse.hub.fingerprints import Folder, weights_fingerprint
 from collapse.hub.remote import reach
 from collapse.hub.sharing import files_of, folder_of
 from collapse.progress import Report
@@ -120,7 +120,7 @@ def _revision(run: Run, repo: str, checkpoint: Checkpoint, *, last: bool) -> Rev
 def _check_weights(store: Store, checkpoint: Checkpoint) -> None:
     """Refuse a store that was collected from other weights than those of its checkpoint."""
     held = store.identity.get("weights")
-    if held != weights_fingerprint(checkpoint.path, store.identity.get("model_args")):
+    if held != weights_fingerprint(Folder(checkpoint.path), store.identity.get("model_args")):
         raise CollapseError(
             f"{store} was collected from other weights ({str(held)[:19]}…) than those of {checkpoint.path}: move it "
             f"away, and collect it again: collapse collect {checkpoint.path} --store {store}"
