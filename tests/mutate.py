@@ -113,7 +113,6 @@ TESTS = {
     "collapse/inputs/collection_spec.py": "tests/test_collection_spec.py tests/test_planning.py",
     "collapse/inputs/text_pair.py": "tests/test_text_pair.py tests/test_planning.py tests/zoo/test_sources.py",
     "collapse/stores/manifest.py": "tests/test_manifest.py",
-    "collapse/hub/sameness.py": "tests/test_sameness.py",
     "collapse/hub/fingerprints.py": "tests/test_references.py",
     "collapse/inputs/references.py": "tests/test_references.py",
     "collapse/inputs/textfiles.py": "tests/test_textfiles.py",

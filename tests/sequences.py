@@ -165,7 +165,6 @@ class World:
     seconds: float = 1.0
     now: Named = field(default_factory=Named)
     on_hub: tuple[int, int] = (0, 0)
-    commits: dict[str, tuple[int, int]] = field(default_factory=dict)
     pushed: dict[str, Named] = field(default_factory=dict)
     drawn: dict[str, Any] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
@@ -197,9 +196,8 @@ class World:
 
     def publish(self, weights: int, tokenizer: int) -> None:
         """Commit a variant to the model's repository."""
-        sha = self.hub.add("owner/model", self.variants.files(weights, tokenizer))
+        self.hub.add("owner/model", self.variants.files(weights, tokenizer))
         self.on_hub = (weights, tokenizer)
-        self.commits[sha] = self.on_hub
 
     @property
     def environment(self) -> dict[str, str]:
@@ -343,8 +341,6 @@ class World:
 
     def of_model(self, fingerprint: str, which: int) -> int:
         """The variant of weights (0) or tokenizer (1) that a fingerprint names."""
-        if fingerprint.startswith("commit:"):
-            return self.commits[fingerprint.split(":")[-1]][which]
         sets = (self.variants.models, self.variants.tokenizers)[which]
         names = [("model.safetensors", "config.json"), ("tokenizer.json", "tokenizer_config.json")][which]
         for index, files in enumerate(sets):
@@ -537,8 +533,6 @@ def push_to_model(world: World) -> None:
     stores = world.stores()
     if stores:
         world.run("push", world.draw.choice(stores).relative_to(world.folder), "owner/model", "--into-model-repo")
-        there = world.hub.repos["models", "owner/model"]
-        world.commits[there.branches["main"]] = world.on_hub
 
 
 def measure_hub(world: World) -> None:

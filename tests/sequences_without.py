@@ -14,7 +14,6 @@ import collapse.collection.merging
 import collapse.collection.resuming
 import collapse.collection.slices
 import collapse.hub.fingerprints
-import collapse.hub.sameness
 import collapse.hub.sharing
 import collapse.inputs.corpus
 import collapse.inputs.packing
@@ -33,9 +32,8 @@ def cache_by_content() -> None:
 
 
 def hashing_again() -> None:
-    """Texts, weights and tokenizers are hashed before they are read, and not looked at afterwards."""
+    """Texts are hashed before they are read, and not looked at afterwards."""
     collapse.inputs.corpus._check_unchanged = lambda *_: None
-    collapse.hub.fingerprints.Watch.check = lambda self: None
 
 
 def whole_hashes() -> None:
@@ -66,7 +64,12 @@ def whole_identity() -> None:
 
 def same_files() -> None:
     """A published store is used whatever its weights and tokenizer are."""
-    collapse.hub.sameness.Comparison.differences = lambda self, held: []
+    differences = collapse.collection.finding.differences
+
+    def less(mine: Any, theirs: Any, *, apart: Any) -> list[str]:
+        return differences(mine, theirs, apart=apart | {"weights", "tokenizer"})
+
+    collapse.collection.finding.differences = less
 
 
 def trust_rule() -> None:

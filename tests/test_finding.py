@@ -1,6 +1,5 @@
 """Which published or cached store stands in for a collection; on the client's cache alone, without a network."""
 
-import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -13,10 +12,8 @@ from golden_store import GOLDEN
 from collapse.collection.finding import Wanted, _report_others, find_store, find_store_at
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.opening import open_named, open_store
-from collapse.hub.remote import Remote, reach
-from collapse.hub.sameness import Comparison
+from collapse.hub.remote import Remote
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import MANIFEST, render, sealed
 from collapse.stores.store import Store
 
@@ -26,24 +23,21 @@ MODEL = {"config.json": b'{"max_position_embeddings": 64}', "model.safetensors":
 
 @pytest.fixture
 def publish(tmp_path, own_home, monkeypatch) -> Callable[..., None]:
-    """Put a repository into the client's cache, at a commit, with its listing."""
+    """Put a repository into the client's cache, at a commit."""
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
 
     def publish(files: dict[str, bytes], repo: str = "owner/m", commit: str = A) -> None:
-        at, listed = tmp_path / "hub" / f"models--{repo.replace('/', '--')}", {}
+        at = tmp_path / "hub" / f"models--{repo.replace('/', '--')}"
+        shutil.rmtree(at / "snapshots" / commit, ignore_errors=True)
         (at / "refs").mkdir(parents=True, exist_ok=True)
         (at / "refs" / "main").write_text(commit)
         for name, data in files.items():
             file = at / "snapshots" / commit / name
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(data)
-            listed[name] = [len(data), hashlib.sha256(data).hexdigest()]
-        listing = own_home / "listings" / f"{sha256_of([repo, commit])}.json"
-        listing.parent.mkdir(parents=True, exist_ok=True)
-        listing.write_bytes(canonical(listed))
 
     publish(MODEL)
     return publish
@@ -149,17 +143,15 @@ def test_a_store_of_anything_else_is_not_used(publish, options, caplog, field):
 
 
 @pytest.mark.parametrize("field", ["corpus", "validation", "chunk_length", "max_chunks"])
-def test_what_is_left_open_may_be_anything_unless_it_is_compared_exactly(publish, options, field):
+def test_what_is_left_open_may_be_anything(publish, options, field):
     identity = asked(options)
     publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
     option = {"corpus": "text", "validation": "validation_text"}.get(field, field)
     given = without(options, option)
     found = find_store("owner/m", spec(given))
     assert found is not None
-    wanted, comparison = Wanted("owner/m", spec(given)), Comparison(reach("owner/m"), identity)
-    assert wanted.differences(store=found, comparison=comparison) == []
-    assert wanted.differences(found, comparison, exactly=True) != []
-    assert Wanted("owner/m", spec(options)).differences(found, comparison) != []
+    assert Wanted("owner/m", spec(given)).differences(found) == []
+    assert Wanted("owner/m", spec(options)).differences(found) != []
 
 
 def set_done(phase, done):
@@ -174,19 +166,19 @@ def no_validation(content):
 
 
 def test_only_a_whole_store_is_used(publish, options):
-    identity, comparison = asked(options), Comparison(reach("owner/m"), asked(options))
+    identity = asked(options)
     for change, said in (
         (set_done("train", [[0, 9]]), "it is not complete (part)"),
         (lambda content: content["coverage"].update(validation=None), "it is not complete (trained)"),
     ):
         files = stored(identity, change)
         store = Store(json.loads(files[f"collapse/s/{MANIFEST}"]), None)
-        assert Wanted("owner/m", spec(options)).differences(store, comparison) == [said]
+        assert Wanted("owner/m", spec(options)).differences(store) == [said]
     trained = {**options, "validation_text": None}
     files = stored(asked(trained), no_validation)
     store = Store(json.loads(files[f"collapse/s/{MANIFEST}"]), None)
-    assert Wanted("owner/m", spec(trained)).differences(store, comparison) == []
-    (said,) = Wanted("owner/m", spec(options)).differences(store, comparison)
+    assert Wanted("owner/m", spec(trained)).differences(store) == []
+    (said,) = Wanted("owner/m", spec(options)).differences(store)
     assert said.startswith("validation: ")
 
 
@@ -196,7 +188,7 @@ def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_pa
     (refs / "main").write_text(B)
     (refs.parent / "snapshots" / B).mkdir(parents=True)
     given = {**options, "text": "owner/data", "validation_text": None}
-    identity, comparison = asked(given), Comparison(reach("owner/m"), asked(given))
+    identity = asked(given)
     assert identity["validation"]["split"] == "validation"
     for held, change, expected in (
         (identity, None, False),
@@ -204,10 +196,10 @@ def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_pa
         (identity | {"validation": DIFFERENT["validation"]}, None, True),
     ):
         store = Store(json.loads(stored(held, change)[f"collapse/s/{MANIFEST}"]), None)
-        assert bool(Wanted("owner/m", spec(given)).differences(store, comparison)) == expected
+        assert bool(Wanted("owner/m", spec(given)).differences(store)) == expected
     named = {**given, "validation_text": "owner/data"}
     store = Store(json.loads(stored(identity, no_validation)[f"collapse/s/{MANIFEST}"]), None)
-    assert len(Wanted("owner/m", spec(named)).differences(store, comparison)) == 1
+    assert len(Wanted("owner/m", spec(named)).differences(store)) == 1
 
 
 def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog):
@@ -246,14 +238,6 @@ def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(
     assert find_store("owner/m", spec(texts)).origin == f"owner/m/collapse/b@{A}"
 
 
-def test_a_store_of_which_nobody_can_tell_is_not_used(publish, options, caplog):
-    publish(MODEL | stored(asked(options) | {"weights": f"commit:{B}"}))
-    assert find_store("owner/m", spec(options)) is None
-    assert "is not used: without the Hub it is not known which files owner/m@bbbb" in caplog.text
-    with pytest.raises(CollapseError, match="without the Hub it is not known"):
-        find_store_at("owner/m", "owner/m", spec(options))
-
-
 def test_a_damaged_store_costs_only_itself(publish, options, caplog):
     identity = asked(options)
     damaged = stored(identity, folder="collapse/a")
@@ -280,57 +264,32 @@ def test_folders_and_names_of_nothing_have_no_published_store(publish, options, 
     assert find_store_at("other/empty", "owner/m", spec(options)) is None
 
 
-def test_what_is_cached_comes_first(publish, options, own_home, caplog):
+def test_what_is_cached_comes_first(publish, options, own_home):
     wanted = Wanted("owner/m", spec(options))
     publish(MODEL | stored(wanted.plan.identity))
-    earlier = own_home / "stores" / "earlier"
-    publish(MODEL, commit=B)  # the same files, at another commit
-    held = {"weights": f"commit:{A}", "tokenizer": f"commit:owner/m:{A}"}
-
-    def keep(identity, place):
-        shutil.rmtree(own_home / "stores", ignore_errors=True)
-        for name, data in stored(identity, folder=str(place)).items():
-            Path(name).parent.mkdir(parents=True, exist_ok=True)
-            Path(name).write_bytes(data)
-
-    asked_for = Wanted("owner/m", spec(options)).plan
-    keep({**asked_for.identity, **held}, earlier)
-    found = find_store("owner/m", spec(options))
-    assert found.path == earlier
-    assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
-    assert "in the cache, of the same files at an earlier commit" in caplog.text
-    keep({**asked_for.identity, **held, "dtype": "bfloat16"}, earlier)
-    assert find_store("owner/m", spec(options)) is None
-    keep({**asked_for.identity, **held, "max_chunks": 5}, earlier)  # a cached store is compared exactly
-    assert find_store("owner/m", spec(without(options, "max_chunks"))) is None
-    publish(MODEL | {"model.safetensors": b"others"}, commit="c" * 40)
-    keep({**asked_for.identity, **held}, earlier)
-    assert find_store("owner/m", spec(options)) is None
-    keep(Wanted("owner/m", spec(options)).plan.identity, Wanted("owner/m", spec(options)).plan.cached)
+    assert find_store("owner/m", spec(options)) is not None
+    for name, data in stored(wanted.plan.identity, folder=str(wanted.plan.cached)).items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(data)
     assert find_store("owner/m", spec(options)) is None  # collecting opens it
+    publish(MODEL | {"README.md": b"", **stored(wanted.plan.identity)}, commit=B)  # another commit of the same files
+    assert find_store("owner/m", spec(options)) is None
+    publish(MODEL | {"model.safetensors": b"others"}, commit=B)
+    assert Wanted("owner/m", spec(options)).plan.cached != wanted.plan.cached
 
 
-def test_other_peoples_stores_are_told_and_never_fetched(publish, monkeypatch, caplog):
-    from huggingface_hub import HfApi
+def test_other_peoples_stores_are_named_and_never_fetched(publish, monkeypatch, caplog):
+    from collapse.collection import finding
 
-    asked = []
-
-    def list_models(self, **options):
-        asked.append(options)
-        return [SimpleNamespace(id=name) for name in ("z/y", "owner/m", "a/b", "no/such/name", "z/y")]
-
-    monkeypatch.setattr(HfApi, "list_models", list_models)
-    _report_others(Remote("owner/m", A, False, {}))
-    assert not asked
-    _report_others(Remote("owner/m", A, True, {}))
-    assert asked == [{"filter": ["collapse", "base_model:owner/m"], "limit": 20}]
+    hits = [SimpleNamespace(id=name) for name in ("z/y", "owner/m", "a/b", "no/such/name", "z/y")]
+    monkeypatch.setattr(finding, "models_tagged", lambda *tags, limit: hits if "base_model:owner/m" in tags else [])
+    _report_others(Remote("owner/m", A, False))
+    assert not caplog.messages
+    _report_others(Remote("owner/m", A, True))
     (said,) = caplog.messages
     assert said.endswith("of owner/m; they are used only where you name one: --store a/b, --store z/y")
-    _report_others(Remote("z/y", A, True, {}))
-    monkeypatch.setattr(HfApi, "list_models", lambda self, **options: [SimpleNamespace(id="owner/m")])
-    caplog.clear()
-    _report_others(Remote("owner/m", A, True, {}))
-    assert not caplog.messages
+    _report_others(Remote("owner/x", A, True))
+    assert len(caplog.messages) == 1
 
 
 def test_names_of_stores(publish, options):

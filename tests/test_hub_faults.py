@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from unittest.mock import ANY
 
 import pytest
 import torch
@@ -18,8 +17,8 @@ from safetensors.torch import save_file
 
 import collapse
 
-PULL_TRANSIENT, PULL_LASTING = ("503", "429", "cut", "reset"), ("truncated", "altered", "etag", "revoked")
-PUSH_TRANSIENT, PUSH_LASTING = ("503", "429", "cut", "reset", "lost"), ("full", "revoked")
+PULL_TRANSIENT, PULL_LASTING = ("503", "429", "cut", "reset"), ("truncated", "altered", "revoked")
+PUSH_TRANSIENT, PUSH_LASTING = ("503", "429", "cut", "reset"), ("lost", "full", "revoked")
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +70,7 @@ class Schedule:
 
     @staticmethod
     def suits(kind, method, path):
-        if kind in ("truncated", "altered", "etag"):
+        if kind in ("truncated", "altered"):
             return method == "GET" and "/resolve/" in path
         if kind == "cut":
             return (method == "GET" and "/resolve/" in path) or (method == "PUT" and "/lfs/" in path)
@@ -106,7 +105,7 @@ class Schedule:
         sha = repo.branches["main"]
         blob = repo.commits[sha][path.split("/resolve/")[1].split("/", 1)[1]]
         content = ask.server.blobs[blob]
-        headers = {"X-Repo-Commit": sha, "ETag": '"0000"' if kind == "etag" else f'"{blob}"'}
+        headers = {"X-Repo-Commit": sha, "ETag": f'"{blob}"'}
         if kind == "altered":
             content = content[:-9] + bytes([content[-9] ^ 16]) + content[-8:]
         if kind == "truncated":
@@ -190,7 +189,6 @@ def check(ended, repo):
             assert outcome == "right", (seed, said, schedule.fired)
         if outcome == "told":
             assert repo in said, said
-            assert ".safetensors" in said or "collapse.json" in said or ("revoked", ANY) in schedule.lasting, said
     return counts
 
 

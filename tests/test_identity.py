@@ -282,19 +282,6 @@ def test_a_missing_home_is_no_traceback():
         find_model("~nosuchuser/x")
 
 
-def test_a_configuration_that_names_another_is_refused(run, tiny, tmp_path):
-    folder = Path(shutil.copytree(tiny.model, tmp_path / "m"))
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.4.0.0.json").write_text(json.dumps(config | {"window_size": 2}))
-    (folder / "config.json").write_text(json.dumps(config | {"configuration_files": ["config.4.0.0.json"]}))
-    for more in ((), ("--trust-remote-code",)):
-        done = run("measure", folder, *tiny.words()[1:], *more, ok=False)
-        assert done.returncode == 1
-        assert "m: its config.json names other files to be read instead" in done.stderr
-    with pytest.raises(collapse.CollapseError, match="names other files"):
-        load_model(find_model(str(tiny.model)).__class__("m", str(folder), None, "sha256:x", ""))
-
-
 def test_the_configuration_beside_a_tokenizer_is_part_of_it(tiny, tmp_path):
     """transformers takes the kind of a tokenizer from there where its own files do not say it."""
     folder = tmp_path / "tokenizer"
@@ -310,17 +297,6 @@ def test_the_configuration_beside_a_tokenizer_is_part_of_it(tiny, tmp_path):
     assert len(fingerprints) == 2
     own = plan(tiny, tiny.model, tokenizer=str(tiny.model)).identity
     assert own == plan(tiny, tiny.model).identity
-    (folder / "config.json").write_text(json.dumps({"configuration_files": ["config.4.0.0.json"]}))
-    with pytest.raises(collapse.CollapseError, match="names other files"):
-        plan(tiny, tiny.model, tokenizer=str(folder))
-
-
-def test_a_model_in_a_subfolder_does_not_cover_the_configuration_above_it(tiny, nested):
-    seen = set()
-    for kind in ("gpt_neo", "roberta"):
-        (nested / "config.json").write_text(json.dumps({"model_type": kind}))
-        seen.add(plan(tiny, nested, model_args={"subfolder": "sub/deep"}, tokenizer=str(nested)).identity["tokenizer"])
-    assert len(seen) == 2
 
 
 def test_a_tokenizer_that_cannot_encode_costs_one_line(run, tiny, tmp_path):

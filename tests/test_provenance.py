@@ -82,8 +82,8 @@ def test_info_prints_it_here_and_of_the_hub(hub, as_user, tiny, tmp_path):
     for said in (here, there):
         for wanted in (
             f"owner/tiny @ {commit}",
-            f"commit:{commit}",
-            f"commit:owner/tiny:{commit}",
+            manifest["identity"]["weights"],
+            manifest["identity"]["tokenizer"],
             manifest["identity"]["corpus"]["sha256"],
             made["started"],
             made["finished"],

@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import torch
 from safetensors.torch import load_file, save, save_file
 
 import collapse
@@ -124,12 +123,10 @@ def test_a_tokenizer_that_changed_on_the_hub_gives_no_old_number(published, hub,
     assert "published store" not in done.stderr
 
 
-def test_a_store_collected_at_an_earlier_commit(hub, as_user, words, tiny, tmp_path):
+def test_a_store_collected_at_an_earlier_commit(hub, as_user, words, tiny, stored, tmp_path):
     hub.add("owner/tiny", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
     first = as_user("measure", *words, "--store", tmp_path / "s", "--json")
-    identity = collapse.load(tmp_path / "s").identity
-    assert identity["weights"].startswith("commit:")
-    assert identity["tokenizer"].startswith("commit:owner/tiny:")
+    assert collapse.load(tmp_path / "s").identity == stored.identity  # as of a folder
     hub.add("owner/tiny", in_folder(contents(collapse.load(tmp_path / "s"))))
     hub.fault = no_weights
     second = as_user("measure", *words, "--json", home="reader")
@@ -141,8 +138,6 @@ def test_a_store_collected_at_an_earlier_commit(hub, as_user, words, tiny, tmp_p
         assert "published store" not in as_user("measure", *words, home="reader", ok=False).stderr
         hub.add("owner/tiny", {name: (tiny.model / name).read_bytes()})
         assert "published store" in as_user("measure", *words, home="reader").stderr
-    hub.add("owner/tiny", {"shards/1.safetensors": b"an index may name it"})
-    assert "published store" not in as_user("measure", *words, home="reader", ok=False).stderr
 
 
 def test_offline_the_weights_are_compared_too(published, hub, as_user, words, tiny, tmp_path):
@@ -161,7 +156,8 @@ def test_offline_the_weights_are_compared_too(published, hub, as_user, words, ti
     unknown = as_user("measure", *words, home="reader", offline=True, ok=False)
     assert unknown.returncode == 1
     assert "measuring the published store" not in unknown.stderr
-    assert "is not used: without the Hub" in unknown.stderr
+    assert "owner/tiny is only partly cached" in unknown.stderr
+    assert "hf download owner/tiny" in unknown.stderr
 
 
 CARD = b"---\nlibrary_name: collapse\ntags: [collapse]\nbase_model: owner/tiny\n---\n"
@@ -198,27 +194,30 @@ def test_the_users_own_cache_comes_before_what_is_published(hub, as_user, words,
     hub.fault = no_weights
     at_commit = (f"owner/tiny@{commit}", *words[1:])  # the commit that the user measured before
     assert number(as_user("measure", *at_commit, "--json")) == number(first)
-    moved = as_user("measure", *words, "--json")  # another commit of the same files
-    assert "in the cache, of the same files at an earlier commit" in moved.stderr
-    assert number(moved) == number(first)
+    assert number(as_user("measure", *words, "--json")) == number(first)  # another commit of the same files
     newest = as_user("measure", "owner/tiny", *words[1:], "--json", home="reader")
     assert "published store" in newest.stderr
     assert number(newest) != pytest.approx(number(first), rel=1e-3)
 
 
-def test_a_damaged_store_in_the_models_repository_is_warned_of_and_passed_over(hub, as_user, words, tiny, stored):
+def test_a_damaged_manifest_in_the_models_repository_is_passed_over_and_damaged_tensors_are_refused(
+    hub, as_user, words, tiny, stored
+):
     files = in_folder(contents(stored))
-    damaged = bytearray(files[f"{FOLDER}/top/train.safetensors"])
-    damaged[-1] ^= 1
-    for name, content in (("collapse.json", b"{}"), ("top/train.safetensors", bytes(damaged))):
-        hub.add("owner/tiny", {file.name: file.read_bytes() for file in tiny.model.iterdir()} | files)
-        hub.add("owner/tiny", {f"{FOLDER}/{name}": content})
-        done = as_user("measure", *words, "--json", home=name.replace("/", "-"))
-        assert f"owner/tiny: {FOLDER}/{name}" in done.stderr
-        assert "it is not used" in done.stderr
-        named = as_user("measure", f"owner/tiny/{FOLDER}", home="reader", ok=False)
-        assert named.returncode == 1
-        assert "owner/tiny" in named.stderr
+    hub.add("owner/tiny", {file.name: file.read_bytes() for file in tiny.model.iterdir()} | files)
+    tensors = files[f"{FOLDER}/top/train.safetensors"]
+    for damaged in (tensors[:-1] + bytes([tensors[-1] ^ 1]), tensors[:-9]):
+        hub.add("owner/tiny", {f"{FOLDER}/top/train.safetensors": damaged})
+        refused = as_user("measure", *words, "--json", home=f"home{len(damaged)}", ok=False)
+        assert refused.returncode == 1
+        assert f"owner/tiny: {FOLDER}/top/train.safetensors is damaged on the Hub" in refused.stderr
+        assert "ask its owner to push it again" in refused.stderr
+    hub.add("owner/tiny", {f"{FOLDER}/collapse.json": b"{}"})
+    done = as_user("measure", *words, "--json", home="manifest")
+    assert f"owner/tiny: {FOLDER}/collapse.json" in done.stderr
+    assert "it is not used" in done.stderr
+    named = as_user("measure", f"owner/tiny/{FOLDER}", home="reader", ok=False)
+    assert named.returncode == 1
 
 
 def test_python_finds_the_same_store(published, hub, as_user, tiny):
@@ -244,21 +243,3 @@ def test_a_repository_of_a_gguf_file_and_its_store_is_a_model(hub, as_user, stor
     done = as_user("measure", "owner/quantized", *words[1:], "--model-arg", "gguf_file=m.gguf", ok=False)
     assert "published store" not in done.stderr
     assert done.returncode != 0
-
-
-def test_the_weights_are_those_that_transformers_would_load(hub, as_user, words, tiny, stored, tmp_path):
-    """A store of a folder's safetensors is none of a repository whose weights lie in a .bin beside them."""
-    other = tmp_path / "other"
-    shutil.copytree(tiny.model, other)
-    (other / "model.safetensors").rename(other / "extra.safetensors")
-    torch.save({}, other / "pytorch_model.bin")
-    made = json.loads((stored.path / "collapse.json").read_text())
-    from collapse.inputs.references import find_model
-
-    identity = made["identity"] | {"weights": find_model(str(other)).weights}
-    content = {k: v for k, v in made.items() if k not in ("digest", "checksum", "provenance")} | {"identity": identity}
-    manifest = {"collapse.json": render(sealed(content, made["provenance"]))}
-    hub.add("owner/tiny", {file.name: file.read_bytes() for file in other.iterdir()})
-    hub.add("owner/tiny", in_folder(contents(stored) | manifest))
-    done = as_user("measure", *words, ok=False)
-    assert "published store" not in done.stderr

@@ -11,14 +11,14 @@ import pytest
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
     TOKENIZER,
-    code_files,
+    Folder,
     code_fingerprint,
     tokenizer_files,
     tokenizer_fingerprint,
     weight_files,
     weights_fingerprint,
 )
-from collapse.inputs.checkpoints import checkpoint_files
+from collapse.hub.remote import Remote
 from collapse.inputs.references import (
     ModelReference,
     card_datasets,
@@ -27,8 +27,6 @@ from collapse.inputs.references import (
     find_model,
     find_tokenizer,
     folder_name,
-    watch_tokenizer,
-    watch_weights,
 )
 from collapse.stores.files import sha256_of
 
@@ -49,60 +47,29 @@ def index(*files: str) -> str:
 
 
 SAFE, PICKLED, NAMED = "model.safetensors.index.json", "pytorch_model.bin.index.json", "transformers_weights"
-FP16 = "pytorch_model.fp16.bin"
+ONE = "config.json model.safetensors "
 SHARDS = {"config.json": "{}", "a.safetensors": "", "b.safetensors": ""}
 CASES = [
-    ("config.json m.safetensors", {}, "config.json m.safetensors"),
-    ("config.json m.safetensors optimizer.pt x.bin y.pth m.gguf", {}, "config.json m.safetensors"),
-    ("config.json m.safetensors x.bin y.pt z.pth", {"use_safetensors": False}, "config.json x.bin y.pt z.pth"),
-    ("config.json m.safetensors x.bin", {"use_safetensors": True}, "config.json m.safetensors"),
-    ("config.json x.bin y.pt z.pth", {}, "config.json x.bin y.pt z.pth"),
-    ("config.json m.safetensors a.gguf b.gguf", {"gguf_file": "b.gguf"}, "b.gguf"),
-    ("s/config.json s/m.safetensors config.json x.bin", {"subfolder": "s"}, "s/config.json s/m.safetensors"),
-    (SHARDS | {SAFE: index("a.safetensors", "b.safetensors")}, {}, "a.safetensors b.safetensors config.json"),
-    (SHARDS | {SAFE: index("a.safetensors")}, {}, f"a.safetensors b.safetensors config.json {SAFE}"),
-    (
-        SHARDS | {SAFE: index("d/c.safetensors"), "d/c.safetensors": ""},
-        {},
-        f"a.safetensors b.safetensors config.json d/c.safetensors {SAFE}",
-    ),
-    (SHARDS | {SAFE: '{"weight_map": 1}'}, {}, f"a.safetensors b.safetensors config.json {SAFE}"),
-    (SHARDS | {SAFE: "[]"}, {}, f"a.safetensors b.safetensors config.json {SAFE}"),
-    (SHARDS | {PICKLED: index("a.safetensors")}, {}, f"a.safetensors b.safetensors config.json {PICKLED}"),
-    (
-        {"config.json": "{}", "x.bin": "", "y.bin": "", PICKLED: index("x.bin"), SAFE: index("x.bin")},
-        {},
-        f"config.json {SAFE} x.bin y.bin",
-    ),
-    ("config.json pytorch_model.bin", {}, "config.json pytorch_model.bin"),
-    ("config.json x.safetensors pytorch_model.bin", {}, "config.json pytorch_model.bin x.safetensors"),
-    ("config.json model.safetensors pytorch_model.bin", {}, "config.json model.safetensors"),
-    (
-        "config.json model.safetensors pytorch_model.fp16.bin",
-        {"variant": "fp16"},
-        "config.json model.safetensors pytorch_model.fp16.bin",
-    ),
-    (
-        {"config.json": "{}", "x.safetensors": "", "a.bin": "", "b.bin": "", PICKLED: index("a.bin")},
-        {},
-        f"a.bin config.json {PICKLED} x.safetensors",
-    ),
+    (ONE + "optimizer.pt pytorch_model.bin more.safetensors m.gguf", {}, "model.safetensors"),
+    (ONE + "pytorch_model.bin", {"use_safetensors": False}, "pytorch_model.bin"),
+    (ONE + "pytorch_model.fp16.bin", {"variant": "fp16"}, "pytorch_model.fp16.bin"),
+    (ONE + "a.gguf b.gguf", {"gguf_file": "b.gguf"}, "b.gguf"),
+    ("s/config.json s/model.safetensors " + ONE, {"subfolder": "s"}, "s/model.safetensors"),
+    ("config.json extra.safetensors pytorch_model.bin", {}, "pytorch_model.bin"),
+    (SHARDS | {SAFE: index("a.safetensors", "b.safetensors")}, {}, "a.safetensors b.safetensors"),
+    (SHARDS | {SAFE: index("a.safetensors")}, {}, "a.safetensors"),
+    (SHARDS | {SAFE: index("d/c.safetensors"), "d/c.safetensors": ""}, {}, "d/c.safetensors"),
+    (SHARDS | {PICKLED: index("a.safetensors")}, {}, "a.safetensors"),
     (
         SHARDS | {SAFE: index("a.safetensors"), "model.safetensors.index.fp16.json": index("b.safetensors")},
         {"variant": "fp16"},
-        "a.safetensors b.safetensors config.json model.safetensors.index.fp16.json",
+        "b.safetensors",
     ),
     (
         SHARDS | {"config.json": json.dumps({NAMED: "o/x.json"}), "o/x.json": index("o/c.bin"), "o/c.bin": ""},
         {},
-        "a.safetensors b.safetensors config.json o/c.bin o/x.json",
+        "o/c.bin",
     ),
-    (
-        SHARDS | {"config.json": json.dumps({NAMED: "z.bin"}), "z.bin": ""},
-        {},
-        "a.safetensors b.safetensors config.json z.bin",
-    ),
-    (SHARDS | {"config.json": json.dumps({NAMED: "none"})}, {}, "a.safetensors b.safetensors config.json"),
 ]
 
 
@@ -111,160 +78,58 @@ def sha256(file):
 
 
 @pytest.mark.parametrize(("files", "arguments", "expected"), CASES)
-def test_the_files_of_weights_are_those_that_decide_what_is_read(tmp_path, files, arguments, expected):
+def test_the_files_of_weights_are_those_that_are_read(tmp_path, files, arguments, expected):
     folder = made(tmp_path, files)
-    found = weight_files(folder, arguments)
-    assert [file.relative_to(folder).as_posix() for file in found] == sorted(expected.split())
+    assert weight_files(Folder(folder), arguments) == expected.split()
     inner = folder / arguments.get("subfolder", "")
+    names = expected.split() if "gguf_file" in arguments else [*expected.split(), str(inner / "config.json")]
     hashes = {
         "gguf" if name.endswith(".gguf") else os.path.relpath(folder / name, inner): sha256(folder / name)
-        for name in expected.split()
+        for name in names
     }
-    assert weights_fingerprint(folder, arguments) == "sha256:" + sha256_of(hashes)
-    if not arguments:
-        assert weight_files(folder, None) == found
-
-
-ONLY = {"config.json": "{}", "pytorch_model.bin": "", "extra.safetensors": ""}
-
-
-@pytest.mark.parametrize(
-    ("files", "arguments", "expected"),
-    [
-        (ONLY, {}, ["pytorch_model.bin"]),
-        ({"config.json": "{}", "model.safetensors": "", "pytorch_model.fp16.bin": ""}, {"variant": "fp16"}, [FP16]),
-        (SHARDS | {SAFE: index("a.safetensors"), "pytorch_model.bin": ""}, {}, ["a.safetensors"]),
-        (SHARDS | {"pytorch_model.bin": "", "z.gguf": ""}, {"gguf_file": "z.gguf"}, ["z.gguf"]),
-    ],
-)
-def test_what_is_read_is_hashed(tmp_path, files, arguments, expected):
-    folder = made(tmp_path, files)
-    assert checkpoint_files(reference(folder), arguments) == expected
-    before = weights_fingerprint(folder, arguments)
-    (folder / expected[0]).write_text("trained on")
-    assert weights_fingerprint(folder, arguments) != before
+    before = weights_fingerprint(Folder(folder), arguments)
+    assert before == "sha256:" + sha256_of(hashes)
+    (folder / expected.split()[0]).write_text("trained on")
+    assert weights_fingerprint(Folder(folder), arguments) != before
 
 
 @pytest.mark.parametrize(
     ("files", "arguments", "error", "said"),
     [
         ("config.json", {}, CollapseError, r"nor a model \(no weights\)"),
-        ("m.safetensors", {}, CollapseError, r"nor a model \(no config\.json\)"),
-        ("notes.txt", {}, CollapseError, r"nor a model \(no config\.json\)"),
+        ("config.json m.safetensors", {}, CollapseError, "transformers reads no weights from m.safetensors"),
+        ("model.safetensors", {}, CollapseError, r"nor a model \(no config\.json\)"),
         ("config.json b.gguf a.gguf c.gguf", {}, UsageError, "GGUF files only: name one with .*gguf_file=a.gguf$"),
         ("model.gguf", {"gguf_file": "modle.gguf"}, UsageError, "holds no modle.gguf; did you mean model.gguf"),
-        ("m.safetensors config.json", {"subfolder": "s"}, CollapseError, r"/s holds neither"),
+        (ONE, {"subfolder": "s"}, CollapseError, r"/s holds neither"),
+        (ONE + "adapter_config.json", {}, CollapseError, "holds a PEFT adapter"),
+        ({"config.json": "{}", SAFE: index("a.safetensors")}, {}, CollapseError, f"lacks a.safetensors, which {SAFE}"),
+        ({"config.json": "{", "model.safetensors": ""}, {}, CollapseError, r"config\.json cannot be read as JSON"),
     ],
 )
 def test_folders_without_a_model_are_refused(tmp_path, files, arguments, error, said):
     with pytest.raises(error, match=said):
-        weight_files(made(tmp_path, files), arguments)
-
-
-def test_a_configuration_that_is_no_json_is_refused(tmp_path):
-    folder = made(tmp_path, {"config.json": "{", "m.safetensors": ""})
-    for read in (lambda: weight_files(folder, {}), lambda: config_of(reference(folder))):
-        with pytest.raises(CollapseError, match=r"config\.json cannot be read as JSON"):
-            read()
+        weights_fingerprint(Folder(made(tmp_path, files)), arguments)
 
 
 def test_the_files_of_a_tokenizer(tmp_path):
     every = [pattern.replace("*", "x") for pattern in TOKENIZER]
-    folder = made(tmp_path, " ".join(every) + " config.json m.gguf deep/tokenizer.json notes.txt tokenizers.json")
-    assert [file.name for file in tokenizer_files(folder, None)] == sorted(every)
-    assert [file.name for file in tokenizer_files(folder, {"gguf_file": "m.gguf"})] == [*sorted(every), "m.gguf"]
-    assert [file.name for file in tokenizer_files(folder, {"subfolder": "deep"})] == ["tokenizer.json"]
-    deep = made(tmp_path / "other", {"tokenizer.json": "{}"})
+    folder = Folder(
+        made(tmp_path, " ".join(every) + " config.json m.gguf deep/tokenizer.json notes.txt tokenizers.json")
+    )
+    assert tokenizer_files(folder, None) == sorted(every)
+    assert tokenizer_files(folder, {"gguf_file": "m.gguf"}) == [*sorted(every), "m.gguf"]
+    assert tokenizer_files(folder, {"subfolder": "deep"}) == ["deep/tokenizer.json"]
+    deep = Folder(made(tmp_path / "other", {"tokenizer.json": "{}"}))
     assert tokenizer_fingerprint(folder, {"subfolder": "deep"}) == tokenizer_fingerprint(deep, None)
-    assert tokenizer_fingerprint(tmp_path / "none", None) == "sha256:" + sha256_of({})
 
 
-def test_a_tokenizers_configuration_is_hashed_once(tmp_path):
-    """With the weights where they lie in the same folder, and else with the tokenizer."""
-    folder = made(tmp_path / "m", "config.json m.safetensors tokenizer.json sub/config.json sub/m.safetensors q.gguf")
-    own, alone = (tokenizer_fingerprint(folder, None, alone=each) for each in (False, True))
-    assert own != alone
-    assert [file.name for file in tokenizer_files(folder, None, alone=True)] == ["config.json", "tokenizer.json"]
-    for arguments, expected in ((None, own), ({"subfolder": "sub"}, alone), ({"gguf_file": "q.gguf"}, alone)):
-        model = find_model(str(folder), model_args=arguments)
-        found = find_tokenizer(str(folder), model, arguments)
-        assert found.tokenizer == expected
-        assert found.weights == (model.weights if expected == own else "")
-        watch = watch_tokenizer(found, None)
-        watch.check()
-        before = (folder / "config.json").read_text()
-        (folder / "config.json").write_text('{"model_type": "other"}')
-        if expected == alone:
-            with pytest.raises(CollapseError, match="changed while they were read"):
-                watch.check()
-        else:
-            watch.check()
-        (folder / "config.json").write_text(before)
-    linked = tmp_path / "linked"
-    linked.mkdir()
-    for name in ("config.json", "tokenizer.json"):
-        (linked / name).symlink_to(folder / name)
-    assert find_tokenizer(str(linked), find_model(str(folder))).tokenizer == alone
-    (tmp_path / "again").symlink_to(folder)
-    assert find_tokenizer(str(tmp_path / "again"), find_model(str(folder))).tokenizer == own
-    assert find_tokenizer(str(folder)).tokenizer == alone
-
-
-def test_a_tokenizers_configuration_that_names_others_is_refused(tmp_path):
-    folder = made(tmp_path, {"tokenizer.json": "{}", "config.json": '{"configuration_files": ["config.4.json"]}'})
-    with pytest.raises(CollapseError, match="names other files"):
-        find_tokenizer(str(folder))
-    assert tokenizer_files(folder, None) == [folder / "tokenizer.json"]
-
-
-def test_code_is_every_python_file_with_its_place_and_what_it_may_read(tmp_path):
-    seen = {code_fingerprint(made(tmp_path / name, files)) for name, files in CODE.items()}
+def test_code_is_every_file_that_it_may_read(tmp_path):
+    seen = {code_fingerprint(Folder(made(tmp_path / name, files))) for name, files in CODE.items()}
     assert len(seen) == len(CODE)
-    others = dict.fromkeys(["README.md", ".hidden", ".git/x", "__pycache__/x.pyc"], "")
+    others = dict.fromkeys(["README.md", ".hidden", ".git/x", "__pycache__/x.pyc", "model.safetensors"], "")
     others |= {"s/collapse.json": "", "s/top/train": "", "t/.lock": "", "t/x": "", "u/partial/state.json": ""}
-    more = made(tmp_path / "more", CODE["a"] | others)
-    (more / "back").symlink_to(more)
-    assert code_fingerprint(more) in seen
-
-
-def test_what_is_hashed_as_weights_is_not_hashed_as_code_again(tmp_path):
-    files = {"config.json": "{}", "x.py": "", "model.safetensors": "1", "q.gguf": "1"}
-    beside = {"pytorch_model.bin": "1", "words.pt": "1", "sub/x.safetensors": "1"}
-    folder = made(tmp_path / "m", files | beside)
-
-    def names(model_args=None):
-        return {file.relative_to(folder).as_posix() for file in code_files(folder, model_args)}
-
-    every = {*files, *beside}
-    assert names() == every - {"model.safetensors"}
-    assert names({"use_safetensors": False}) == every - {"pytorch_model.bin", "words.pt"}
-    assert names({"gguf_file": "q.gguf"}) == every - {"q.gguf"}
-    assert names({"subfolder": "sub"}) == every  # no model there
-    before = code_fingerprint(folder)
-    (folder / "model.safetensors").write_text("2")
-    assert code_fingerprint(folder) == before
-    assert code_fingerprint(folder, {"use_safetensors": False}) != before
-
-
-def test_code_may_read_through_a_link_to_a_folder(tmp_path):
-    folder = made(tmp_path / "m", {"x.py": ""})
-    made(tmp_path / "elsewhere", {"words": "1"})
-    (folder / "w").symlink_to(tmp_path / "elsewhere")
-    before = code_fingerprint(folder)
-    (tmp_path / "elsewhere" / "words").write_text("2")
-    assert code_fingerprint(folder) != before
-
-
-def test_every_tokenizer_of_transformers_is_hashed(tmp_path):
-    """By the source of the installed transformers: importing every tokenizer would take libraries of theirs."""
-    import transformers
-
-    sources = (file.read_text() for file in Path(transformers.__file__).parent.rglob("*token*.py"))
-    tables = [each for text in sources for each in re.findall(r"(?i)vocab_files_names[^={]*= *{([^}]*)}", text)]
-    named = {name for table in tables for name in re.findall(r': *"([^"]+)"', table)}
-    assert {"vocab.json", "emoji.json"} <= named
-    folder = made(tmp_path, dict.fromkeys(named, ""))
-    assert {file.name for file in tokenizer_files(folder, None)} == named
+    assert code_fingerprint(Folder(made(tmp_path / "more", CODE["a"] | others))) in seen
 
 
 CODE = {
@@ -284,53 +149,34 @@ def reference(folder: Path, **more: object) -> ModelReference:
     return ModelReference("m", str(folder), None, "", "", **more)
 
 
-@pytest.mark.parametrize("which", ["weights", "tokenizer"])
-def test_files_that_change_while_they_are_read_are_seen(tmp_path, which):
-    folder = made(tmp_path / "m", "config.json m.safetensors tokenizer.json notes.txt")
-    found, begin = find_model(str(folder)), watch_weights if which == "weights" else watch_tokenizer
-    name, more = ("m.safetensors", "n.safetensors") if which == "weights" else ("tokenizer.json", "vocab.txt")
-    file = folder / name
-    changed = r"m: its files changed while they were read"
+def test_every_tokenizer_of_transformers_is_hashed(tmp_path):
+    """By the source of the installed transformers: importing every tokenizer would take libraries of theirs."""
+    import transformers
 
-    def written() -> None:
-        file.write_text("{}")
-
-    def replaced() -> None:
-        file.rename(folder / "kept")
-        file.write_text("{}")
-
-    for change in (written, replaced, lambda: (folder / more).write_text(""), (folder / more).unlink, file.unlink):
-        watch = begin(find_model(str(folder)), None)
-        made(folder, {"notes.txt": "of no matter"})
-        watch.check()
-        change()
-        with pytest.raises(CollapseError, match=changed):
-            watch.check()
-    file.write_text("[]")
-    with pytest.raises(CollapseError, match=changed):  # since it was hashed
-        begin(found, None)
-    hub = ModelReference("owner/m", "owner/m", A, f"commit:{A}", f"commit:owner/m:{A}")
-    begin(hub, None).check()
+    sources = (file.read_text() for file in Path(transformers.__file__).parent.rglob("*token*.py"))
+    tables = [each for text in sources for each in re.findall(r"(?i)vocab_files_names[^={]*= *{([^}]*)}", text)]
+    named = {name for table in tables for name in re.findall(r': *"([^"]+)"', table)}
+    assert {"vocab.json", "emoji.json"} <= named
+    folder = made(tmp_path, dict.fromkeys(named, ""))
+    assert {*tokenizer_files(Folder(folder), None)} == named
 
 
 def test_a_folder_is_known_by_its_files(tmp_path):
-    folder = made(tmp_path / "small", "config.json m.safetensors tokenizer.json s/t/config.json s/t/x.bin README.md")
+    folder = made(tmp_path / "small", ONE + "tokenizer.json s/t/config.json s/t/pytorch_model.bin README.md")
     found = find_model(str(folder))
-    assert found == ModelReference(
-        "small", str(folder), None, weights_fingerprint(folder, None), tokenizer_fingerprint(folder, None)
-    )
+    weights, tokenizer = (each(Folder(folder), None) for each in (weights_fingerprint, tokenizer_fingerprint))
+    assert found == ModelReference("small", str(folder), None, weights, tokenizer)
     assert found.is_local
     assert found.online
     assert found.subfolder == ""
     deep = find_model(str(folder), model_args={"subfolder": "s/t/"})
     assert deep.subfolder == "s/t"
-    assert deep.weights == weights_fingerprint(folder / "s" / "t", None) != found.weights
+    assert deep.weights == weights_fingerprint(Folder(folder / "s" / "t"), None) != found.weights
     assert deep.file("config.json") == folder / "s" / "t" / "config.json"
     assert deep.file("README.md") is None
     assert deep.file("README.md", top=True) == folder / "README.md"
     assert found.file(name="config.json") == folder / "config.json"
     assert found.file("none.json") is found.file("s") is None
-    assert set(found.files()) == {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
     with pytest.raises(AttributeError):
         found.weights = ""
 
@@ -344,28 +190,29 @@ def hub(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     at = tmp_path / "hub" / "models--owner--m"
     made(at / "refs", {"main": A, "v1": B})
-    made(at / "snapshots" / A, {"config.json": '{"of": "a"}', "s/config.json": '{"of": "s"}'})
-    made(at / "snapshots" / B, "README.md")
+    model = {"config.json": '{"of": "a"}', "model.safetensors": "w", "tokenizer.json": "{}"}
+    made(at / "snapshots" / A, model | {"s/config.json": '{"of": "s"}', "s/model.safetensors": "s"})
+    made(at / "snapshots" / B, model)
     return tmp_path
 
 
 def test_a_name_on_the_hub_is_known_by_its_commit(hub):
     found = find_model("owner/m")
-    assert found == ModelReference("owner/m", "owner/m", A, f"commit:{A}", f"commit:owner/m:{A}", False)
-    assert not found.is_local
+    assert (found.revision, found.online, found.is_local) == (A, False, False)
     assert find_model(name="owner/m", revision="v1").revision == find_model("owner/m@v1").revision == B
     assert find_model("owner/m@v1", revision="v1").revision == B
     with pytest.raises(UsageError, match="owner/m@v1 and --revision main name two revisions"):
         find_model("owner/m@v1", revision="main")
     assert config_of(found) == {"of": "a"}
-    assert config_of(find_model("owner/m", model_args={"subfolder": "s"})) == {"of": "s"}
-    assert config_of(find_model("owner/m@v1")) == {}
-    assert sorted(found.files()) == ["config.json", "s/config.json"]
-    tokenizer = find_tokenizer("owner/m@v1")
-    assert tokenizer.tokenizer == f"commit:owner/m:{B}"
+    deep = find_model("owner/m", model_args={"subfolder": "s"})
+    assert config_of(deep) == {"of": "s"}
+    same = find_model(str(hub / "hub" / "models--owner--m" / "snapshots" / B))  # as if it were a folder
+    for each in (found, find_model("owner/m@v1")):
+        assert (each.weights, each.tokenizer) == (same.weights, same.tokenizer) != (deep.weights, deep.tokenizer)
+    assert find_tokenizer("owner/m@v1").tokenizer == found.tokenizer
     local = find_tokenizer(str(made(hub / "tokens", "tokenizer.json")))
     assert (local.name, local.weights) == ("tokens", "")
-    assert local.tokenizer == tokenizer_fingerprint(hub / "tokens", None)
+    assert local.tokenizer == tokenizer_fingerprint(Folder(hub / "tokens"), None)
 
 
 def test_what_is_neither_a_folder_nor_on_the_hub_is_told_with_near_names(hub, monkeypatch):
@@ -425,22 +272,17 @@ def test_no_card_names_no_data_set(tmp_path):
 
 def test_code_that_may_run_is_named_by_where_it_lies(hub):
     at = hub / "hub" / "models--other--code"
-    made(at / "refs", {"main": A, "v2": B})
+    made(at / "refs", {"main": A, "v1": B})
     made(at / "snapshots", f"{A}/c.py {B}/c.py")
     named = {"auto_map": {"AutoConfig": "other/code--c.C", "More": ["x.M", None, {"deep": "owner/m--d.D"}]}}
     folder = made(hub / "coded", {"config.json": json.dumps(named), "x.py": "1"})
-    plain = made(hub / "plain", {"config.json": "{}", "x.py": "1"})
-    elsewhere = made(
-        hub / "elsewhere", {"tokenizer_config.json": '{"auto_map": {"T": "other/code--t.T"}}', "x.py": "1"}
-    )
-    model, tokenizer = reference(folder), reference(plain)
+    plain = reference(made(hub / "plain", {"config.json": "{}", "x.py": "1"}))
+    own = code_fingerprint(Folder(folder))
     repos = {"other/code": f"commit:{A}", "owner/m": f"commit:{A}"}
-    assert code_of(tokenizer, tokenizer) == {}
-    assert code_of(model, tokenizer) == {**repos, "model": code_fingerprint(folder)}
-    assert code_of(tokenizer, model) == {**repos, "tokenizer": code_fingerprint(folder)}
-    read = {"tokenizer": code_fingerprint(elsewhere)}  # by the code that lies elsewhere
-    assert code_of(tokenizer, reference(elsewhere)) == {"other/code": f"commit:{A}", **read}
-    assert code_of(tokenizer, reference(elsewhere), {"code_revision": "v2"}) == {"other/code": f"commit:{B}", **read}
-    assert code_of(find_model("owner/m"), find_model("owner/m")) == {}
+    assert code_of(plain, plain) == {}
+    assert code_of(reference(folder), plain) == {**repos, "model": own}
+    assert code_of(plain, reference(folder)) == {**repos, "tokenizer": own}
+    assert code_of(reference(folder), plain, {"code_revision": "v1"})["other/code"] == f"commit:{B}"
     made(hub / "hub" / "models--owner--m" / "snapshots" / B, {"config.json": '{"auto_map": {"A": "x.M"}}'})
-    assert code_of(find_model("owner/m@v1"), tokenizer) == {}  # the commit says which code it is
+    code = code_fingerprint(Remote("owner/m", B, online=False))
+    assert code_of(find_model("owner/m@v1"), plain) == {"model": code}

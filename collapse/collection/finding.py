@@ -8,21 +8,17 @@ import logging
 from dataclasses import replace
 
 from collapse.collection.planning import by_content, plan_collection
-from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.hub.client import client_errors
+from collapse.errors import CollapseError, UsageError, counted
 from collapse.hub.opening import in_folder, names_repo
 from collapse.hub.remote import Remote, reach, split_name
-from collapse.hub.requests import at_revision, is_repo_id, steadily
-from collapse.hub.sameness import Comparison
+from collapse.hub.requests import is_repo_id, models_tagged
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.paths import expanded
-from collapse.stores.files import home
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, differences, is_store
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
-_BY_FILES = frozenset({"weights", "tokenizer"})
 _MOST_REPOSITORIES = 20
 
 
@@ -61,32 +57,24 @@ class Wanted:
             if is_open
         )
 
-    def differences(self, store: Store, comparison: Comparison, *, exactly: bool = False) -> list[str]:
-        """Describe how a store differs from the request; ``exactly`` also compares fields that the user left open.
-
-        Raises:
-            CollapseError: Comparing the weights and tokenizer needs the Hub, which cannot be reached.
-        """
-        held, asked = store.identity, self.plan.identity
-        left_out = KNOWN_LATER | _BY_FILES | (frozenset() if exactly else self.open)
-        if str(held.get("weights")).startswith("sha256:"):  # of files on some machine
-            held, asked = by_content(held), by_content(asked)
+    def differences(self, store: Store) -> list[str]:
+        """Describe how a store differs from the request, apart from fields that the user left open."""
+        left_out = KNOWN_LATER | self.open
         name = store.manifest["corpus"].get("validation")
         if name is None and not self.plan.texts.wanted_beside(name):
             left_out |= OF_VALIDATION
-        found = differences(held, asked, apart=left_out)
+        found = differences(by_content(store.identity), by_content(self.plan.identity), apart=left_out)
         statistics = store.manifest["statistics"]
         found += [f"statistics: it holds {name}" for name in self.plan.spec.without if name in statistics]
-        if store.state == "part" or (store.state == "trained" and held.get("validation") is not None):
+        if store.state == "part" or (store.state == "trained" and store.identity.get("validation") is not None):
             found.append(f"it is not complete ({store.state})")
-        return found or comparison.differences(held)
+        return found
 
 
 def find_store(model: str, spec: CollectionSpec) -> Store | None:
-    """Find the store that makes collecting a model unnecessary: in the user's cache, else in the model's repository.
+    """Find the store in a model's own repository that makes collecting it unnecessary, unless the user's cache has one.
 
-    The order follows from trust: what the user collected comes before anything remote, then comes the model's own
-    repository. Other repositories are only reported; :func:`find_store_at` uses one that the user names.
+    Other repositories are only reported; :func:`find_store_at` uses one that the user names.
 
     Args:
         model: ``user/repo``, optionally with ``@revision``; None is returned for a folder.
@@ -96,17 +84,13 @@ def find_store(model: str, spec: CollectionSpec) -> Store | None:
     if expanded(model).exists() or not names_repo(model):
         return None
     try:
-        wanted, remote = Wanted(model, spec), reach(at_revision(model, spec.revision))
+        wanted = Wanted(model, spec)
+        remote = wanted.plan.model.files
     except CollapseError:
         return None  # collecting reports the error
-    if wanted.is_planned and is_store(wanted.plan.cached):
-        return None  # collecting opens the store, and resumes it if it is unfinished
-    comparison = Comparison(remote, wanted.plan.identity)
-    found = _cached(wanted, comparison)
-    if found is not None:
-        log.warning("%s: measuring the store %s in the cache, of the same files at an earlier commit", model, found)
-        return found
-    fitting = [each for each in _opened(remote) if _fits(each, wanted, comparison)]
+    if not isinstance(remote, Remote) or (wanted.is_planned and is_store(wanted.plan.cached)):
+        return None  # collecting opens what is cached
+    fitting = [each for each in _opened(remote) if not _unlike(each, wanted)]
     if fitting:
         return _chosen(fitting, wanted)
     _report_others(remote)
@@ -119,7 +103,7 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     Raises:
         UsageError: None of its stores matches the request; the message lists them.
         StoreError: A store in the repository is incomplete.
-        CollapseError: Comparing the weights needs the Hub, which cannot be reached.
+        CollapseError: The Hub cannot be reached.
     """
     repo, folder = split_name(place)
     try:
@@ -130,8 +114,7 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
     if not stores:
         return None
     wanted = Wanted(model, spec)
-    comparison = Comparison(reach(at_revision(model, spec.revision)), wanted.plan.identity)
-    differ = [wanted.differences(store, comparison) for store in stores]
+    differ = [wanted.differences(store) for store in stores]
     fitting = [store for store, each in zip(stores, differ, strict=True) if not each]
     if fitting:
         return _chosen(fitting, wanted)
@@ -140,20 +123,6 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
         for store, each in zip(stores, differ, strict=True)
     )
     raise UsageError(f"{place} has no store of {model} as it was asked for (there and asked): {held}")
-
-
-def _cached(wanted: Wanted, comparison: Comparison) -> Store | None:
-    """Return a store in the user's cache that was collected from the same files at another commit."""
-    if not wanted.is_planned:
-        return None
-    for folder in sorted((home() / "stores").glob("*")):
-        try:
-            store = Store.load(folder) if is_store(folder) else None
-            if store is not None and not wanted.differences(store, comparison, exactly=True):
-                return store.check().called(wanted.plan.names)
-        except CollapseError as error:
-            log.info("%s", error)
-    return None
 
 
 def _opened(remote: Remote) -> list[Store]:
@@ -167,15 +136,11 @@ def _opened(remote: Remote) -> list[Store]:
     return found
 
 
-def _fits(store: Store, wanted: Wanted, comparison: Comparison) -> bool:
-    try:
-        differ = wanted.differences(store, comparison)
-    except CollapseError as error:
-        log.warning("%s is not used: %s", store, error)
-        return False
+def _unlike(store: Store, wanted: Wanted) -> list[str]:
+    differ = wanted.differences(store)
     if differ:
         log.info("%s is not what was asked for, it differs in %s (there and asked)", store, "; ".join(differ))
-    return not differ
+    return differ
 
 
 def _chosen(stores: list[Store], wanted: Wanted) -> Store:
@@ -202,17 +167,14 @@ def _chosen(stores: list[Store], wanted: Wanted) -> Store:
 
 def _report_others(model: Remote) -> None:
     """Report other repositories that claim to hold stores of a model. Nothing is fetched from them."""
-    from huggingface_hub import HfApi
-
     if not model.online:
         return
-    tags = ["collapse", f"base_model:{model.repo}"]
     try:
-        hits = [each.id for each in steadily(lambda: list(HfApi().list_models(filter=tags, limit=_MOST_REPOSITORIES)))]
-    except client_errors() as error:
-        log.info("published stores of %s could not be searched for: %s", model.repo, first_line(error))
+        hits = models_tagged("collapse", f"base_model:{model.repo}", limit=_MOST_REPOSITORIES)
+    except CollapseError as error:
+        log.info("%s", error)
         return
-    others = sorted(each for each in set(hits) - {model.repo} if is_repo_id(each))
+    others = sorted({each.id for each in hits if is_repo_id(each.id)} - {model.repo})
     if others:
         log.warning(
             "other repositories say that they hold stores of %s; they are used only where you name one: %s",

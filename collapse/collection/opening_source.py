@@ -43,7 +43,6 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
         trust_remote_code=spec.trust_remote_code,
     )
     remember_tokenizer(plan.tokenizer)
-    plan.check_code()
     hashed = sha256_of([plan.tokenizer.tokenizer, dict(plan.code)]) if plan.code else plan.tokenizer.tokenizer
 
     def pack_now(corpus: Corpus, cut: CollectionSpec) -> Chunks:
@@ -59,7 +58,6 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
     validates = store is not None or spec.part is None
     validation = texts.pack_validation(lambda corpus: pack_now(corpus, spec.of_validation)) if validates else None
     model = load_model(plan.model, spec, report)
-    plan.check_code()
     for chunks in (training, validation):
         if chunks is not None:
             _check_ids(chunks, tokenizer, model, plan.model.name)
@@ -79,6 +77,7 @@ def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
             "n_params": model.n_params,
             "vocabulary": len(model.weight),
             **({} if plan.model.step is None else {"step": plan.model.step}),
+            **({"tokenizer": plan.separate_tokenizer} if plan.separate_tokenizer else {}),
         },
         corpus={"name": texts.names["corpus"], "validation": texts.names["validation"] if validated else None},
         weight=model.weight,

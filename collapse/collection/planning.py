@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.request import Request
-from collapse.errors import CollapseError, UsageError
-from collapse.hub.fingerprints import ADAPTER, check_adapter
+from collapse.errors import UsageError
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
@@ -17,7 +16,6 @@ from collapse.inputs.references import (
     ModelReference,
     card_datasets,
     code_of,
-    config_of,
     find_model,
     find_tokenizer,
 )
@@ -71,10 +69,11 @@ class Plan(Request):
             **(by_content(self.spec.identity) if self.model.is_local else self.spec.identity),
         }
 
-    def check_code(self) -> None:
-        """Raise CollapseError if trusted code changed after it was hashed; call this after loading it."""
-        if self.code and code_of(self.model, self.tokenizer, self.spec.model_args) != self.code:
-            raise CollapseError(f"{self.model.name}: its code changed while it was loaded; run the same command again")
+    @property
+    def separate_tokenizer(self) -> str | None:
+        """The Hub's name of a tokenizer that is not the model's own, by which it is found again."""
+        separate = self.tokenizer is not self.model and not self.tokenizer.is_local
+        return f"{self.tokenizer.location}@{self.tokenizer.revision}" if separate else None
 
     @property
     def names(self) -> dict[str, str | None]:
@@ -117,15 +116,13 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
             "model that it was made of; --null shuffled applies"
         )
     reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
-    if not config_of(reference):
-        check_adapter(reference.name, reference.file(ADAPTER) is not None)
     there = there or {} if spec.text is None else {}
     trained_on = there.get("corpus")
     texts = _validation_alone(spec, there) if trained_on else find_texts(spec, lambda: _text_of_card(reference))
     corpus = texts.training.identity() if texts.training else trained_on
     if texts.validation and texts.validation.identity() == corpus:
         log.warning(SAME_TEXTS)
-    tokenizing = find_tokenizer(spec.tokenizer, reference, spec.model_args) if spec.tokenizer else reference
+    tokenizing = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference, spec.model_args)
     check_chunk_length(reference, chunk_length, spec.model_args)
     return Plan(

@@ -63,6 +63,7 @@ def warn_of_stale(store: "Store") -> None:
 
 def _unlike(store: "Store", given: Mapping[str, Any]) -> Iterator[Unlike]:
     """Yield each option that contradicts a store's identity."""
+    from collapse.inputs.references import find_tokenizer
     from collapse.stores.naming import recorded_arguments
 
     identity = {**store.identity, "model_args": recorded_arguments(store.manifest)}
@@ -74,7 +75,7 @@ def _unlike(store: "Store", given: Mapping[str, Any]) -> Iterator[Unlike]:
             yield name, given[name], name, identity.get(name, unsaid)
     yield from _unlike_texts(identity, given)
     yield from _unlike_statistics(store, given)
-    if given.get("tokenizer") and not _is_tokenizer(given["tokenizer"], identity):
+    if given.get("tokenizer") and find_tokenizer(given["tokenizer"]).tokenizer != identity.get("tokenizer"):
         yield "tokenizer", given["tokenizer"], "tokenizer", identity.get("tokenizer")
     if given.get("revision") and not _is_revision(given["revision"], store):
         yield "revision", given["revision"], "revision", store.revision
@@ -109,17 +110,6 @@ def _unlike_statistics(store: "Store", given: Mapping[str, Any]) -> Iterator[Unl
             raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
         if name in held:
             yield "without", name, "the statistic", name
-
-
-def _is_tokenizer(name: str, identity: Mapping[str, Any]) -> bool:
-    from collapse.hub.fingerprints import tokenizer_fingerprint
-    from collapse.inputs.references import find_tokenizer
-    from collapse.paths import expanded
-
-    held, folder = identity.get("tokenizer"), expanded(name)
-    return find_tokenizer(name).tokenizer == held or (
-        folder.is_dir() and tokenizer_fingerprint(folder, None) == held  # without its model, which is there too
-    )
 
 
 def _is_revision(revision: str, store: "Store") -> bool:

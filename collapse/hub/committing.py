@@ -5,16 +5,13 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from collapse.errors import CollapseError, UsageError
-from collapse.hub.client import clear_errors, client_errors
 from collapse.hub.remote import Remote, reach
-from collapse.hub.requests import is_repo_id, quiet_client, steadily
+from collapse.hub.requests import TRIES, clear_errors, client_errors, is_repo_id, steadily
 from collapse.progress import Report
+from collapse.scoped import quiet  # the client logs signed addresses
 from collapse.stores.manifest import MANIFEST
-
-_PARENT_MOVED = 412  # the commit's parent is no longer the head of the branch
 
 
 @dataclass(frozen=True)
@@ -61,37 +58,38 @@ def commit_files(
     A store replaces the one in its folder: other files of that folder are deleted in the same commit. ``remote`` is the
     branch for which the content was made; the commit fails if the branch has moved since.
     """
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, errors
+    from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
     api = HfApi()
-    with _clear_errors(repo):
-        remote = remote or read_branch(repo, revision)
-        changed = {path: what for path, what in content.items() if not remote.holds(path, what)}
-        gone = _replaced(content, remote)
-        if not changed and not gone:
-            return Committed(None, [], revision)
-        added = [CommitOperationAdd(path, what) for path, what in changed.items()]
-        _send(api, repo, added, revision, create_pr, progress)
-        commit = partial(
-            api.create_commit,
-            repo,
-            [*added, *(CommitOperationDelete(path) for path in gone)],
-            commit_message=message,
-            revision=revision,
-            create_pr=create_pr,
-            parent_commit=None if create_pr else remote.commit,
+    remote = remote or read_branch(repo, revision)
+    changed = {path: what for path, what in content.items() if not remote.holds(path, what)}
+    gone = _replaced(content, remote)
+    if not changed and not gone:
+        return Committed(None, [], revision)
+    added = [CommitOperationAdd(path, what) for path, what in changed.items()]
+    total, sent = sum(each.upload_info.size for each in added), 0
+    for each in added:  # one by one, to report progress; small files travel in the commit
+        if progress:
+            progress(f"pushing to {repo}", sent, total, f"{sent / 1e6:,.1f} of {total / 1e6:,.1f} MB")
+        upload = partial(api.preupload_lfs_files, repo, [each], revision=revision, create_pr=create_pr)
+        with _clear_errors(repo, f"{each.path_in_repo} was not sent"), quiet("huggingface_hub"):
+            steadily(partial(upload, free_memory=False))
+        sent += each.upload_info.size
+    if progress:
+        progress(f"pushing to {repo}", sent, total)
+    with _clear_errors(repo), quiet("huggingface_hub"):
+        # a pull request whose answer was lost may be open: another try would open a second one
+        made = steadily(
+            lambda: api.create_commit(
+                repo,
+                [*added, *(CommitOperationDelete(path) for path in gone)],
+                commit_message=message,
+                revision=revision,
+                create_pr=create_pr,
+                parent_commit=None if create_pr else remote.commit,
+            ),
+            tries=1 if create_pr else TRIES,
         )
-        try:
-            # a pull request whose answer was lost may be open: another try would open a second one
-            made = commit() if create_pr else steadily(commit)
-        except errors.HfHubHTTPError as error:
-            if error.response.status_code != _PARENT_MOVED:
-                raise
-            now = read_branch(repo, revision)
-            if not all(now.holds(path, what) for path, what in content.items()) or _replaced(content, now):
-                raise
-            url = f"{api.endpoint}/{repo}/commit/{now.commit}"
-            return Committed(url, sorted(changed), revision)  # the commit succeeded, only its answer was lost
     return Committed(made.pr_url or made.commit_url, sorted(changed), made.pr_revision or revision)
 
 
@@ -121,14 +119,10 @@ def user_name() -> str:
 
 
 def _replaced(content: Mapping[str, Path | bytes], remote: Remote) -> list[str]:
-    """List the files to delete: those in the folders of the new stores that belong neither to these nor to others."""
-    stores = {str(PurePosixPath(path).parent) for path in content if PurePosixPath(path).name == MANIFEST} - {"."}
-    others = tuple(f"{each}/" for each in remote.stores() if each not in stores and each != ".")
-    inside = tuple(f"{each}/" for each in stores)
-    below = tuple(each for each in others if each.startswith(inside))
-    return sorted(
-        path for path in remote.files if path not in content and path.startswith(inside) and not path.startswith(below)
-    )
+    """List the files to delete: those in the folders of the new stores that do not belong to these."""
+    folders = {PurePosixPath(path).parent for path in content if PurePosixPath(path).name == MANIFEST}
+    inside = tuple(f"{folder}/" for folder in folders if folder.name)
+    return sorted(path for path in remote.files if path.startswith(inside) and path not in content)
 
 
 def read_branch(repo: str, revision: str | None) -> Remote:
@@ -140,7 +134,7 @@ def read_branch(repo: str, revision: str | None) -> Remote:
 
 
 @contextmanager
-def _clear_errors(repo: str, what: str = "nothing was committed") -> Iterator[None]:
+def _clear_errors(repo: str, what: str = "the commit failed") -> Iterator[None]:
     """Convert the client's exceptions into errors that also say how to go on."""
     from huggingface_hub import errors
 
@@ -151,21 +145,3 @@ def _clear_errors(repo: str, what: str = "nothing was committed") -> Iterator[No
             raise UsageError(
                 f"{repo}: {what}: it is not there, or you may not see it; log in with: hf auth login"
             ) from error
-
-
-def _send(
-    api: Any, repo: str, operations: list[Any], revision: str | None, create_pr: bool, progress: Report | None
-) -> None:
-    """Upload the large files one by one, so that progress is reported and finished files are kept after a failure."""
-    total, done = sum(each.upload_info.size for each in operations), 0
-    for operation in operations:
-        if progress:
-            progress(f"pushing to {repo}", done, total, f"{done / 1e6:,.1f} of {total / 1e6:,.1f} MB")
-        upload = partial(
-            api.preupload_lfs_files, repo, [operation], revision=revision, create_pr=create_pr, free_memory=False
-        )
-        with quiet_client(), _clear_errors(repo, f"{operation.path_in_repo} was not sent"):
-            steadily(upload)
-        done += operation.upload_info.size
-    if progress:
-        progress(f"pushing to {repo}", done, total)

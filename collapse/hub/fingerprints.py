@@ -1,20 +1,21 @@
-"""Fingerprints of a local model: hashes of the files that transformers reads its weights, tokenizer and code from."""
+"""Fingerprints of a model: hashes of the files that transformers reads its weights, tokenizer and code from.
 
-import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+They depend on content alone: a folder, its copy on the Hub and a later commit of the same files have the same.
+"""
+
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
 
-from collapse.errors import CollapseError, UsageError, counted, near_names
+from collapse.errors import CollapseError, UsageError, counted, near_names, some
 from collapse.reading import read_json
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.lock import LOCK
 from collapse.stores.manifest import INCOMING, MANIFEST
 from collapse.stores.partial import PARTIAL
 
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth")
 TOKENIZER = (
     "tokenizer.json",
     "tokenizer.*.json",
@@ -42,215 +43,94 @@ TOKENIZER = (
 """Files of a tokenizer."""
 
 ADAPTER = "adapter_config.json"
-_OF_A_STORE = (MANIFEST, INCOMING, LOCK, PARTIAL)
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
+_OF_A_STORE = (MANIFEST, INCOMING, LOCK)
+
+Arguments = Mapping[str, Any] | None
+"""A model's arguments (``--model-arg``)."""
+
+
+class Files(Protocol):
+    """A model's files: :class:`Folder` on this machine, or :class:`~collapse.hub.remote.Remote` at a commit.
+
+    A file's name is its path from the top, with slashes.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name for messages."""
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a missing file: a sentence that begins with ". ", or nothing."""
+
+    def listed(self) -> list[str]:
+        """Return the names of all files."""
+
+    def within(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder ("" is the top), without those in its folders."""
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+
+    def fetch(self, name: str) -> Path:
+        """Return the path of a file that is there."""
+
+    def sha256(self, name: str) -> str:
+        """Return the hash of a file that is there."""
 
 
 @dataclass(frozen=True)
-class Watch:
-    """Files that must not change while they are read.
+class Folder:
+    """The files of a folder; for the methods see :class:`Files`."""
 
-    Attributes:
-        name: The model, for the message.
-        files: Returns the files.
-        stamps: Size, times and inode of each file, recorded after hashing.
+    path: Path
+    remedy: str = ""
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return str(self.path)
+
+    def listed(self) -> list[str]:
+        """Return the names of all files."""
+        return self._named(self.path.rglob("*"))
+
+    def within(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder, without those in its folders."""
+        return self._named((self.path / folder).glob("*"))
+
+    def _named(self, found: Iterable[Path]) -> list[str]:
+        return sorted(each.relative_to(self.path).as_posix() for each in found if each.is_file())
+
+    def has(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+        return (self.path / name).is_file()
+
+    def fetch(self, name: str) -> Path:
+        """Return the path of a file."""
+        return self.path / name
+
+    def sha256(self, name: str) -> str:
+        """Return the hash of a file."""
+        return sha256_file(self.path / name)
+
+
+def inside(model_args: Arguments) -> str:
+    """Return what the names of a model's files begin with: the folder of ``--model-arg subfolder=…``, or nothing.
+
+    >>> inside({"subfolder": "a/b/"}), inside(None)
+    ('a/b/', '')
     """
-
-    name: str
-    files: Callable[[], list[Path]]
-    stamps: Mapping[Path, tuple[int, ...]]
-
-    @classmethod
-    def start(cls, name: str, files: Callable[[], list[Path]], fingerprint: str, hashed: Callable[[], str]) -> "Watch":
-        """Record the files' stamps, and check that they still have the fingerprint that was computed before.
-
-        Raises:
-            CollapseError: The files have changed since.
-        """
-        watch = cls(name, files, _stamps(files()))
-        if hashed() != fingerprint:
-            raise watch.changed()
-        return watch
-
-    @classmethod
-    def nothing(cls, name: str) -> "Watch":
-        """Return a watch of no files."""
-        return cls(name, list, {})
-
-    def check(self) -> None:
-        """Raise CollapseError if a file was written, replaced, added or removed since the start."""
-        try:
-            same = _stamps(self.files()) == self.stamps
-        except (OSError, CollapseError) as error:
-            raise self.changed() from error
-        if not same:
-            raise self.changed()
-
-    def changed(self) -> CollapseError:
-        """Return the error for changed files."""
-        return CollapseError(
-            f"{self.name}: its files changed while they were read; wait until nothing writes them, "
-            "then run the same command again"
-        )
+    folder = str((model_args or {}).get("subfolder") or "").strip("/")
+    return f"{folder}/" if folder else ""
 
 
-def inside(folder: Path, model_args: Mapping[str, Any] | None) -> Path:
-    """Return the folder that transformers reads: the model's, or its subfolder given by ``--model-arg subfolder=…``."""
-    return folder / str((model_args or {}).get("subfolder") or "")
-
-
-def read_first(there: Callable[[str], bool], config: Mapping[str, Any], model_args: Mapping[str, Any]) -> str | None:
-    """Return the file that transformers reads a model's weights from, or the index of such files; None without one.
-
-    Args:
-        there: Whether the model has a file of this name.
-        config: Its config.json.
-        model_args: The model's arguments.
-    """
-    if model_args.get("gguf_file"):
-        return str(model_args["gguf_file"])
-    infix = f".{model_args['variant']}" if model_args.get("variant") else ""
-    stems = [("model", "safetensors"), ("pytorch_model", "bin")]
-    if model_args.get("use_safetensors") is False:
-        del stems[0]
-    explicit = config.get("transformers_weights")
-    tried = [str(explicit)] if explicit else []
-    for stem, suffix in stems:
-        tried += [f"{stem}{infix}.{suffix}", f"{stem}.{suffix}.index{infix}.json"]
-    return next((name for name in tried if there(name)), None)
-
-
-def weight_files(folder: Path, model_args: Mapping[str, Any] | None) -> list[Path]:
-    """Return the files of a model's weights, with its config.json.
-
-    Args:
-        folder: The model's folder; ``subfolder`` in the model's arguments names one inside it.
-        model_args: The model's arguments.
-
-    Raises:
-        UsageError: The given GGUF file does not exist, or the folder holds only GGUF files and none was given.
-        CollapseError: The folder holds no model.
-    """
-    folder, model_args = inside(folder, model_args), model_args or {}
-    check_adapter(folder.name, (folder / ADAPTER).is_file())
-    gguf_file = model_args.get("gguf_file")
-    if gguf_file:
-        file = folder / str(gguf_file)
-        if not file.is_file():
-            there = [each.name for each in folder.glob("*.gguf")]
-            raise UsageError(f"{folder} holds no {gguf_file}; {near_names(str(gguf_file), there)}")
-        return [file]
-    # with safetensors weights, .bin and .pt files are other output of a training run, unless they are what is read
-    safe = [] if model_args.get("use_safetensors") is False else _matching(folder, _WEIGHTS[:1])
-    files = safe or _matching(folder, _WEIGHTS[1:])
-    config = folder / "config.json"
-    if config.is_file() and files:
-        content = _json(config)
-        check_configuration(folder.name, content)
-        first = read_first(lambda name: (folder / name).is_file(), content, model_args)
-        return sorted({*files, config, *(_decisive(folder, first, files) if first else ())})
-    quantized = sorted(file.name for file in folder.glob("*.gguf"))
-    if quantized:
-        raise UsageError(f"{folder} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
-    stores = sorted(each.parent.name for each in folder.glob(f"*/{MANIFEST}"))
-    if stores and not config.is_file():
-        raise UsageError(f"{folder} is a folder of {counted(len(stores), 'store')}: name them, {folder}/*")
-    lacking = "weights" if config.is_file() else "config.json"
-    raise CollapseError(f"{folder} holds neither a store (no collapse.json) nor a model (no {lacking})")
-
-
-def weights_fingerprint(folder: Path, model_args: Mapping[str, Any] | None) -> str:
-    """Return ``sha256:…`` of a folder's weights and config.json; raises as :func:`weight_files`."""
-    return _fingerprint(inside(folder, model_args), weight_files(folder, model_args))
-
-
-def check_adapter(name: str, is_adapter: bool) -> None:
-    """Refuse a PEFT adapter: with peft installed, transformers would load or change other weights."""
-    if is_adapter:
-        raise CollapseError(
-            f"{name} holds a PEFT adapter ({ADAPTER}): merge it into its model with peft's merge_and_unload(), save "
-            "that, and measure it"
-        )
-
-
-def check_configuration(name: str, config: Mapping[str, Any]) -> None:
-    """Refuse a config.json that makes transformers read another file instead, which nobody would hash or check."""
-    if "configuration_files" in config:
-        raise CollapseError(
-            f"{name}: its config.json names other files to be read instead (configuration_files): replace it by the "
-            "one that you mean"
-        )
-
-
-def tokenizer_files(folder: Path, model_args: Mapping[str, Any] | None, *, alone: bool = False) -> list[Path]:
-    """Return the files of a folder's tokenizer; a GGUF file also contains one.
-
-    Args:
-        folder: The folder.
-        model_args: The model's arguments.
-        alone: The weights are read from another folder. The config.json, from which transformers may take the kind of
-            tokenizer, is then a file of the tokenizer.
-    """
-    gguf_file, folder = (model_args or {}).get("gguf_file"), inside(folder, model_args)
-    files = _matching(folder, (*TOKENIZER, "config.json") if alone else TOKENIZER)
-    if alone and (folder / "config.json") in files:
-        check_configuration(folder.name, _json(folder / "config.json"))
-    return [*files, folder / str(gguf_file)] if gguf_file else files
-
-
-def tokenizer_fingerprint(folder: Path, model_args: Mapping[str, Any] | None, *, alone: bool = False) -> str:
-    """Return ``sha256:…`` of a folder's tokenizer; for the arguments see :func:`tokenizer_files`."""
-    return _fingerprint(inside(folder, model_args), tokenizer_files(folder, model_args, alone=alone))
-
-
-def code_files(folder: Path, model_args: Mapping[str, Any] | None = None) -> list[Path]:
-    """Return code in a folder and what it may read: all files inside except weights, cards, hidden files and stores.
-
-    A tokenizer with such code names its vocabulary files freely. Weights are the files of :func:`weight_files`; other
-    files with such names are included.
-    """
-    weights: set[Path] = set()
-    with suppress(CollapseError):
-        weights = {file for file in weight_files(folder, model_args) if file.suffix != ".json"}
-    return sorted({*_readable(folder)} - weights)
-
-
-def _readable(folder: Path, within: tuple[Path, ...] = ()) -> Iterator[Path]:
-    """Yield the files of a folder and of the folders inside, links included, except those of :func:`_is_apart`."""
-    within = (*within, folder.resolve())
-    try:
-        entries = list(folder.iterdir())
-    except PermissionError:  # nor can the code read it
-        return
-    for each in entries:
-        if each.is_dir():
-            if not _is_apart(each) and each.resolve() not in within:  # a link may lead back
-                yield from _readable(each, within)
-        elif each.is_file() and not each.name.startswith(".") and each.suffix != ".md":
-            yield each
-
-
-def _is_apart(folder: Path) -> bool:
-    """Return whether a folder is not the model's code: hidden, bytecode, or a store, finished or not."""
-    return folder.name.startswith((".", "__pycache__")) or any((folder / name).exists() for name in _OF_A_STORE)
-
-
-def code_fingerprint(folder: Path, model_args: Mapping[str, Any] | None = None) -> str:
-    """Return ``sha256:…`` of the files of :func:`code_files`."""
-    return _fingerprint(folder, code_files(folder, model_args), str)
-
-
-def _matching(folder: Path, patterns: tuple[str, ...]) -> list[Path]:
-    return sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
-
-
-def _decisive(folder: Path, first: str, files: list[Path]) -> list[Path]:
-    """Return the file that is read first, and the shards that it lists, unless these are simply all files."""
-    shards = _json(folder / first).get("weight_map") if first.endswith(".json") else None
-    listed = {folder / str(each) for each in shards.values()} if isinstance(shards, dict) else set()
-    return [] if listed == set(files) else [file for file in (folder / first, *listed) if file.is_file()]
-
-
-def _json(file: Path) -> dict[str, Any]:
+def json_of(files: Files, name: str) -> dict[str, Any]:
+    """Read a JSON file of a model; {} if it does not exist, or holds no object."""
+    if not files.has(name):
+        return {}
+    file = files.fetch(name)
     try:
         content = read_json(file)
     except (ValueError, TypeError, RecursionError, OSError) as error:
@@ -258,22 +138,115 @@ def _json(file: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def hashed_name(name: str) -> str:
-    """Return the name that a file has in a fingerprint: its own, and one for any GGUF file, which is read alone."""
+def weight_files(files: Files, model_args: Arguments) -> list[str]:
+    """Return the names of the files that transformers reads a model's weights from; [] without any.
+
+    Raises:
+        UsageError: There is no such GGUF file.
+        CollapseError: A file is missing that the index of the weights names.
+    """
+    model_args, prefix = model_args or {}, inside(model_args)
+    gguf_file = model_args.get("gguf_file")
+    if gguf_file:
+        there = [name.removeprefix(prefix) for name in files.within(prefix) if name.endswith(".gguf")]
+        if not files.has(f"{prefix}{gguf_file}"):
+            raise UsageError(f"{files.name} holds no {gguf_file}; {near_names(str(gguf_file), there)}{files.remedy}")
+        return [f"{prefix}{gguf_file}"]
+    infix = f".{model_args['variant']}" if model_args.get("variant") else ""
+    explicit = json_of(files, f"{prefix}config.json").get("transformers_weights")
+    tried = [str(explicit)] if explicit else []
+    stems = [("model", "safetensors"), ("pytorch_model", "bin")]
+    for stem, suffix in stems[1:] if model_args.get("use_safetensors") is False else stems:
+        tried += [f"{stem}{infix}.{suffix}", f"{stem}.{suffix}.index{infix}.json"]
+    first = next((name for name in tried if files.has(f"{prefix}{name}")), None)
+    if first is None or not first.endswith(".json"):
+        return [] if first is None else [f"{prefix}{first}"]
+    shards = json_of(files, f"{prefix}{first}").get("weight_map")
+    names = sorted({f"{prefix}{each}" for each in shards.values()}) if isinstance(shards, dict) else []
+    if missing := [name for name in names if not files.has(name)]:
+        raise CollapseError(f"{files.name} lacks {some(missing)}, which {first} names{files.remedy}")
+    return names
+
+
+def weights_fingerprint(files: Files, model_args: Arguments) -> str:
+    """Return ``sha256:…`` of the files of :func:`weight_files`, and of the model's config.json.
+
+    Raises:
+        UsageError: There is no such GGUF file, or there are only GGUF files and none is named.
+        CollapseError: There is no model, or a file of it is missing, or it is an adapter.
+    """
+    prefix, gguf_file = inside(model_args), (model_args or {}).get("gguf_file")
+    config = f"{prefix}config.json"
+    if files.has(f"{prefix}{ADAPTER}"):  # with peft installed, transformers would load or change other weights
+        raise CollapseError(
+            f"{files.name} holds a PEFT adapter ({ADAPTER}): merge it into its model with peft's merge_and_unload(), "
+            "save that, and measure it"
+        )
+    names = weight_files(files, model_args)
+    if gguf_file:  # it is read alone, whatever it is called
+        return _fingerprint({"gguf": files.sha256(names[0])})
+    if not names or not files.has(config):
+        raise _no_model(files, prefix, "weights" if files.has(config) else "config.json")
+    return _fingerprint({name.removeprefix(prefix): files.sha256(name) for name in (*names, config)})
+
+
+def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:
+    names, place = files.within(prefix), f"{files.name}/{prefix}".rstrip("/")
+    quantized = [name.removeprefix(prefix) for name in names if name.endswith(".gguf")]
+    if quantized:
+        return UsageError(f"{place} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
+    stores = sorted(each.parent.name for each in Path(place).glob(f"*/{MANIFEST}"))
+    if stores and lacking == "config.json":
+        return UsageError(f"{place} is a folder of {counted(len(stores), 'store')}: name them, {place}/*")
+    if files.remedy:
+        return CollapseError(f"{place} is only partly cached (no {lacking}){files.remedy}")
+    others = [name for name in names if name.endswith(_WEIGHTS)]
+    beside = f"; transformers reads no weights from {some(others)}" if others and lacking == "weights" else ""
+    return CollapseError(f"{place} holds neither a store (no collapse.json) nor a model (no {lacking}){beside}")
+
+
+def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
+    """Return the names of the files of a tokenizer; a GGUF file also contains one."""
+    prefix, gguf_file = inside(model_args), (model_args or {}).get("gguf_file")
+    found = [
+        name
+        for name in files.within(prefix)
+        if any(fnmatchcase(name.removeprefix(prefix), pattern) for pattern in TOKENIZER)
+    ]
+    return [*found, f"{prefix}{gguf_file}"] if gguf_file and files.has(f"{prefix}{gguf_file}") else found
+
+
+def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
+    """Return ``sha256:…`` of a tokenizer's files, and of its kind where only config.json says it."""
+    prefix = inside(model_args)
+    hashes = {_called(name.removeprefix(prefix)): files.sha256(name) for name in tokenizer_files(files, model_args)}
+    if "gguf" in hashes or "tokenizer_class" in json_of(files, f"{prefix}tokenizer_config.json"):
+        return _fingerprint(hashes)
+    config = json_of(files, f"{prefix}config.json")
+    return _fingerprint(hashes | {"kind": [config.get("model_type"), config.get("tokenizer_class")]})
+
+
+def code_fingerprint(files: Files, model_args: Arguments = None) -> str:
+    """Return ``sha256:…`` of a model's code and what it may read: all files except weights, cards and stores."""
+    names = files.listed()
+    weights = weight_files(files, model_args)
+    stores = {PurePosixPath(name).parent for name in names if PurePosixPath(name).name in _OF_A_STORE}
+    stores |= {each.parent for name in names for each in PurePosixPath(name).parents if each.name == PARTIAL}
+    return _fingerprint(
+        {
+            name: files.sha256(name)
+            for name in names
+            if name not in weights
+            and not name.endswith(".md")
+            and not any(part.startswith((".", "__pycache__")) for part in name.split("/"))
+            and not stores.intersection(PurePosixPath(name).parents[:-1])
+        }
+    )
+
+
+def _called(name: str) -> str:
     return "gguf" if name.endswith(".gguf") else name
 
 
-def _fingerprint(folder: Path, files: list[Path], called: Callable[[str], str] = hashed_name) -> str:
-    return "sha256:" + sha256_of({called(_relative(file, folder)): sha256_file(file) for file in files})
-
-
-def _relative(file: Path, folder: Path) -> str:
-    return Path(os.path.relpath(file, folder)).as_posix()
-
-
-def _stamps(files: list[Path]) -> dict[Path, tuple[int, ...]]:
-    stats = {file: file.stat() for file in files}
-    return {
-        file: (each.st_size, each.st_mtime_ns, each.st_ctime_ns, each.st_ino, each.st_dev)
-        for file, each in stats.items()
-    }
+def _fingerprint(hashes: Mapping[str, Any]) -> str:
+    return f"sha256:{sha256_of(hashes)}"

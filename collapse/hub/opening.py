@@ -1,18 +1,15 @@
 """Open a store by name: a folder, a repository on the Hub with one store, or a store's folder in a repository."""
 
-import logging
 from contextlib import suppress
 from pathlib import Path
 
 from collapse.errors import CollapseError, StoreError, UsageError
-from collapse.hub.fingerprints import weights_fingerprint
-from collapse.hub.remote import FOLDER, NotListed, reach, split_name
+from collapse.hub.fingerprints import Folder, weights_fingerprint
+from collapse.hub.remote import FOLDER, reach, split_name
 from collapse.hub.requests import is_repo_id
 from collapse.paths import home, mistyped
 from collapse.stores.manifest import is_store
 from collapse.stores.store import Store
-
-log = logging.getLogger("collapse")
 
 
 def load(path: str | Path) -> Store:
@@ -45,7 +42,7 @@ def cached(path: str | Path) -> Store | None:
     name, is_model = str(path), (Path(path) / "config.json").is_file() and not is_store(path)
     if Path(path).exists() and not is_model:
         return None
-    weights, found = weights_fingerprint(Path(path), None) if is_model else None, []
+    weights, found = weights_fingerprint(Folder(Path(path)), None) if is_model else None, []
     for folder in sorted((home() / "stores").glob("*")):
         with suppress(StoreError):  # unfinished, or damaged
             store = Store.load(folder)
@@ -100,12 +97,10 @@ def open_named(name: str) -> Store | None:
         return open_store(name)
     try:
         remote = reach(repo)
-    except NotListed as error:
-        log.warning("%s: no store is looked for in it", error)  # a model of this name may be found without
-        return None
+        is_store = bool(remote.stores()) and not remote.is_model()
     except CollapseError:
         return None  # looking for a model of this name reports the error
-    return open_store(name) if remote.stores() and not remote.is_model() else None
+    return open_store(name) if is_store else None
 
 
 def names_repo(name: str) -> bool:

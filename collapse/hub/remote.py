@@ -1,23 +1,20 @@
-"""A repository on the Hub at a commit: its files, downloaded and checked.
+"""A repository on the Hub at a commit: its files and stores.
 
-The client does not check the hash of a download. This module checks every file against the repository's listing, every
-file of a store against its manifest, and every manifest against its own checksum. A commit never changes, so listings
-are cached: files can be compared offline, too.
+A commit never changes, so its listing is cached, and files are compared offline, too.
 """
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from collapse.errors import CollapseError, StoreError, first_line
-from collapse.hub.client import clear_errors, client_errors
+from collapse.errors import CollapseError, StoreError
 from collapse.hub.requests import (
+    clear_errors,
     how_to_fetch,
-    hub_cache,
-    list_files,
     quiet_client,
     repo_cache,
     resolve_commit,
@@ -30,15 +27,11 @@ from collapse.stores.files import canonical, home, sha256_file, sha256_of
 from collapse.stores.manifest import LAYER, MANIFEST, read_manifest
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import check_file
-from collapse.stores.writing import ANOTHER_CACHE, raise_if_full, write_atomic
+from collapse.stores.writing import write_atomic
 
 FOLDER = "collapse"
 """Folder of the stores in a model's repository."""
 _SHA256 = 64  # digits; a git id has 40
-
-
-class NotListed(CollapseError):
-    """A repository has a commit, but its files cannot be listed."""
 
 
 @dataclass(frozen=True)
@@ -49,89 +42,126 @@ class Remote:
         repo: Its id.
         commit: The sha.
         online: Whether the Hub answered; else only cached files are available.
-        files: Path → (size, sha256 of an LFS file or git id of another file); empty if the Hub did not answer and no
-            listing of this commit is cached.
     """
 
     repo: str
     commit: str
     online: bool
-    files: Mapping[str, tuple[int, str]]
+
+    @cached_property
+    def files(self) -> Mapping[str, tuple[int, str]]:
+        """Path → (size, sha256 of an LFS file or git id of another), from the Hub or as it was listed before.
+
+        Offline, a commit that was never listed has the files that are in the client's cache, with no hashes.
+
+        Raises:
+            CollapseError: The Hub does not answer.
+        """
+        listing = home() / "listings" / f"{sha256_of([self.repo, self.commit])}.json"
+        if listing.is_file():
+            return {path: (int(size), str(identifier)) for path, (size, identifier) in read_json(listing).items()}
+        if not self.online:
+            there = self._snapshot.rglob("*")
+            return {
+                each.relative_to(self._snapshot).as_posix(): (each.stat().st_size, "")
+                for each in there
+                if each.is_file()
+            }
+        files = self._listed()
+        with suppress(CollapseError):  # an unwritable cache is not an error
+            write_atomic(listing, canonical(files), shared=True)
+        return files
+
+    @property
+    def _snapshot(self) -> Path:
+        return repo_cache(self.repo) / "snapshots" / self.commit
+
+    def _listed(self) -> dict[str, tuple[int, str]]:
+        from huggingface_hub import HfApi
+        from huggingface_hub.hf_api import RepoFile
+
+        with clear_errors(f"{self.repo}: its files cannot be listed"):
+            tree = steadily(lambda: list(HfApi().list_repo_tree(self.repo, recursive=True, revision=self.commit)))
+        return {
+            each.path: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
+            for each in tree
+            if isinstance(each, RepoFile)
+        }
+
+    @property
+    def name(self) -> str:
+        """The repository."""
+        return self.repo
+
+    @property
+    def remedy(self) -> str:
+        """What to do about a file that is missing, where it may only not be cached."""
+        return "" if self.online else f". {how_to_fetch(self.repo, self.commit)}"
+
+    def listed(self) -> list[str]:
+        """Return the names of all files."""
+        return sorted(self.files)
+
+    def within(self, folder: str) -> list[str]:
+        """Return the names of the files in a folder ("" is the top), without those in its folders."""
+        place = PurePosixPath(folder)
+        return [name for name in self.listed() if PurePosixPath(name).parent == place]
+
+    def has(self, name: str) -> bool:
+        """Whether the repository has a file of this name."""
+        return name in self.files
 
     def stores(self) -> list[str]:
-        """Return the folders of the stores in the repository."""
-        paths = self.files if self.online else list_files(self.repo, self.commit, online=False)
+        """Return the folders of the stores in the repository; offline, of those whose manifests are cached."""
+        paths = self.files if self.online else [path for path in self.files if (self._snapshot / path).is_file()]
         return sorted(str(PurePosixPath(path).parent) for path in paths if PurePosixPath(path).name == MANIFEST)
 
     def is_model(self) -> bool:
         """Whether the repository holds weights or a configuration outside its stores."""
-        stores = self.stores()
-        paths = self.files or list_files(self.repo, self.commit, online=self.online)
         # a store at the root has its tensors in the folder of its layer, and no other file of a model
-        inside = tuple(f"{LAYER}/" if folder == "." else f"{folder}/" for folder in stores)
-        outside = [path for path in paths if not path.startswith(inside)]
+        inside = tuple(f"{LAYER}/" if folder == "." else f"{folder}/" for folder in self.stores())
+        outside = [path for path in self.files if not path.startswith(inside)]
         return any(path.endswith((".safetensors", ".gguf", ".bin", "config.json")) for path in outside)
 
     def fetch(self, path: str, *, force: bool = False) -> Path:
-        """Return a file in the client's cache, downloading it if necessary.
+        """Return a file in the client's cache, downloading it if necessary, or in any case with ``force``.
 
         Raises:
             CollapseError: The file is not available.
         """
         from huggingface_hub import errors, hf_hub_download
 
-        try:
-            with quiet_client():
-                got = steadily(
-                    lambda: hf_hub_download(
-                        self.repo,
-                        path,
-                        revision=self.commit,
-                        local_files_only=not self.online,
-                        force_download=force,
-                    )
-                )
-        except errors.LocalEntryNotFoundError as error:
-            raise CollapseError(
-                f"{self.repo}: {path} is not in the cache, and the Hub cannot be reached: {first_line(error)}"
-            ) from error
-        except errors.EntryNotFoundError as error:
-            raise CollapseError(f"{self.repo} has no {path} at {self.commit[:12]}") from error
-        except client_errors() as error:
-            raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-            raise CollapseError(f"{self.repo}: {path} cannot be downloaded: {first_line(error)}") from error
-        places = [place.resolve() for place in (hub_cache(), repo_cache(self.repo), repo_cache(self.repo) / "blobs")]
-        if not any(place in Path(got).resolve().parents for place in places):
-            raise StoreError(f"{self.repo}: {path} is a link out of the client's cache ({got}): delete it")
-        return Path(got)
-
-    def fetch_listed(self, path: str) -> Path:
-        """Fetch a file and check it against the repository's listing; raises as :meth:`fetch_checked`."""
-
-        def check(got: Path) -> None:
-            if self.files and not self.holds(path, got):
-                raise StoreError(f"{got} is not the file that the repository lists")
-
-        return self.fetch_checked(path, check)
+        given: dict[str, Any] = {"revision": self.commit, "local_files_only": not self.online, "force_download": force}
+        with clear_errors(f"{self.repo}: {path} cannot be downloaded"), quiet_client():
+            try:
+                return Path(steadily(lambda: hf_hub_download(self.repo, path, **given)))
+            except errors.LocalEntryNotFoundError as error:
+                if self.online:
+                    raise
+                raise CollapseError(
+                    f"{self.repo}: {path} is not cached. {how_to_fetch(self.repo, self.commit)}"
+                ) from error
 
     def fetch_checked(self, path: str, check: Callable[[Path], object]) -> Path:
-        """Fetch a file and check it; if the check fails, remove it from the cache and download it once more.
+        """Fetch a file and check it; if the check fails, download it once more.
 
         Raises:
-            StoreError: The check failed twice.
+            StoreError: The check failed twice, or there is no network.
             CollapseError: The file is not available.
         """
         got = self.fetch(path)
         try:
             check(got)
         except StoreError:
-            self._forget(got)
-            got = self.fetch(path, force=self.online)
+            if not self.online:
+                raise
+            got = self.fetch(path, force=True)
             try:
                 check(got)
             except StoreError as error:
-                self._forget(got)
-                raise StoreError(f"{self.repo}: {path} was damaged in two downloads: {error}") from error
+                raise StoreError(
+                    f"{self.repo}: {path} is damaged on the Hub: {error}; ask its owner to push it again"
+                ) from error
         return got
 
     def manifest(self, folder: str) -> tuple[Path, dict[str, Any]]:
@@ -149,51 +179,32 @@ class Remote:
         """Open the store in a folder; its files are fetched and checked when they are read.
 
         Raises:
-            StoreError: Its manifest is altered, or does not match the files that the repository lists.
+            StoreError: Its manifest is altered.
             CollapseError: The manifest is not available.
         """
-        inside = _inside(folder)
         at, manifest = self.manifest(folder)
-        for name, entry in manifest["files"].items():
-            size, identifier = self.files.get(f"{inside}{name}", (None, ""))
-            found = "is not there" if size is None else f"has {size:,} bytes"
-            if size == entry["size"] and len(identifier) == _SHA256:
-                found, size = f"has the sha256 {identifier[:12]}…", None if identifier != entry["sha256"] else size
-            if self.files and size != entry["size"]:
-                raise StoreError(
-                    f"{self.repo}: {inside}{name} {found} where the manifest says {entry['size']:,} bytes of "
-                    f"{entry['sha256'][:12]}…: the store is not whole; ask its owner to push it again"
-                )
 
         def fetch(name: str) -> None:
-            self.fetch_checked(f"{inside}{name}", lambda path: check_file(path, manifest["files"][name]))
+            entry = manifest["files"][name]
+            self.fetch_checked(f"{_inside(folder)}{name}", lambda path: check_file(path, entry))
 
         return Store(manifest, at, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit}")
 
-    @staticmethod
-    def _forget(path: Path) -> None:
-        """Remove a damaged file from the client's cache."""
-        if path.is_symlink():
-            path.resolve().unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
-
     def holds(self, path: str, what: Path | bytes) -> bool:
         """Whether the repository has a file with this content."""
-        if path not in self.files:
-            return False
-        size, identifier = self.files[path]
+        size, identifier = self.files.get(path, (None, ""))
         if size != (len(what) if isinstance(what, bytes) else what.stat().st_size):
             return False
         if len(identifier) == _SHA256 and isinstance(what, Path):
             return identifier == sha256_file(what)
         data = what if isinstance(what, bytes) else what.read_bytes()
-        git = hashlib.sha1(b"blob %d\0" % size + data).hexdigest()
+        git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
         return identifier in (git, hashlib.sha256(data).hexdigest())
 
     def sha256(self, path: str) -> str:
-        """Return a file's sha256, from the listing or by fetching the file; raises as :meth:`fetch_checked`."""
-        identifier = self.files.get(path, (0, ""))[1]
-        return identifier if len(identifier) == _SHA256 else sha256_file(self.fetch_listed(path))
+        """Return a file's sha256, from the listing or of the file, which is then fetched; raises as :meth:`fetch`."""
+        identifier = self.files[path][1]
+        return identifier if len(identifier) == _SHA256 else sha256_file(self.fetch(path))
 
 
 def fetch_snapshot(
@@ -216,15 +227,12 @@ def fetch_snapshot(
     at: dict[str, Any] = {"repo_type": repo_type, "revision": commit}
     allowed: dict[str, Any] = {"allow_patterns": [*names], "local_files_only": not online}
     advice = f". {how_to_fetch(repo, commit, repo_type)}"
-    try:
-        with clear_errors(f"{repo_type} {repo} is not available", advice), quiet_client(), quiet("huggingface_hub"):
-            folder = steadily(lambda: snapshot_download(repo, **at, **allowed))
+    with clear_errors(f"{repo_type} {repo} is not available", advice), quiet_client(), quiet("huggingface_hub"):
+        folder = steadily(lambda: snapshot_download(repo, **at, **allowed))
+        try:
             return Path(folder), [file.path for file in get_cached_repo_tree(repo, **at)]
-    except errors.CachedRepoTreeNotFoundError as error:  # somebody downloaded single files
-        raise CollapseError(f"{repo_type} {repo} is only partly cached{advice}") from error
-    except CollapseError as error:
-        raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-        raise
+        except errors.CachedRepoTreeNotFoundError as error:  # somebody downloaded single files
+            raise CollapseError(f"{repo_type} {repo} is only partly cached{advice}") from error
 
 
 def reach(name: str, *, patient: bool = False) -> Remote:
@@ -236,44 +244,10 @@ def reach(name: str, *, patient: bool = False) -> Remote:
 
     Raises:
         UsageError: There is no such repository or revision.
-        NotListed: The Hub names its commit, but not its files.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     repo, revision = split_revision(name)
-    commit, online = resolve_commit(repo, revision, patient=patient)
-    if not online:
-        return Remote(repo, commit, online, _remembered(repo, commit))
-    files = _listed(repo, commit)
-    with suppress(CollapseError):  # an unwritable cache is not an error
-        write_atomic(_listing(repo, commit), canonical(files), shared=True)
-    return Remote(repo, commit, online, files)
-
-
-def _listed(repo: str, commit: str) -> dict[str, tuple[int, str]]:
-    from huggingface_hub import HfApi
-    from huggingface_hub.hf_api import RepoFile
-
-    try:
-        with clear_errors(f"{repo}: its files cannot be listed"):
-            tree = steadily(lambda: list(HfApi().list_repo_tree(repo, recursive=True, revision=commit)))
-    except CollapseError as error:
-        raise NotListed(str(error)) from error
-    return {
-        each.path: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
-        for each in tree
-        if isinstance(each, RepoFile)
-    }
-
-
-def _remembered(repo: str, commit: str) -> dict[str, tuple[int, str]]:
-    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-        kept = read_json(_listing(repo, commit))
-        return {str(path): (int(size), str(identifier)) for path, (size, identifier) in kept.items()}
-    return {}
-
-
-def _listing(repo: str, commit: str) -> Path:
-    return home() / "listings" / f"{sha256_of([repo, commit])}.json"
+    return Remote(repo, *resolve_commit(repo, revision, patient=patient))
 
 
 def _inside(folder: str) -> str:

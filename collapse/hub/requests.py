@@ -1,4 +1,8 @@
-"""The Hugging Face Hub: the commit of a name, and single small files. Imports neither torch nor transformers."""
+"""Requests to the Hugging Face Hub: names of repositories, retries, clear errors, and the commit of a name.
+
+The Hub is trusted transport: the client downloads, caches and commits. What is read of a store is checked against the
+sha256 of its manifest. Imports neither torch nor transformers.
+"""
 
 import logging
 import re
@@ -11,82 +15,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.escaping import without_signatures
-from collapse.hub.client import LONGEST_WAIT, RefusedAnswer, clear_errors, client_errors, guard_client
 from collapse.scoped import no_bars, quiet
 from collapse.stores.writing import ANOTHER_CACHE, is_full, raise_if_full, write_atomic
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b")
 _TIMEOUT, _CACHED_TIMEOUT = 10.0, 5.0  # seconds; the second where the cache can answer
-_TRIES, _FEW_TRIES, _FIRST_WAIT = 6, 2, 0.5
-_PATIENCE = 600.0  # seconds: no retry after this time, because the client's own waits do not count as tries
-_TRANSIENT = (408, 409, 429, 500, 502, 503, 504)
+TRIES, _CACHED_TRIES, _FIRST_WAIT = 5, 2, 0.5
+_TRANSIENT = (408, 429, 500, 502, 503, 504)
 _NOT_ASKED_AGAIN = 60.0  # seconds after it could not be reached
 _unreachable: dict[str, tuple[float, str]] = {}  # endpoint → time of the failure, reason
 
 log = logging.getLogger("collapse")
 T = TypeVar("T")
-
-
-def steadily(call: Callable[[], T], *, unanswered: int = _TRIES, unconnected: int = _TRIES) -> T:
-    """Call the Hub, and retry if it is busy or the connection was lost: at most six tries with increasing pauses.
-
-    The client itself retries only some of its requests. The call must be safe to repeat. Commits to a branch
-    are: a commit names its parent, so one that arrived is not made twice. Those that open a pull request are not.
-
-    Args:
-        call: The function to call.
-        unanswered: Largest number of tries without an answer.
-        unconnected: Largest number of tries without a connection: then the machine probably has no network.
-    """
-    from huggingface_hub import errors
-
-    guard_client()
-    _scrub_client_log()
-    final = (
-        RefusedAnswer,
-        errors.EntryNotFoundError,
-        errors.RepositoryNotFoundError,
-        errors.RevisionNotFoundError,
-        errors.OfflineModeIsEnabled,
-        errors.LocalTokenNotFoundError,
-    )
-    wait, began = _FIRST_WAIT, time.monotonic()
-    for left in reversed(range(_TRIES)):
-        try:
-            return call()
-        except final:
-            raise
-        except (errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, JSONDecodeError) as error:
-            response = getattr(error, "response", None)
-            tired = not left or time.monotonic() - began > _PATIENCE
-            if tired or is_full(error) or (response is not None and response.status_code not in _TRANSIENT):
-                raise
-            # compare the name: depending on its version, the client uses httpx or httpx2
-            most = unconnected if type(error).__name__ in ("ConnectError", "ConnectTimeout") else unanswered
-            if isinstance(error, JSONDecodeError):  # an answer, probably of a network's login page
-                most = min(most, _FEW_TRIES)
-            if response is None and _TRIES - left >= most:
-                raise
-            asked = response.headers.get("Retry-After", "") if response is not None else ""
-            pause = min(float(asked) if asked.replace(".", "", 1).isdigit() else wait, LONGEST_WAIT)
-            told = logging.INFO if pause > _FIRST_WAIT else logging.DEBUG  # the first one is too short to be noticed
-            log.log(told, "the Hub did not answer (%s); once more in %.1f s", first_line(error), pause)
-            time.sleep(pause)
-            wait *= 2
-    raise AssertionError("unreachable")  # because the last try returns or raises
-
-
-def _scrub_client_log() -> None:
-    """Remove signatures from the addresses in the client's own log messages."""
-    for handler in logging.getLogger("huggingface_hub").handlers:
-        handler.addFilter(_without_signatures)  # no effect if it is already there
-
-
-def _without_signatures(record: logging.LogRecord) -> bool:
-    record.msg, record.args = without_signatures(record.getMessage()), ()
-    return True
 
 
 def split_revision(name: str) -> tuple[str, str | None]:
@@ -124,6 +65,74 @@ def is_repo_id(name: str) -> bool:
     return bool(_REPO.fullmatch(name)) and not ("--" in name or ".." in name or name.endswith(".git"))
 
 
+def client_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of a request that fails, or whose answer is not the Hub's."""
+    from huggingface_hub import errors
+
+    return errors.HfHubHTTPError, errors.HTTPError, OSError, RuntimeError, ValueError, LookupError, TypeError
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return the failed request's own exception, which the client hides behind "check your connection"."""
+    from huggingface_hub import errors
+
+    hides = isinstance(error, errors.LocalEntryNotFoundError | RuntimeError)
+    return error.__cause__ if hides and error.__cause__ else error
+
+
+@contextmanager
+def clear_errors(what: str, advice: str = "") -> Iterator[None]:
+    """Convert the client's exceptions into a CollapseError that says what failed and why, and how to log in."""
+    try:
+        yield
+    except client_errors() as error:
+        raise_if_full(error, hub_cache(), ANOTHER_CACHE)
+        cause = cause_of(error)
+        status = getattr(getattr(cause, "response", None), "status_code", 0)
+        login = " (log in with: hf auth login)" if status in (401, 403) else ""
+        raise CollapseError(f"{what}: {first_line(cause)}{login}{advice}") from error
+
+
+def steadily(call: Callable[[], T], *, tries: int = TRIES) -> T:
+    """Call the Hub, and retry if it is busy or the connection was lost; the client retries only some of its requests.
+
+    The call must be safe to repeat. Commits to a branch are: a commit names its parent, so one that arrived is not made
+    twice. Those that open a pull request are not.
+    """
+    wait = _FIRST_WAIT
+    for left in reversed(range(tries)):
+        try:
+            return call()
+        except client_errors() as error:
+            if not left or not _may_pass(cause_of(error)):
+                raise
+            log.debug("the Hub did not answer (%s); once more in %.1f s", first_line(cause_of(error)), wait)
+            time.sleep(wait)
+            wait *= 2
+    raise AssertionError("unreachable")  # because the last try returns or raises
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether the failure of a request may be over soon: the Hub was busy, or the connection was lost."""
+    from huggingface_hub import errors
+
+    response = getattr(error, "response", None)
+    if response is not None:
+        return response.status_code in _TRANSIENT
+    if isinstance(error, JSONDecodeError):  # an error page of something in between
+        return True
+    lost = isinstance(error, errors.HTTPError | ConnectionError) and not isinstance(error, errors.OfflineModeIsEnabled)
+    return (lost or type(error) is OSError) and not is_full(error)  # a download of the wrong length is a plain OSError
+
+
+@contextmanager
+def quiet_client() -> Iterator[None]:
+    """Silence the client's progress bars and its low-disk warning; a full disk raises an error later."""
+    with no_bars("huggingface_hub"), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Not enough free disk space")
+        yield
+
+
 def resolve_commit(
     repo: str, revision: str | None, repo_type: str = "model", *, patient: bool = False
 ) -> tuple[str, bool]:
@@ -144,22 +153,20 @@ def resolve_commit(
     """
     from huggingface_hub import HfApi, constants, errors
 
-    sha = _cached_commit(repo, revision, repo_type)
-    failed, unreachable = _unreachable.get(constants.ENDPOINT, (-_NOT_ASKED_AGAIN, ""))
+    cached = _cached_commit(repo, revision, repo_type)
+    waits = patient or cached is None
+    failed, reason = _unreachable.get(constants.ENDPOINT, (-_NOT_ASKED_AGAIN, ""))
     if constants.HF_HUB_OFFLINE:
-        unreachable = "HF_HUB_OFFLINE=1 is set"
+        reason = "HF_HUB_OFFLINE=1 is set"
     elif patient or time.monotonic() - failed > _NOT_ASKED_AGAIN:
-        timeout = _TIMEOUT if patient or sha is None else _CACHED_TIMEOUT
+        timeout = _TIMEOUT if waits else _CACHED_TIMEOUT
         try:
             info = steadily(
                 lambda: HfApi().repo_info(repo, repo_type=repo_type, revision=revision, timeout=timeout),
-                unanswered=_TRIES if patient or sha is None else _FEW_TRIES,
-                unconnected=_TRIES if patient else _FEW_TRIES,
+                tries=TRIES if waits else _CACHED_TRIES,
             )
-            if info.sha:
-                _remember_commit(repo, revision, info.sha, repo_type)
-                return info.sha, True
-            unreachable = "it names no commit"
+            _remember_commit(repo, revision, str(info.sha), repo_type)
+            return str(info.sha), True
         except errors.RevisionNotFoundError as error:
             raise UsageError(f"{repo_type} {repo} on the Hub has no revision {revision!r}") from error
         except errors.GatedRepoError as error:
@@ -172,18 +179,18 @@ def resolve_commit(
                 "check its name, or log in with: hf auth login"
             ) from error
         except client_errors() as error:
-            unreachable = "its answer is not JSON" if isinstance(error, JSONDecodeError) else first_line(error)
+            reason = first_line(error)
             if getattr(error, "response", None) is None:
-                _unreachable[constants.ENDPOINT] = time.monotonic(), unreachable
-    if sha is None:
+                _unreachable[constants.ENDPOINT] = time.monotonic(), reason
+    if cached is None:
         raise CollapseError(
-            f"{repo_type} {repo} is not available: the Hub cannot be reached ({unreachable}), and it is not cached. "
+            f"{repo_type} {repo} is not available: the Hub cannot be reached ({reason}), and it is not cached. "
             f"{how_to_fetch(repo, revision, repo_type)}; or give local files"
             f"{'' if Path(repo).is_dir() else ': there is no such folder here'}"
         )
     if not constants.HF_HUB_OFFLINE:
-        log.warning("the Hub cannot be reached (%s): using the cached copy of %s", unreachable, repo)
-    return sha, False
+        log.warning("the Hub cannot be reached (%s): using the cached copy of %s", reason, repo)
+    return cached, False
 
 
 def how_to_fetch(repo: str, revision: str | None, repo_type: str = "model") -> str:
@@ -193,8 +200,8 @@ def how_to_fetch(repo: str, revision: str | None, repo_type: str = "model") -> s
     return f"Fetch it where there is a network with: hf download {repo}{kind}{at}"
 
 
-def models_tagged(tag: str) -> list[Any]:
-    """List the models of the Hub that have a tag, as ``huggingface_hub.ModelInfo`` with their cards.
+def models_tagged(*tags: str, limit: int | None = None) -> list[Any]:
+    """List the models of the Hub that have all of some tags, as ``huggingface_hub.ModelInfo`` with their cards.
 
     Raises:
         CollapseError: The Hub cannot be reached.
@@ -202,20 +209,10 @@ def models_tagged(tag: str) -> list[Any]:
     from huggingface_hub import HfApi, get_session
 
     api = HfApi()
-    with clear_errors("the Hub cannot be searched"):
-        # The client itself repeats the request of a page for half a minute: first see whether there is a network.
-        address = f"{api.endpoint}/api/models"
-        steadily(lambda: get_session().head(address, timeout=_TIMEOUT), unanswered=_FEW_TRIES, unconnected=1)
-        with quiet("huggingface_hub"):  # it prints a line for each repeated request
-            return steadily(lambda: list(api.list_models(filter=tag, cardData=True, full=True)), unconnected=1)
-
-
-def _remember_commit(repo: str, revision: str | None, commit: str, repo_type: str) -> None:
-    """Record the commit of a branch or tag in the client's cache, so that the name can be resolved offline."""
-    if revision == commit or _COMMIT.fullmatch(commit) is None:
-        return
-    with suppress(CollapseError):  # an unwritable cache is not an error
-        write_atomic(repo_cache(repo, repo_type) / "refs" / (revision or "main"), commit.encode(), shared=True)
+    with clear_errors("the Hub cannot be searched"), quiet("huggingface_hub"):
+        # the client itself asks for half a minute: first see whether there is a network
+        steadily(lambda: get_session().head(f"{api.endpoint}/api/models", timeout=_TIMEOUT), tries=_CACHED_TRIES)
+        return steadily(lambda: list(api.list_models(filter=[*tags], cardData=True, full=True, limit=limit)), tries=1)
 
 
 def hub_cache() -> Path:
@@ -225,58 +222,17 @@ def hub_cache() -> Path:
     return Path(constants.HF_HUB_CACHE)
 
 
-@contextmanager
-def quiet_client() -> Iterator[None]:
-    """Silence the client's progress bars and its low-disk warning; a full disk raises an error later."""
-    guard_client()
-    with no_bars("huggingface_hub"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Not enough free disk space")
-        yield
-
-
-def fetch_file(repo: str, name: str, commit: str, *, online: bool = True) -> Path | None:
-    """Return one small file of a model's repository, or None if there is none; offline, if it is not cached.
-
-    Raises:
-        CollapseError: The Hub does not answer, so it is not known whether there is one; or the disk is full.
-    """
-    from huggingface_hub import errors, hf_hub_download
-
-    failure: BaseException
-    try:
-        with clear_errors(f"{repo}: {name} cannot be downloaded"), quiet_client():
-            try:
-                return Path(steadily(lambda: hf_hub_download(repo, name, revision=commit, local_files_only=not online)))
-            except errors.LocalEntryNotFoundError as error:
-                if not online:
-                    return None
-                failure = error.__cause__ or error  # the client raises it for any failure, after tries of its own
-            except errors.EntryNotFoundError:
-                return None
-            raise failure  # here, because the client's error as its context would make a circle
-    except CollapseError as error:
-        raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-        raise
-
-
-def list_files(repo: str, commit: str, *, online: bool = True) -> list[str]:
-    """Return the files of a model's repository; offline, only those in the client's cache.
-
-    Raises:
-        CollapseError: The Hub does not answer.
-    """
-    from huggingface_hub import HfApi
-
-    if not online:
-        snapshot = repo_cache(repo, "model") / "snapshots" / commit
-        return [file.relative_to(snapshot).as_posix() for file in snapshot.rglob("*") if file.is_file()]
-    with clear_errors(f"{repo}: its files cannot be listed"):
-        return list(steadily(lambda: HfApi().list_repo_files(repo, revision=commit)))
-
-
 def repo_cache(repo: str, repo_type: str = "model") -> Path:
     """Return the folder of a repository in the client's cache."""
     return hub_cache() / f"{repo_type}s--{repo.replace('/', '--')}"
+
+
+def _remember_commit(repo: str, revision: str | None, commit: str, repo_type: str) -> None:
+    """Record the commit of a branch or tag in the client's cache, so that the name can be resolved offline."""
+    if revision == commit:
+        return
+    with suppress(CollapseError):  # an unwritable cache is not an error
+        write_atomic(repo_cache(repo, repo_type) / "refs" / (revision or "main"), commit.encode(), shared=True)
 
 
 def _cached_commit(repo: str, revision: str | None, repo_type: str) -> str | None:
@@ -284,7 +240,7 @@ def _cached_commit(repo: str, revision: str | None, repo_type: str) -> str | Non
     cache = repo_cache(repo, repo_type)
     if revision and _COMMIT.fullmatch(revision):  # of which only the names of files may be needed
         return revision if cache.is_dir() else None
-    with suppress(OSError, ValueError):  # missing, or half written by another program
+    with suppress(OSError):
         commit = (cache / "refs" / (revision or "main")).read_text().strip()
-        return commit if _COMMIT.fullmatch(commit) and (cache / "snapshots" / commit).is_dir() else None
+        return commit if (cache / "snapshots" / commit).is_dir() else None
     return None

@@ -15,11 +15,10 @@ from typing import Any
 from collapse.errors import StoreError
 from collapse.escaping import visible
 from collapse.hub.card import card
-from collapse.hub.client import client_errors
 from collapse.hub.committing import check_repo, commit_files, create_repo, read_branch
 from collapse.hub.opening import open_store
 from collapse.hub.remote import FOLDER, Remote
-from collapse.hub.requests import steadily
+from collapse.hub.requests import client_errors, steadily
 from collapse.measurement.last_results import kept_row
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, counted, first_line, some
 from collapse.extras import missing_package
-from collapse.hub.fingerprints import ADAPTER, check_adapter, read_first
 from collapse.hub.requests import how_to_fetch
 from collapse.inputs.references import config_of
 from collapse.inputs.unused_tensors import needed
@@ -67,17 +66,6 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
             canonical(value)
         except (ValueError, TypeError) as error:
             raise UsageError(f"--model-arg {name}=… must be a value of JSON: {error}") from error
-
-
-def checkpoint_files(reference: "ModelReference", model_args: Mapping[str, Any]) -> list[str]:
-    """Return the names of the files from which transformers reads a model's weights; safetensors are preferred."""
-    within = f"{reference.subfolder}/" if reference.subfolder else ""
-    names = {name.removeprefix(within) for name in reference.files() if name.startswith(within)}
-    found = read_first(names.__contains__, config_of(reference), model_args)
-    if found is None or not found.endswith(".json"):
-        return [found] if found else []
-    shards = config_of(reference, found).get("weight_map")
-    return sorted({str(each) for each in shards.values()}) if isinstance(shards, dict) else []
 
 
 def check_code(reference: "ModelReference", config: Mapping[str, Any], named: str, *autos: str) -> None:
@@ -159,7 +147,6 @@ def check_kind(reference: "ModelReference", config: Mapping[str, Any], model_arg
     import transformers
     from transformers.models.auto import modeling_auto as auto
 
-    check_adapter(reference.name, reference.file(ADAPTER) is not None)
     if quantized := [key for key, value in {**config, **model_args}.items() if key in _QUANTIZED and value]:
         raise CollapseError(
             f"{reference.name} is quantized ({quantized[0]}), and quantized models cannot be measured yet: dequantize "

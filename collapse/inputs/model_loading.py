@@ -4,28 +4,26 @@ import logging
 import warnings
 from collections.abc import Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from collapse.errors import CollapseError
-from collapse.hub.fingerprints import inside, tokenizer_files
+from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
 from collapse.hub.requests import hub_cache
 from collapse.inputs.checkpoints import (
     check_code,
     check_kernels,
     check_kind,
     check_loaded,
-    checkpoint_files,
     loading_error,
 )
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf_keys import check_gguf
 from collapse.inputs.language_model import LanguageModel, fitting
 from collapse.inputs.model_hooks import prepare
-from collapse.inputs.references import config_of, watch_tokenizer, watch_weights
+from collapse.inputs.references import config_of
 from collapse.inputs.untrained import untrained
 from collapse.inputs.unused_tensors import unused_recorded
 from collapse.numerics.devices import pick_device
@@ -52,14 +50,13 @@ def load_model(
         report: Called as report(what, done, total) while a GGUF file is read, which takes long.
 
     Raises:
-        CollapseError: It cannot be loaded, lacks weights, changes while it is loaded, or has no output embedding.
+        CollapseError: It cannot be loaded, lacks weights, or has no output embedding.
     """
     spec = spec or CollectionSpec()
     target = pick_device(spec.device)
     arguments = dict(spec.model_args or {})
     if "attn_implementation" in arguments:  # else that of config.json, in its internal name, would win
         arguments["_attn_implementation"] = arguments["attn_implementation"]
-    watch = watch_weights(reference, arguments)
     config = config_of(reference)
     check_kind(reference, config, arguments)
     if not spec.trust_remote_code:
@@ -80,7 +77,7 @@ def load_model(
             "leave out --model-arg device_map, or give one device with --device"
         )
     if info is not None:
-        files = [file for name in checkpoint_files(reference, arguments) if (file := reference.file(name))]
+        files = [reference.files.fetch(name) for name in weight_files(reference.files, arguments)]
         if arguments.get("gguf_file"):
             check_gguf(reference.name, files.pop(), model)
         check_loaded(reference, model, info, unused, files)
@@ -90,7 +87,6 @@ def load_model(
         if target.type == "cpu":
             _leave_files(model)
     model.config.return_dict = True  # outputs are read by name
-    watch.check()
     head = model.get_output_embeddings()
     if head is None or getattr(head, "weight", None) is None or head.weight.dim() != 2:
         raise CollapseError(
@@ -111,7 +107,7 @@ def _from_pretrained(
     """Return the transformers model, and its report of found and missing keys."""
     import transformers
 
-    names = checkpoint_files(reference, arguments)
+    names = weight_files(reference.files, arguments)
     pickled = [] if arguments.get("gguf_file") else [name for name in names if not name.endswith(".safetensors")]
     if pickled:
         log.warning(
@@ -164,7 +160,6 @@ def load_tokenizer(
 
     if not trust_remote_code:
         check_code(reference, config_of(reference, "tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
-    watch = watch_tokenizer(reference, model_args)
     with _loading, quiet("transformers"):
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -178,7 +173,6 @@ def load_tokenizer(
                 raise _no_tokenizer(reference, model_args) from error
             made = loading_error(reference, "a tokenizer", error)
             raise CollapseError(f"{made}. Or name another with --tokenizer") from error
-    watch.check()
     # of some kinds transformers makes a tokenizer without any file, which gives no token
     if _lacks_tokenizer(reference, model_args) and {*tokenizer.get_vocab()} <= {*tokenizer.all_special_tokens}:
         raise _no_tokenizer(reference, model_args)
@@ -186,11 +180,11 @@ def load_tokenizer(
 
 
 def _lacks_tokenizer(reference: "ModelReference", model_args: Mapping[str, Any] | None) -> bool:
-    return reference.is_local and not tokenizer_files(Path(reference.location), model_args)
+    return not tokenizer_files(reference.files, model_args)
 
 
 def _no_tokenizer(reference: "ModelReference", model_args: Mapping[str, Any] | None) -> CollapseError:
     return CollapseError(
-        f"{inside(Path(reference.location), model_args)} holds no tokenizer (tokenizer.json, vocab.json or another): "
+        f"{reference.location}/{inside(model_args)} holds no tokenizer (tokenizer.json, vocab.json or another): "
         "name the folder or the model of one with --tokenizer"
     )

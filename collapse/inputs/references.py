@@ -2,33 +2,27 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
-    Watch,
-    check_configuration,
+    Files,
+    Folder,
     code_fingerprint,
-    tokenizer_files,
+    inside,
+    json_of,
     tokenizer_fingerprint,
-    weight_files,
     weights_fingerprint,
 )
-from collapse.hub.requests import (
-    at_revision,
-    fetch_file,
-    is_repo_id,
-    list_files,
-    repo_cache,
-    resolve_commit,
-    split_revision,
-)
+from collapse.hub.remote import Remote
+from collapse.hub.requests import at_revision, is_repo_id, repo_cache, resolve_commit, split_revision
 from collapse.measurement.model_names import run_and_step
 from collapse.measurement.named_results import named_results
 from collapse.paths import expanded, mistyped, near_folders
-from collapse.reading import is_utf8, read_json
+from collapse.reading import is_utf8
 
 _CARD_LIMIT = 1 << 20
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
@@ -56,8 +50,8 @@ class ModelReference:
         name: Name in tables: the Hub id, or the folder's name (see :func:`folder_name`), with that of a GGUF file.
         location: Where transformers loads it from: a folder or a Hub id.
         revision: Commit on the Hub, or None for a folder.
-        weights: Identity of the weights: ``commit:<sha>`` or ``sha256:<hash of the files>``; "" for a tokenizer.
-        tokenizer: Identity of the tokenizer's files: ``commit:<repo>:<sha>`` or ``sha256:<hash of the files>``.
+        weights: Fingerprint of the weights: ``sha256:…`` of the files that are read; "" for a tokenizer.
+        tokenizer: Fingerprint of the tokenizer.
         online: Whether the Hub answered; else only cached files are used.
         subfolder: Folder inside it that holds the model (``--model-arg subfolder=…``), or "".
         step: The training step that a revision on the Hub is named after, or None.
@@ -85,20 +79,15 @@ class ModelReference:
         place = str(cached) if not self.online and cached.is_dir() else self.location
         return {"pretrained_model_name_or_path": place, "revision": self.revision, "local_files_only": not self.online}
 
-    def file(self, name: str, *, top: bool = False) -> Path | None:
-        """Return a small file of the model, such as config.json, or None; ``top`` ignores the subfolder."""
-        name = f"{self.subfolder}/{name}" if self.subfolder and not top else name
-        if self.is_local:
-            path = Path(self.location) / name
-            return path if path.is_file() else None
-        return fetch_file(self.location, name, str(self.revision), online=self.online)
+    @cached_property
+    def files(self) -> Files:
+        """Its files, from the top of the folder or repository."""
+        return Folder(Path(self.location)) if self.is_local else Remote(self.location, str(self.revision), self.online)
 
-    def files(self) -> list[str]:
-        """Return the names of the model's files; raises CollapseError if the Hub does not answer."""
-        if not self.is_local:
-            return list_files(self.location, str(self.revision), online=self.online)
-        folder = Path(self.location)
-        return [file.relative_to(folder).as_posix() for file in folder.glob("**/*") if file.is_file()]
+    def file(self, name: str, *, top: bool = False) -> Path | None:
+        """Return a file of the model, such as config.json, or None; ``top`` ignores the subfolder."""
+        name = f"{self.subfolder}/{name}" if self.subfolder and not top else name
+        return self.files.fetch(name) if self.files.has(name) else None
 
 
 def find_model(
@@ -120,16 +109,41 @@ def find_model(
         UsageError: There is no such folder and no such model on the Hub, or a revision is given for a folder.
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
     """
+    found = _find(name, revision, what)
+    folder = inside(model_args)
+    gguf_file = (model_args or {}).get("gguf_file")
+    return replace(
+        found,
+        name=f"{found.name}/{gguf_file}" if found.is_local and gguf_file else found.name,
+        weights=weights_fingerprint(found.files, model_args),
+        tokenizer=tokenizer_fingerprint(found.files, model_args),
+        subfolder=folder.rstrip("/"),
+    )
+
+
+def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> ModelReference:
+    """Find a tokenizer that is given separately: a folder with its files, or a Hub id; raises as :func:`find_model`.
+
+    Args:
+        name: The folder or id.
+        model_args: The arguments with which it is read.
+    """
+    try:
+        found = _find(name, None, "tokenizer")
+        return replace(found, tokenizer=tokenizer_fingerprint(found.files, model_args))
+    except CollapseError as error:
+        raise type(error)(f"--tokenizer {name}: {error}") from error
+
+
+def _find(name: str, revision: str | None, what: str) -> ModelReference:
+    """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
     folder = expanded(name)
-    subfolder = str((model_args or {}).get("subfolder") or "").strip("/")
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{name} is a folder of this machine, which has no revisions: leave out --revision")
-        _check_name(folder)
-        weights = weights_fingerprint(folder, model_args)
-        tokenizer = tokenizer_fingerprint(folder, model_args)
-        named = "/".join([folder_name(folder), *filter(None, [(model_args or {}).get("gguf_file")])])
-        return ModelReference(named, str(folder), None, weights, tokenizer, subfolder=subfolder)
+        if not is_utf8(folder):
+            raise CollapseError(f"{folder}: its name is not UTF-8, and safetensors opens no such name: rename it")
+        return ModelReference(folder_name(folder), str(folder), None, "", "")
     if folder.is_file() and folder.suffix in (".txt", ".jsonl"):
         raise UsageError(f"{name} is a text file, not a model: name the model, and give the file with --text {name}")
     if folder.is_file():
@@ -147,8 +161,7 @@ def find_model(
         if name in named_results():
             raise UsageError(f"{name} is a results table, no {what}: show it with: collapse results {name}") from error
         raise type(error)(f"{_not_found(name, folder, what)}; {error}") from error
-    step = run_and_step(str(at))[1]
-    return ModelReference(repo, repo, commit, f"commit:{commit}", f"commit:{repo}:{commit}", online, subfolder, step)
+    return ModelReference(repo, repo, commit, "", "", online, step=run_and_step(str(at))[1])
 
 
 def folder_name(folder: Path) -> str:
@@ -165,75 +178,13 @@ def folder_name(folder: Path) -> str:
     return own.name if run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"
 
 
-def find_tokenizer(
-    name: str, model: ModelReference | None = None, model_args: Mapping[str, Any] | None = None
-) -> ModelReference:
-    """Find a tokenizer that is given separately: a folder with its files, or a Hub id; raises as :func:`find_model`.
-
-    Args:
-        name: The folder or id.
-        model: The model for which it is given; both may be in the same folder.
-        model_args: The model's arguments.
-    """
-    folder = expanded(name)
-    if folder.is_dir():
-        _check_name(folder)
-        own = model is not None and model.is_local and covers(Path(model.location), model_args, folder)
-        weights = model.weights if model is not None and own else ""
-        fingerprint = tokenizer_fingerprint(folder, None, alone=not own)
-        return ModelReference(folder.resolve().name, str(folder), None, weights, fingerprint)
-    try:
-        return find_model(name, what="tokenizer")
-    except CollapseError as error:
-        raise type(error)(f"--tokenizer {name}: {error}") from error
-
-
-def covers(model: Path, model_args: Mapping[str, Any] | None, tokenizer: Path) -> bool:
-    """Whether the hash of a model's weights covers the config.json in a tokenizer's folder."""
-    # a link in another folder may be switched while it is read, and nobody would watch it
-    return tokenizer.resolve() / "config.json" in [
-        file.parent.resolve() / file.name for file in weight_files(model, model_args)
-    ]
-
-
-def watch_weights(reference: ModelReference, model_args: Mapping[str, Any] | None) -> Watch:
-    """Watch the weights of a local model while they are loaded; a commit on the Hub cannot change.
-
-    Raises:
-        CollapseError: They changed after they were hashed.
-    """
-    if not reference.is_local:
-        return Watch.nothing(reference.name)
-    folder = Path(reference.location)
-    return Watch.start(
-        reference.name,
-        lambda: weight_files(folder, model_args),
-        reference.weights,
-        lambda: weights_fingerprint(folder, model_args),
-    )
-
-
-def watch_tokenizer(reference: ModelReference, model_args: Mapping[str, Any] | None) -> Watch:
-    """Watch the files of a local model's tokenizer, as :func:`watch_weights` does."""
-    if not reference.is_local:
-        return Watch.nothing(reference.name)
-    folder, alone = Path(reference.location), not reference.weights
-    return Watch.start(
-        reference.name,
-        lambda: tokenizer_files(folder, model_args, alone=alone),
-        reference.tokenizer,
-        lambda: tokenizer_fingerprint(folder, model_args, alone=alone),
-    )
-
-
 def code_of(
     model: ModelReference, tokenizer: ModelReference, model_args: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
     """Return fingerprints of the code that ``--trust-remote-code`` lets run, by location; {} if there is none.
 
-    A local folder's fingerprint covers what such code may read in it (:func:`~collapse.hub.fingerprints.code_files`),
-    wherever the code lies. A model's own Hub repository is skipped: the commit in ``weights`` or ``tokenizer`` covers
-    it.
+    The fingerprint of a model's own files covers what such code may read, wherever the code lies. The code of another
+    repository is known by its commit.
 
     Raises:
         CollapseError: A repository with such code cannot be found.
@@ -248,22 +199,14 @@ def code_of(
         ]
         for repo in sorted({each.split("--")[0] for each in named if "--" in each}):
             found[repo] = f"commit:{resolve_commit(repo, str(revision) if revision else None)[0]}"
-        if reference.is_local and named:  # another repository's code reads this folder's files too
-            found[role] = code_fingerprint(Path(reference.location), model_args)
+        if named:  # another repository's code reads these files too
+            found[role] = code_fingerprint(reference.files, model_args)
     return found
 
 
 def config_of(reference: ModelReference, name: str = "config.json") -> dict[str, Any]:
     """Read the model's config.json, or another of its JSON files; {} if it does not exist."""
-    file = reference.file(name)
-    if file is None:
-        return {}
-    try:
-        config = dict(read_json(file))
-    except (ValueError, TypeError, OSError) as error:
-        raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
-    check_configuration(reference.name, config)
-    return config
+    return json_of(reference.files, f"{reference.subfolder}/{name}" if reference.subfolder else name)
 
 
 def card_datasets(reference: ModelReference) -> list[str]:
@@ -292,8 +235,3 @@ def _strings(value: Any) -> list[str]:
 def _not_found(name: str, folder: Path, what: str) -> str:
     close = near_folders(name)
     return f"no {what} is called {name}{f' ({close})' if close else ''}"
-
-
-def _check_name(folder: Path) -> None:
-    if not is_utf8(folder):
-        raise CollapseError(f"{folder}: its name is not UTF-8, and safetensors opens no such name: rename it")

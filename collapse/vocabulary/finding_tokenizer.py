@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.hub.fingerprints import tokenizer_fingerprint
+from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
 from collapse.inputs.known_tokenizers import known_tokenizers
 from collapse.inputs.model_loading import load_tokenizer
-from collapse.inputs.references import ModelReference, find_model, find_tokenizer
+from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.paths import expanded
 from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
@@ -22,9 +22,9 @@ _METHODS = ("convert_ids_to_tokens", "decode", "encode")
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
     """Return the tokenizer that gives a store's classes their texts, and a remark on it, or None.
 
-    A store records its tokenizer by a commit on the Hub, which is loaded from there or from the cache, or by the hash
-    of a folder's files. The folder is found again if it was collected from on this machine, if it lies beside the
-    store, or if the model's name leads to it from the current folder.
+    A store records the fingerprint of its tokenizer, and where it is on the Hub. A folder is found again if it was
+    collected from on this machine, if it lies beside the store, or if the model's name leads to it from the current
+    folder.
 
     Args:
         store: The store; None for bare statistics, which have no tokenizer.
@@ -44,7 +44,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         return given, None
     if given is not None:
         reference, arguments = _named(str(given), identity)
-        return load_tokenizer(reference, model_args=arguments), _difference(reference, arguments, identity)
+        return load_tokenizer(reference, model_args=arguments), _difference(reference, identity)
     if store is None or not identity.get("tokenizer"):
         return None, f"{'statistics have' if store is None else 'the store records'} no tokenizer: ids have no texts"
     try:
@@ -60,17 +60,16 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
 
 def _own(store: Store, identity: Mapping[str, Any]) -> tuple[ModelReference, Mapping[str, Any]] | None:
     """Find the recorded tokenizer; None if its folder is not found."""
-    kind, _, rest = str(identity["tokenizer"]).partition(":")
-    arguments = identity.get("model_args") or {}
-    if kind == "commit":
-        repo, _, commit = rest.rpartition(":")
-        own = repo == recorded_model(store.manifest)
-        return find_model(repo, revision=commit, what="tokenizer"), arguments if own else {}
+    model, arguments = store.manifest["model"], identity.get("model_args") or {}
+    if model.get("tokenizer"):
+        return find_tokenizer(model["tokenizer"]), {}
+    if store.revision:
+        return find_tokenizer(f"{recorded_model(store.manifest)}@{store.revision}", arguments), arguments
     for folder in _candidates(store, str(identity["tokenizer"])):
         if folder.is_dir():
             with suppress(CollapseError, OSError):  # any folder may lie there
                 found = _named(str(folder), identity)
-                if _difference(*found, identity) is None:
+                if _difference(found[0], identity) is None:
                     return found
     return None
 
@@ -96,36 +95,25 @@ def _named(name: str, identity: Mapping[str, Any]) -> tuple[ModelReference, Mapp
     folder, arguments = expanded(name), identity.get("model_args") or {}
     if folder.suffix == ".gguf" and folder.is_file():
         arguments = {"gguf_file": folder.name}
-        fingerprint = tokenizer_fingerprint(folder.parent, arguments, alone=True)
+        fingerprint = tokenizer_fingerprint(Folder(folder.parent), arguments)
         return ModelReference(folder.name, str(folder.parent), None, "", fingerprint), arguments
-    if not folder.is_dir() or not _is_read_with(folder, arguments, identity):
-        return find_tokenizer(name), {}
-    fingerprint = tokenizer_fingerprint(folder, arguments, alone=True)
-    return ModelReference(folder.resolve().name, str(folder), None, "", fingerprint), arguments
+    if arguments and folder.is_dir():
+        fingerprint = tokenizer_fingerprint(Folder(folder), arguments)
+        if fingerprint == identity.get("tokenizer"):
+            return ModelReference(folder.resolve().name, str(folder), None, "", fingerprint), arguments
+    return find_tokenizer(name), {}
 
 
-def _is_read_with(folder: Path, arguments: Mapping[str, Any], identity: Mapping[str, Any]) -> bool:
-    try:
-        return bool(arguments) and tokenizer_fingerprint(folder, arguments) == identity.get("tokenizer")
-    except (CollapseError, OSError):  # no such GGUF file or subfolder in it
-        return False
-
-
-def _difference(reference: ModelReference, arguments: Mapping[str, Any], identity: Mapping[str, Any]) -> str | None:
+def _difference(reference: ModelReference, identity: Mapping[str, Any]) -> str | None:
     """Say that a tokenizer is not the store's, or that this is not known; None if it is."""
     held = str(identity.get("tokenizer") or "")
-    own = {reference.tokenizer}
-    if reference.is_local:  # in the model's own folder, config.json is hashed with the weights
-        own.add(tokenizer_fingerprint(Path(reference.location), arguments))
-    if held in own:
+    if held == reference.tokenizer:
         return None
     given = f"the tokenizer {reference.name} ({_begin(reference.tokenizer)})"
     if not held:
         return f"the store records no tokenizer: the texts are those of {reference.name}"
-    if held.partition(":")[0] != reference.tokenizer.partition(":")[0]:
-        return f"{given} cannot be compared with the store's ({_begin(held)}): a commit is no hash of files"
     return f"{given} differs from the store's ({_begin(held)}): the texts may be those of other tokens"
 
 
-def _begin(identity: str) -> str:
-    return f"{identity[:-28]}…" if identity.startswith("commit:") else f"{identity[:19]}…"
+def _begin(fingerprint: str) -> str:
+    return f"{fingerprint[:19]}…"

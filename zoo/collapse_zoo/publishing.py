@@ -6,7 +6,7 @@ from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.committing import check_repo, commit_files, create_repo, move_tag, user_name
-from collapse.hub.fingerprints import weights_fingerprint
+from collapse.hub.fingerprints import Folder, weights_fingerprint
 from collapse.hub.remote import reach
 from collapse.hub.sharing import files_of, folder_of
 from collapse.progress import Report
@@ -113,7 +113,7 @@ def _revision(run: Run, repo: str, k: int, *, last: bool) -> Revision:
 
 def _check_weights(store: Store, checkpoint: Checkpoint) -> None:
     """Refuse a store that was collected from other weights than those of its checkpoint."""
-    if store.identity.get("weights") != weights_fingerprint(checkpoint.path, store.identity.get("model_args")):
+    if store.identity.get("weights") != weights_fingerprint(Folder(checkpoint.path), store.identity.get("model_args")):
         raise CollapseError(
             f"{store} was collected from other weights than those of {checkpoint.path}: move it away, and measure "
             "again: run the command that trained it, with --measure"
