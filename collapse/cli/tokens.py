@@ -61,7 +61,7 @@ def command(store: str, format_: str | None, output: str | None, **options: Any)
     if format_ == "csv":  # has no place for them
         for note in table.notes:
             say_aside(note)
-    deliver(format_, output, table.sheet(), data=made, frame=frame)
+    deliver(format_, output, table, data=made, frame=frame)
 
 
 def _table(

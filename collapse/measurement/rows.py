@@ -7,7 +7,8 @@ from types import NoneType
 from typing import Any
 
 from collapse.errors import counted, near_names
-from collapse.measurement.sheets import Sheet, aligned, html_of, number
+from collapse.measurement.cells import aligned, number
+from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 
 SCHEMA = 1
@@ -144,13 +145,13 @@ class Row:
         return "\n".join(shown)
 
     def _repr_html_(self) -> str:
-        return html_of(self._sheet())
+        return self._table().html()
 
-    def _sheet(self) -> Sheet:
+    def _table(self) -> Table:
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
         values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
         columns = ["measurement", "value", "standard error"]
-        return Sheet(columns, values, title=self._name(), notes=notes)
+        return Table(self._name(), columns, values, notes=notes)
 
     def _about(self) -> str:
         return f"{self._name()}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"

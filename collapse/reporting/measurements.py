@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collapse.measurement.results import Results
-from collapse.measurement.row_sheets import ERROR, notes_of, notes_on_reachable, over_null, sheet_of
+from collapse.measurement.row_tables import ERROR, notes_of, notes_on_reachable, over_null, table_of
 from collapse.measurement.rows import ABOUT, Row
 from collapse.plugin.plugin_manager import plugins
 from collapse.reporting.grids import Grid, grid_of_frame
@@ -53,8 +53,8 @@ def _side_by_side(rows: Sequence[Row]) -> Grid:
     """Return a row per measurement and a column per model, beside the values at full collapse and reachable."""
     known = plugins().measurements()
     shown = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
-    sheet = sheet_of(rows, shown)
-    columns, filled = list(sheet.columns), _in_one_line(sheet.rows, len(rows))
+    table = table_of(rows, shown)
+    columns, filled = list(table.columns), _in_one_line(table.rows, len(rows))
     values = columns[2 : 2 + len(rows)]
     if any(row.standard_errors.get(name) is not None for row in rows for name in shown):
         columns[2 + len(rows) : 2 + len(rows)] = ["±"] if len(rows) == 1 else [f"{each} ±" for each in values]

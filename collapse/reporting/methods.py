@@ -6,7 +6,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
-from collapse.measurement.row_sheets import notes_on_reachable
+from collapse.measurement.row_tables import notes_on_reachable
 from collapse.measurement.rows import ABOUT
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins

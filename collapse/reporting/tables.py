@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, counted, shortened
 from collapse.measurement.analyzing import analyze
+from collapse.measurement.cells import is_number, text
 from collapse.measurement.model_names import ARCHITECTURE, training_of, with_parts
 from collapse.measurement.results import Results
-from collapse.measurement.sheets import is_number, text
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report

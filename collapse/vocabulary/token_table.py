@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import UsageError, counted
 from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
-from collapse.measurement.row_sheets import headings_of, notes_of
+from collapse.measurement.row_tables import headings_of, notes_of
 from collapse.measurement.rows import Row
-from collapse.measurement.sheets import Sheet
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.plugin_manager import plugins
@@ -54,12 +53,12 @@ class TokenTable(Table):
     ids: tuple[str, ...] = ("id",)
     keys: int = 2
 
-    def sheet(self) -> Sheet:
+    def for_people(self) -> Table:
         """Return the table to print, with its average."""
         rows = [[self._shown(*each) for each in zip(self.columns, row, strict=True)] for row in self.rows]
         if self.average is not None:
             rows.append([self.average[0] or "", *self.average[1:]])
-        return Sheet(self.columns, rows, title=self.title, keys=self.keys, notes=self.notes)
+        return Table(self.title, self.columns, rows, self.notes, keys=self.keys)
 
     def with_average(self) -> "pd.DataFrame":
         """Return the table as a pandas DataFrame, with the average as its last row."""
@@ -67,7 +66,7 @@ class TokenTable(Table):
 
         frame = self.frame()
         if self.average is not None:
-            frame = pd.DataFrame([*frame.values.tolist(), self.average], columns=self.columns)
+            frame = pd.DataFrame([*frame.values.tolist(), self.average], columns=list(self.columns))
             frame = frame.astype(dict.fromkeys(self.ids, "Int64"))  # whole numbers, of which the average has none
             if "count" in frame:  # whole, but for the average
                 counts = [row[self.columns.index("count")] for row in (*self.rows, self.average)]

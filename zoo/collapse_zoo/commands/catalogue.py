@@ -49,8 +49,8 @@ def list_command(
     """
     import pandas as pd
 
+    from collapse import Table
     from collapse.cli.formats import check_suffix, deliver
-    from collapse.measurement.sheets import Sheet
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     check_suffix(output)
@@ -67,9 +67,9 @@ def list_command(
         by = _columns("--sort", sort, known)[0]
         entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
-    sheet = Sheet(["model", "where", *columns], rows)
+    table = Table("", ["model", "where", *columns], rows)
     records = [entry.record() for entry in entries]
-    deliver(format_, output, sheet, data=records, frame=lambda: pd.DataFrame(records))
+    deliver(format_, output, table, data=records, frame=lambda: pd.DataFrame(records))
     if format_ in (None, "table"):
         say(f"{counted(len(entries), 'model')}; more about one with: collapse zoo info {entries[0].name}")
 
@@ -83,7 +83,8 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
 
     MODEL is a name (12x1024_10L, TinyStories-02x0768_01d07@0) or a run directory.
     """
-    from collapse.cli.rendering import print_records
+    from collapse import Table
+    from collapse.cli.rendering import print_table
     from collapse_zoo.catalogue import find
     from collapse_zoo.names import parse
 
@@ -100,14 +101,14 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
         return
     alike = all(each == recipes[0] for each in recipes)
     columns = [""] if alike else [where for _, where in found]
-    print_records(["recipe", *columns], _rows(recipes[: len(columns)]), title=title)
+    print_table(Table(title, ["recipe", *columns], _rows(recipes[: len(columns)])))
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
     if not known:
         say(f"Nothing was measured of it, here or in the paper; train it with: collapse zoo train {model}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     rows = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
-    print_records(["measurement", *columns], rows)
+    print_table(Table("", ["measurement", *columns], rows))
     for place in dict.fromkeys(entry.where for entry in entries if (Path(entry.where) / "stores").is_dir()):
         say(f"the stores of {place} are in {place}/stores; its latest measurements: collapse measure {place} --all")
 
@@ -146,15 +147,15 @@ def _deliver_none(format_: str | None, output: str | None) -> None:
     """Print a listing without models, and write no file."""
     import pandas as pd
 
+    from collapse import Table
     from collapse.cli.formats import deliver
-    from collapse.measurement.sheets import Sheet
 
     if output:
         say_aside(f"no model matches: {output} was not written")
     if format_ in (None, "table"):
         say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
     else:
-        deliver(format_, None, Sheet(["model", "where"], []), data=[], frame=pd.DataFrame)
+        deliver(format_, None, Table("", ["model", "where"], []), data=[], frame=pd.DataFrame)
 
 
 def _columns(option: str, text: str, known: list[str]) -> list[str]:
