@@ -120,7 +120,7 @@ def _rendered(format_: str, table: "Table", data: Any, frame: "Callable[[], pd.D
     from collapse.measurement.results import as_csv
 
     if format_ == "csv":
-        return as_csv((frame or table.frame)()).decode()
+        return as_csv((frame or table.with_average)()).decode()
     if format_ == "json":
         return json_of(table.data() if data is None else data)
     return table.markdown() if format_ == "markdown" else table.latex()

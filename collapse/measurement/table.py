@@ -27,6 +27,7 @@ class Table:
             and marks. Its title and notes are the table's.
         keys: Number of leading columns that name a row; they are repeated when the table is divided.
         above: Lines above the title.
+        average: The average of everything, of which the rows show some, as a row; None without one.
     """
 
     title: str
@@ -36,6 +37,7 @@ class Table:
     shown: "Table | None" = None
     keys: int = 1
     above: Sequence[str] = ()
+    average: Sequence[Any] | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -55,13 +57,24 @@ class Table:
 
     def data(self) -> dict[str, Any]:
         """Return the whole table for JSON."""
-        return {"title": self.title, "rows": self.records(), "notes": self.notes}
+        average = {} if self.average is None else {"average": dict(zip(self.columns, self.average, strict=True))}
+        return {"title": self.title, "rows": self.records(), **average, "notes": self.notes}
 
     def frame(self) -> "pd.DataFrame":
-        """Return the table as a pandas DataFrame."""
+        """Return the table as a pandas DataFrame, without its average."""
         import pandas as pd
 
         return pd.DataFrame(self.records(), columns=list(self.columns))
+
+    def with_average(self) -> "pd.DataFrame":
+        """Return the table as a pandas DataFrame, with the average as its last row; whole numbers stay whole."""
+        import pandas as pd
+
+        frame = self.frame()
+        if self.average is None:
+            return frame
+        last = pd.DataFrame([self.average], columns=frame.columns, dtype=object)
+        return pd.concat([frame.astype(object), last], ignore_index=True)
 
     def for_people(self) -> "Table":
         """Return the table as people read it, with its title and notes."""
@@ -134,6 +147,12 @@ class Table:
         """Whether each column is aligned to the right: numbers, and any but the keys of a table without rows."""
         columns = list(zip(*self._cells(), strict=True)) or [("0",)] * len(self.columns)
         return [at >= self.keys and is_numeric(cells) for at, cells in enumerate(columns)]
+
+
+def table_of_frame(title: str, frame: "pd.DataFrame", notes: Sequence[str] = ()) -> Table:
+    """Return a pandas DataFrame as a table."""
+    columns = [frame[each].tolist() for each in frame]
+    return Table(title, list(map(str, frame.columns)), list(zip(*columns, strict=True)), notes)
 
 
 def _html(value: str) -> str:
