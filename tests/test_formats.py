@@ -255,8 +255,8 @@ def test_a_printed_table_shows_its_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "it is empty"),
-        ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16: save it as UTF-8"),
+        (b"", "No columns to parse from file"),
+        ("a,b\n1,2\n".encode("utf-16"), "it is not UTF-8: save it as UTF-8"),
         (b"a;b\n1;2\n", "its values are separated by semicolons: save it with commas"),
     ],
 )

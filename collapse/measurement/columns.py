@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.measurement.table_files import is_written_number
 from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
 
@@ -237,20 +236,21 @@ def _dotted(node: ast.expr) -> str | None:
 
 def _numbers(frame: "pd.DataFrame", name: str) -> Floats:
     """Return a column of the table as float64, NaN for missing values."""
-    from pandas.api.types import is_bool, is_number, is_numeric_dtype
+    import pandas as pd
 
     if name not in frame:
         raise UsageError(f"no column is called {name!r}; {near_names(name, map(str, frame.columns))}")
     column = frame[name]
-    if is_numeric_dtype(column.dtype):
+    if pd.api.types.is_numeric_dtype(column.dtype):
         return column.to_numpy(np.float64, na_value=np.nan)
-    present = [(int(at), column.iloc[at]) for at in np.flatnonzero(column.notna())]
-    wrong = [(at, value) for at, value in present if is_bool(value) or not is_number(value)]
-    if wrong:
-        # the texts of a column of numbers but for one cell are numbers too: name that cell
-        at, value = next((each for each in wrong if not is_written_number(each[1])), wrong[0])
-        raise UsageError(f"column {name!r} is not of numbers: it holds {value!r:.60} in {_row_name(frame, at)}")
-    return column.to_numpy(np.float64, na_value=np.nan)  # Python's integers, above 2^64
+    numbers = pd.to_numeric(column, errors="coerce")  # whole numbers above 2^64 are texts to pandas
+    wrong = np.flatnonzero(column.notna() & numbers.isna())
+    if len(wrong):
+        at = int(wrong[0])
+        raise UsageError(
+            f"column {name!r} is not of numbers: it holds {column.iloc[at]!r:.60} in {_row_name(frame, at)}"
+        )
+    return numbers.to_numpy(np.float64, na_value=np.nan)
 
 
 def _row_name(frame: "pd.DataFrame", at: int) -> str:
