@@ -108,8 +108,6 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
         label, expression = (part.strip() for part in text.split("=", 1))
         if not label:
             raise UsageError(f"the column {text!r} has no label before its =: write label=expression")
-        if label[-1] in "<>!+-*/":
-            raise UsageError(f"the column {text!r} would have the label {label!r}: write label=expression")
     names: dict[str, Floats] = {}
     if expression in frame:
         names[expression] = values = _numbers(frame, expression)
@@ -161,7 +159,12 @@ def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd
 
 def _compute(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -> Floats:
     """Evaluate arithmetic, adding the columns that it reads to ``names``."""
-    _refuse_rewritten(expression)
+    # Python's parser drops comments and normalizes names: it would read another column than is named
+    if "#" in expression or unicodedata.normalize("NFKC", expression) != expression:
+        raise UsageError(
+            f"the column {expression!r} cannot be read: a column whose name has # or a sign such as µ can only be "
+            "named by itself"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as the SyntaxWarning for `2if`; the error below is enough
@@ -173,21 +176,6 @@ def _compute(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -
     if not names:
         raise UsageError(f"the column {expression!r} reads no column of the table: {_HOW}")
     return np.broadcast_to(values, len(frame)).astype(np.float64)
-
-
-def _refuse_rewritten(expression: str) -> None:
-    """Refuse characters that Python's parser drops or replaces, because a name could become that of another column."""
-    alone = "can only be named by itself"
-    if "#" in expression:  # the parser drops comments
-        raise UsageError(
-            f"the column {expression!r} cannot be read: # is not an operator, and a column with # in its name {alone}"
-        )
-    normal = unicodedata.normalize("NFKC", expression)
-    if normal != expression:
-        raise UsageError(
-            f"the column {expression!r} cannot be read: Unicode normalization (NFKC) makes it {normal!r}, and a column "
-            f"whose name that changes {alone}"
-        )
 
 
 def _walk(node: ast.expr, frame: "pd.DataFrame", names: dict[str, Floats]) -> Any:
