@@ -17,7 +17,7 @@ import click
 from benchmarks.machine import ROOT, described
 from benchmarks.options import Options
 from benchmarks.record import Record
-from collapse.cli.sheets import print_sheet
+from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say, say_error
 from collapse.cli.threads import Threads
 from collapse.errors import CollapseError, UsageError, near_names
@@ -122,8 +122,8 @@ def _run(name: str, options: Options, output: str | None) -> bool:
     run = described(quick=options.quick, gpu=record.run.get("gpu"))
     growth = [] if options.quick else record.growth  # laws of small sizes are those of the time to begin
     record = Record(**{**vars(record), "run": run, "growth": growth})
-    for at, sheet in enumerate(record.sheets()):
-        print_sheet(sheet if at else replace(sheet, above=[f"{name}: {record.about}"]))
+    for at, table in enumerate(record.printed()):
+        print_table(table if at else replace(table, above=[f"{name}: {record.about}"]))
         say("")
     if output is not None or not options.quick:
         folder = Path(output) if output else RESULTS / run["machine"]["name"]

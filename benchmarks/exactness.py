@@ -24,7 +24,7 @@ import collapse
 from benchmarks.machine import described
 from benchmarks.record import Goal, Record
 from benchmarks.validate import differences
-from collapse.cli.sheets import print_sheet
+from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say_error
 from collapse.errors import CollapseError
 from collapse.inputs.option import key_value
@@ -51,8 +51,8 @@ def main() -> int:
     record = Record("exactness", about, [], run=described(quick=False))
     for model in options.model:
         _add(record, model, options)
-    for sheet in record.sheets():
-        print_sheet(sheet)
+    for table in record.printed():
+        print_table(table)
     if options.output:
         record.write(Path(options.output))
     return 0 if all(goal.met for goal in record.goals) else 1

@@ -4,7 +4,6 @@ from itertools import groupby
 from pathlib import Path
 
 from benchmarks.record import Record
-from collapse.measurement.sheets import markdown_of
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -19,8 +18,8 @@ def page(results: Path = RESULTS) -> str:
 
 
 def _part(record: Record) -> str:
-    sheets = [markdown_of(sheet) for sheet in record.sheets()]
-    return "\n\n".join([f"### {record.benchmark}", f"{record.about} {_where(record)}", *sheets])
+    tables = [table.markdown() for table in record.printed()]
+    return "\n\n".join([f"### {record.benchmark}", f"{record.about} {_where(record)}", *tables])
 
 
 def _where(record: Record) -> str:

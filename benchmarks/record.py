@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from collapse.measurement.sheets import Sheet
+from collapse.measurement.table import Table as Printed
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Table:
     unit: str = ""
     limit: str = ""
 
-    def sheet(self) -> Sheet:
+    def printed(self) -> Printed:
         """Return it without the columns in which nothing is measured."""
         columns: dict[str, list[float | int | None]] = {
             "seconds": [each.seconds for each in self.rows],
@@ -55,7 +55,7 @@ class Table:
         columns = {name: values for name, values in columns.items() if any(value is not None for value in values)}
         cells = [list(row) for row in zip([each.what for each in self.rows], *columns.values(), strict=True)]
         notes = [f"limit: {self.limit}"] if self.limit else []
-        return Sheet(["", *columns], cells, title=self.title, notes=notes)
+        return Printed(self.title, ["", *columns], cells, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -132,15 +132,15 @@ class Record:
     notes: list[str] = field(default_factory=list)
     run: dict[str, Any] = field(default_factory=dict)
 
-    def sheets(self) -> Iterator[Sheet]:
+    def printed(self) -> Iterator[Printed]:
         """Yield the tables, and one of the goals; the last one has the growth and the notes below it."""
-        sheets = [table.sheet() for table in self.tables]
+        made = [table.printed() for table in self.tables]
         if self.goals:
-            sheets.append(Sheet(["goal", "measured", "required", "met"], [goal.row() for goal in self.goals]))
+            made.append(Printed("", ["goal", "measured", "required", "met"], [goal.row() for goal in self.goals]))
         notes = [*(each.text() for each in self.growth), *self.notes]
-        for at, sheet in enumerate(sheets):
-            last = at == len(sheets) - 1
-            yield Sheet(sheet.columns, sheet.rows, title=sheet.title, notes=[*sheet.notes, *(notes if last else [])])
+        for at, table in enumerate(made):
+            last = at == len(made) - 1
+            yield Printed(table.title, table.columns, table.rows, notes=[*table.notes, *(notes if last else [])])
 
     def write(self, folder: Path) -> Path:
         """Write it as JSON into a folder, which is made if it is not there; return the file."""

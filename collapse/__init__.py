@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from collapse.stores.store import Store
     from collapse.vocabulary.confusable import confusable_pairs, neighbours
     from collapse.vocabulary.matching import frequency_matched
-    from collapse.vocabulary.token_table import TokenTable, tokens
+    from collapse.vocabulary.token_table import tokens
 
 __version__ = VERSION
 
@@ -71,7 +71,6 @@ _LAZY = {
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
     "Table": "measurement.table",
-    "TokenTable": "vocabulary.token_table",
     "analyze": "measurement.analyzing",
     "permutation": "measurement.analyzing",
     "ValidationBatch": "plugin.batch",
@@ -127,7 +126,6 @@ __all__ = [
     "Std",
     "Store",
     "Table",
-    "TokenTable",
     "ValidationBatch",
     "ValidationStatistic",
     "ValidationStatistics",

@@ -7,7 +7,7 @@ import torch
 
 import collapse
 from collapse.errors import CollapseError, UsageError
-from collapse.measurement.row_sheets import remarks_of
+from collapse.measurement.row_tables import remarks_of
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse import Results, Row
-from collapse.cli import _add_commands, _run, progress_bar, rendering, sheets, terminal
+from collapse.cli import _add_commands, _run, progress_bar, rendering, terminal
 from collapse.escaping import markdown, visible
 from collapse.hub.card import card
 from collapse.stores.building import build
@@ -66,12 +66,11 @@ def test_json_is_visible_and_reads_back(text):
 
 
 def test_whatever_prints_is_harmless(capsys, monkeypatch):
-    for module in (rendering, sheets):
-        monkeypatch.setattr(module, "console", lambda stderr=False: Console(stderr=stderr, width=400, highlight=False))
+    monkeypatch.setattr(rendering, "console", lambda stderr=False: Console(stderr=stderr, width=400, highlight=False))
     table = collapse.Table(NASTY, [NASTY], [[NASTY]], [NASTY])
-    rendering.print_records([NASTY], [[NASTY]], title=NASTY)
+    rendering.print_table(collapse.Table(NASTY, [NASTY], [[NASTY]]))
     rendering.print_rows([row(NASTY, NASTY, val_loss=1.0), row("[bold]b[/bold]", val_loss=1.0)])
-    rendering.print_analysis(table)
+    rendering.print_table(table)
     terminal.say(NASTY)
     terminal.say_error(NASTY)
     lines = progress_bar._Lines()
@@ -124,8 +123,8 @@ def test_the_time_left_is_of_this_phase(capsys, monkeypatch):
 
 
 def test_tables_show_markup_as_it_is(capsys):
-    rendering.print_records(["[red]h[/red]"], [["[link=x]y[/link]"]], title="[bold]t[/bold]")
-    rendering.print_analysis(collapse.Table("[i]t", ["[b]c"], [["[u]v"]], ["[s]n :smile:"]))
+    rendering.print_table(collapse.Table("[bold]t[/bold]", ["[red]h[/red]"], [["[link=x]y[/link]"]]))
+    rendering.print_table(collapse.Table("[i]t", ["[b]c"], [["[u]v"]], ["[s]n :smile:"]))
     said = capsys.readouterr().out
     for text in ("[red]h[/red]", "[link=x]y[/link]", "[bold]t[/bold]", "[i]t", "[b]c", "[u]v", "[s]n :smile:"):
         assert text in said

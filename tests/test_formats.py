@@ -207,38 +207,40 @@ def test_a_mistyped_path_is_not_looked_for_on_the_hub(hub, as_user, tmp_path):
 
 
 def test_latex_keeps_a_dollar_that_is_written():
-    from collapse.measurement.sheets import Sheet, latex_of
+    from collapse.measurement.table import Table
 
-    made = latex_of(Sheet(["a", "b"], [["$μ", "x$<y"], ["-1.5 to -0.5", "‖u‖⁻¹"]]))
+    made = Table("", ["a", "b"], [["$μ", "x$<y"], ["-1.5 to -0.5", "‖u‖⁻¹"]]).latex()
     assert r"\$$\mu$ & x\$$<$y" in made
     assert r"$-$1.5 to $-$0.5 & $\|$u$\|^{-1}$" in made
 
 
 def test_latex_takes_no_cell_for_an_argument():
-    from collapse.measurement.sheets import Sheet, latex_of
+    from collapse.measurement.table import Table
 
-    made = latex_of(Sheet(["[a]", "b"], [["*x|y", "[1]"], ["[0,1]", "z"]]))
+    made = Table("", ["[a]", "b"], [["*x|y", "[1]"], ["[0,1]", "z"]]).latex()
     assert "{[}a] & b" in made
     assert r"{*}x\textbar{}y & [1] \\" in made
     assert "\n{[}0,1] & z" in made
 
 
 def test_latex_writes_the_symbols_of_equations():
-    from collapse.measurement.sheets import Sheet, latex_of
+    from collapse.measurement.table import Table
 
     equation = "mean σ̃_c² / √d · ‖μ_c′ − μ̄‖ of ñ_c, val_loss and Σ_W"
-    made = latex_of(Sheet(["name", "equation"], [["n_c", equation]]))
+    made = Table("", ["name", "equation"], [["n_c", equation]]).latex()
     assert r"n\_c & mean $\tilde{\sigma}_{c}^{2}$ / $\surd d$ $\cdot$ $\|\mu_{c'}$ $-$ $\bar{\mu}\|$ of " in made
     assert r"of $\tilde{n}_{c}$, val\_loss and $\Sigma_{W}$ \\" in made
 
 
 def test_texts_are_aligned_left_and_numbers_right():
-    from collapse.measurement.sheets import Sheet, html_of, latex_of, markdown_of
+    from collapse.measurement.table import Table
 
-    sheet = Sheet(["name", "property", "value", "interval"], [["a", "NC1", 1.5, "0.1 to 0.2"], ["b", "", None, "–"]])
-    assert "| :--- | :--- | ---: | ---: |" in markdown_of(sheet)
-    assert r"\begin{tabular}{llrr}" in latex_of(sheet)
-    assert '<td style="text-align: left">NC1</td>' in html_of(sheet)
+    table = Table(
+        "", ["name", "property", "value", "interval"], [["a", "NC1", 1.5, "0.1 to 0.2"], ["b", "", None, "–"]]
+    )
+    assert "| :--- | :--- | ---: | ---: |" in table.markdown()
+    assert r"\begin{tabular}{llrr}" in table.latex()
+    assert '<td style="text-align: left">NC1</td>' in table.html()
 
 
 def test_a_printed_table_shows_its_numbers(tmp_path):
@@ -253,8 +255,8 @@ def test_a_printed_table_shows_its_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "it is empty"),
-        ("a,b\n1,2\n".encode("utf-16"), "it is UTF-16: save it as UTF-8"),
+        (b"", "No columns to parse from file"),
+        ("a,b\n1,2\n".encode("utf-16"), "it is not UTF-8: save it as UTF-8"),
         (b"a;b\n1;2\n", "its values are separated by semicolons: save it with commas"),
     ],
 )

@@ -85,14 +85,12 @@ def test_what_is_shown(out, files, monkeypatch):
         (["a.csv", "c.csv"], 1, "'val_loss' holds numbers in table 1 and texts in table 2 of 2 tables"),
         (["a.csv", "--output", "c.csv"], 2, "c.csv exists and is not a results table of collapse"),
         (["new.json"], 1, "it has schema 2, and this version reads 1: upgrade linguistic-collapse"),
-        (["flat.json"], 1, "it has schema 2, and this version reads 1: upgrade linguistic-collapse"),
     ],
 )
 def test_bad_input(told, files, monkeypatch, words, code, said):
     monkeypatch.chdir(files)
     (files / "c.csv").write_text("model,val_loss\na,high\n")
     (files / "new.json").write_text(json.dumps([row("m", 1.0).to_dict() | {"schema": 2}]))
-    (files / "flat.json").write_text('[{"model": "m", "val_loss": 1.5, "schema": 2}]')
     assert said in told(code, "results", *words)
     if len(words) == 1:
         assert said in told(code, "analyze", "correlation", *words)

@@ -12,7 +12,7 @@ from golden_store import GOLDEN
 import collapse
 from collapse import EmbeddingStatistics
 from collapse.hub.card import card
-from collapse.measurement.row_sheets import notes_of, whole_sheet_of
+from collapse.measurement.row_tables import notes_of, whole_table_of
 from collapse.plugin import plugin_manager
 from collapse.testing import tiny_statistics
 
@@ -173,13 +173,13 @@ def test_classes_of_one_sample_are_noted_where_variances_count(measured):
 
 def test_rows_of_one_store_share_the_notes_on_its_validation_and_explain_ranges():
     rows = [collapse.measure(GOLDEN, metrics="nc4,nc2.interference_std", min_count=least) for least in (1, 3)]
-    said = [note for note in whole_sheet_of(rows).notes if "argmax" in note or "label" in note]
-    assert said == [note for note in whole_sheet_of(rows[:1]).notes if "argmax" in note or "label" in note]
-    (line,) = [line for line in whole_sheet_of(rows).rows if line[1] == "nc2.interference_std"]
+    said = [note for note in whole_table_of(rows).notes if "argmax" in note or "label" in note]
+    assert said == [note for note in whole_table_of(rows[:1]).notes if "argmax" in note or "label" in note]
+    (line,) = [line for line in whole_table_of(rows).rows if line[1] == "nc2.interference_std"]
     assert " to " in line[-1]
     of_ranges = "at full collapse, reachable: from the least to the largest of the columns"
-    assert of_ranges in whole_sheet_of(rows).notes
-    assert of_ranges not in whole_sheet_of(rows[:1]).notes
+    assert of_ranges in whole_table_of(rows).notes
+    assert of_ranges not in whole_table_of(rows[:1]).notes
     assert of_ranges not in notes_of(rows)  # of tables without these columns, such as collapse compare's
 
 

@@ -15,7 +15,7 @@ from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import ArrayPhase
 from collapse.inputs.shuffling import ShuffledPhase, permuted
-from collapse.measurement.row_sheets import over_null, whole_sheet_of
+from collapse.measurement.row_tables import over_null, whole_table_of
 from collapse.testing import random_features
 
 
@@ -183,10 +183,10 @@ def test_a_null_near_zero_divides_nothing_and_that_is_said(value, null, quotient
     name = "nc4.agreement"
     row = collapse.Row("m", None, "", "a", 1, 9, 4, 99, {name: value}, nulls={"shuffled": {name: null}})
     assert over_null(row, name, "shuffled") == quotient
-    sheet = whole_sheet_of([row])
-    assert sheet.rows[0][-2:] == [null, quotient]
+    table = whole_table_of([row])
+    assert table.rows[0][-2:] == [null, quotient]
     said = "nc4.agreement: not divided by shuffled: the null has the other sign, or is 0 or small beside the value"
-    assert (said in sheet.notes) == (quotient is None)
+    assert (said in table.notes) == (quotient is None)
 
 
 def test_features_have_shuffled_labels_only(run, file):

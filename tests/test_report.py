@@ -22,9 +22,9 @@ from collapse.measurement.table import Table
 from collapse.plugin import plugin_manager
 from collapse.reporting import report as writing
 from collapse.reporting import tables
-from collapse.reporting.measurements import measurement_grid
+from collapse.reporting.measurements import measurement_table
 from collapse.reporting.overview import findings, warnings
-from collapse.reporting.tables import Associations, analysis_grid, token_grid
+from collapse.reporting.tables import Associations, analysis_table, token_extract
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
 
@@ -130,7 +130,7 @@ def test_a_store_is_measured_once_and_its_origin_is_told(page, figures, tmp_path
 
 def test_a_bound_is_shown_as_one():
     table = Table("", ["column", "p", "p_is_bound", "x"], [["a", 0.25, False, None], ["b", 1e-4, True, None]])
-    grid = analysis_grid("permutation", table)
+    grid = analysis_table(table)
     assert list(grid.columns) == ["column", "p"]
     assert grid.rows == [["a", 0.25], ["b", "≤ 0.0003"]]
 
@@ -219,7 +219,7 @@ def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypat
 
 def test_tokens_are_the_most_frequent_and_the_extremes():
     rows = [[i, f" t{i}", 1000 - i, float(i % 501)] for i in range(900)]
-    grid = token_grid(Table("", ["id", "text", "count", "nc1.cdnv"], rows, ["noted"]), "m", 0, most=100)
+    grid = token_extract(Table("", ["id", "text", "count", "nc1.cdnv"], rows, ["noted"]), "m", most=100)
     assert {int(row[0]) for row in grid.rows} >= {*range(100), 500}
     assert len(grid.rows) <= 120
     assert grid.notes[0].startswith(f"{len(grid.rows)} of 900 tokens: the 100 most frequent")
@@ -285,7 +285,7 @@ NULLS = {"untrained": {"nc4.agreement": 0.25}, "shuffled": {"nc4.agreement": Non
 def test_standard_errors_and_nulls_stand_beside_the_measurements():
     rows = rows_of(["a", "b"], standard_errors={"nc4.agreement": 0.02}, nulls=NULLS)
     for some in (rows, rows[:1]):
-        grid = measurement_grid(Results(some))
+        grid = measurement_table(Results(some))
         assert all(len(row) == len(grid.columns) for row in grid.rows)
         found = {row[1]: dict(zip(grid.columns, row, strict=True)) for row in grid.rows}
         assert "± standard error" not in found
@@ -295,22 +295,22 @@ def test_standard_errors_and_nulls_stand_beside_the_measurements():
         assert found["nc4.agreement"]["a, untrained" if len(some) > 1 else "untrained"] == 0.25
         quotient = found["nc4.agreement"]["b ÷ untrained" if len(some) > 1 else "value ÷ untrained"]
         assert quotient == some[-1]["nc4.agreement"] / 0.25
-    (without,) = [measurement_grid(Results(rows_of(["a"])))]
+    (without,) = [measurement_table(Results(rows_of(["a"])))]
     assert not [name for name in without.columns if "±" in name or "÷" in name]
 
 
 def test_many_rows_have_them_as_columns():
     rows = rows_of(list("abcde"), standard_errors={"val_loss": 0.5}, nulls=NULLS)
-    grid = measurement_grid(Results(rows))
+    grid = measurement_table(Results(rows))
     first = dict(zip(grid.columns, grid.rows[0], strict=True))
     assert (first["val_loss ±"], first["nc4.agreement ÷ untrained"]) == (0.5, rows[0]["nc4.agreement"] / 0.25)
     assert list(grid.columns).index("val_loss ±") == list(grid.columns).index("val_loss") + 1
-    assert len(measurement_grid(Results(rows_of(list("abcde")))).columns) == len(grid.columns) - 2
+    assert len(measurement_table(Results(rows_of(list("abcde")))).columns) == len(grid.columns) - 2
 
 
 def test_it_is_said_what_reaches_the_reachable_gnc2(tmp_path):
     row = collapse.measure(collapse.load(GOLDEN))
-    (note,) = [note for note in measurement_grid(Results([row])).notes if "reachable" in note]
+    (note,) = [note for note in measurement_table(Results([row])).notes if "reachable" in note]
     assert note.startswith("reachable, gnc2.hyperspherical_uniformity, ")
     assert ": the value of uniform random points, which is no bound" in note
     assert note.endswith("collapse measure --null shows a null")

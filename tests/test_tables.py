@@ -4,7 +4,7 @@ import pytest
 from safetensors.torch import save_file
 
 import collapse
-from collapse.measurement.row_sheets import sheet_of
+from collapse.measurement.row_tables import table_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 from collapse_zoo.catalogue import catalogue
@@ -85,7 +85,7 @@ def test_models_of_other_shapes_have_ranges_of_limits():
         arrays = random_features(classes, dim, 20 * classes)
         named = {name.removeprefix("train_"): arrays[name] for name in ("train_features", "train_labels", "classifier")}
         rows.append(collapse.measure(**named, metrics=["nc1.cdnv", "nc2.interference", "nc2.interference_std"]))
-    limits = {cells[1]: cells[-2:] for cells in sheet_of(rows).rows}
+    limits = {cells[1]: cells[-2:] for cells in table_of(rows).rows}
     assert limits["nc1.cdnv"] == [0, ""]
     assert limits["nc2.interference"] == ["-0.2000 to -0.1000", ""]
     assert limits["nc2.interference_std"][0] == 0
@@ -109,12 +109,12 @@ def test_a_further_table_has_the_rows_with_values(folder, run, monkeypatch, tmp_
 
 
 def test_no_word_of_a_text_is_broken(capsys, monkeypatch):
-    from collapse.cli.sheets import print_sheet
-    from collapse.measurement.sheets import Sheet
+    from collapse.cli.rendering import print_table
+    from collapse.measurement.table import Table
 
     monkeypatch.setenv("COLUMNS", "70")
     words = ["w" * 36 + " and more", "x" * 27 + " and a longer text than that"]
-    print_sheet(Sheet(["name", "one", "other"], [["a", *words]]))
+    print_table(Table("", ["name", "one", "other"], [["a", *words]]))
     shown = capsys.readouterr().out
     assert all(word in shown for text in words for word in text.split())
     assert max(len(line.rstrip()) for line in shown.splitlines()) <= 70

@@ -309,7 +309,7 @@ def test_texts_are_data_and_are_shown_visibly(strange):
     table = collapse.tokens(store, tokenizer=tokenizer)
     assert table.frame()["text"].tolist()[:3] == ["</script>", "\x1b[31mred", "line\nbreak"]
     assert "the store records no tokenizer: the texts are those of strange" in table.notes
-    shown = [row[1] for row in table.sheet().rows]
+    shown = [row[1] for row in table.for_people().rows]
     assert shown[1:3] == [r'"\x1b[31mred"', r'"line\nbreak"']
     assert shown[-1] == "average"
     html = table._repr_html_()

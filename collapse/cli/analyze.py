@@ -178,7 +178,6 @@ def _runner(analysis: "Analysis") -> Callable[..., None]:
         check_suffix(output)
         # click passes an empty tuple for a repeatable option that was not given: then use the function's default
         table = analyze(analysis.name, results, **{name: value for name, value in options.items() if value != ()})
-        made = {"title": table.title, "rows": table.records(), "notes": table.notes}
-        deliver(format_, output, table.sheet(), data=made, frame=table.frame)
+        deliver(format_, output, table)
 
     return run

@@ -82,8 +82,7 @@ def command(
             device=device,
             progress=report,
         )
-    made = {"title": table.title, "rows": table.records(), "notes": table.notes}
-    deliver(format_, output, table.sheet(), data=made, frame=table.frame)
+    deliver(format_, output, table)
 
 
 def _parts(named: str) -> list["Store"]:

@@ -81,9 +81,10 @@ def _show(saved: list["SavedFigure"]) -> None:
 
 
 def _list() -> None:
-    from collapse.cli.rendering import print_records
+    from collapse.cli.rendering import print_table
+    from collapse.measurement.table import Table
     from collapse.plugin.plugin_manager import plugins
 
     found = [plugins().figures[name] for name in sorted(plugins().figures)]
     rows = [[each.name, each.of, ", ".join(each.needs) or "–", each.title] for each in found]
-    print_records(["figure", "of", "needs", "title"], rows)
+    print_table(Table("", ["figure", "of", "needs", "title"], rows))

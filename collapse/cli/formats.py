@@ -14,7 +14,7 @@ from collapse.reading import open_regular, read_json
 if TYPE_CHECKING:
     import pandas as pd
 
-    from collapse.measurement.sheets import Sheet
+    from collapse.measurement.table import Table
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -79,46 +79,51 @@ def prints_a_table(*, output: str | None = None) -> Callable[[Command], Command]
     return decorate
 
 
-def deliver(
-    format_: str | None, output: str | None, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.DataFrame"]
-) -> None:
-    """Print a table in a format, and write it to a file if one is named, which is said; raises as :func:`write_in`."""
-    print_in(format_, sheet, data=data, frame=frame)
+def deliver(format_: str | None, output: str | None, table: "Table", **given: Any) -> None:
+    """Print a table in a format, and write it to a file if one is named, which is said; arguments as :func:`print_in`.
+
+    Raises:
+        UsageError, CollapseError: As :func:`write_in`.
+    """
+    print_in(format_, table, **given)
     if output:
-        write_in(output, sheet, data=data, frame=frame)
+        write_in(output, table, **given)
         say_aside(f"written to {output}")
 
 
-def print_in(format_: str | None, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.DataFrame"]) -> None:
+def print_in(
+    format_: str | None, table: "Table", *, data: Any = None, frame: "Callable[[], pd.DataFrame] | None" = None
+) -> None:
     """Print a table in a format.
 
     Args:
-        format_: One of :data:`FORMATS`; "table" or None prints the sheet in the terminal's width.
-        sheet: What people read, with about four digits.
-        data: What ``json`` prints.
-        frame: Makes what ``csv`` prints, in full precision.
+        format_: One of :data:`FORMATS`; "table" or None prints in the terminal's width.
+        table: What people read, with about four digits.
+        data: What ``json`` prints, if that is not the table's own.
+        frame: Makes what ``csv`` prints, in full precision, if that is not the table's own.
     """
-    if format_ == "json":
-        say_json(data)
-    elif format_ == "csv":
-        from collapse.measurement.results import as_csv
+    if format_ in (None, "table"):
+        from collapse.cli.rendering import print_table
 
+        print_table(table)
+    elif format_ == "json":
+        say_json(table.data() if data is None else data)
+    else:
         try:
-            say_whole(as_csv(frame()).decode().rstrip("\n"))
+            say_whole(_rendered(format_, table, data, frame).rstrip("\n"))
         except UnicodeError as error:
             raise CollapseError("a name in the table is not UTF-8: use --format json") from error
-    elif format_ == "markdown":
-        from collapse.measurement.sheets import markdown_of
 
-        say_whole(markdown_of(sheet))
-    elif format_ == "latex":
-        from collapse.measurement.sheets import latex_of
 
-        say_whole(latex_of(sheet))
-    else:
-        from collapse.cli.sheets import print_sheet
+def _rendered(format_: str, table: "Table", data: Any, frame: "Callable[[], pd.DataFrame] | None") -> str:
+    """Return a table in a format for files; the arguments are those of :func:`print_in`."""
+    from collapse.measurement.results import as_csv
 
-        print_sheet(sheet)
+    if format_ == "csv":
+        return as_csv((frame or table.with_average)()).decode()
+    if format_ == "json":
+        return json_of(table.data() if data is None else data)
+    return table.markdown() if format_ == "markdown" else table.latex()
 
 
 def check_suffix(path: str | None, more: Sequence[str] = (), *, first: str | None = None) -> None:
@@ -149,24 +154,18 @@ def _not_ours(path: str) -> UsageError:
     return UsageError(f"{path} exists and is not such a table: choose another --output, or remove it")
 
 
-def write_in(path: str, sheet: "Sheet", *, data: Any, frame: Callable[[], "pd.DataFrame"]) -> None:
+def write_in(path: str, table: "Table", *, data: Any = None, frame: "Callable[[], pd.DataFrame] | None" = None) -> None:
     """Write a table into the file of ``--output``, in the format of its suffix (see :func:`print_in`).
 
     Raises:
         UsageError: The file exists and is another table, or none.
         CollapseError: It cannot be written.
     """
-    from collapse.measurement.results import as_csv
-    from collapse.measurement.sheets import latex_of, markdown_of
     from collapse.stores.writing import write_output
 
     format_ = _SUFFIXES[Path(path).suffix.lower()]
     try:
-        if format_ == "csv":
-            made = as_csv(frame())
-        else:
-            text = {"json": json_of(data), "markdown": markdown_of(sheet), "latex": latex_of(sheet)}[format_]
-            made = (_MARKS.get(format_, "") + text + "\n").encode()
+        made = (_MARKS.get(format_, "") + _rendered(format_, table, data, frame).rstrip("\n") + "\n").encode()
     except UnicodeError as error:
         raise CollapseError(f"cannot write {path}: a name in it is not UTF-8") from error
     if not _replaces_its_like(Path(path), made, format_):

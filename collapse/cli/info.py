@@ -18,9 +18,10 @@ def command(path: str, as_json: bool) -> None:
     STORE is a folder, the digest or the model of a cached store, or user/name or user/name/folder on the Hub, of which
     only the manifest is downloaded.
     """
-    from collapse.cli.rendering import print_records
+    from collapse.cli.rendering import print_table
     from collapse.hub.opening import load
     from collapse.measurement.last_results import kept_row
+    from collapse.measurement.table import Table
     from collapse.stores.origin import pulled_from
 
     store = load(path)
@@ -46,8 +47,8 @@ def command(path: str, as_json: bool) -> None:
     phases = [phase for phase in ("train", "validation") if "chunks" in (coverage[phase] or {})]
     rows += [[f"{phase} chunks", _chunks(coverage[phase])] for phase in phases]
     rows += [[_words(key), _flat(value)] for key, value in identity.items() if key not in ("corpus", "validation")]
-    print_records(["holds", ""], rows)
-    print_records(["made", ""], _made(store.manifest["provenance"]))
+    print_table(Table("", ["holds", ""], rows))
+    print_table(Table("", ["made", ""], _made(store.manifest["provenance"])))
     files = [
         [
             name,
@@ -56,7 +57,7 @@ def command(path: str, as_json: bool) -> None:
         ]
         for name, entry in store.manifest["files"].items()
     ]
-    print_records(["file", "size", "tensors"], files)
+    print_table(Table("", ["file", "size", "tensors"], files))
 
 
 def _chunks(coverage: Mapping[str, Any]) -> str:

@@ -163,14 +163,14 @@ def _write(rows: list["Row"], output: str, shown: list[str] | None, *, complete:
     """
     from collapse.cli.formats import write_in
     from collapse.measurement.results import Results, holds_rows
-    from collapse.measurement.row_sheets import whole_sheet_of
+    from collapse.measurement.row_tables import whole_table_of
 
     replaced = holds_rows(output)
     if replaced and not complete:
         say_error(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
         return
     if output.lower().endswith(_FOR_PEOPLE):
-        write_in(output, whole_sheet_of(rows, shown), data=None, frame=Results(rows).frame)
+        write_in(output, whole_table_of(rows, shown))
     else:
         Results(rows).write(output)
     say_aside(f"rows written to {output}: {len(rows)}{', in place of those that it held' if replaced else ''}")
@@ -181,14 +181,14 @@ def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> No
     from collapse.cli.formats import print_in
     from collapse.cli.rendering import print_rows, say_failures
     from collapse.measurement.results import Results
-    from collapse.measurement.row_sheets import remarks_of, whole_sheet_of
-    from collapse.measurement.sheets import Sheet
+    from collapse.measurement.row_tables import remarks_of, whole_table_of
+    from collapse.measurement.table import Table
 
     if rows and format_ in (None, "table"):
         print_rows(rows, shown)
     elif rows or format_ == "json":
-        sheet = whole_sheet_of(rows, shown) if rows else Sheet([], [])
-        print_in(format_, sheet, data=[row.to_dict() for row in rows], frame=Results(rows).frame)
+        table = whole_table_of(rows, shown) if rows else Table("", [], [])
+        print_in(format_, table, data=[row.to_dict() for row in rows], frame=Results(rows).frame)
         for remark in remarks_of(rows) if format_ in ("csv", "json") else ():  # the others have it among the notes
             say_aside(remark)
         say_failures(rows)

@@ -22,7 +22,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
     C classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
     from collapse.cli.formats import check_suffix, deliver
-    from collapse.measurement.sheets import Sheet
+    from collapse.measurement.table import Table
     from collapse.plugin.metrics import limits_of
     from collapse.plugin.plugin_manager import plugins
 
@@ -52,12 +52,12 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
     rows = [[record[column] for column in columns] for record in records]
-    sheet = Sheet(columns, rows, title=f"with C = {classes:,} classes in d = {dim:,} dimensions")
+    table = Table(f"with C = {classes:,} classes in d = {dim:,} dimensions", columns, rows)
     for record in records:
         for key in ("at full collapse", "reachable"):
             if record[key] in (float("inf"), float("-inf")):  # JSON has no infinity
                 record[key] = str(record[key])
-    deliver(format_, output, sheet, data=records, frame=lambda: _frame(records))
+    deliver(format_, output, table, data=records, frame=lambda: _frame(records))
 
 
 def _frame(records: list[dict[str, Any]]) -> Any:

@@ -12,7 +12,8 @@ from collapse.cli.terminal import say_error, say_json
 def command(as_json: bool) -> None:
     """List plugins, their hooks, and what is wrong with any."""
     from collapse.cli import command_found
-    from collapse.cli.rendering import print_records
+    from collapse.cli.rendering import print_table
+    from collapse.measurement.table import Table
     from collapse.plugin.plugin_manager import plugins
 
     installed = plugins()
@@ -21,6 +22,6 @@ def command(as_json: bool) -> None:
         say_json([asdict(each) for each in found])
         return
     rows = [[each.name, each.origin, ", ".join(each.hooks)] for each in found if not each.problem]
-    print_records(["plugin", "from", "hooks"], rows)
+    print_table(Table("", ["plugin", "from", "hooks"], rows))
     for problem in installed.problems:
         say_error(problem)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from collapse.cli.sheets import console
+from collapse.cli.rendering import console
 from collapse.cli.terminal import say_aside
 from collapse.progress import Report, lasting
 from collapse.progress_bar import progress_bar

@@ -46,7 +46,7 @@ def command(
     """
     from collapse.measurement.joining import join
     from collapse.measurement.results import Results
-    from collapse.measurement.sheets import Sheet
+    from collapse.measurement.table import Table
 
     check_suffix(output, _TABLES)
     new: dict[str, str | int | float] = {}
@@ -58,15 +58,15 @@ def command(
     table = join(files, columns=new, parts=parts, where=where or None)
     names = _chosen(columns, table.frame(), list(new))
     part = Results.from_frame(table.frame()[names])
-    sheet = Sheet(names, [list(record.values()) for record in part.records()], title=counted(len(part), "row"))
+    shown = Table(counted(len(part), "row"), names, [list(record.values()) for record in part.records()])
     printed = table if columns is None else part  # csv and json have all columns unless some are named
-    print_in(format_, sheet, data=printed.records(), frame=printed.frame)
+    print_in(format_, shown, data=printed.records(), frame=printed.frame)
     if not output:
         return
     if output.lower().endswith(_TABLES):
         table.write(output)
     else:
-        write_in(output, sheet, data=None, frame=table.frame)
+        write_in(output, shown, frame=table.frame)
     say_aside(f"written to {output}")
 
 

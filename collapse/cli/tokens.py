@@ -46,22 +46,15 @@ def command(store: str, format_: str | None, output: str | None, **options: Any)
     """
     from collapse.cli.formats import check_suffix, deliver
     from collapse.plugin.plugin_manager import plugins
-    from collapse.vocabulary.token_table import TokenTable
 
     check_suffix(output)
     for problem in plugins().problems:
         say_error(problem)
     table = _table(store, **options)
-    made: dict[str, Any] = {"title": table.title, "rows": table.records()}
-    frame = table.frame
-    if isinstance(table, TokenTable) and table.average is not None:
-        made["average"] = dict(zip(table.columns, table.average, strict=True))
-        frame = table.with_average
-    made["notes"] = table.notes
     if format_ == "csv":  # has no place for them
         for note in table.notes:
             say_aside(note)
-    deliver(format_, output, table.sheet(), data=made, frame=frame)
+    deliver(format_, output, table)
 
 
 def _table(

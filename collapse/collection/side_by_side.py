@@ -12,9 +12,8 @@ from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
 from collapse.measurement.measuring import Classes, measured
 from collapse.measurement.results import Results, Row
-from collapse.measurement.row_sheets import by_property, headings_of, notes_of
+from collapse.measurement.row_tables import by_property, headings_of, notes_of
 from collapse.measurement.seeds import Spread, spread_of_seeds
-from collapse.measurement.sheets import Sheet
 from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
@@ -130,7 +129,7 @@ def _table(
     same = ["A and B are the same store"] if stores[0].digest == stores[1].digest else []
     remarks = [*about_each, *same, *notes, *notes_of(rows, shown), *mixed(rows, apart=_ONE_TEXT)]
     columns = [*_COLUMNS, *(["seeds_sd"] if spread else [])]
-    shown_as = Sheet([_SHOWN.get(name, name) for name in columns], made)
+    shown_as = Table("", [_SHOWN.get(name, name) for name in columns], made)
     return Table(f"{first} (A) and {second} (B); difference = B − A", columns, made, remarks, shown_as)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.measurement.table_files import is_written_number
 from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
 
@@ -109,8 +108,6 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
         label, expression = (part.strip() for part in text.split("=", 1))
         if not label:
             raise UsageError(f"the column {text!r} has no label before its =: write label=expression")
-        if label[-1] in "<>!+-*/":
-            raise UsageError(f"the column {text!r} would have the label {label!r}: write label=expression")
     names: dict[str, Floats] = {}
     if expression in frame:
         names[expression] = values = _numbers(frame, expression)
@@ -162,7 +159,12 @@ def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd
 
 def _compute(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -> Floats:
     """Evaluate arithmetic, adding the columns that it reads to ``names``."""
-    _refuse_rewritten(expression)
+    # Python's parser drops comments and normalizes names: it would read another column than is named
+    if "#" in expression or unicodedata.normalize("NFKC", expression) != expression:
+        raise UsageError(
+            f"the column {expression!r} cannot be read: a column whose name has # or a sign such as µ can only be "
+            "named by itself"
+        )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as the SyntaxWarning for `2if`; the error below is enough
@@ -174,21 +176,6 @@ def _compute(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -
     if not names:
         raise UsageError(f"the column {expression!r} reads no column of the table: {_HOW}")
     return np.broadcast_to(values, len(frame)).astype(np.float64)
-
-
-def _refuse_rewritten(expression: str) -> None:
-    """Refuse characters that Python's parser drops or replaces, because a name could become that of another column."""
-    alone = "can only be named by itself"
-    if "#" in expression:  # the parser drops comments
-        raise UsageError(
-            f"the column {expression!r} cannot be read: # is not an operator, and a column with # in its name {alone}"
-        )
-    normal = unicodedata.normalize("NFKC", expression)
-    if normal != expression:
-        raise UsageError(
-            f"the column {expression!r} cannot be read: Unicode normalization (NFKC) makes it {normal!r}, and a column "
-            f"whose name that changes {alone}"
-        )
 
 
 def _walk(node: ast.expr, frame: "pd.DataFrame", names: dict[str, Floats]) -> Any:
@@ -237,20 +224,21 @@ def _dotted(node: ast.expr) -> str | None:
 
 def _numbers(frame: "pd.DataFrame", name: str) -> Floats:
     """Return a column of the table as float64, NaN for missing values."""
-    from pandas.api.types import is_bool, is_number, is_numeric_dtype
+    import pandas as pd
 
     if name not in frame:
         raise UsageError(f"no column is called {name!r}; {near_names(name, map(str, frame.columns))}")
     column = frame[name]
-    if is_numeric_dtype(column.dtype):
+    if pd.api.types.is_numeric_dtype(column.dtype):
         return column.to_numpy(np.float64, na_value=np.nan)
-    present = [(int(at), column.iloc[at]) for at in np.flatnonzero(column.notna())]
-    wrong = [(at, value) for at, value in present if is_bool(value) or not is_number(value)]
-    if wrong:
-        # the texts of a column of numbers but for one cell are numbers too: name that cell
-        at, value = next((each for each in wrong if not is_written_number(each[1])), wrong[0])
-        raise UsageError(f"column {name!r} is not of numbers: it holds {value!r:.60} in {_row_name(frame, at)}")
-    return column.to_numpy(np.float64, na_value=np.nan)  # Python's integers, above 2^64
+    numbers = pd.to_numeric(column, errors="coerce")  # whole numbers above 2^64 are texts to pandas
+    wrong = np.flatnonzero(column.notna() & numbers.isna())
+    if len(wrong):
+        at = int(wrong[0])
+        raise UsageError(
+            f"column {name!r} is not of numbers: it holds {column.iloc[at]!r:.60} in {_row_name(frame, at)}"
+        )
+    return numbers.to_numpy(np.float64, na_value=np.nan)
 
 
 def _row_name(frame: "pd.DataFrame", at: int) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, UsageError, counted, first_line
+from collapse.measurement.cells import plain
 from collapse.measurement.named_results import file_of, named_results
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
-from collapse.measurement.table import plain
 from collapse.measurement.table_files import OURS as OURS
 from collapse.measurement.table_files import as_csv as as_csv
 from collapse.measurement.table_files import read_csv, read_json_table, read_parquet, whole

@@ -3,43 +3,37 @@
 import math
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields
-from types import NoneType
 from typing import Any
 
 from collapse.errors import counted, near_names
-from collapse.measurement.sheets import Sheet, aligned, html_of, number
+from collapse.measurement.cells import aligned, number
+from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 
 SCHEMA = 1
 """Version of a row's keys. Keys added by later versions are ignored; rows with a higher version are rejected."""
 
-_LARGEST = 2**63  # limit of the integers of a table
-_TEXT, _WHOLE = (str,), (int,)
-_TEXT_OR_NONE, _WHOLE_OR_NONE = (str, NoneType), (int, NoneType)
-_KINDS: dict[str, tuple[type, ...]] = {
-    "model": _TEXT,
-    "revision": _TEXT_OR_NONE,
-    "corpus": _TEXT,
-    "store": _TEXT,
-    "min_count": _WHOLE,
-    "classes": _WHOLE,
-    "dim": _WHOLE,
-    "samples": _WHOLE,
-    "origin": _TEXT_OR_NONE,
-    "validation": _TEXT_OR_NONE,
-    "chunk_length": _WHOLE_OR_NONE,
-    "max_chunks": _WHOLE_OR_NONE,
-    "max_validation_chunks": _WHOLE_OR_NONE,
-    "dtype": _TEXT_OR_NONE,
-    "weights": _TEXT_OR_NONE,
-    "tokenizer": _TEXT_OR_NONE,
-    "corpus_id": _TEXT_OR_NONE,
-    "validation_id": _TEXT_OR_NONE,
-    "class_set": _TEXT_OR_NONE,
-}
-_SAID = {str: "a text", int: "a count", NoneType: "null"}
-
-ABOUT = tuple(_KINDS)
+ABOUT = (
+    "model",
+    "revision",
+    "corpus",
+    "store",
+    "min_count",
+    "classes",
+    "dim",
+    "samples",
+    "origin",
+    "validation",
+    "chunk_length",
+    "max_chunks",
+    "max_validation_chunks",
+    "dtype",
+    "weights",
+    "tokenizer",
+    "corpus_id",
+    "validation_id",
+    "class_set",
+)
 """The columns of a table before its measurements."""
 
 IDENTITY = ABOUT[ABOUT.index("origin") :]
@@ -144,13 +138,13 @@ class Row:
         return "\n".join(shown)
 
     def _repr_html_(self) -> str:
-        return html_of(self._sheet())
+        return self._table().html()
 
-    def _sheet(self) -> Sheet:
+    def _table(self) -> Table:
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
         values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
         columns = ["measurement", "value", "standard error"]
-        return Sheet(columns, values, title=self._name(), notes=notes)
+        return Table(self._name(), columns, values, notes=notes)
 
     def _about(self) -> str:
         return f"{self._name()}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
@@ -176,52 +170,27 @@ class Row:
         schema = row.get("schema", SCHEMA) if isinstance(row, Mapping) else SCHEMA
         if type(schema) is not int or not 1 <= schema <= SCHEMA:
             raise TypeError(
-                f"it has schema {_short(schema)}, and this version reads {SCHEMA}: upgrade linguistic-collapse"
+                f"it has schema {schema!r:.40}, and this version reads {SCHEMA}: upgrade linguistic-collapse"
             )
         known = _known(cls, row, "a row")
-        kept = _checked_table(known["measurements"], "measurements")
-        taken = sorted(kept.keys() & {*ABOUT, "versions"})
-        if taken:
-            raise TypeError(f"a measurement is called {taken[0]}, as another column is")
-        notes = known.get("notes", ())
-        if not isinstance(notes, list | tuple):
-            raise TypeError(f"its notes are {_short(notes)}, not a list")
-        for name, kinds in _KINDS.items():
-            value = known.get(name)
-            if type(value) not in kinds or (type(value) is int and not 0 <= value < _LARGEST):
-                raise TypeError(f"its {name} is {_short(value)}, not {' or '.join(_SAID[kind] for kind in kinds)}")
-        for name in ("versions", "excluded", "standard_errors"):
-            _checked_table(known.get(name, {}), name)
-        made_by = known.get("made_by", {})
-        if not isinstance(made_by, dict) or not all(type(each) is str for pair in made_by.items() for each in pair):
-            raise TypeError(f"its made_by are {_short(made_by)}, not names with texts")
-        nulls = known.get("nulls", {})
-        for name, values in (nulls if isinstance(nulls, dict) else {"": nulls}).items():
-            _checked_table(values, f"nulls {_short(name)}")
-        step = known.get("step")
-        if type(known.get("layer", "")) is not str or not (
-            step is None or (type(step) is int and 0 <= step < _LARGEST)
-        ):
-            raise TypeError("its layer must be a text, and its step a count or null")
-        return cls(**{**known, "notes": tuple(_note(each) for each in notes)})
+        measured = known["measurements"]
+        if not isinstance(measured, dict):
+            raise TypeError(f"its measurements are {measured!r:.40}, not names with numbers")
+        for name, value in measured.items():
+            if not (value is None or isinstance(value, int | float)):
+                raise TypeError(f"measurements: {name!r:.40} is {value!r:.40}, not a number")
+        notes = tuple(Note(**_known(Note, each, "a note")) for each in known.get("notes", ()))
+        return cls(**{**known, "notes": notes})
 
 
 def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
 
 
-def _note(note: Any) -> Note:
-    known = _known(Note, note, "a note")
-    for name, text in known.items():
-        if type(text) is not str:
-            raise TypeError(f"a note's {name} is {_short(text)}, not a text")
-    return Note(**known)
-
-
 def _known(kind: type, given: Any, what: str) -> dict[str, Any]:
     """Return the fields of a dataclass that a JSON object holds; others, of later versions, are ignored."""
     if not isinstance(given, Mapping):
-        raise TypeError(f"{_short(given)} is not {what}")
+        raise TypeError(f"{given!r:.40} is not {what}")
     needed = [each.name for each in fields(kind) if _is_needed(each)]
     missing = [name for name in needed if name not in given]
     if missing:
@@ -231,27 +200,3 @@ def _known(kind: type, given: Any, what: str) -> dict[str, Any]:
 
 def _is_needed(each: "Field[Any]") -> bool:
     return each.default is MISSING and each.default_factory is MISSING
-
-
-def _checked_table(table: Any, name: str) -> dict[str, Any]:
-    """Check a table of names with finite numbers or null."""
-    if not isinstance(table, dict):
-        raise TypeError(f"its {name} are {_short(table)}, not names with numbers")
-    for key, value in table.items():
-        if type(key) is not str or not (value is None or _is_number(value)):
-            raise TypeError(f"{name}: {_short(key)} is {_short(value)}, not a finite number")
-    return table
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        return type(value) in (int, float) and math.isfinite(value)
-    except OverflowError:  # an integer too large for a float
-        return False
-
-
-def _short(value: Any) -> str:
-    try:
-        return f"{value!r:.40}"
-    except ValueError:  # Python refuses to print an integer of thousands of digits
-        return "a number too long to show"

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from collapse.measurement.results import Results
-from collapse.measurement.row_sheets import ERROR, notes_of, notes_on_reachable, over_null, sheet_of
+from collapse.measurement.row_tables import ERROR, notes_of, notes_on_reachable, over_null, table_of
 from collapse.measurement.rows import ABOUT, Row
+from collapse.measurement.table import Table, table_of_frame
 from collapse.plugin.plugin_manager import plugins
-from collapse.reporting.grids import Grid, grid_of_frame
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +18,7 @@ _SIDE_BY_SIDE = 4
 """Up to so many models are columns; more are rows."""
 
 
-def measurement_grid(results: Results) -> Grid:
+def measurement_table(results: Results) -> Table:
     """Return a row per model with every measurement that one of them has."""
     if results.rows and len(results.rows) <= _SIDE_BY_SIDE:
         return _side_by_side(results.rows)
@@ -31,7 +31,7 @@ def measurement_grid(results: Results) -> Grid:
     empty = [name for name in frame if name not in hidden and name not in present and name not in _SHOWN]
     notes = [f"without a value in any row: {', '.join(map(str, empty))}"] if empty else []
     shown = _with_references(frame[present], results.rows)
-    return grid_of_frame(shown, "measurements", "Measurements", notes, "filter models")
+    return table_of_frame("Measurements", shown, notes)
 
 
 def _with_references(frame: "pd.DataFrame", rows: Sequence[Row]) -> "pd.DataFrame":
@@ -49,12 +49,12 @@ def _with_references(frame: "pd.DataFrame", rows: Sequence[Row]) -> "pd.DataFram
     return type(frame)(columns)
 
 
-def _side_by_side(rows: Sequence[Row]) -> Grid:
+def _side_by_side(rows: Sequence[Row]) -> Table:
     """Return a row per measurement and a column per model, beside the values at full collapse and reachable."""
     known = plugins().measurements()
     shown = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
-    sheet = sheet_of(rows, shown)
-    columns, filled = list(sheet.columns), _in_one_line(sheet.rows, len(rows))
+    table = table_of(rows, shown)
+    columns, filled = list(table.columns), _in_one_line(table.rows, len(rows))
     values = columns[2 : 2 + len(rows)]
     if any(row.standard_errors.get(name) is not None for row in rows for name in shown):
         columns[2 + len(rows) : 2 + len(rows)] = ["±"] if len(rows) == 1 else [f"{each} ±" for each in values]
@@ -64,7 +64,7 @@ def _side_by_side(rows: Sequence[Row]) -> Grid:
     notes = notes_of(rows) + ([f"not in every row, or of no installed plugin: {', '.join(others)}"] if others else [])
     nulls = "the nulls stand beside it" if any(row.nulls for row in rows) else "collapse measure --null shows a null"
     notes += [f"{each} and shows no collapse; {nulls}" for each in notes_on_reachable(shown)]
-    return Grid("measurements", "Measurements", columns, filled, notes, "filter measurements")
+    return Table("Measurements", columns, filled, notes)
 
 
 def _in_one_line(lines: Sequence[Sequence[object]], models: int) -> list[list[object]]:

@@ -6,11 +6,11 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import shortened
-from collapse.measurement.row_sheets import notes_on_reachable
+from collapse.measurement.row_tables import notes_on_reachable
 from collapse.measurement.rows import ABOUT
+from collapse.measurement.table import Table, table_of_frame
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.reporting.grids import Grid, grid_of_frame
 from collapse.stores.provenance import now, versions
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _DRAWING = ("altair", "vl-convert-python")
 
 
-def definition_grid(frame: "pd.DataFrame") -> Grid:
+def definition_table(frame: "pd.DataFrame") -> Table:
     """Return a row per measurement of the table that an installed plugin defines."""
     known = plugins().measurements()
     shape, whose = _shape(frame)
@@ -49,7 +49,7 @@ def definition_grid(frame: "pd.DataFrame") -> Grid:
     if shape is not None:
         notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, {whose}")
     columns = ["measurement", "property", "definition", "at full collapse", "reachable", "source", "version"]
-    return Grid("definitions", "Definitions", columns, rows, notes, "filter definitions")
+    return Table("Definitions", columns, rows, notes)
 
 
 def _shape(frame: "pd.DataFrame") -> tuple[tuple[int, int] | None, str]:
@@ -62,28 +62,28 @@ def _shape(frame: "pd.DataFrame") -> tuple[tuple[int, int] | None, str]:
     return (int(largest["classes"]), int(largest["dim"])), whose
 
 
-def row_grid(frame: "pd.DataFrame") -> Grid | None:
+def row_table(frame: "pd.DataFrame") -> Table | None:
     """Return what identifies each row, or None for a table that says only the model and its size."""
     present = [name for name in ABOUT if name in frame and frame[name].notna().any()]
     if not set(present) - {"model", "classes", "dim"}:
         return None
-    return grid_of_frame(frame[present], "rows", "What was measured")
+    return table_of_frame("What was measured", frame[present])
 
 
-def source_grid(material: "Material") -> Grid:
+def source_table(material: "Material") -> Table:
     """Return the files and stores of the report."""
-    return Grid("sources", "Sources", ["kind", "name", "holds"], material.origins)
+    return Table("Sources", ["kind", "name", "holds"], material.origins)
 
 
-def store_grids(material: "Material") -> list[Grid]:
+def store_tables(material: "Material") -> list[Table]:
     """Return for each store what its manifest says of its identity and of how it was made."""
-    return [_store_grid(store, number) for number, store in enumerate(material.stores)]
+    return [_store_table(store) for store in material.stores]
 
 
-def _store_grid(store: "Store", number: int) -> Grid:
+def _store_table(store: "Store") -> Table:
     made: dict[str, Any] = {"store": store.digest, "state": store.state, "model": store.model, "corpus": store.corpus}
     facts = {**made, **store.identity, "made": store.manifest["provenance"]}
-    return Grid(f"store-{number}", f"Store of {shortened(store.model, 60)}", ["", "value"], list(_flat(facts).items()))
+    return Table(f"Store of {shortened(store.model, 60)}", ["", "value"], list(_flat(facts).items()))
 
 
 def _flat(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:
@@ -98,7 +98,7 @@ def _flat(facts: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return found
 
 
-def version_grid() -> Grid:
+def version_table() -> Table:
     """Return the versions of what made the report, and of the plugins."""
     found = dict(versions())
     for name in _DRAWING:
@@ -106,4 +106,4 @@ def version_grid() -> Grid:
             found[name] = metadata.version(name)
     rows = [[name, version] for name, version in found.items()]
     rows += [[f"plugin {each.name}", each.origin] for each in plugins().found if not each.problem]
-    return Grid("versions", "Versions", ["package", "version"], rows, [f"the report was made at {now()}"])
+    return Table("Versions", ["package", "version"], rows, [f"the report was made at {now()}"])

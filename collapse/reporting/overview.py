@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import counted, shortened
+from collapse.measurement.cells import number
 from collapse.measurement.comparing import corpora_of, mixed
 from collapse.measurement.model_names import with_parts
-from collapse.measurement.sheets import number
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins

@@ -8,9 +8,9 @@ from importlib import resources
 from string import Template
 from typing import Any
 
+from collapse.measurement.table import Table
 from collapse.reporting.drawn import Drawn
-from collapse.reporting.embedding import json_of, text_of
-from collapse.reporting.grids import Grid
+from collapse.reporting.embedding import json_of, plain, text_of
 from collapse.version import VERSION
 
 MARK = "<!-- a report of collapse -->"
@@ -69,19 +69,22 @@ def bullets(texts: Iterable[str]) -> str:
     return f'<ul class="findings">{"".join(f"<li>{text_of(each)}</li>" for each in texts)}</ul>\n'
 
 
-def table(grid: Grid, *, folded: bool = False, heading: bool = True) -> str:
+def table(name: str, made: Table, *, folded: bool = False, heading: bool = True) -> str:
     """Return a table with its heading and notes; its rows are data, which the script shows.
 
     Args:
-        grid: The table.
+        name: Part of identifiers and of the names of files.
+        made: The table.
         folded: Show only the heading until it is clicked.
         heading: Whether it needs one; not if it is all that a section has.
     """
-    holder = f'<div class="table" data-from="data-{grid.name}" data-filter="{text_of(grid.filter_)}"></div>'
-    content = holder + paragraphs(grid.notes, "note") + _data(f"data-{grid.name}", grid.content())
+    rows = [[plain(value) for value in row] for row in made.rows]
+    data = {"name": name, "columns": [plain(heading) for heading in made.columns], "rows": rows}
+    holder = f'<div class="table" data-from="data-{name}" data-filter="filter rows"></div>'
+    content = holder + paragraphs(made.notes, "note") + _data(f"data-{name}", data)
     if folded:
-        return f"<details><summary>{text_of(grid.title)}</summary>{content}</details>\n"
-    return f"<h3>{text_of(grid.title)}</h3>{content}\n" if heading else content
+        return f"<details><summary>{text_of(made.title)}</summary>{content}</details>\n"
+    return f"<h3>{text_of(made.title)}</h3>{content}\n" if heading else content
 
 
 def figure(drawn: Drawn) -> str:

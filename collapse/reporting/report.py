@@ -13,11 +13,11 @@ from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.reading import open_regular
 from collapse.reporting.drawn import Drawn, draw_all
-from collapse.reporting.measurements import measurement_grid
-from collapse.reporting.methods import definition_grid, row_grid, source_grid, store_grids, version_grid
+from collapse.reporting.measurements import measurement_table
+from collapse.reporting.methods import definition_table, row_table, source_table, store_tables, version_table
 from collapse.reporting.overview import LOSS, called, findings, warnings
 from collapse.reporting.page import MARK, Section, bullets, figure, page_of, paragraphs, table
-from collapse.reporting.tables import analysis_grid, tests_of, token_grids
+from collapse.reporting.tables import analysis_table, tests_of, token_tables
 from collapse.stores.writing import check_output_place, write_output
 from collapse.vocabulary.choosing import check_number
 
@@ -81,8 +81,9 @@ def report(
         )
     figures = draw_all(material, progress)
     themes = {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")}
-    grids, lacking = token_grids(material.stores, tokens, tokenizer, progress)
-    about_tokens = "".join(map(table, grids)) + paragraphs(lacking, "note")
+    of_tokens, lacking = token_tables(material.stores, tokens, tokenizer, progress)
+    about_tokens = "".join(table(f"tokens-{number}", each) for number, each in enumerate(of_tokens))
+    about_tokens += paragraphs(lacking, "note")
     sections = [
         *_about_rows(material, permutations, figures),
         *([Section("tokens", "Tokens", about_tokens)] if about_tokens else []),
@@ -123,13 +124,14 @@ def _about_rows(material: Material, permutations: int, figures: list[Drawn]) -> 
     tests = tests_of(material.results, permutations)
     overview = paragraphs(warnings(frame), "warning") + bullets(findings(frame, tests))
     drawn = "".join(figure(each) for each in figures if each.drawing is not None)
-    grids = [analysis_grid(name, each) for name, each in tests.over.items()]
-    grids += [analysis_grid(f"{name}-within", each) for name, each in tests.within.items()]
-    association = "".join(map(table, grids)) + paragraphs(tests.lacking, "note")
+    analyses = {**tests.over, **{f"{name}-within": each for name, each in tests.within.items()}}
+    association = "".join(table(name, analysis_table(each)) for name, each in analyses.items())
+    association += paragraphs(tests.lacking, "note")
     sections = [Section("overview", "What stands out", overview)]
     if drawn:
         sections.append(Section("figures", "Figures", drawn))
-    sections.append(Section("measurements", "Measurements", table(measurement_grid(material.results), heading=False)))
+    measured = table("measurements", measurement_table(material.results), heading=False)
+    sections.append(Section("measurements", "Measurements", measured))
     if association:
         sections.append(Section("association", "What goes with loss", association))
     return sections
@@ -137,9 +139,12 @@ def _about_rows(material: Material, permutations: int, figures: list[Drawn]) -> 
 
 def _methods(material: Material, figures: list[Drawn]) -> list[Section]:
     frame = material.results.frame()
-    rows = row_grid(frame)
-    grids = [definition_grid(frame), source_grid(material), *([rows] if rows else []), *store_grids(material)]
-    content = "".join(table(each, folded=each.name.startswith("store-")) for each in [*grids, version_grid()])
+    rows = row_table(frame)
+    content = table("definitions", definition_table(frame)) + table("sources", source_table(material))
+    content += table("rows", rows) if rows is not None else ""
+    for number, each in enumerate(store_tables(material)):
+        content += table(f"store-{number}", each, folded=True)
+    content += table("versions", version_table())
     missing = "".join(figure(each) for each in figures if each.drawing is None)
     if missing:
         content += f"<h3>Figures that are not drawn</h3>\n{missing}"

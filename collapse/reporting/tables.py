@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, counted, shortened
 from collapse.measurement.analyzing import analyze
+from collapse.measurement.cells import is_number, text
 from collapse.measurement.model_names import ARCHITECTURE, training_of, with_parts
 from collapse.measurement.results import Results
-from collapse.measurement.sheets import is_number, text
-from collapse.measurement.table import Table
+from collapse.measurement.table import Table, table_of_frame
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
-from collapse.reporting.grids import Grid, grid_of_frame
 from collapse.stores.store import Store
 from collapse.vocabulary.token_table import tokens
 from collapse.vocabulary.token_texts import quoted
@@ -86,7 +85,7 @@ def _repeats(frame: "pd.DataFrame", column: str) -> bool:
     return len(sizes) > 1 and bool((sizes > 2).mean() > 0.5)
 
 
-def analysis_grid(name: str, table: Table) -> Grid:
+def analysis_table(table: Table) -> Table:
     """Return the table of an analysis, the strongest association first."""
     columns = [name for name in table.columns if not name.endswith(_BOUND)]
     records = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
@@ -96,12 +95,12 @@ def analysis_grid(name: str, table: Table) -> Grid:
         [f"≤ {min(3 * record[name], 1):.3g}" if record.get(name + _BOUND) else record[name] for name in columns]
         for record in records
     ]
-    return Grid(name, table.title, columns, rows, table.notes, "filter columns")
+    return Table(table.title, columns, rows, table.notes)
 
 
-def token_grids(
+def token_tables(
     stores: Sequence[Store], most: int, tokenizer: str | Path | None = None, progress: Report | None = None
-) -> tuple[list[Grid], list[str]]:
+) -> tuple[list[Table], list[str]]:
     """Return for each store its table of tokens, and why others have none.
 
     Args:
@@ -110,30 +109,28 @@ def token_grids(
         tokenizer: Folder or Hub id of their tokenizer; None for the one that each records.
         progress: Called as progress(what, done, total).
     """
-    grids, lacking = [], []
-    for number, store in enumerate(stores):
+    tables, lacking = [], []
+    for store in stores:
         try:
             table = tokens(store, tokenizer=tokenizer, progress=progress)
         except CollapseError as error:
             lacking.append(f"tokens of {store.model}: {error}")
         else:
-            grids.append(token_grid(table, store.model, number, most))
-    return grids, lacking
+            tables.append(token_extract(table, store.model, most))
+    return tables, lacking
 
 
-def token_grid(table: Table, model: str, number: int, most: int) -> Grid:
+def token_extract(table: Table, model: str, most: int) -> Table:
     """Return a row per token: the most frequent ones, and those with the largest and smallest value of each column.
 
     Args:
         table: A row per token, with its ``text`` and ``count``.
         model: Whose tokens they are.
-        number: The place of the store among the report's.
         most: How many of the most frequent tokens are kept.
     """
     frame, notes = table.frame(), list(table.notes)
-    average = getattr(table, "average", None)
-    if average is not None:
-        each = zip(table.columns, average, strict=True)
+    if table.average is not None:
+        each = zip(table.columns, table.average, strict=True)
         notes.append("; ".join(f"{name} {text(value)}" for name, value in each if is_number(value)))
     if len(frame) > most:
         chosen = set(frame["count"].nlargest(most).index)
@@ -149,4 +146,4 @@ def token_grid(table: Table, model: str, number: int, most: int) -> Grid:
     # Texts in quotes, because spaces count; an id is a name, not a number.
     texts = [None if each is None else quoted(each) for each in frame["text"]]
     frame = frame.assign(id=frame["id"].astype(str), text=texts)
-    return grid_of_frame(frame, f"tokens-{number}", f"Tokens of {shortened(model, 60)}", notes, "search tokens")
+    return table_of_frame(f"Tokens of {shortened(model, 60)}", frame, notes)

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.measurement.class_values import check_name, measure_classes, pair_measurements
+from collapse.measurement.table import Table
 from collapse.numerics.lending import settle
 from collapse.numerics.returned import as_tile
 from collapse.numerics.statistics import EmbeddingStatistics, cosine
@@ -25,13 +26,14 @@ from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.stores.store import Store
 from collapse.vocabulary.choosing import check_number, choose, rank
-from collapse.vocabulary.token_table import TokenTable, heading, positions, remarks
+from collapse.vocabulary.token_table import heading, positions, remarks, token_table
 
 MOST_PAIRS = 100_000
 """The largest number of pairs that are kept during a sweep."""
 
 _CDNV = "nc1.cdnv"
-_OF_PAIRS: Any = {"texts": ("text", "text 2"), "ids": ("id", "id 2"), "keys": 4}
+_KEYS = 4
+"""The columns that name a pair."""
 
 
 @shows_progress
@@ -43,7 +45,7 @@ def confusable_pairs(
     tokenizer: Any = None,
     min_count: int = 1,
     progress: Report | None = None,
-) -> TokenTable:
+) -> Table:
     """Find the pairs of classes of largest CDNV, those that the model can tell apart least; exactly.
 
     One sweep visits all pairs and keeps the largest. Of equal values, the pair of lower ids comes first. Pairs of equal
@@ -83,7 +85,7 @@ def confusable_pairs(
         lists = [s.classes[a], s.classes[b], s.counts[a], s.counts[b], found.top[by].values, apart, angles]
         for one, other, *numbers in zip(*(each.tolist() for each in lists), strict=True):
             rows.append([one, texts.text(one), other, texts.text(other), *numbers])
-    return TokenTable(heading(found.row), columns, rows, [*chosen.notes, *remarks(found.row)], **_OF_PAIRS)
+    return token_table(heading(found.row), columns, rows, [*chosen.notes, *remarks(found.row)], keys=_KEYS)
 
 
 @outside_inference_mode
@@ -96,7 +98,7 @@ def neighbours(
     ids: Iterable[int] | None = None,
     tokenizer: Any = None,
     min_count: int = 1,
-) -> TokenTable:
+) -> Table:
     """Find the classes nearest to some tokens, by ‖μ_c − μ_c′‖, and those that interfere most, by the largest cosine.
 
     Args:
@@ -135,7 +137,7 @@ def neighbours(
                 numbers = [float(each[other]) for each in measured]
                 rows.append([one, texts.text(one), kind, number, two, texts.text(two), *map(_finite, numbers)])
     columns = ["id", "text", "kind", "rank", "id 2", "text 2", "distance", "cosine", _CDNV]
-    return TokenTable(heading(found.row), columns, rows, chosen.notes, **_OF_PAIRS)
+    return token_table(heading(found.row), columns, rows, chosen.notes, keys=_KEYS)
 
 
 def _from(points: Points, at: int) -> tuple[Float[Tensor, " C"], Float[Tensor, " C"], Float[Tensor, " C"]]:

@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collapse.errors import UsageError, counted
 from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
-from collapse.measurement.row_sheets import headings_of, notes_of
+from collapse.measurement.row_tables import headings_of, notes_of
 from collapse.measurement.rows import Row
-from collapse.measurement.sheets import Sheet
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.plugin_manager import plugins
@@ -19,9 +17,6 @@ from collapse.progress_bar import shows_progress
 from collapse.stores.store import Store
 from collapse.vocabulary.choosing import Chosen, check_number, choose, rank
 from collapse.vocabulary.token_texts import quoted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = (
     "nc2.norm",
@@ -38,46 +33,31 @@ _AVERAGE = "average"
 _AVERAGED = "average: of all classes, pairs or validation samples, as collapse measure gives it"
 
 
-@dataclass(frozen=True)
-class TokenTable(Table):
-    """A table whose rows are tokens, or pairs of tokens.
+def token_table(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    notes: Sequence[str],
+    *,
+    average: Sequence[Any] | None = None,
+    keys: int = 2,
+) -> Table:
+    """Return a table of tokens, or of pairs of tokens.
 
-    Attributes:
-        average: A last row, with the average of everything, of which the rows show some; None without one.
-        texts: Columns with texts of tokens, which are printed in quotes, because spaces count.
-        ids: Columns with ids, which are printed without commas.
-        keys: Number of leading columns that name a row.
+    For people, texts of tokens are in quotes, because spaces count, ids have no commas, and the average comes last.
     """
 
-    average: list[Any] | None = None
-    texts: tuple[str, ...] = ("text",)
-    ids: tuple[str, ...] = ("id",)
-    keys: int = 2
-
-    def sheet(self) -> Sheet:
-        """Return the table to print, with its average."""
-        rows = [[self._shown(*each) for each in zip(self.columns, row, strict=True)] for row in self.rows]
-        if self.average is not None:
-            rows.append([self.average[0] or "", *self.average[1:]])
-        return Sheet(self.columns, rows, title=self.title, keys=self.keys, notes=self.notes)
-
-    def with_average(self) -> "pd.DataFrame":
-        """Return the table as a pandas DataFrame, with the average as its last row."""
-        import pandas as pd
-
-        frame = self.frame()
-        if self.average is not None:
-            frame = pd.DataFrame([*frame.values.tolist(), self.average], columns=self.columns)
-            frame = frame.astype(dict.fromkeys(self.ids, "Int64"))  # whole numbers, of which the average has none
-            if "count" in frame:  # whole, but for the average
-                counts = [row[self.columns.index("count")] for row in (*self.rows, self.average)]
-                frame["count"] = pd.Series(counts, dtype=object)
-        return frame
-
-    def _shown(self, column: str, value: Any) -> Any:
-        if column in self.texts:
+    def shown(column: str, value: Any) -> Any:
+        if column.startswith("text"):
             return "–" if value is None else quoted(value)
-        return str(value) if column in self.ids else value
+        return str(value) if column.startswith("id") else value
+
+    printed = [[shown(*each) for each in zip(columns, row, strict=True)] for row in rows]
+    if average is not None:
+        printed.append(
+            ["" if value is None and name == "id" else value for name, value in zip(columns, average, strict=True)]
+        )
+    return Table(title, columns, rows, notes, Table(title, columns, printed, keys=keys), average=average)
 
 
 @shows_progress
@@ -92,7 +72,7 @@ def tokens(
     tokenizer: Any = None,
     min_count: int = 1,
     progress: Report | None = None,
-) -> TokenTable:
+) -> Table:
     """Measure tokens: a row per class of a store, with its text and its own share of NC1 to NC4.
 
     The columns are those of the paper's Tables 4 and 5, named as measurements: ``count`` (N_c), ``nc2.norm``
@@ -162,14 +142,14 @@ def _column(found: ClassValues, by: str) -> Any:
     return found.values[by]
 
 
-def _table(chosen: Chosen, found: ClassValues, names: Sequence[str], at: Sequence[int]) -> TokenTable:
+def _table(chosen: Chosen, found: ClassValues, names: Sequence[str], at: Sequence[int]) -> Table:
     s, texts, row = found.statistics, chosen.texts, found.row
     ids, counts = s.classes.tolist(), s.counts.tolist()
     values = {name: found.values[name].tolist() if name in found.values else None for name in names}
     rows = [[ids[c], texts.text(ids[c]), counts[c], *(_number(values[name], c) for name in names)] for c in at]
     average = [None, _AVERAGE, row.samples / row.classes, *(row.measurements[name] for name in names)]
     notes = [*chosen.notes, *remarks(row), *_absent(names, rows), _AVERAGED]
-    return TokenTable(heading(row), ["id", "text", "count", *names], rows, notes, average=average)
+    return token_table(heading(row), ["id", "text", "count", *names], rows, notes, average=average)
 
 
 def heading(row: Row) -> str:

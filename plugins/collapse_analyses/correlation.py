@@ -9,7 +9,6 @@ import numpy as np
 from collapse import CollapseError, Results, Table, analysis, hookimpl
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
-from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.adjusting import adjust
 from collapse_analyses.checking import check_numbers
@@ -268,7 +267,7 @@ def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Seque
     return notes
 
 
-def _shown(records: Sequence[Mapping[str, Any]], level: float, strata: bool) -> Sheet:
+def _shown(records: Sequence[Mapping[str, Any]], level: float, strata: bool) -> Table:
     headings = ["column", "r", f"{100 * level:g} % interval", "predicted", "R²", "p", "Holm", "BH"]
     headings += ["Spearman", "its interval"]
     headings += ["groups", "r > 0", "r < 0", "median r"] if strata else []
@@ -288,7 +287,7 @@ def _shown(records: Sequence[Mapping[str, Any]], level: float, strata: bool) -> 
             counts = ("strata", "strata_positive", "strata_negative")
             row += [*(each[name] for name in counts), shown.signed(each["strata_median_r"])]
         rows.append(row)
-    return Sheet(headings, rows)
+    return Table("", headings, rows)
 
 
 @hookimpl

@@ -8,7 +8,6 @@ import numpy as np
 from collapse import CollapseError, Results, Table, analysis, hookimpl
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
-from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import direction
@@ -159,7 +158,7 @@ def _explain(found: Selected, records: Sequence[Mapping[str, Any]], left: int, p
     return notes
 
 
-def _shown(records: Sequence[Mapping[str, Any]], level: float, goal: str) -> Sheet:
+def _shown(records: Sequence[Mapping[str, Any]], level: float, goal: str) -> Table:
     percent = f"{100 * level:g} %"
     headings = ["column", "mean Δ", f"{percent} of mean Δ", "rises", "falls", "better", "p", f"r with {goal}"]
     rows = [
@@ -176,7 +175,7 @@ def _shown(records: Sequence[Mapping[str, Any]], level: float, goal: str) -> She
         ]
         for each in records
     ]
-    return Sheet([*headings, f"{percent} of r"], rows)
+    return Table("", [*headings, f"{percent} of r"], rows)
 
 
 @hookimpl

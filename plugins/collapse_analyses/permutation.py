@@ -9,7 +9,6 @@ import numpy as np
 from collapse import Results, Table, analysis, hookimpl
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
-from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.checking import check_numbers
 from collapse_analyses.directions import agrees, predicted
@@ -157,7 +156,7 @@ def _records(
     return sorted(records, key=lambda record: (record["p"], -abs(record["r"])))
 
 
-def _shown(records: Sequence[Mapping[str, Any]]) -> Sheet:
+def _shown(records: Sequence[Mapping[str, Any]]) -> Table:
     """The records as people read them."""
     headings = ["column", "r", "predicted", "R²", "p", "max-T p", "95 % interval of r", "leave-one-out r", "p error"]
     rows = [
@@ -174,7 +173,7 @@ def _shown(records: Sequence[Mapping[str, Any]]) -> Sheet:
         ]
         for each in records
     ]
-    return Sheet(headings, rows)
+    return Table("", headings, rows)
 
 
 def _explain(

@@ -10,7 +10,6 @@ from collapse import CollapseError, Results, Table, analysis, hookimpl
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column, read_column
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
-from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.checking import check_numbers
 from collapse_analyses.jackknife import FEWEST, interval, interval_of_slope, without_each
@@ -234,7 +233,7 @@ def _explain(
     return notes
 
 
-def _shown(records: Sequence[Mapping[str, Any]], level: float) -> Sheet:
+def _shown(records: Sequence[Mapping[str, Any]], level: float) -> Table:
     rows = [
         [
             each["column"],
@@ -251,7 +250,7 @@ def _shown(records: Sequence[Mapping[str, Any]], level: float) -> Sheet:
         for each in records
     ]
     headings = ["column", "size", "exponent", f"{100 * level:g} % interval", "R²", "rows"]
-    return Sheet([*headings, "curvature", "its interval", "small", "large"], rows, keys=2)
+    return Table("", [*headings, "curvature", "its interval", "small", "large"], rows, keys=2)
 
 
 @hookimpl

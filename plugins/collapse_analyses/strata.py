@@ -7,7 +7,6 @@ import numpy as np
 
 from collapse import CollapseError, Table
 from collapse.measurement.columns import Column
-from collapse.measurement.sheets import Sheet
 from collapse_analyses import shown
 from collapse_analyses.residuals import Codes, is_explained
 from collapse_analyses.shuffling import unit
@@ -87,5 +86,5 @@ def strata_table(found: "Selected", name: str, groups_n: Codes) -> Table:
         notes=[*found.notes, f"–: fewer than {FEWEST} rows, or a column that does not vary"]
         if any(each["r"] is None for each in records)
         else list(found.notes),
-        shown=Sheet([*list(records[0])[:3], "mean", "r"], rows, keys=2),
+        shown=Table("", [*list(records[0])[:3], "mean", "r"], rows, keys=2),
     )

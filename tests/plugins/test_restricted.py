@@ -66,7 +66,7 @@ def test_p_that_no_permutation_reached_is_a_bound():
     first, second = table.records()
     assert (first["column"], first["p"], first["p_is_bound"], first["max_t_p_is_bound"]) == ("b", 0.001, True, True)
     assert (second["column"], second["p_is_bound"]) == ("a", False)
-    assert table.sheet().rows[0][4:6] == ["≤ 0.003", "≤ 0.003"]
+    assert table.for_people().rows[0][4:6] == ["≤ 0.003", "≤ 0.003"]
     assert any("fewer than 3/999 of all orders do (rule of three)" in note for note in table.notes)
     exact = collapse.permutation(Results.from_frame(frame[:5]), columns="b", n=999)
     assert exact.records()[0]["p_is_bound"] is False

@@ -3,7 +3,7 @@
 import click
 
 import collapse
-from collapse.cli.rendering import print_records
+from collapse.cli.rendering import print_table
 
 
 @click.command()
@@ -13,4 +13,6 @@ def rarest(store: str, top: int) -> None:
     """The classes of a store with the fewest samples."""
     s = collapse.load(store).statistics()
     order = s.counts.argsort(stable=True)[:top].tolist()
-    print_records(["class", "samples"], [[int(s.classes[row]), int(s.counts[row])] for row in order], title="Rarest")
+    print_table(
+        collapse.Table("Rarest", ["class", "samples"], [[int(s.classes[row]), int(s.counts[row])] for row in order])
+    )

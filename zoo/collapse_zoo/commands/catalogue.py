@@ -48,8 +48,8 @@ def list_command(
     """
     import pandas as pd
 
+    from collapse import Table
     from collapse.cli.formats import check_suffix, deliver
-    from collapse.measurement.sheets import Sheet
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     check_suffix(output)
@@ -69,9 +69,9 @@ def list_command(
         by = _columns("--sort", sort, known)[0]
         entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
-    sheet = Sheet(["model", "where", *columns], rows)
+    table = Table("", ["model", "where", *columns], rows)
     records = [entry.record() for entry in entries]
-    deliver(format_, output, sheet, data=records, frame=lambda: pd.DataFrame(records))
+    deliver(format_, output, table, data=records, frame=lambda: pd.DataFrame(records))
     if format_ in (None, "table"):
         say(f"{counted(len(entries), 'model')}; more about one with: collapse zoo info {entries[0].name}")
 
@@ -85,7 +85,8 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
 
     MODEL is a name (12x1024_10L, TinyStories-02x0768_01d07@0) or a run directory.
     """
-    from collapse.cli.rendering import print_records
+    from collapse import Table
+    from collapse.cli.rendering import print_table
     from collapse_zoo.catalogue import find
     from collapse_zoo.recipes import parse
 
@@ -102,14 +103,14 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
         return
     for (name, where), recipe in zip(found, recipes, strict=True):
         rows = [[key.replace("_", " "), _text(value)] for key, value in recipe.items() if value not in (None, {})]
-        print_records(["recipe", ""], rows, title=f"{name} ({where})" if len(found) > 1 else name)
+        print_table(Table(f"{name} ({where})" if len(found) > 1 else name, ["recipe", ""], rows))
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
     if not known:
         say(f"Nothing was measured of it, here or in the paper; train it with: collapse zoo train {model}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
-    print_records(["measurement", *columns], measured)
+    print_table(Table("", ["measurement", *columns], measured))
     for place in dict.fromkeys(entry.where for entry in entries if (Path(entry.where) / "stores").is_dir()):
         say(f"the stores of {place} are in {place}/stores; its latest measurements: collapse measure {place} --all")
 

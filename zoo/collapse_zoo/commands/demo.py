@@ -17,7 +17,7 @@ def command(output: str) -> None:
     depending on the machine; finished work is used again.
     """
     from collapse.cli.progress_bar import progress
-    from collapse.cli.rendering import print_analysis, print_rows
+    from collapse.cli.rendering import print_rows, print_table
     from collapse.plugin.plugin_manager import plugins
     from collapse_zoo.demo import demo
 
@@ -31,7 +31,7 @@ def command(output: str) -> None:
         made = demo(output, progress=report)
     best = min(made.rows, key=lambda row: row.measurements["val_loss"] or 0)
     print_rows([best], plugins().headlines(), more=f"in {made.results}")
-    print_analysis(made.analysis)
+    print_table(made.analysis)
     say(
         f"""
 The first table is the best of eight toy models; the second tests what goes

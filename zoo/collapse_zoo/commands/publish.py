@@ -23,8 +23,9 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
     """
     from pathlib import Path
 
+    from collapse import Table
     from collapse.cli.progress_bar import progress
-    from collapse.cli.rendering import print_records
+    from collapse.cli.rendering import print_table
     from collapse_zoo.publishing import publish, revisions
     from collapse_zoo.runs import Run
 
@@ -36,7 +37,7 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
                 [path, len(what) if isinstance(what, bytes) else what.stat().st_size]
                 for path, what in sorted(revision.content.items())
             ]
-            print_records(["file", "bytes"], sizes, title=f"{repo or f'YOU/{run.name}'}@{revision.k}")
+            print_table(Table(f"{repo or f'YOU/{run.name}'}@{revision.k}", ["file", "bytes"], sizes))
         total = sum(revision.size for revision in planned)
         say(f"{counted(len(planned), 'revision')}, {total / 1e6:,.1f} MB; nothing was sent")
         return

@@ -112,9 +112,9 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
     """Show how far each member of a sweep is, or why it failed."""
     import pandas as pd
 
+    from collapse import Table
     from collapse.cli.formats import check_suffix, deliver
     from collapse.errors import UsageError
-    from collapse.measurement.sheets import Sheet
     from collapse_zoo.catalogue import status
 
     check_suffix(output)
@@ -122,9 +122,9 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
     if not members and format_ != "json":
         raise UsageError(f"no run is in {folder}: name the folder of --output, or begin: collapse zoo sweep GRID")
     columns = ["member", "epochs", "measured", "published", "state"]
-    sheet = Sheet(columns, [_shown(member) for member in members])
+    table = Table("", columns, [_shown(member) for member in members])
     # convert_dtypes() keeps whole numbers where some are missing
-    deliver(format_, output, sheet, data=members, frame=lambda: pd.DataFrame(members).convert_dtypes())
+    deliver(format_, output, table, data=members, frame=lambda: pd.DataFrame(members).convert_dtypes())
 
 
 def _shown(member: dict[str, Any]) -> list[str]:

@@ -60,13 +60,14 @@ def command(
 
 
 def _print_run(run: Any) -> None:
-    from collapse.cli.rendering import print_records, print_rows
+    from collapse import Table
+    from collapse.cli.rendering import print_rows, print_table
     from collapse.plugin.plugin_manager import plugins
 
     columns = ["checkpoint", "step", "validation loss", "accuracy", "perplexity"]
     keys = ("validation_loss", "accuracy", "perplexity")
     rows = [[f"@{each.k}", each.step, *(each.validation.get(key) for key in keys)] for each in run.epochs]
-    print_records(columns, rows, title=run.name)
+    print_table(Table(run.name, columns, rows))
     measured = run.results()
     if measured:
         print_rows(measured[-1:], plugins().headlines(), more=f"in {run.path}/results.csv")

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collapse.cli.sheets import print_sheet
+from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say_error, wrapped
-from collapse.measurement.sheets import Sheet
+from collapse.measurement.table import Table
 from collapse_zoo.catalogue import SHOWN, catalogue
 
 WIDTHS = (80, 100, 120)
@@ -19,9 +19,9 @@ NAMES = st.text("abxyz019", min_size=1, max_size=6).flatmap(
 )
 
 
-def printed(sheet, width, monkeypatch, capsys):
+def printed(table, width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
-    print_sheet(sheet)
+    print_table(table)
     return capsys.readouterr().out
 
 
@@ -33,7 +33,7 @@ def words(text):
 def test_the_published_models_are_shown_whole(width, monkeypatch, capsys):
     entries = catalogue("no runs")
     rows = [[each.name, each.where, *(each.measurements.get(name) for name in SHOWN)] for each in entries]
-    shown = printed(Sheet(["model", "where", *SHOWN], rows), width, monkeypatch, capsys)
+    shown = printed(Table("", ["model", "where", *SHOWN], rows), width, monkeypatch, capsys)
     assert max(map(len, shown.splitlines())) <= width
     assert "…" not in shown
     tables = shown.count("model ")
@@ -56,7 +56,7 @@ def test_the_published_models_are_shown_whole(width, monkeypatch, capsys):
 )
 def test_any_table_keeps_its_names_and_numbers(names, headings, numbers, width, monkeypatch, capsys):
     rows = [[name, *(numbers * (i + 1) for i in range(len(headings)))] for name in names]
-    shown = printed(Sheet(["model", *headings], rows), width, monkeypatch, capsys)
+    shown = printed(Table("", ["model", *headings], rows), width, monkeypatch, capsys)
     assert set(names) <= set(words(shown))
     assert "…" not in shown
     if max(map(len, names)) < width - 30:
@@ -69,15 +69,15 @@ def test_any_table_keeps_its_names_and_numbers(names, headings, numbers, width, 
 
 def test_a_long_message_wraps_between_words(monkeypatch, capsys):
     message = "failed: " + " ".join(f"word{i}" for i in range(40))
-    shown = printed(Sheet(["member", "state"], [["a" * 30, message], ["b", "ok"]]), 80, monkeypatch, capsys)
+    shown = printed(Table("", ["member", "state"], [["a" * 30, message], ["b", "ok"]]), 80, monkeypatch, capsys)
     assert [word for word in words(shown) if word.startswith("word")] == message.split()[1:]
 
 
 def test_a_column_of_one_text_is_said_once_where_space_is_short(monkeypatch, capsys):
     rows = [[f"model{i}", "published", *(1.5 for _ in range(9))] for i in range(3)]
     columns = ["model", "where", *(f"measurement_{i}" for i in range(9))]
-    assert printed(Sheet(columns, rows), 80, monkeypatch, capsys).count("published") == 1
-    assert printed(Sheet(columns[:3], [row[:3] for row in rows]), 80, monkeypatch, capsys).count("published") == 3
+    assert printed(Table("", columns, rows), 80, monkeypatch, capsys).count("published") == 1
+    assert printed(Table("", columns[:3], [row[:3] for row in rows]), 80, monkeypatch, capsys).count("published") == 3
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -88,7 +88,7 @@ def test_records_beside_a_hash_are_wrapped_between_words(width, monkeypatch, cap
         ["versions", "numpy=2.4.6, python=3.11.7, safetensors=0.8.0, tokenizers=0.23.3, transformers=5.23.0"],
         ["model with a long name", "b"],
     ]
-    shown = printed(Sheet(["holds", ""], records), width, monkeypatch, capsys)
+    shown = printed(Table("", ["holds", ""], records), width, monkeypatch, capsys)
     assert max(map(len, shown.splitlines())) <= width
     said = [word for word in shown.split() if "─" not in word]
     assert said == ["holds", *(word for record in records for text in record for word in text.split())]
@@ -124,16 +124,16 @@ def test_a_quoted_token_stays_on_a_line():
 
 def test_titles_and_notes_are_wrapped_between_words(monkeypatch, capsys):
     text = "a title of many words that is longer than a line of a narrow terminal"
-    shown = printed(Sheet(["a"], [[1]], title=text, above=[text], notes=[text]), 40, monkeypatch, capsys)
+    shown = printed(Table(text, ["a"], [[1]], above=[text], notes=[text]), 40, monkeypatch, capsys)
     assert max(map(len, shown.splitlines())) <= 40
     assert words(shown).count("narrow") == 3
 
 
 def test_headings_are_broken_only_where_space_is_short(monkeypatch, capsys):
     names = ["val_loss", "nc2.interference_std", "gnc2.hyperspherical_uniformity"]
-    sheet = Sheet(["model", *names], [["model-of-a-name", 1.5, 2.5, 3.5]])
-    shown = printed(sheet, 80, monkeypatch, capsys)
+    table = Table("", ["model", *names], [["model-of-a-name", 1.5, 2.5, 3.5]])
+    shown = printed(table, 80, monkeypatch, capsys)
     assert " val_loss " in shown
     assert "nc2.interference_std " in shown  # the shorter headings first
     assert re.search(r"hyperspherical_uniformity$|gnc2\.\s", shown, re.MULTILINE)
-    assert " val_loss " in printed(sheet, 60, monkeypatch, capsys)
+    assert " val_loss " in printed(table, 60, monkeypatch, capsys)

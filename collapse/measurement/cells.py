@@ -1,14 +1,12 @@
-"""Tables for people: formatted numbers, and a table as Markdown, LaTeX or HTML."""
+"""The values of a table as text: numbers with four digits, and LaTeX."""
 
-import html
 import math
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from collapse.escaping import markdown, visible
+from collapse.escaping import visible
 
 _SIGNS = dict(
     zip(
@@ -36,27 +34,6 @@ _BELOW = rf"(?P<below>_[A-Za-z]{{1,2}}′?(?!{_LETTER}))|(?P<alone>(?<!{_LETTER}
 _PIECES = rf"(?P<marked>[^\W_][{''.join(_MARKS)}])|{{}}(?P<raised>[{''.join(_RAISED)}]+)|."
 _OF_TEXT, _OF_FORMULA = (re.compile(_PIECES.format(more), re.DOTALL) for more in ("", _BELOW))
 _NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, ranges of them, and bounds
-
-
-@dataclass(frozen=True)
-class Sheet:
-    """A table to print.
-
-    Attributes:
-        columns: Headings.
-        rows: Texts, numbers or None, one list per row.
-        title: A line above it.
-        keys: Number of leading columns that name a row; they are repeated when the table is divided.
-        notes: Lines below it.
-        above: Lines above it, before the title.
-    """
-
-    columns: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-    title: str | None = None
-    keys: int = 1
-    notes: Sequence[str] = ()
-    above: Sequence[str] = ()
 
 
 def number(value: float | int | None) -> str:
@@ -95,11 +72,6 @@ def text(value: Any) -> str:
     return number(value) if value is None or is_number(value) else str(value)
 
 
-def cells_of(sheet: Sheet) -> list[tuple[str, ...]]:
-    """Return the formatted rows of a table."""
-    return [tuple(text(value) for value in row) for row in sheet.rows]
-
-
 def is_numeric(cells: Sequence[str]) -> bool:
     """Whether a formatted column has numbers, ranges of numbers and blanks only: then it is aligned to the right.
 
@@ -109,82 +81,12 @@ def is_numeric(cells: Sequence[str]) -> bool:
     return all(_NUMBERS.fullmatch(each.strip()) for each in cells) and any(cells)
 
 
-def _are_right(sheet: Sheet) -> list[bool]:
-    """Whether each column is aligned to the right: those of numbers, and any but the keys of a table without rows."""
-    columns = list(zip(*cells_of(sheet), strict=True)) or [("0",)] * len(sheet.columns)
-    return [at >= sheet.keys and is_numeric(cells) for at, cells in enumerate(columns)]
-
-
-def markdown_of(sheet: Sheet) -> str:
-    """Return a table as Markdown.
-
-    >>> print(markdown_of(Sheet(["model", "loss"], [["a|b", 1.5]])))
-    | model | loss |
-    | :--- | ---: |
-    | a&#124;b | 1.500 |
-    """
-    lines = [[markdown(heading) for heading in sheet.columns]]
-    lines.append(["---:" if right else ":---" for right in _are_right(sheet)])
-    lines += [[markdown(each) for each in row] for row in cells_of(sheet)]
-    above = [line for each in sheet.above for line in (markdown(each), "")]
-    title = [f"**{markdown(sheet.title)}**", ""] if sheet.title else []
-    notes = [line for note in sheet.notes for line in ("", markdown(note))]
-    return "\n".join([*above, *title, *(f"| {' | '.join(line)} |" for line in lines), *notes])
-
-
-def latex_of(sheet: Sheet) -> str:
-    r"""Return a table as LaTeX, for the booktabs package.
-
-    >>> print(latex_of(Sheet(["model", "val_loss"], [["a&b", -1.5]])))
-    \begin{tabular}{lr}
-    \toprule
-    model & val\_loss \\
-    \midrule
-    a\&b & $-$1.500 \\
-    \bottomrule
-    \end{tabular}
-    """
-    kinds = "".join("r" if right else "l" for right in _are_right(sheet))
-    formulas = [heading == "equation" for heading in sheet.columns]
-    rows = [_row([_latex(each) for each in sheet.columns])]
-    rows += [_row([_latex(*each) for each in zip(cells, formulas, strict=True)]) for cells in cells_of(sheet)]
-    title = [f"% {visible(each)}" for each in (*sheet.above, *([sheet.title] if sheet.title else []))]
-    top, bottom = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
-    notes = [f"% {visible(note)}" for note in sheet.notes]
-    return "\n".join([*title, *top, rows[0], r"\midrule", *rows[1:], *bottom, *notes])
-
-
-def html_of(sheet: Sheet) -> str:
-    """Return a table as HTML, for notebooks.
-
-    >>> print(html_of(Sheet(["model"], [["a<b"]])))
-    <table>
-    <tr><th>model</th></tr>
-    <tr><td style="text-align: left">a&lt;b</td></tr>
-    </table>
-    """
-    sides = ["right" if right else "left" for right in _are_right(sheet)]
-    lines = [[f"<th>{html.escape(visible(each))}</th>" for each in sheet.columns]]
-    for row in cells_of(sheet):
-        shown = zip(sides, row, strict=True)
-        lines.append([f'<td style="text-align: {side}">{html.escape(visible(each))}</td>' for side, each in shown])
-    above = [f"<p>{html.escape(visible(each))}</p>" for each in sheet.above]
-    title = [f"<caption>{html.escape(visible(sheet.title))}</caption>"] if sheet.title else []
-    notes = [f"<p>{html.escape(visible(note))}</p>" for note in sheet.notes]
-    return "\n".join([*above, "<table>", *title, *(f"<tr>{''.join(line)}</tr>" for line in lines), "</table>", *notes])
-
-
-def _row(cells: Sequence[str]) -> str:
-    made = " & ".join(cells) + r" \\"
-    return re.sub(r"^(\s*)([\[*])", r"\1{\2}", made)  # else they are arguments of the \\ or \midrule before them
-
-
-def _latex(text: str, formula: bool = False) -> str:
+def latex(text: str, formula: bool = False) -> str:
     r"""Return a text for LaTeX; in a formula, single letters and products of two capital ones are symbols.
 
     Short texts after _ are below them.
 
-    >>> print(_latex("-4.803e-05"), _latex("‖WMᵀ‖", formula=True))
+    >>> print(latex("-4.803e-05"), latex("‖WMᵀ‖", formula=True))
     $-4.803 \times 10^{-5}$ $\|WM^{T}\|$
     """
     text = unicodedata.normalize("NFD", visible(text)) if formula else visible(text)
@@ -214,3 +116,14 @@ def _piece(found: re.Match[str]) -> str:
 def is_number(value: Any) -> bool:
     """Whether a value of a table is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def plain(value: Any) -> Any:
+    """Return a value of a table for JSON."""
+    if hasattr(value, "tolist"):  # an array or a tensor, or one number of it
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)

@@ -10,9 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from collapse.errors import counted
+from collapse.measurement.cells import number
 from collapse.measurement.comparing import distinct, is_crossed, limit_of, mixed
 from collapse.measurement.rows import Row
-from collapse.measurement.sheets import Sheet, number
+from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
 
@@ -22,7 +23,7 @@ _FAR = 100
 """A quotient is less than this: by a null closer to 0 it would say how close that is, not how far the model is."""
 
 
-def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
+def table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
     """Return the table of some rows with the same measurements.
 
     Args:
@@ -51,7 +52,7 @@ def sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet
     columns = ["property", "measurement", *models, "at full collapse", "reachable"]
     columns += [kind if len(rows) == 1 else f"{model}, {kind}" for model in models for kind in kinds]
     columns += [f"{model} ÷ {kind}" for model in models for kind in kinds]
-    return Sheet(columns, made, keys=2)
+    return Table("", columns, made, keys=2)
 
 
 def over_null(row: Row, name: str, null: str) -> float | None:
@@ -84,10 +85,10 @@ def by_property(names: Iterable[str]) -> list[str]:
     return sorted(ranks, key=lambda name: (ranks[name], places.get(name, len(places)), name))
 
 
-def whole_sheet_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Sheet:
-    """Return the table of :func:`sheet_of` with a heading per model above it, and below it all notes but errors."""
+def whole_table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
+    """Return the table of :func:`table_of` with a heading per model above it, and below it all notes but errors."""
     above = ["".join(parts) for parts in headings_of(rows)]
-    return replace(sheet_of(rows, shown), above=above, notes=notes_below(rows, shown))
+    return replace(table_of(rows, shown), above=above, notes=notes_below(rows, shown))
 
 
 def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -101,7 +102,7 @@ def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[
 
 
 def notes_below(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:
-    """Return the lines below the table of :func:`sheet_of`: all notes but errors, and what its columns need."""
+    """Return the lines below the table of :func:`table_of`: all notes but errors, and what its columns need."""
     names = [name for name in rows[0].measurements if shown is None or name in shown]
     ranges = any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name))
     of_ranges = ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
