@@ -236,7 +236,7 @@ def test_a_tokenizer_beside_the_model_is_the_stores(told, tiny, tmp_path):
     words = [*tiny.words()[1:], "--max-chunks", 8, "--tokenizer", both]
     told(0, "collect", both, *words, "--model-arg", "use_safetensors=false", "--store", tmp_path / "s")
     told(0, "measure", tmp_path / "s", "--metrics", "nc3", "--tokenizer", both)
-    (both / "config.json").write_text(json.dumps(json.loads((both / "config.json").read_text()) | {"window_size": 3}))
+    (both / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": true}')
     told(2, "measure", tmp_path / "s", "--metrics", "nc3", "--tokenizer", both)
 
 
