@@ -31,7 +31,6 @@ collect_ignore = [
     "mutate.py",
     "sequences.py",
     "sequences_without.py",
-    "fault_runner.py",
     "lowest_versions.py",
     "kernels.py",
 ]

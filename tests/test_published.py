@@ -78,25 +78,12 @@ def test_it_is_used_where_the_whole_identity_is_what_was_asked_for(published, hu
     assert "published store" in as_user("measure", *words).stderr
 
 
-@pytest.mark.parametrize(
-    "more",
-    [
-        ("--dtype", "float64"),
-        ("--shards", 3),
-        ("--eos-between",),
-        ("--no-fast-attention",),
-        ("--model-arg", "attn_implementation=eager"),
-        ("--chunk-length", 16),
-        ("--max-chunks", 25),
-        ("--tokenizer", "TOKENIZER"),
-        ("--validation-text", "TEXT"),
-    ],
-    ids=lambda more: more[0],
-)
+@pytest.mark.parametrize("more", [("--dtype", "float64"), ("--tokenizer", "TOKENIZER")], ids=lambda more: more[0])
 def test_it_is_not_used_where_anything_else_was_asked_for(published, as_user, words, tiny, tmp_path, more):
+    """Which may be each field of an identity: test_finding.py."""
     shutil.copytree(tiny.model, tmp_path / "tokenizer")
     altered(tmp_path / "tokenizer" / "tokenizer.json")
-    given = {"TOKENIZER": tmp_path / "tokenizer", "TEXT": tiny.text}
+    given = {"TOKENIZER": tmp_path / "tokenizer"}
     done = as_user("measure", *words, *(given.get(word, word) for word in more), ok=False)
     assert done.returncode == 1  # it goes on to collect, and has no weights here
     assert "published store" not in done.stderr
@@ -228,18 +215,3 @@ def test_python_finds_the_same_store(published, hub, as_user, tiny):
     )
     commit = hub.repos["models", "owner/tiny"].branches["main"]
     assert done.stdout.split() == [f"owner/tiny/{FOLDER}@{commit}", published.digest]
-
-
-def test_whole_texts_come_before_shares_of_them(published, hub, as_user, words, tiny, tmp_path):
-    whole = collapse.collect(tiny.model, store=tmp_path / "whole", **tiny.options())
-    hub.add("owner/tiny", in_folder(contents(whole), "collapse/whole"))
-    done = as_user("measure", "owner/tiny", "--metrics", "nc3")
-    assert "owner/tiny/collapse/whole@" in done.stderr
-    assert FOLDER in as_user("measure", *words).stderr
-
-
-def test_a_repository_of_a_gguf_file_and_its_store_is_a_model(hub, as_user, stored, words):
-    hub.add("owner/quantized", {"m.gguf": b"GGUF", **in_folder(contents(stored))})
-    done = as_user("measure", "owner/quantized", *words[1:], "--model-arg", "gguf_file=m.gguf", ok=False)
-    assert "published store" not in done.stderr
-    assert done.returncode != 0

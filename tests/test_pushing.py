@@ -128,3 +128,26 @@ def test_a_push_fails_where_another_came_in_between(hub, as_user, collected):
     assert "Run the same command again" in refused.stderr
     as_user("push", collected["float64"].path, "owner/stats")
     assert len(stores(hub, "owner/stats")) == 2
+
+
+@pytest.mark.parametrize(("after", "status"), [(0, 507), (2, 403), (4, 507)], ids=["first", "middle", "last"])
+def test_an_interrupted_push_leaves_no_store_that_looks_whole(hub, as_user, collected, after, status):
+    store, asked = collected["plain"], []
+    assert len(store.manifest["files"]) == 4  # the commit comes after them
+
+    def fault(ask, method, path):
+        if method != "PUT" and "/commit/" not in path:
+            return False
+        asked.append(path)
+        return len(asked) > after and not ask.send(b"no", status)
+
+    hub.fault = fault
+    refused = as_user("push", store.path, "owner/stats", ok=False)
+    assert refused.returncode == 1
+    assert str(status) in refused.stderr
+    assert "Run the same command again" in refused.stderr
+    assert tree(hub, "owner/stats") == {}
+    hub.fault = None
+    as_user("push", store.path, "owner/stats")
+    assert [*stores(hub, "owner/stats").values()] == [store.digest]
+    assert len(set(hub.uploaded)) == len(hub.uploaded)  # nothing was sent twice

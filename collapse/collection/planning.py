@@ -66,7 +66,7 @@ class Plan(Request):
             "corpus": training.identity() if training else self.trained_on,
             "validation": validation.identity() if validation else None,
             "layers": [LAYER],
-            **(by_content(self.spec.identity) if self.model.is_local else self.spec.identity),
+            **by_content(self.spec.identity),
         }
 
     @property

@@ -114,7 +114,7 @@ def find_model(
     gguf_file = (model_args or {}).get("gguf_file")
     return replace(
         found,
-        name=f"{found.name}/{gguf_file}" if found.is_local and gguf_file else found.name,
+        name=f"{found.name}/{gguf_file}" if gguf_file else found.name,
         weights=weights_fingerprint(found.files, model_args),
         tokenizer=tokenizer_fingerprint(found.files, model_args),
         subfolder=folder.rstrip("/"),

@@ -45,7 +45,9 @@ def _recorded(manifest: Mapping[str, Any]) -> tuple[str, str | None]:
 
 def _in_folder(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, str | None]:
     """Return the name of a model's folder or repository, and that of its GGUF file."""
-    folder, _, file = name.rpartition("/")
-    if folder and file.endswith(".gguf") and revision is None:
-        return folder, file
-    return name, model_args.get("gguf_file")
+    *folder, file = name.split("/")
+    if not folder or not file.endswith(".gguf"):
+        return name, model_args.get("gguf_file")
+    if revision is not None:  # on the Hub the file may lie in a folder of the repository
+        folder, file = folder[:2], "/".join([*folder[2:], file])
+    return "/".join(folder), file
