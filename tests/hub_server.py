@@ -323,19 +323,6 @@ def search(ask: Handler, kind: str) -> None:
     ask.answer(found)
 
 
-def refs(ask: Handler, kind: str, repo: str) -> None:
-    """Branches and tags."""
-    found = ask.repo(kind, repo)
-    if found is None:
-        return
-    named = {
-        kind: [{"name": name, "ref": f"refs/{at}/{name}", "targetCommit": sha} for name, sha in some.items()]
-        for kind, at, some in (("branches", "heads", found.branches), ("tags", "tags", found.tags))
-    }
-    named["branches"] = [each for each in named["branches"] if not each["name"].startswith("refs/pr/")]
-    ask.answer(named | {"converts": []})
-
-
 def tree(ask: Handler, kind: str, repo: str, revision: str, folder: str = "") -> None:
     """Files under a folder."""
     found = ask.tree(kind, repo, revision)
@@ -443,19 +430,6 @@ def commit(ask: Handler, kind: str, repo: str, revision: str) -> None:
     ask.answer({"commitUrl": f"{ask.server.url}/{repo}/commit/{made}", "commitOid": made, "pullRequestUrl": url})
 
 
-def branch(ask: Handler, kind: str, repo: str, name: str) -> None:
-    """A branch at a revision."""
-    found = ask.repo(kind, repo) if ask.may_write(repo) else None
-    if found is None:
-        return
-    if name in found.branches:
-        ask.answer({"error": "Reference already exists"}, 409)
-        return
-    start = found.resolve(ask.json().get("startingPoint") or "main")
-    found.branches[name] = start or found.branches["main"]
-    ask.answer({})
-
-
 def tag(ask: Handler, kind: str, repo: str, revision: str) -> None:
     """A tag at a revision, or its removal."""
     found = ask.repo(kind, repo) if ask.may_write(repo) else None
@@ -513,12 +487,10 @@ ROUTES: list[tuple[str, str, Callable[..., None]]] = [
     ("GET", r"/api/(?P<kind>models|datasets)", search),
     ("GET", rf"/api/{_REPO}", info),
     ("GET", rf"/api/{_REPO}/revision/(?P<revision>.+)", info),
-    ("GET", rf"/api/{_REPO}/refs", refs),
     ("GET", rf"/api/{_REPO}/tree/(?P<revision>refs/pr/\d+|[^/]+)/?(?P<folder>.*)", tree),
     ("POST", rf"/api/{_REPO}/paths-info/(?P<revision>.+)", paths_info),
     ("POST", rf"/api/{_REPO}/preupload/(?P<revision>.+)", preupload),
     ("POST", rf"/api/{_REPO}/commit/(?P<revision>.+)", commit),
-    ("POST", rf"/api/{_REPO}/branch/(?P<name>.+)", branch),
     ("POST DELETE", rf"/api/{_REPO}/tag/(?P<revision>.+)", tag),
     ("POST", r"/(?P<repo>.+)\.git/info/lfs/objects/batch", lfs_batch),
     ("PUT", r"/lfs/(?P<sha>[0-9a-f]{64})", lfs_put),

@@ -348,6 +348,9 @@ def test_a_file_that_the_hub_does_not_send_is_not_one_that_is_not_there(hub, as_
         assert "owner/some: config.json cannot be downloaded: " in refused.stderr
         assert str(status) in refused.stderr
         assert ("hf auth login" in refused.stderr) == (status == 403)
+    hub.fault = lambda ask, method, path: path.endswith("/config.json") and not ask.fail(403, "GatedRepo", "no access")
+    gated = as_user("measure", "owner/some", *words[2:], home="gated", ok=False).stderr
+    assert "it is gated: accept the conditions on its page, then: hf auth login" in gated
 
 
 def test_a_connection_cut_in_mid_file(hub, as_user, stored, tmp_path):

@@ -21,7 +21,7 @@ from collapse.stores.writing import ANOTHER_CACHE, is_full, raise_if_full, write
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _REPO = re.compile(r"(\b[\w.-]+\b/)?\b[\w.-]{1,96}\b")
 _TIMEOUT, _CACHED_TIMEOUT = 10.0, 5.0  # seconds; the second where the cache can answer
-TRIES, _CACHED_TRIES, _FIRST_WAIT = 5, 2, 0.5
+TRIES, _CACHED_TRIES, _FIRST_WAIT = 4, 2, 0.5
 _TRANSIENT = (408, 429, 500, 502, 503, 504)
 _NOT_ASKED_AGAIN = 60.0  # seconds after it could not be reached
 _unreachable: dict[str, tuple[float, str]] = {}  # endpoint → time of the failure, reason
@@ -83,6 +83,8 @@ def cause_of(error: BaseException) -> BaseException:
 @contextmanager
 def clear_errors(what: str, advice: str = "") -> Iterator[None]:
     """Convert the client's exceptions into a CollapseError that says what failed and why, and how to log in."""
+    from huggingface_hub import errors
+
     try:
         yield
     except client_errors() as error:
@@ -90,6 +92,8 @@ def clear_errors(what: str, advice: str = "") -> Iterator[None]:
         cause = cause_of(error)
         status = getattr(getattr(cause, "response", None), "status_code", 0)
         login = " (log in with: hf auth login)" if status in (401, 403) else ""
+        if isinstance(cause, errors.GatedRepoError):
+            login = " (it is gated: accept the conditions on its page, then: hf auth login)"
         raise CollapseError(f"{what}: {first_line(cause)}{login}{advice}") from error
 
 
@@ -169,10 +173,6 @@ def resolve_commit(
             return str(info.sha), True
         except errors.RevisionNotFoundError as error:
             raise UsageError(f"{repo_type} {repo} on the Hub has no revision {revision!r}") from error
-        except errors.GatedRepoError as error:
-            raise CollapseError(
-                f"{repo_type} {repo} is gated: accept its conditions on its page, then: hf auth login"
-            ) from error
         except errors.RepositoryNotFoundError as error:
             raise UsageError(
                 f"the Hub has no {repo_type} {repo}, or you may not see it: "
