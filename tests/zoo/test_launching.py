@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from collapse_zoo.launching import Resources, _executor, _same_gpus
+from collapse_zoo.launching import Resources, _local, _same_gpus
 
 
 @pytest.mark.parametrize("visible", [None, "", "1,0", "GPU-1 $HOME"])
@@ -16,7 +16,7 @@ def test_a_local_job_sees_the_gpus_that_the_sweep_sees(tmp_path, monkeypatch, vi
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    executor = _executor("local", tmp_path, Resources())
+    executor = _local(tmp_path, Resources())
     assert executor.submit(os.getenv, "CUDA_VISIBLE_DEVICES").result() == visible
 
 

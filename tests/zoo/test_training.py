@@ -252,7 +252,7 @@ def test_a_second_process_on_one_run_is_refused(texts, source, tmp_path, run):
     with locked(tmp_path / "run"):
         refused = run("zoo", "train", "2x16", *words(texts, "--output", tmp_path / "run"), ok=False)
     assert refused.returncode == 1
-    assert "is in use by process" in refused.stderr
+    assert "is in use by another process" in refused.stderr
     assert "use another --output" in refused.stderr
 
 
