@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from collapse.errors import CollapseError, UsageError, counted, near_names, some
 from collapse.reading import read_json
@@ -50,6 +50,7 @@ Arguments = Mapping[str, Any] | None
 """A model's arguments (``--model-arg``)."""
 
 
+@runtime_checkable
 class Files(Protocol):
     """A model's files: :class:`Folder` on this machine, or :class:`~collapse.hub.remote.Remote` at a commit.
 
