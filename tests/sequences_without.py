@@ -10,7 +10,9 @@ import zygote
 
 import collapse.collection.collecting
 import collapse.collection.finding
+import collapse.collection.into_folder
 import collapse.collection.merging
+import collapse.collection.request
 import collapse.collection.resuming
 import collapse.collection.slices
 import collapse.hub.fingerprints
@@ -105,7 +107,7 @@ def comparing_progress() -> None:
 
 def comparing_stores() -> None:
     """The store in a folder is given back whatever it is of."""
-    collapse.collection.collecting._differences = lambda store, plan: []
+    collapse.collection.request.Request.differences = lambda *_: []
 
 
 def fixed_slices() -> None:
@@ -123,19 +125,19 @@ def fixed_slices() -> None:
 
 def replacing_when_complete() -> None:
     """``--recollect`` deletes the store before it has another."""
-    replaced = collapse.collection.collecting._refuse_to_replace
+    replaced = collapse.collection.into_folder._refuse_to_replace
 
     def delete(folder: Path, *arguments: Any, **options: Any) -> None:
         replaced(folder, *arguments, **options)
         (folder / "collapse.json").unlink(missing_ok=True)
         shutil.rmtree(folder / "partial", ignore_errors=True)
 
-    collapse.collection.collecting._refuse_to_replace = delete
+    collapse.collection.into_folder._refuse_to_replace = delete
 
 
 def refusing_to_replace() -> None:
     """``--recollect`` replaces a store of anything else."""
-    collapse.collection.collecting._refuse_to_replace = lambda *_, **__: None
+    collapse.collection.into_folder._refuse_to_replace = lambda *_, **__: None
 
 
 MECHANISMS: list[Callable[[], None]] = [

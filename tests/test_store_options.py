@@ -107,7 +107,7 @@ def test_stores_of_several_models_are_named_after_them(told, tiny, tmp_path, mon
 def test_options_that_do_not_apply_to_a_features_file(told, features, tiny, tmp_path):
     for words in (
         ("--text", tiny.text), ("--chunk-length", 32), ("--tokenizer", tiny.model), ("--model-arg", "a=1"),
-        ("--revision", "main"), ("--text-column", "text"), ("--eos-between",),
+        ("--revision", "main"), ("--text-column", "story"), ("--eos-between",),
     ):  # fmt: skip
         message = f"{features} is a features file: {words[0]} does not apply"
         assert message in told(2, "measure", features, *words), words

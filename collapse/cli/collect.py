@@ -24,17 +24,12 @@ def command(model: str, store: str, **options: Any) -> None:
     """
     from collapse.cli.progress_bar import progress
     from collapse.collection.collecting import collect
-    from collapse.collection.store_options import check_features_options
-    from collapse.inputs.features import is_features_file
     from collapse.plugin.plugin_manager import plugins
 
     for problem in plugins().problems:
         say_error(problem)
-    given = given_options(options)
-    if is_features_file(model):
-        check_features_options(model, given)
     with progress() as report:
-        made = collect(model, store=store, progress=report, **given)
+        made = collect(model, store=store, progress=report, **given_options(options))
     if made.state == "part":
         say(f"{made} holds {made.covered()}; when all parts are there: collapse merge STORE… --store DIR")
     else:

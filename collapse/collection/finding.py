@@ -7,7 +7,7 @@ the user already trusts: the model's own repository, or one that the user names.
 import logging
 from dataclasses import replace
 
-from collapse.collection.planning import by_content, plan_collection
+from collapse.collection.planning import plan_collection
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.hub.opening import in_folder, names_repo
 from collapse.hub.remote import Remote, reach, split_name
@@ -63,7 +63,7 @@ class Wanted:
         name = store.manifest["corpus"].get("validation")
         if name is None and not self.plan.texts.wanted_beside(name):
             left_out |= OF_VALIDATION
-        found = differences(by_content(store.identity), by_content(self.plan.identity), apart=left_out)
+        found = differences(store.identity, self.plan.identity, apart=left_out)
         statistics = store.manifest["statistics"]
         found += [f"statistics: it holds {name}" for name in self.plan.spec.without if name in statistics]
         if store.state == "part" or (store.state == "trained" and store.identity.get("validation") is not None):

@@ -82,12 +82,10 @@ def _finished(folder: Path, request: Request) -> Store | None:
 def _refuse_to_replace(folder: Path, request: Request, *, cached: bool) -> None:
     """Raise StoreError unless ``--recollect`` replaces a store, or unfinished work, of the same identity and slices."""
     if not is_store(folder):
-        place = Partial(folder).read()
-        if place is not None and place.file and (differ := request.differs_unfinished(place)):
-            raise StoreError(
-                f"{folder} holds an unfinished collection that differs in {'; '.join(differ)} (there and now): "
-                f"choose another --store, or delete {folder}"
-            )
+        partial = Partial(folder)
+        place = partial.read()
+        if place is not None and place.file:
+            partial.refuse(request.differs_unfinished(place))
         return
     try:
         store = Store.load(folder)

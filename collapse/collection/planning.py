@@ -66,7 +66,7 @@ class Plan(Request):
             "corpus": training.identity() if training else self.trained_on,
             "validation": validation.identity() if validation else None,
             "layers": [LAYER],
-            **by_content(self.spec.identity),
+            **_by_content(self.spec.identity),
         }
 
     @property
@@ -92,7 +92,7 @@ class Plan(Request):
         return home() / "stores" / sha256_of(self.identity)[:40]
 
 
-def by_content(identity: Mapping[str, Any]) -> dict[str, Any]:
+def _by_content(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return an identity without the name of a GGUF file, whose content is hashed."""
     arguments = identity.get("model_args") or {}
     return {**identity, "model_args": {name: value for name, value in arguments.items() if name != "gguf_file"}}

@@ -151,7 +151,7 @@ def _index(folder: Path) -> dict[str, Any]:
         found = read_json(path)
         if isinstance(found, dict) and all("files" in each and "caption" in each for each in found.values()):
             return found
-    except (OSError, ValueError, TypeError, RecursionError):
+    except (OSError, ValueError, TypeError):
         pass
     raise UsageError(f"{path} exists and is not a list of figures of collapse: choose another --out, or remove it")
 

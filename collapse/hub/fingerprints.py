@@ -134,7 +134,7 @@ def json_of(files: Files, name: str) -> dict[str, Any]:
     file = files.fetch(name)
     try:
         content = read_json(file)
-    except (ValueError, TypeError, RecursionError, OSError) as error:
+    except (ValueError, TypeError, OSError) as error:
         raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
     return content if isinstance(content, dict) else {}
 

@@ -92,7 +92,7 @@ class Results:
                 results.frame()  # fails now, not later, if a text cannot be encoded as UTF-8
             else:
                 results._frame = read_csv(path) if suffix == ".csv" else read_parquet(path)
-        except (ValueError, KeyError, TypeError, OSError, RecursionError, OverflowError, csv.Error) as error:
+        except (ValueError, KeyError, TypeError, OSError, OverflowError, csv.Error) as error:
             raise CollapseError(
                 f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
             ) from error

@@ -33,7 +33,7 @@ def recorded_model(manifest: Mapping[str, Any]) -> str:
 
 
 def recorded_arguments(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's arguments; the name of a GGUF file of this machine is not in the identity."""
+    """Return the model's arguments; the name of a GGUF file is not in the identity."""
     gguf_file = _recorded(manifest)[1]
     return {**(manifest["identity"].get("model_args") or {}), **({"gguf_file": gguf_file} if gguf_file else {})}
 

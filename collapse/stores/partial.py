@@ -6,7 +6,7 @@ a complete file.
 """
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,6 +97,10 @@ class Partial:
         differ = differences(progress.identity, identity, apart={"statistics"})
         if (progress.start, progress.stop) != (start, stop):
             differ.append(f"slices: {progress.start + 1}–{progress.stop} and {start + 1}–{stop}")
+        self.refuse(differ)
+
+    def refuse(self, differ: Sequence[str]) -> None:
+        """Raise StoreError if there are fields in which a state differs from what is requested."""
         if differ:
             raise StoreError(
                 f"{self.folder.parent} holds an unfinished collection that differs in {'; '.join(differ)} "
