@@ -326,7 +326,7 @@ def test_a_gguf_file_is_known_by_its_content(tiny, tmp_path):
     assert other.identity["weights"] != first.identity["weights"]
 
 
-def test_a_gguf_file_on_the_hub_has_the_numbers_of_the_same_file_here(hub, as_user, tiny, tmp_path):
+def test_a_gguf_file_on_the_hub_has_the_store_of_the_same_file_here(hub, as_user, tiny, tmp_path):
     write_gguf(tmp_path / "m" / "x.gguf", 2, 2, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
     content = (tmp_path / "m" / "x.gguf").read_bytes()
     write_gguf(tmp_path / "n" / "x.gguf", 1, 1, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
@@ -335,6 +335,6 @@ def test_a_gguf_file_on_the_hub_has_the_numbers_of_the_same_file_here(hub, as_us
     words = ["--text", tiny.text, "--chunk-length", 32, "--max-chunks", 4, "--json", "--metrics", "nc1.cdnv"]
     here = json.loads(as_user("measure", tmp_path / "m" / "x.gguf", *words).stdout)[0]
     there = as_user("measure", "owner/model", "--model-arg", "gguf_file=named.gguf", *words)
-    assert json.loads(there.stdout)[0]["measurements"] == here["measurements"]
+    assert json.loads(there.stdout)[0]["store"] == here["store"]
     another = as_user("measure", "owner/model", "--model-arg", "gguf_file=other.gguf", *words)
-    assert json.loads(another.stdout)[0]["measurements"] != here["measurements"]
+    assert json.loads(another.stdout)[0]["store"] != here["store"]
