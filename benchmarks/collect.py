@@ -22,7 +22,7 @@ from benchmarks.models import made_in
 from benchmarks.options import Options
 from benchmarks.record import Goal, Growth, Record, Row, Table
 from benchmarks.timing import exponents
-from collapse.collection import opening_source
+from collapse.collection import text_request
 from collapse.collection.planning import plan_collection
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
@@ -57,7 +57,7 @@ class Work:
         """Collect at most so many chunks with a model that is loaded; return how many they were, and their classes."""
         with (
             tempfile.TemporaryDirectory() as folder,
-            patch.object(opening_source, "load_model", lambda *_, **__: loaded),
+            patch.object(text_request, "load_model", lambda *_, **__: loaded),
         ):
             store = collapse.collect(
                 self.model,

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from collapse.plugin.state import State
     from collapse.plugin.statistic import Statistic, ValidationStatistic
     from collapse.reporting.report import report
+    from collapse.stores.shards import Part
     from collapse.stores.store import Store
     from collapse.vocabulary.confusable import confusable_pairs, neighbours
     from collapse.vocabulary.matching import frequency_matched
@@ -63,6 +64,7 @@ _LAZY = {
     "EmbeddingStatistics": "numerics.statistics",
     "Note": "measurement.results",
     "Pair": "numerics.tiles",
+    "Part": "stores.shards",
     "Results": "measurement.results",
     "Row": "measurement.results",
     "SavedFigure": "figures.saving",
@@ -117,6 +119,7 @@ __all__ = [
     "Note",
     "Noted",
     "Pair",
+    "Part",
     "Results",
     "Row",
     "SavedFigure",

@@ -69,7 +69,7 @@ def store(v: dict[str, np.ndarray] | None, *, groups: bool = False, **identity: 
     about = {name: golden.manifest[name] for name in ("identity", "model", "corpus", "coverage")}
     versions, makers = dict(golden.manifest["statistics"]), dict(golden.manifest.get("statistics_by", {}))
     # without the number of chunks, as of a features file: these chunks differ in length
-    whole = {"slices": 1, "done": [[0, 1]]}
+    whole = {"slices": 1}
     about["coverage"] = {"train": whole, "validation": None if v is None else whole}
     if v is not None:
         files["top/validation.safetensors"] = validation(v)

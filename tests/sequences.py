@@ -235,7 +235,7 @@ class World:
 
     def is_counting(self, store: str) -> bool:
         """Whether a collection into a store has counted slices."""
-        return any((self.folder / store).glob("**/partial/*.safetensors"))
+        return any((self.folder / store).glob("**/shards/*.safetensors"))
 
     def run(self, *words: Any) -> tuple[int, str]:
         """Run a command line: its exit code, and what it said."""

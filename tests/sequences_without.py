@@ -10,17 +10,15 @@ import zygote
 
 import collapse.collection.collecting
 import collapse.collection.finding
+import collapse.collection.folding
 import collapse.collection.into_folder
-import collapse.collection.merging
+import collapse.collection.passes
 import collapse.collection.request
-import collapse.collection.resuming
-import collapse.collection.slices
 import collapse.hub.fingerprints
 import collapse.hub.sharing
 import collapse.inputs.corpus
 import collapse.inputs.packing
 import collapse.stores.files
-import collapse.stores.partial
 
 
 def cache_by_content() -> None:
@@ -97,12 +95,13 @@ def one_folder_each() -> None:
 
 def comparing_parts() -> None:
     """Parts are merged whatever they are of."""
-    collapse.collection.merging.comparable = lambda store: {}
+    collapse.collection.folding._comparable = lambda shard: {}
 
 
 def comparing_progress() -> None:
     """A killed collection is resumed whatever it was of."""
-    collapse.stores.partial.Partial.check = lambda *_: None
+    collapse.collection.passes.refuse_unlike = lambda *_: None
+    collapse.collection.into_folder.refuse_other_shards = lambda *_: None
 
 
 def comparing_stores() -> None:
@@ -112,15 +111,18 @@ def comparing_stores() -> None:
 
 def fixed_slices() -> None:
     """Slices are cut by the batch size, and a killed collection is resumed by their numbers alone."""
-    original = collapse.collection.slices.Slices.cut.__func__
+    passes = collapse.collection.passes
+    original, refuse = passes.Collection._pass, passes.refuse_unlike
 
-    def by_batch(cls: Any, phase: Any, *, batch_size: Any, part: Any) -> Any:
-        fixed = batch_size if isinstance(batch_size, int) else 1
+    def by_batch(self: Any, phase: Any, *arguments: Any) -> Any:
+        fixed = self.batch_size if isinstance(self.batch_size, int) else 1
         phase.slice_units = max(fixed, phase.slice_units // fixed * fixed)
-        return original(cls, phase, batch_size=batch_size, part=part)
+        return original(self, phase, *arguments)
 
-    collapse.collection.slices.Slices.cut = classmethod(by_batch)
-    collapse.collection.resuming._same_slices = lambda *_: True
+    passes.Collection._pass = by_batch
+    passes.refuse_unlike = lambda folder, shard, about: refuse(
+        folder, shard, {**about, "coverage": shard.about["coverage"]}
+    )
 
 
 def replacing_when_complete() -> None:
@@ -130,7 +132,7 @@ def replacing_when_complete() -> None:
     def delete(folder: Path, *arguments: Any, **options: Any) -> None:
         replaced(folder, *arguments, **options)
         (folder / "collapse.json").unlink(missing_ok=True)
-        shutil.rmtree(folder / "partial", ignore_errors=True)
+        shutil.rmtree(folder / "shards", ignore_errors=True)
 
     collapse.collection.into_folder._refuse_to_replace = delete
 

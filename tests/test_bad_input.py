@@ -334,9 +334,12 @@ def test_a_device_of_another_name(told, tmp_path):
 
 
 def await_second_slice(store):
-    """Wait until the state of the first slice is written: its file is, and the next one's."""
-    deadline = time.monotonic() + 100
-    while not any(int(file.stem.split("-")[-1]) > 1 for file in store.glob("partial/train-*.safetensors")):
+    """Wait until the state of the second slice is written, which replaces that of the first one."""
+    deadline, file = time.monotonic() + 100, store / "shards" / "train-1.safetensors"
+    first = None
+    while first is None or file.stat().st_mtime_ns == first:
+        if first is None and file.exists():
+            first = file.stat().st_mtime_ns
         assert time.monotonic() < deadline
         time.sleep(0.01)
 

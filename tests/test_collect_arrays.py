@@ -6,7 +6,6 @@ import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse.collection.features import collect_features
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.testing import random_features
 
@@ -31,7 +30,7 @@ def test_arrays_and_a_features_file_give_the_same_tensors_and_numbers(tmp_path, 
         for name, tensor in random_features(12, 5, 300).items()
     }
     save_file(tensors, tmp_path / "f.safetensors")
-    of_file, of_arrays = collect_features(tmp_path / "f.safetensors"), collapse.collect_arrays(**given(tensors))
+    of_file, of_arrays = collapse.collect(tmp_path / "f.safetensors"), collapse.collect_arrays(**given(tensors))
     for name in ("train", "classifier", "validation", "covariance"):
         a, b = of_file.tensors(name), of_arrays.tensors(name)
         assert a.keys() == b.keys()

@@ -130,7 +130,7 @@ def test_validation_in_parts_equals_one_pass(tiny, parts, whole, tmp_path):
     for k, copy in enumerate(copies, start=1):
         made = collapse.collect(tiny.model, store=copy, part=(k, 3), batch_size=4, **tiny.options())
         assert made.state == "trained"
-    with pytest.raises(StoreError, match=r"validation slices .* are in none of the stores"):
+    with pytest.raises(StoreError, match=r"validation slices .* are in none of the parts"):
         collapse.merge(copies[:2], store=tmp_path / "gap")
     merged = collapse.merge([copies[2], copies[0], copies[1]], store=tmp_path / "all")
     assert merged.state == "complete"
@@ -179,10 +179,12 @@ def test_a_request_that_names_its_text_does_not_take_the_stores_share_or_length(
             collapse.collect(tiny.model, store=few, recollect=recollect, **texts)
         with pytest.raises(StoreError, match="chunk_length: 32 and 64"):
             collapse.collect(tiny.model, store=short, recollect=recollect, max_chunks=20, **texts)
-        with pytest.raises(StoreError, match="max_chunks: 20 and none"):
-            collapse.collect(tiny.model, store=part, recollect=recollect, part=(1, 2), **texts)
         kept = collapse.collect(tiny.model, store=few, recollect=recollect, max_chunks=20, **texts)
         assert kept.identity["max_chunks"] == 20
+    with pytest.raises(StoreError, match="max_chunks: 20 and none"):
+        collapse.collect(tiny.model, store=part, part=(1, 2), **texts)
+    with pytest.raises(UsageError, match="--recollect collects a whole store again"):
+        collapse.collect(tiny.model, store=part, part=(1, 2), recollect=True, **texts)
 
 
 def test_a_request_without_a_text_takes_the_stores_settings(tiny, tmp_path):
@@ -277,7 +279,6 @@ def test_a_flipped_byte_is_seen_by_every_command_that_opens_the_store(tiny, whol
             ["verify", store],
             ["measure", store],
             ["info", store],
-            ["merge", store, "--store", tmp_path / "merged"],
             ["collect", *tiny.words("--store", store)],
         ):
             capsys.readouterr()
@@ -289,7 +290,7 @@ def test_a_flipped_byte_is_seen_by_every_command_that_opens_the_store(tiny, whol
 
 
 def test_a_killed_write_leaves_no_store(tmp_path):
-    (tmp_path / "s" / "partial").mkdir(parents=True)
+    (tmp_path / "s" / ".collapse-new").mkdir(parents=True)
     with pytest.raises(StoreError, match=r"no collapse\.json"):
         collapse.load(tmp_path / "s")
 

@@ -3,7 +3,7 @@
 import pytest
 
 import collapse
-from collapse import EmbeddingStatistics
+from collapse.collection.folding import statistics_of
 from collapse.errors import StoreError, UsageError
 
 OF = {"max_chunks": 96}
@@ -35,11 +35,11 @@ def test_the_last_row_is_the_whole_and_samples_grow(tiny, parts, tmp_path):
 
 
 def test_rows_are_those_of_the_parts_alone(parts):
-    table = collapse.convergence([parts[1], collapse.load(parts[3])], metrics=["nc1.cdnv", "nc3.self_duality"])
+    table = collapse.convergence([parts[1], collapse.Part.load(parts[3])], metrics=["nc1.cdnv", "nc3.self_duality"])
     assert table.columns == ["parts", "samples", "classes", "nc1.cdnv", "nc3.self_duality"]
-    part = collapse.load(parts[1])
-    s = EmbeddingStatistics(**part.tensors("train"), classifier=part.tensors("classifier")["weight"].double())
-    alone = collapse.measure(s, metrics=["nc1.cdnv", "nc3.self_duality"])
+    alone = collapse.measure(
+        statistics_of(collapse.Part.load(parts[1]).shards), metrics=["nc1.cdnv", "nc3.self_duality"]
+    )
     assert table.rows[0] == [1, alone.samples, alone.classes, *map(pytest.approx, alone.measurements.values())]
     assert list(table.frame()["parts"]) == [1, 2]
     frequent = collapse.convergence(parts.values(), metrics="nc1.cdnv", min_count=5)
@@ -50,7 +50,7 @@ def test_what_is_no_two_parts_is_refused(tiny, parts, tmp_path):
     for some in ([parts[1]], []):
         with pytest.raises(UsageError, match=r"needs two parts or more, got [01]: collect them with --part 1/n to"):
             collapse.convergence(some)
-    with pytest.raises(StoreError, match="overlap: give parts of different slices"):
+    with pytest.raises(StoreError, match="overlap: both hold train slices"):
         collapse.convergence([parts[1], parts[1]])
     options = tiny.options() | {"max_chunks": 64}
     other = collapse.collect(tiny.model, store=tmp_path / "other", part=(2, 3), **options)

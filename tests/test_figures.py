@@ -22,7 +22,7 @@ from collapse_zoo.published import FILE
 pytest.importorskip("altair", reason="needs the extra report")
 
 PAPER = str(FILE)
-GOLDEN = FILE.parents[2] / "tests" / "golden" / "store-v1"
+GOLDEN = FILE.parents[2] / "tests" / "golden" / "store-v2"
 POINTS = {
     "data": {"values": [{"x": 1, "y": 2}, {"x": 2, "y": 3}]},
     "mark": "point",

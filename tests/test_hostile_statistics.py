@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse import Statistic
-from collapse.collection.features import collect_features
+from collapse.collection.features import FeaturesRequest
 from collapse.errors import PluginError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.plugin.plugin_manager import plugins
@@ -96,7 +96,7 @@ def test_likewise_in_the_validation_phase(tmp_path, name):
     save_file(random_features(9, 5, 120), path)
     kind, told = hostile(name, "validation")
     with pytest.raises(PluginError, match=f"statistic hostile: .*{told}"):
-        collect_features(path, kinds=[COVARIANCE, kind])
+        FeaturesRequest(path).collect(None, [COVARIANCE, kind])
 
 
 def test_tensors_of_a_store_in_memory_are_copies(tmp_path):

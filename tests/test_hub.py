@@ -373,7 +373,7 @@ def test_a_connection_cut_in_mid_file(hub, as_user, stored, tmp_path):
 def test_what_cannot_be_pushed(as_user, stored, tiny, tmp_path):
     part = collapse.collect(tiny.model, store=tmp_path / "part", part=(1, 4), max_chunks=40, **tiny.options())
     refused = as_user("push", part.path, "owner/stats", ok=False)
-    assert "merge its parts first" in refused.stderr
+    assert "merge the parts: collapse merge" in refused.stderr
     damaged = tmp_path / "damaged"
     shutil.copytree(stored, damaged)
     file = next(damaged.rglob("train.safetensors"))

@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.collection.planning import Plan, plan_collection
+from collapse.collection.planning import plan_collection
+from collapse.collection.text_request import TextRequest
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.limits import default_chunk_length
@@ -41,7 +42,7 @@ def rewrite(folder: Path, add: float) -> None:
     save_file({name: each * (1 + add) for name, each in weights.items()}, folder / "model.safetensors")
 
 
-def plan(tiny, model: object, **options) -> Plan:
+def plan(tiny, model: object, **options) -> TextRequest:
     return plan_collection(str(model), CollectionSpec(**{**tiny.options(), **options}))
 
 

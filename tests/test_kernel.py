@@ -1,7 +1,5 @@
 """The compiled passes of validation against those of torch, and machines on which they cannot be compiled."""
 
-import json
-import os
 import shutil
 from pathlib import Path
 from unittest.mock import patch
@@ -10,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import present
 
 from collapse.building import CannotBuild, built
 from collapse.numerics import kernel as module
@@ -269,23 +266,6 @@ def test_products_of_a_matrix_that_the_compiled_passes_do_not_take(compiled, mat
     some = torch.arange(9)
     x_Bd = torch.randn(9, 5).double()
     torch.testing.assert_close(pair_products(matrix, some, x_Bd, some), (matrix.double() * x_Bd).sum(dim=1))
-
-
-def test_without_a_compiler_a_line_says_so_and_the_numbers_agree(compiled, tiny, tmp_path, run):
-    """With the compiler of this machine, and in a fresh process without one."""
-    fresh = os.environ | {"COLLAPSE_HOME": str(tmp_path / "home"), "CC": "absent"}
-    rows, said = {}, {}
-    for name, environment in (("with", None), ("without", fresh)):
-        done = run("measure", *tiny.words("--store", tmp_path / name), "--json", env=environment)
-        rows[name], said[name] = json.loads(done.stdout)[0]["measurements"], done.stderr
-    told = "its passes are not compiled: there is no absent, the C compiler that CC names"
-    assert told in " ".join(said["without"].split())
-    assert "not compiled" not in said["with"]
-    assert present(rows["without"]) == pytest.approx(present(rows["with"]), rel=1e-6)
-    assert rows["without"]["nc4.agreement"] == rows["with"]["nc4.agreement"]
-    by = [json.loads((tmp_path / name / "collapse.json").read_text())["provenance"]["validation"] for name in rows]
-    assert [each["passes"] for each in by] == ["compiled", "torch"]
-    assert by[0]["products"] == by[1]["products"]
 
 
 def test_nothing_is_compiled_where_that_is_not_wanted(monkeypatch, caplog):

@@ -33,11 +33,11 @@ def logged(log: Path) -> list[tuple[str, int]]:
 def await_moment(store: Path, moment: float | None) -> None:
     """Let some seconds pass, or wait for the middle of a state write."""
     deadline = time.monotonic() + (moment if moment is not None else 30)
-    partial = store / "partial"
+    shards = store / "shards"
     while time.monotonic() < deadline:
         if moment is None:
             try:
-                if any(name.endswith(".partial") for name in os.listdir(partial)):
+                if any(name.endswith(".partial") for name in os.listdir(shards)):
                     break
             except FileNotFoundError:
                 continue
@@ -85,7 +85,7 @@ def test_killed_at_will_gives_the_same_bytes(runner, tiny, tmp_path, kills, leas
         repeated = [each for each, times in Counter(logged(log)).items() if times > 1]
         assert not repeated, f"slices of a state were computed again: {repeated}"
         assert not Store.load(store).verify()
-        assert not (store / "partial").exists()
+        assert not (store / "shards").exists()
     assert in_a_write >= least_in_a_write
     assert twice >= least_twice
 
@@ -95,4 +95,4 @@ def killed_run(runner, command: list[str], store: Path, log: Path, moment: float
     pid = runner.start(command, log)
     await_moment(store, moment)
     killed = runner.kill(pid)
-    return killed, killed and any(file.name.endswith(".partial") for file in store.glob("partial/.*"))
+    return killed, killed and any(file.name.endswith(".partial") for file in store.glob("shards/.*"))

@@ -252,16 +252,16 @@ def test_what_is_pushed_is_the_store_as_it_was_opened(commands, as_user, hub, ti
 def test_what_a_killed_run_had_no_time_to_remove(runner, commands, tmp_path):
     words = commands["collect"].words(tmp_path)
     pid = runner.start(words, tmp_path / "log")
-    while not (tmp_path / "store" / "partial" / "state.json").exists():
+    while not (tmp_path / "store" / "shards" / "train-1.safetensors").exists():
         time.sleep(0.001)
     os.killpg(pid, signal.SIGSTOP)  # or a file may be replaced while it is copied
-    shutil.copytree(tmp_path / "store" / "partial", tmp_path / "partial")
+    shutil.copytree(tmp_path / "store" / "shards", tmp_path / "shards")
     os.killpg(pid, signal.SIGCONT)
     assert runner.wait(pid) == 0
-    shutil.move(tmp_path / "partial", tmp_path / "store" / "partial")
+    shutil.move(tmp_path / "shards", tmp_path / "store" / "shards")
     code, said = runner.run(words, tmp_path / "log")
     assert code == 0, said
-    assert not (tmp_path / "store" / "partial").exists()
+    assert not (tmp_path / "store" / "shards").exists()
     (tmp_path / "features").mkdir()
     for name in (".collapse.json.partial", ".lock.break.1.a"):
         (tmp_path / "features" / name).write_text("{")

@@ -15,7 +15,7 @@ FULL = [
     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"),
 ]
 MB = 1 << 20
-STORE = Path(__file__).with_name("golden") / "store-v1"
+STORE = Path(__file__).with_name("golden") / "store-v2"
 
 # In a process of its own, whose memory ends soon.
 SHORT = """

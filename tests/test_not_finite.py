@@ -64,7 +64,7 @@ def test_an_embedding_of_validation_is_named_and_the_store_stays_trained(tiny, t
     store = collapse.load(tmp_path / "s")
     assert (store.state, store.check().manifest["coverage"]["validation"]) == ("trained", None)
     assert "validation.safetensors" not in {file.name for file in (tmp_path / "s").rglob("*")}
-    shutil.rmtree(tmp_path / "s" / "partial", ignore_errors=True)  # slices before it can be resumed
+    shutil.rmtree(tmp_path / "s" / "shards", ignore_errors=True)  # slices before it can be resumed
     words[words.index("--max-validation-chunks") + 1] = chunk
     told(0, *words)
     assert collapse.load(tmp_path / "s").manifest["coverage"]["validation"]["chunks"] == chunk

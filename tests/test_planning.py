@@ -10,6 +10,7 @@ from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, options_of
 from collapse.inputs.text_source import first_batch, largest_batch, slice_length
 from collapse.stores.files import sha256_of
+from collapse.stores.manifest import VERSION
 
 COMMIT = "a" * 40
 
@@ -73,7 +74,7 @@ def test_the_identity_says_everything(model):
 
 def test_a_cache_key_is_of_the_whole_identity(model, own_home):
     made = plan(model)
-    assert made.cached == own_home / "stores" / sha256_of(made.identity)[:40]
+    assert made.cached == own_home / "stores" / sha256_of([VERSION, made.identity])[:40]
     assert len(made.cached.name) == 40
 
 

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse import CollapseError, Results, Row
+from collapse.collection.folding import statistics_of
 from collapse.errors import UsageError
 
 NAMES = ["nc4", "val_loss", "val_accuracy", "perplexity", "nc2.norm"]
@@ -182,7 +183,7 @@ def test_training_measurements_have_errors_from_parts(collected):
     parts = [[collected / "parts" / name / part for part in "21"] for name in "ab"]
     table = collapse.compare(collected / "a", collected / "b", metrics="nc1,nc2,nc4,val_loss", parts=parts, seeds=None)
     rows = records(table)
-    halves = [[collapse.load(each).statistics(part=True) for each in side[::-1]] for side in parts]
+    halves = [[statistics_of(collapse.Part.load(each).shards) for each in side[::-1]] for side in parts]
     measured = [[collapse.measure(each, metrics="nc1,nc2") for each in side] for side in halves]
     for name in measured[0][0].measurements:
         if any(each[name] is None for side in measured for each in side):
@@ -205,9 +206,9 @@ def test_training_measurements_have_errors_from_parts(collected):
         (["1", "2"], "two lists"),
         ([["a/1", "a/2"]], "two lists"),
         ([["a/1"], ["b/1", "b/2"]], "needs two parts or more, got 1"),
-        ([["a/1", "a/1"], ["b/1", "b/2"]], "once each"),
+        ([["a/1", "a/1"], ["b/1", "b/2"]], "overlap: both hold"),
         ([["b/1", "b/2"], ["a/1", "a/2"]], "is no part of"),
-        ([["a/1", "../a"], ["b/1", "b/2"]], "is complete, not a part"),
+        ([["a/1", "../a"], ["b/1", "b/2"]], "holds no part of a collection"),
     ],
 )
 def test_wrong_parts_are_refused(collected, parts, said):
@@ -233,8 +234,8 @@ def test_the_command_compares(collected, out, told, tmp_path):
     assert (tmp_path / "c.csv").read_text().startswith("measurement,A,B,difference,standard_error,t\n")
     assert "nc2.norm" in out(*words, "--all")
     assert "leave one of them out" in told(2, *words, "--all", "--metrics", "nc4")
-    assert "merge it with the other parts" in told(1, "compare", collected / "parts/a/1", collected / "b")
-    assert "there is no store in this folder" in told(2, *words, "--parts", tmp_path, collected / "parts/b")
+    assert "merge the parts: collapse merge" in told(1, "compare", collected / "parts/a/1", collected / "b")
+    assert "there is no part in this folder" in told(2, *words, "--parts", tmp_path, collected / "parts/b")
 
 
 def test_headings_for_people_are_short_and_keys_stay():

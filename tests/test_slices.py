@@ -2,15 +2,15 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import StoreError
-from collapse.inputs.text_source import slice_length
-from collapse.stores.files import canonical
 from collapse.stores.manifest import MANIFEST, render, sealed
+from collapse.stores.shards import shards_in
 from collapse.stores.tensor_files import described
 
 
@@ -66,21 +66,6 @@ def test_parts_of_any_batch_size_fit_together(tiny, options, whole, tmp_path):
     assert counts(collapse.merge(parts, store=tmp_path / "merged")) == counts(whole)
 
 
-def make_state_old(store, length):
-    """Write a state as an earlier version did, which cut slices of so many chunks and did not say so."""
-    file = store / "partial" / "state.json"
-    state = json.loads(file.read_text())
-    for name in ("chunks", "slice_chunks", "first_batch", "made_by"):
-        state.pop(name)
-    factor = slice_length(100, 32) // length if length else 1
-    old = file.with_name(state["file"])
-    state["done"] *= factor
-    state["stop"] *= factor
-    state["file"] = f"train-1-{state['done']}.safetensors"
-    old.rename(file.with_name(state["file"]))
-    file.write_bytes(canonical(state))
-
-
 def test_a_store_whose_samples_do_not_add_up_is_refused(whole, tmp_path):
     store = shutil.copytree(whole.path, tmp_path / "s")
     file = store / "top" / "train.safetensors"
@@ -102,12 +87,11 @@ def test_a_killed_collection_keeps_the_batch_size_that_memory_allowed(tiny, opti
     """Memory runs out, the batch is halved, the run dies: the same command goes on with the halved one."""
     with pytest.raises(Stopped):
         collapse.collect(tiny.model, store=tmp_path / "s", batch_size=6, progress=stop_at("train", 30), **options)
-    file = tmp_path / "s" / "partial" / "state.json"
-    state = json.loads(file.read_text()) | {"batch_size": 3}
-    file.write_bytes(canonical(state))
-    with pytest.raises(Stopped):
-        collapse.collect(tiny.model, store=tmp_path / "s", batch_size=6, progress=stop_at("train", 60), **options)
-    assert json.loads(file.read_text())["batch_size"] == 3
-    with pytest.raises(Stopped):
-        collapse.collect(tiny.model, store=tmp_path / "s", batch_size=2, progress=stop_at("train", 80), **options)
-    assert json.loads(file.read_text())["batch_size"] == 2
+    (shard,) = shards_in(tmp_path / "s", "train")
+    halved = replace(shard, about={**shard.about, "batch_size": 3}, held=shard.tensors())
+    halved.write(tmp_path / "s")
+    for asked, used in ((6, 3), (2, 2)):
+        stop = stop_at("train", 60 if asked == 6 else 80)
+        with pytest.raises(Stopped):
+            collapse.collect(tiny.model, store=tmp_path / "s", batch_size=asked, progress=stop, **options)
+        assert shards_in(tmp_path / "s", "train")[0].about["batch_size"] == used

@@ -1,4 +1,4 @@
-"""The store format, version 1: a golden store written once must open, verify, measure and be written the same."""
+"""The store format, version 2: a golden store written once must open, verify, measure and be written the same."""
 
 import json
 import shutil
@@ -26,7 +26,7 @@ def test_the_golden_store_opens_and_measures_the_same():
     store = collapse.load(GOLDEN)
     assert store.state == "complete"
     assert store.verify() == []
-    expected = json.loads((GOLDEN.parent / "measured-v1.json").read_text())
+    expected = json.loads((GOLDEN.parent / "measured-v2.json").read_text())
     row = collapse.measure(store)
     assert row.store == expected["store"]
     for name, value in expected["measurements"].items():
@@ -63,8 +63,8 @@ def test_provenance_does_not_change_the_digest(copy):
 def test_a_newer_version_says_how_to_read_it(copy):
     manifest = json.loads((copy / MANIFEST).read_text())
     content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
-    (copy / MANIFEST).write_bytes(render(sealed(content | {"version": 2}, {})))
-    with pytest.raises(StoreError, match="format 2, and this collapse reads up to 1: pip install -U"):
+    (copy / MANIFEST).write_bytes(render(sealed(content | {"version": 3}, {})))
+    with pytest.raises(StoreError, match="format 3, and this collapse reads 2: pip install -U"):
         collapse.load(copy)
 
 

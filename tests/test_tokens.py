@@ -109,7 +109,7 @@ def test_without_classifier_and_validation_their_columns_are_empty_and_why_is_sa
 def test_a_part_of_a_store_says_what_to_do(tmp_path, tiny):
     part = collapse.collect(tiny.model, store=tmp_path / "part", part=(1, 2), **tiny.options())
     with pytest.raises(CollapseError, match="collapse merge"):
-        collapse.tokens(part)
+        collapse.tokens(part.path)
 
 
 def test_ranks_are_of_any_column_and_nan_has_none():

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-GOLDEN = Path(__file__).parent / "golden" / "store-v1"
+GOLDEN = Path(__file__).parent / "golden" / "store-v2"
 CALLS = {
     "collapse.permutation(row)": "Row",
     "collapse.permutation([row, 3.5])": "float",

@@ -25,12 +25,13 @@ def command(model: str, store: str, **options: Any) -> None:
     from collapse.cli.progress_bar import progress
     from collapse.collection.collecting import collect
     from collapse.plugin.plugin_manager import plugins
+    from collapse.stores.shards import Part
 
     for problem in plugins().problems:
         say_error(problem)
     with progress() as report:
         made = collect(model, store=store, progress=report, **given_options(options))
-    if made.state == "part":
+    if isinstance(made, Part):
         say(f"{made} holds {made.covered()}; when all parts are there: collapse merge STORE… --store DIR")
     else:
         say(

@@ -9,7 +9,7 @@ from collapse.cli.terminal import say_error
 from collapse.errors import UsageError
 
 if TYPE_CHECKING:
-    from collapse.stores.store import Store
+    from collapse.stores.shards import Part
 
 
 @click.command()
@@ -85,18 +85,18 @@ def command(
     deliver(format_, output, table)
 
 
-def _parts(named: str) -> list["Store"]:
+def _parts(named: str) -> list["Part"]:
     """Open the parts that a word of ``--parts`` names."""
     from pathlib import Path
 
-    from collapse.hub.opening import load
     from collapse.paths import expanded
-    from collapse.stores.manifest import is_store
+    from collapse.stores.manifest import is_part
+    from collapse.stores.shards import Part
 
     folder = expanded(named)
-    if not folder.is_dir() or is_store(folder):
-        return [load(each) for each in named.split(",") if each]
-    found = sorted(each for each in Path(folder).iterdir() if is_store(each))
+    if not folder.is_dir() or is_part(folder):
+        return [Part.load(each) for each in named.split(",") if each]
+    found = sorted(each for each in Path(folder).iterdir() if is_part(each))
     if not found:
-        raise UsageError(f"--parts {named}: there is no store in this folder; name the folder that holds the parts")
-    return [load(each) for each in found]
+        raise UsageError(f"--parts {named}: there is no part in this folder; name the folder that holds the parts")
+    return [Part.load(each) for each in found]

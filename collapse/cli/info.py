@@ -1,12 +1,15 @@
 """collapse info: show what a store holds and how it was made."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli.terminal import say_json
 from collapse.errors import counted
+
+if TYPE_CHECKING:
+    from collapse.stores.shards import Part
 
 
 @click.command()
@@ -22,8 +25,13 @@ def command(path: str, as_json: bool) -> None:
     from collapse.hub.opening import load
     from collapse.measurement.last_results import kept_row
     from collapse.measurement.table import Table
+    from collapse.stores.manifest import is_part
     from collapse.stores.origin import pulled_from
+    from collapse.stores.shards import Part
 
+    if is_part(path):
+        _show_part(Part.load(path), as_json=as_json)
+        return
     store = load(path)
     if store.origin is None:
         store.check()
@@ -36,7 +44,7 @@ def command(path: str, as_json: bool) -> None:
         ["model", store.model + (f" @ {store.revision}" if store.revision else "")],
         ["corpus", _corpus(store.corpus, identity.get("corpus"))],
         ["validation", _corpus(corpus.get("validation"), identity.get("validation"))],
-        ["state", store.state if store.state != "part" else f"part: {store.covered()}"],
+        ["state", store.state],
         ["digest", store.digest],
     ]
     if store.origin is None and pulled_from(store) is not None:
@@ -45,7 +53,7 @@ def command(path: str, as_json: bool) -> None:
     if last is not None:
         rows.append(["last measured", f"{counted(len(last.measurements), 'measurement')}, min_count {last.min_count}"])
     phases = [phase for phase in ("train", "validation") if "chunks" in (coverage[phase] or {})]
-    rows += [[f"{phase} chunks", _chunks(coverage[phase])] for phase in phases]
+    rows += [[f"{phase} chunks", f"{coverage[phase]['chunks']:,}"] for phase in phases]
     rows += [[_words(key), _flat(value)] for key, value in identity.items() if key not in ("corpus", "validation")]
     print_table(Table("", ["holds", ""], rows))
     print_table(Table("", ["made", ""], _made(store.manifest["provenance"])))
@@ -60,12 +68,24 @@ def command(path: str, as_json: bool) -> None:
     print_table(Table("", ["file", "size", "tensors"], files))
 
 
-def _chunks(coverage: Mapping[str, Any]) -> str:
-    """Describe how many chunks are counted, and out of how many if that is not all."""
-    from collapse.stores.tensor_checks import covered_chunks
+def _show_part(part: "Part", *, as_json: bool) -> None:
+    from collapse.cli.rendering import print_table
+    from collapse.measurement.table import Table
 
-    chunks, counted = coverage["chunks"], sum(covered_chunks(coverage))
-    return f"{chunks:,}" if counted == chunks else f"{counted:,} of {chunks:,}"
+    if as_json:
+        say_json({**part.about, "slices": part.done})
+        return
+    rows: list[list[object]] = [
+        ["part", str(part)],
+        ["model", part.model],
+        ["corpus", _corpus(part.corpus, part.identity.get("corpus"))],
+        ["state", f"part: {part.covered()}"],
+        ["chunks a slice", part.about["coverage"]["slice_chunks"]],
+    ]
+    rows += [[_words(key), _flat(value)] for key, value in part.identity.items() if key not in ("corpus", "validation")]
+    print_table(Table("", ["holds", ""], rows))
+    for shard in part.shards:
+        print_table(Table("", ["made", ""], _made(shard.about["provenance"])))
 
 
 def _corpus(name: str | None, identity: Mapping[str, Any] | None) -> str | None:

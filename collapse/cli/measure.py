@@ -230,13 +230,11 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
 
 def _open(model: str, store: str | None, models: int, given: dict[str, Any], report: Any) -> Any:
     """Open the store for a name: the store itself, a published one, or one collected from the model."""
-    from pathlib import Path
-
     from collapse.paths import expanded
-    from collapse.stores.manifest import is_store
+    from collapse.stores.manifest import is_part, is_store
     from collapse.stores.store import Store
 
-    if is_store(model) or (Path(model) / "partial" / "state.json").is_file():  # load() reports an unfinished collection
+    if is_store(model) or is_part(model):  # load() says what to do with a part
         return Store.load(model)
     if not (expanded(model).exists() or given.get("recollect")):
         published = _published(model, store, given)

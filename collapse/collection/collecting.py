@@ -2,25 +2,22 @@
 
 import dataclasses
 import logging
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext, suppress
-from functools import partial
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from collapse.collection.features import FeaturesRequest, collect_features
+from collapse.collection.features import FeaturesRequest
 from collapse.collection.finding import find_store
 from collapse.collection.into_folder import collect_into
 from collapse.collection.known_texts import as_trained
-from collapse.collection.opening_source import open_text
-from collapse.collection.passes import Collection
-from collapse.collection.planning import Plan, plan_collection
-from collapse.collection.store_options import check_features_options, check_store_options
+from collapse.collection.planning import plan_collection
+from collapse.collection.store_options import check_store_options
+from collapse.collection.text_request import TextRequest
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
 from collapse.inputs.text_pair import check_limits
-from collapse.numerics.devices import pick_device
 from collapse.paths import expanded
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
@@ -28,11 +25,28 @@ from collapse.plugin.statistic import Statistic
 from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
-from collapse.scoped import deterministic_algorithms
 from collapse.stores.manifest import is_store
+from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
+
+
+@overload
+def collect(
+    model: str | Path,
+    *,
+    store: str | Path | None = None,
+    progress: Report | None = None,
+    part: None = None,
+    **options: Any,
+) -> Store: ...
+
+
+@overload
+def collect(
+    model: str | Path, *, store: str | Path, progress: Report | None = None, part: tuple[int, int], **options: Any
+) -> Store | Part: ...
 
 
 @accepts(CollectionSpec)
@@ -41,7 +55,7 @@ log = logging.getLogger("collapse")
 @exact_arithmetic()
 def collect(
     model: str | Path, *, store: str | Path | None = None, progress: Report | None = None, **options: Any
-) -> Store:
+) -> Store | Part:
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
     Without ``store``, this looks in the local cache first, then for a published store of the same identity in the
@@ -54,7 +68,8 @@ def collect(
         {options}
 
     Returns:
-        The store: complete, trained but not validated (no validation text), or a part (see :func:`collapse.merge`).
+        The store: complete, or trained but not validated (no validation text). With ``part``, as long as slices are
+        missing in the folder, a :class:`collapse.Part` (see :func:`collapse.merge`).
 
     Raises:
         UsageError: An option is wrong, or no corpus is known.
@@ -65,15 +80,14 @@ def collect(
     spec = CollectionSpec(**as_trained(model, options, store))
     if spec.part is not None and store is None:
         raise UsageError("a part needs a folder of its own, to be merged from: give --store")
+    if spec.part is not None and spec.recollect:
+        raise UsageError("--recollect collects a whole store again: leave it out, and delete the folder of the part")
     kinds = _wanted_statistics(spec)
     if is_features_file(model):
-        check_features_options(model, spec.given)
-        pick_device(spec.device)  # not used, but an unavailable device is an error
+        features = FeaturesRequest(model, spec)
         if store is None:
-            return collect_features(model, kinds=kinds, null=spec.null)
-        features = FeaturesRequest(model, spec.null, tuple(spec.without))
-        make = partial(features.collect, kinds=kinds)
-        return collect_into(Path(store), features, kinds, make, recollect=spec.recollect)
+            return features.collect(None, kinds)
+        return collect_into(Path(store), features, kinds, progress, recollect=spec.recollect)
     if store is None and not spec.recollect and spec.null is None:  # what is published as a null is not trusted
         found = find_store(str(model), spec)
         if found is not None:
@@ -84,19 +98,10 @@ def collect(
         if beside is not None:
             return beside.called(plan.names)
     folder = Path(store) if store else plan.cached
-    make = partial(_collect_text, plan=plan, kinds=kinds, report=progress)
-    return collect_into(folder, plan, kinds, make, recollect=spec.recollect, cached=store is None)
+    return collect_into(folder, plan, kinds, progress, recollect=spec.recollect, cached=store is None)
 
 
-def _collect_text(folder: Path, plan: Plan, kinds: Sequence[type[Statistic]], report: Report | None) -> Store:
-    """Do the passes of a plan that a store, or an unfinished collection, in a folder lacks."""
-    trained = Store.load(folder) if is_store(folder) else None
-    with deterministic_algorithms() if plan.spec.deterministic else nullcontext():
-        source = open_text(plan, trained, report)
-        return Collection(source, folder, kinds, plan.spec.batch_size, plan.part, report).run(trained)
-
-
-def _planned(model: str, spec: CollectionSpec, options: Mapping[str, Any], store: str | Path | None) -> Plan:
+def _planned(model: str, spec: CollectionSpec, options: Mapping[str, Any], store: str | Path | None) -> TextRequest:
     """Return the plan of a collection, which takes what it leaves open from the store that is there.
 
     To recollect is to request everything anew.
@@ -135,7 +140,7 @@ def _in_its_folder(model: str | Path, options: dict[str, Any]) -> tuple[str | Pa
     return path.parent, {**options, "model_args": {**(options.get("model_args") or {}), "gguf_file": path.name}}
 
 
-def _beside(plan: Plan) -> Store | None:
+def _beside(plan: TextRequest) -> Store | None:
     """Return a complete store of a plan that lies in the folder ``stores`` of its local model, such as a run's."""
     if not plan.model.is_local:
         return None

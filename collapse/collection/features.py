@@ -12,42 +12,22 @@ from torch import Tensor
 
 from collapse.collection.passes import Collection
 from collapse.collection.request import Request
+from collapse.collection.store_options import check_features_options
 from collapse.errors import CollapseError, PluginError, UsageError, first_line
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import check_features, open_features, source_of
 from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
+from collapse.numerics.devices import pick_device
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.precision import exact_arithmetic
+from collapse.progress import Report
 from collapse.stores.files import canonical
-from collapse.stores.partial import Partial
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
-
-
-@exact_arithmetic()
-def collect_features(
-    path: str | Path, *, kinds: Sequence[type[Statistic]] | None = None, null: str | None = None
-) -> Store:
-    """Accumulate a features file into a store in memory.
-
-    Args:
-        path: The features file.
-        kinds: Plugin statistics to fill too; None for all that are registered.
-        null: "shuffled" to permute the labels.
-
-    Raises:
-        CollapseError: A tensor is missing, of the wrong shape or not finite, or a label lies outside the classifier.
-    """
-    kinds = list(plugins().statistics.values()) if kinds is None else kinds
-    return Collection(_opened(path, null), None, kinds).run()
-
-
-def _opened(path: str | Path, null: str | None) -> Source:
-    source = open_features(path)
-    return shuffled(source, {"null": null}) if null else source
 
 
 class FeaturesRequest(Request):
@@ -55,29 +35,41 @@ class FeaturesRequest(Request):
 
     Args:
         path: The features file.
-        null: "shuffled" to permute the labels.
-        without: Names of statistics that the store must not hold.
+        spec: The options, of which few apply.
+
+    Raises:
+        UsageError: An option does not apply to a features file.
+        CollapseError: A tensor is missing or of the wrong shape, or a label lies outside the classifier.
     """
 
-    def __init__(self, path: str | Path, null: str | None = None, without: Sequence[str] = ()) -> None:
-        self._source = _opened(path, null)
-        self.without = without
+    def __init__(self, path: str | Path, spec: CollectionSpec | None = None) -> None:
+        spec = spec or CollectionSpec()
+        check_features_options(path, spec.given)
+        pick_device(spec.device)  # not used, but an unavailable device is an error
+        source = open_features(path)
+        self.source = shuffled(source, {"null": spec.null}) if spec.null else source
+        self.without = tuple(spec.without)
 
     @property
     def identity(self) -> dict[str, Any]:
         """See :class:`Request`."""
-        return self._source.identity
+        return self.source.identity
 
     @property
     def names(self) -> dict[str, str | None]:
         """See :class:`Request`."""
-        return {"model": self._source.model["name"], "corpus": self._source.corpus["name"]}
+        return {"model": self.source.model["name"], "corpus": self.source.corpus["name"]}
 
-    def collect(self, folder: Path, kinds: Sequence[type[Statistic]]) -> Store:
-        """Collect into a folder, which this process has locked; the file is one slice, collected in memory."""
-        if (place := Partial(folder).read()) is not None and place.file:
-            Partial(folder).check(place, self.identity, place.start, place.stop)
-        return Collection(self._source, None, kinds).run().write_in(folder)
+    def collect(self, folder: Path | None, kinds: Sequence[type[Statistic]], report: Report | None = None) -> Store:
+        """See :class:`Request`. The file is one slice, which is collected in memory."""
+        made = _in_memory(self.source, kinds)
+        return made if folder is None else made.write_in(folder)
+
+
+def _in_memory(source: Source, kinds: Sequence[type[Statistic]]) -> Store:
+    store = Collection(source, None, kinds).run()
+    assert isinstance(store, Store)  # nothing is asked for in parts
+    return store
 
 
 @outside_inference_mode
@@ -133,7 +125,7 @@ def collect_arrays(
     names = [check_declared(kind) for kind in kinds]
     if len(set(names)) < len(names):
         raise PluginError(f"two statistics have one name: {', '.join(names)}")
-    return Collection(source, None, kinds).run()
+    return _in_memory(source, kinds)
 
 
 def array_tensor(called: str, name: str, values: Any) -> Tensor:

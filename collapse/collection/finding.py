@@ -66,7 +66,7 @@ class Wanted:
         found = differences(store.identity, self.plan.identity, apart=left_out)
         statistics = store.manifest["statistics"]
         found += [f"statistics: it holds {name}" for name in self.plan.spec.without if name in statistics]
-        if store.state == "part" or (store.state == "trained" and store.identity.get("validation") is not None):
+        if store.state == "trained" and store.identity.get("validation") is not None:
             found.append(f"it is not complete ({store.state})")
         return found
 

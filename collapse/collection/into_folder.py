@@ -1,15 +1,16 @@
 """Collect a request into a folder: return the store that is there, go on with what is unfinished, or start."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from collapse.collection.request import Request
+from collapse.collection.request import Request, part_of, refuse_other_shards
 from collapse.collection.store_options import check_store_options, warn_of_stale
 from collapse.errors import StoreError
 from collapse.plugin.statistic import Statistic
+from collapse.progress import Report
 from collapse.stores.manifest import is_store
-from collapse.stores.partial import Partial
+from collapse.stores.shards import Part, gaps, intact_shards, remove_shards
 from collapse.stores.store import Store
 from collapse.stores.store_folder import RECOLLECTED, discard_recollected, replace, settled, writing
 
@@ -20,18 +21,18 @@ def collect_into(
     folder: Path,
     request: Request,
     kinds: Sequence[type[Statistic]],
-    make: Callable[[Path], Store],
+    report: Report | None = None,
     *,
     recollect: bool = False,
     cached: bool = False,
-) -> Store:
+) -> Store | Part:
     """Collect a request into a folder, unless its store is there.
 
     Args:
         folder: The store's folder.
         request: What to collect.
         kinds: Plugin statistics that it fills.
-        make: Collects it into a folder, which this process has locked, except for what the folder already holds.
+        report: Called as report(what, done, total).
         recollect: Collect again beside the store that is there, and replace it at the end.
         cached: The folder is in the cache, and is named after the request's identity.
 
@@ -41,25 +42,27 @@ def collect_into(
     """
     if recollect:
         _refuse_to_replace(folder, request, cached=cached)
-    elif (done := _finished(folder, request)) is not None and settled(folder):
+    elif (done := _finished(folder, request)) is not None and (isinstance(done, Part) or settled(folder)):
         return done.called(request.names)
     with writing(folder, cached=cached):
         if recollect:
             _resume_or_discard(folder, request, kinds)
-            make(folder / RECOLLECTED)
-            replace(folder)
+            request.collect(folder / RECOLLECTED, kinds, report)
+            replace(folder, folder / RECOLLECTED)
             return Store.load(folder).called(request.names)
         done = _finished(folder, request)  # another process may have just written it
         if done is None:
-            return make(folder).called(request.names)
-        _clear_finished(done, folder)
+            return request.collect(folder, kinds, report).called(request.names)
+        if done.state == "complete":
+            remove_shards(folder)
         return done.called(request.names)
 
 
-def _finished(folder: Path, request: Request) -> Store | None:
-    """Return the store in a folder if it is finished; None if there is no store or it still lacks something."""
+def _finished(folder: Path, request: Request) -> Store | Part | None:
+    """Return the store or part in a folder if it holds what is requested; None if it still lacks something."""
     if not is_store(folder):
-        return None
+        refuse_other_shards(folder, request)
+        return _finished_part(folder, request)
     store = Store.load(folder).check()
     differ = request.differences(store)
     if differ:
@@ -68,24 +71,23 @@ def _finished(folder: Path, request: Request) -> Store | None:
             "give the same options, or choose another --store"
         )
     check_store_options(store, {"without": request.without})
-    if store.state == "part" and not request.has_slices_of(store):
-        raise StoreError(
-            f"{folder} holds {store.covered()}: collect other parts into other stores, "
-            "then: collapse merge STORE… --store DIR"
-        )
     if store.state == "trained" and request.validates_beside(store.manifest["corpus"].get("validation")):
         return None
     warn_of_stale(store)
     return store
 
 
+def _finished_part(folder: Path, request: Request) -> Part | None:
+    shards = intact_shards(folder, "train") if request.part else []
+    if not shards or gaps(shards, part_of(shards[0].slices, request.part)):
+        return None
+    return Part(folder, shards)
+
+
 def _refuse_to_replace(folder: Path, request: Request, *, cached: bool) -> None:
-    """Raise StoreError unless ``--recollect`` replaces a store, or unfinished work, of the same identity and slices."""
+    """Raise StoreError unless ``--recollect`` replaces a store, or unfinished work, of the same identity."""
     if not is_store(folder):
-        partial = Partial(folder)
-        place = partial.read()
-        if place is not None and place.file:
-            partial.refuse(request.differs_unfinished(place))
+        refuse_other_shards(folder, request)
         return
     try:
         store = Store.load(folder)
@@ -94,39 +96,27 @@ def _refuse_to_replace(folder: Path, request: Request, *, cached: bool) -> None:
             return
         raise
     differ = request.differences(store)
-    if not request.has_slices_of(store):
-        wanted = "all" if request.part is None else "part {}/{}".format(*request.part)
-        differ.append(f"slices: {store.covered() if store.state == 'part' else 'all'} and {wanted}")
     if differ:
         raise StoreError(
-            f"{folder} holds a store that --recollect would lose: it differs in {'; '.join(differ)} (there and now): "
-            "choose another --store, or delete it"
+            f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)} (there and now). "
+            "Choose another --store, or delete it"
         )
 
 
 def _resume_or_discard(folder: Path, request: Request, kinds: Sequence[type[Statistic]]) -> None:
     """Discard an unfinished ``--recollect`` that does not collect what is requested now."""
     target, asked = folder / RECOLLECTED, {kind.name for kind in kinds}
-    try:
-        if is_store(target):
-            store = Store.load(target)
-            differ, held = request.differences(store), {*store.manifest["statistics"]}
-        elif (place := Partial(target).read()) is not None:
-            differ, held = request.differs_unfinished(place), {*place.identity.get("statistics", {})}
-        else:
-            return
-        if held != asked:
-            differ.append(f"statistics: {', '.join(sorted(held)) or 'none'} and {', '.join(sorted(asked)) or 'none'}")
-    except StoreError as error:
-        differ = [str(error)]
+    differ: list[str] = []
+    if is_store(target):
+        store = Store.load(target)
+        differ, held = request.differences(store), {*store.manifest["statistics"]}
+    elif shards := intact_shards(target, "train"):
+        differ, held = request.differences_of(shards[0]), {*shards[0].about["statistics"]}
+        asked = {kind.name for kind in kinds if kind.phase == "train"}
+    else:
+        return
+    if store_lacks := held ^ asked:
+        differ.append(f"statistics: {', '.join(sorted(store_lacks))}")
     if differ:
         log.warning("%s: an unfinished --recollect is discarded: it differs in %s", folder, "; ".join(differ))
         discard_recollected(folder)
-
-
-def _clear_finished(store: Store, folder: Path) -> None:
-    """Remove the state that remains if a run was killed after it wrote the store."""
-    partial = Partial(folder)
-    place = partial.read()
-    if place is None or store.state == "complete" or place.phase == "train":
-        partial.clear()

@@ -61,7 +61,7 @@ def collect_loaded(
     with TemporaryDirectory(prefix="collapse-") as temporary:
         # a name such as "model" is shown with the folder above it, which must not be the temporary one
         folder = Path(temporary) / "loaded" / (re.sub(r"[^\w.-]+", "-", name).strip(".-") or "model")
-        named = {"text": _written(Path(temporary) / "texts.jsonl", texts)}
+        named: dict[str, Any] = {"text": _written(Path(temporary) / "texts.jsonl", texts)}
         if validation_texts is not None:
             named["validation_text"] = _written(Path(temporary) / "validation.jsonl", validation_texts)
         try:

@@ -11,16 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.converging import merged_statistics
+from collapse.collection.folding import check_shards, statistics_of
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import measured
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import OF_VALIDATION, differences, spans
+from collapse.stores.shards import Part, Shard, gaps
 from collapse.stores.store import Store
-
-_LATER = OF_VALIDATION | {"statistics"}
-"""Fields of an identity that may differ between a part and the whole store: what is added after the training pass."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def measured_parts(stores: Sequence[Store], parts: Sequence[Any], *, paired: boo
         raise UsageError(f"parts is {parts!r:.40}: give two lists, the parts of A and the parts of B")
     sides = [_in_order(store, some) for store, some in zip(stores, parts, strict=True)]
     measured = [[_without(side, at, **options) for at in range(len(side))] for side in sides]
-    slices = [[part.manifest["coverage"]["train"]["done"] for part in side] for side in sides]
+    slices = [[(part.start, part.stop) for part in side] for side in sides]
     paired = paired and slices[0] == slices[1]
     errors = {}
     for name in measured[0][0]:
@@ -86,31 +84,25 @@ def exceeded(degrees: int) -> str:
     return "" if beyond < 2.05 else f"; with {counted(degrees, 'degree')} of freedom, |t| exceeds {beyond:.1f} in 5 %"
 
 
-def _in_order(store: Store, given: Sequence[Store | str | Path]) -> list[Store]:
-    """Open the parts of a store's training text, sorted by their slices; they must cover it without overlap."""
-    parts = [each if isinstance(each, Store) else Store.load(each) for each in given]
-    if len(parts) < 2:
-        raise UsageError(f"{store} needs two parts or more, got {len(parts)}: collect them with --part 1/2 and 2/2")
-    for part in parts:
-        if part.state != "part":
-            raise UsageError(f"{part} is {part.state}, not a part: collect parts with --part 1/2 and 2/2")
-        differ = differences(store.identity, part.identity, apart=_LATER)
-        if differ:
-            raise UsageError(f"{part} is no part of {store}: they differ in {'; '.join(differ)}")
-    parts.sort(key=lambda part: part.manifest["coverage"]["train"]["done"])
-    done = [run for part in parts for run in part.manifest["coverage"]["train"]["done"]]
-    ends = [0, *(stop for _, stop in done)]
-    slices = parts[0].manifest["coverage"]["train"]["slices"]
-    if [start for start, _ in done] != ends[:-1] or ends[-1] != slices:
-        held = ", ".join(spans(part.manifest["coverage"]["train"]["done"]) for part in parts)
-        raise CollapseError(f"the parts of {store} must hold slices 1–{slices} once each; they hold {held}")
-    return parts
+def _in_order(store: Store, given: Sequence[Part | str | Path]) -> list[Shard]:
+    """Open the parts of a store's training text, in the order of their slices; they must cover it without overlap."""
+    parts = [each if isinstance(each, Part) else Part.load(each) for each in given]
+    shards = check_shards([(str(part), shard) for part in parts for shard in part.shards])
+    if len(shards) < 2:
+        raise UsageError(f"{store} needs two parts or more, got {len(shards)}: collect them with --part 1/2 and 2/2")
+    differ = differences(store.identity, parts[0].identity, apart=OF_VALIDATION)
+    if differ:
+        raise UsageError(f"{parts[0]} is no part of {store}: they differ in {'; '.join(differ)}")
+    if gaps(shards, (0, shards[0].slices)):
+        held = spans([[shard.start, shard.stop] for shard in shards])
+        raise CollapseError(f"the parts of {store} must hold all slices, 1–{shards[0].slices}; they hold {held}")
+    return shards
 
 
-def _without(parts: Sequence[Store], at: int, **options: Any) -> dict[str, float | None]:
+def _without(parts: Sequence[Shard], at: int, **options: Any) -> dict[str, float | None]:
     """Measure the training text without one of its parts."""
     known = plugins().measurements()
-    row, _ = measured(merged_statistics([*parts[:at], *parts[at + 1 :]]), **options)
+    row, _ = measured(statistics_of([*parts[:at], *parts[at + 1 :]]), **options)
     return {
         name: value
         for name, value in row.measurements.items()

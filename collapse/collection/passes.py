@@ -1,19 +1,21 @@
-"""The two passes of a collection: class moments of training samples, decisions and loss of validation samples."""
+"""The two passes of a collection: class moments of training samples, decisions and loss of validation samples.
+
+A pass collects the slices that no shard of the folder holds. Shards that cover the text are folded into the store.
+"""
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from collapse.collection.pieces import NOTHING, add_validation, filled_of, joined, means_hash, pieces_of, unlike
-from collapse.collection.resuming import find_place, resumable
+from collapse.collection.folding import fold_training, fold_validation, training_hash, usable
+from collapse.collection.request import part_of, refuse_unlike
 from collapse.collection.slices import Slices, run_slices
-from collapse.collection.trained import build_trained
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
 from collapse.inputs.source import Phase, Source
@@ -24,18 +26,32 @@ from collapse.numerics.finite import check_classifier
 from collapse.numerics.freed_memory import keep_freed_memory
 from collapse.numerics.kernel import kernel_for
 from collapse.numerics.memory import in_memory, ran_out
-from collapse.numerics.statistics import ValidationStatistics
 from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
-from collapse.stores.manifest import OF_VALIDATION, differences, shape_of, spans
-from collapse.stores.partial import Partial, Progress
+from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
+from collapse.stores.shards import Part, Shard, gaps, intact_shards
 from collapse.stores.store import Store
 from collapse.threads import waiting
 
 log = logging.getLogger("collapse")
+
+Add = Callable[[Tensor, Tensor, int, int], None]
+
+
+class Tally(Protocol):
+    """What a pass accumulates: class moments, or decisions and losses."""
+
+    statistics: Filled
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the complete state, from which the tally is restored exactly."""
+
+
+Begin = Callable[[Sequence[type[Statistic]], Mapping[str, Tensor] | None], tuple[Tally, Add]]
+Complete = Callable[[dict[str, Tensor]], dict[str, Tensor]]
 
 
 @dataclass
@@ -56,121 +72,129 @@ class Collection:
     batch_size: int | str = "auto"
     part: tuple[int, int] | None = None
     report: Report | None = None
+    _clock: Clock = field(default_factory=Clock, init=False)
+    _checked: bool = field(default=False, init=False)
 
-    def run(self, store: Store | None = None) -> Store:
-        """Do the passes that an existing store lacks, and return the store."""
+    def run(self, store: Store | None = None) -> Store | Part:
+        """Do the passes that an existing store lacks; return the store, or the part if slices are still missing."""
         keep_freed_memory()
-        self._clock, self._earlier = self.source.clock, dict[str, int]()
-        self._partial = None if self.folder is None else Partial(self.folder)
-        self._checked = False
-        if self.source.validation is not None and (store is None or store.state == "trained"):
-            kernel_for(torch.empty(0, device=self.source.device))  # compiled once per machine, before the passes
+        source, self._clock = self.source, self.source.clock
+        if source.validation is not None:
+            kernel_for(torch.empty(0, device=source.device))  # compiled once per machine, before the passes
         if store is None:
-            assert self.source.train is not None  # without a store there is something to collect
-            with self._in_memory(self.source.train, self._home):
-                store = self._train(self.source.train)
+            assert source.train is not None  # without a store there is something to collect
+            with self._in_memory(source.train, self._home):
+                shards = self._train(source.train)
+                if missing(shards):
+                    assert self.folder is not None  # arrays are collected whole
+                    return Part(self.folder, shards)
+                store = fold_training(self.folder, shards, self.kinds)
             self._clock = Clock()
-        if store.state == "trained" and self.source.validation is not None:
-            with self._in_memory(self.source.validation, self.source.device, shape_of(store.manifest)[0]):
-                store = self._validate(store, self.source.validation)
-        self.source.check()
+        if store.state == "trained" and source.validation is not None:
+            with self._in_memory(source.validation, source.device, shape_of(store.manifest)[0]):
+                shards = self._validate(store, source.validation)
+                store = store if missing(shards) else fold_validation(self.folder, store, shards, self.kinds)
         return store
 
-    def _train(self, phase: Phase) -> Store:
-        source, slices = self.source, self._cut(phase)
-        kinds = [kind for kind in self.kinds if kind.phase == "train"]
-        place, state = self._resume(slices, None)
-        if place is None:
-            moments = ClassMoments(source.weight.shape[1], self._home, Filled.begin(kinds))
-        else:
-            moments = ClassMoments.from_state(state, self._home, resumable(kinds, place, state))
+    def _train(self, phase: Phase) -> list[Shard]:
+        weight, bias = self.source.weight, self.source.bias
 
-        def add(h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
-            moments.add(h_nd, y_n)
+        def begin(kinds: Sequence[type[Statistic]], state: Mapping[str, Tensor] | None) -> tuple[Tally, Add]:
+            if state is None:
+                moments = ClassMoments(weight.shape[1], self._home, Filled.begin(kinds))
+            else:
+                moments = ClassMoments.from_state(state, self._home, kinds)
+            return moments, lambda h_nd, y_n, first, units: moments.add(h_nd, y_n)
 
-        batch = self._run(slices, place, add, moments.state, moments.statistics)
-        s = moments.statistics_so_far()
-        rows = s.classes.to(source.device)
-        head = {"weight": source.weight[rows]} | ({} if source.bias is None else {"bias": source.bias[rows]})
-        about = {
-            "identity": self._identity({**self._versions("validation"), **s.versions}),
-            "model": source.model,
-            "corpus": source.corpus,
-            "coverage": {"train": phase.coverage([[slices.start, slices.stop]], {}), "validation": None},
-        }
-        store = build_trained(self.folder, s, head, about=about, provenance=self._provenance(phase, batch, s.versions))
-        self._clear()
-        return store
+        def with_head(state: dict[str, Tensor]) -> dict[str, Tensor]:
+            rows = state["classes"].to(weight.device)
+            return {**state, "weight": weight[rows].cpu(), **({} if bias is None else {"bias": bias[rows].cpu()})}
 
-    def _validate(self, store: Store, phase: Phase) -> Store:
-        source, now = self.source, self._identity(store.identity.get("statistics"))
-        validated = store.manifest["coverage"]["validation"] is not None  # else accept any text
-        differ = differences(store.identity, now, apart=frozenset() if validated else OF_VALIDATION)
+        return self._pass(phase, {"identity": self.source.identity}, begin, with_head)
+
+    def _validate(self, store: Store, phase: Phase) -> list[Shard]:
+        source = self.source
+        differ = differences(store.identity, source.identity, apart=OF_VALIDATION)
         if differ:
             raise StoreError(
                 f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"
             )
-        slices = self._cut(phase)
-        start, stop = slices.start, slices.stop
-        means = means_hash(store)
-        covered = store.manifest["coverage"]["validation"]
-        if covered and covered["means"] != means:
-            log.warning("validation results of other class means are discarded")
-            covered = None
-        if covered and (covered["chunks"], covered["slice_chunks"]) != (phase.units, slices.length):
-            log.warning("validation results of other slices are discarded")
-            covered = None
-        pieces = pieces_of(store) if covered else []
-        if any(a < stop and start < b for (a, b), _ in pieces):
-            return self._already_validated(store, pieces, start, stop)
-        kinds = [kind for kind in self.kinds if kind.phase == "validation"]
-        if pieces:  # keep only the statistics that all parts hold
-            kinds = [kind for kind in kinds if not unlike(store, kind)]
         decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
-        tally = ValidationTally(decider, Filled.begin(kinds))
-        place, saved = self._resume(slices, means)
-        if place is not None:
-            tally.resume(saved, resumable(kinds, place, saved))
 
-        def add(h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
-            tally.add(h_nd, y_n, chunks=units, first=first, block_B=phase.blocks(first, first + units))
+        def begin(kinds: Sequence[type[Statistic]], state: Mapping[str, Tensor] | None) -> tuple[Tally, Add]:
+            tally = ValidationTally(decider, Filled.begin(kinds))
+            if state is not None:
+                tally.resume(state, kinds)
 
-        batch = self._run(slices, place, add, tally.state, tally.statistics, means)
-        if covered:
-            before = filled_of(store, [type(each) for each in tally.statistics], self._home)
-            tally.statistics.merge(before, NOTHING, NOTHING)
-        state = {name: value for name, value in tally.state().items() if "/" not in name}
-        pieces = sorted([*pieces, ((start, stop), ValidationStatistics(**state))], key=lambda piece: piece[0])
-        about = {
-            "identity": _validated(store.identity, source.identity),
-            "model": store.manifest["model"],
-            "corpus": {**store.manifest["corpus"], "validation": source.corpus["validation"]},
-            "coverage": {
-                **store.manifest["coverage"],
-                "validation": phase.coverage(joined([run for run, _ in pieces]), {"means": means}),
-            },
-        }
-        computed = self._provenance(phase, batch, tally.statistics.versions) | decider.computed_by
-        provenance = store.manifest["provenance"] | {"validation": computed}
-        made = add_validation(store, pieces, tally.statistics, path=self.folder, about=about, provenance=provenance)
-        self._clear()
-        return made
+            def add(h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
+                tally.add(h_nd, y_n, chunks=units, first=first, block_B=phase.blocks(first, first + units))
 
-    def _already_validated(
+            return tally, add
+
+        of_training = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
+        identity = of_training | {name: value for name, value in source.identity.items() if name in OF_VALIDATION}
+        return self._pass(phase, {"identity": identity, "trained": training_hash(store)}, begin, dict)
+
+    def _pass(
         self,
-        store: Store,
-        pieces: Sequence[tuple[tuple[int, int], ValidationStatistics]],
-        start: int,
-        stop: int,
-    ) -> Store:
-        if any(a <= start and stop <= b for a, b in joined([run for run, _ in pieces])):
-            self._clear()  # a run was killed after it added the validation
-            return store
-        done = spans(joined([run for run, _ in pieces]))
-        raise StoreError(
-            f"{self.folder} already holds validation slices {done}, which overlap {spans([[start, stop]])}: "
-            "choose a part beside them, or --recollect"
-        )
+        phase: Phase,
+        about: Mapping[str, Any],
+        begin: Begin,
+        complete: Complete,
+    ) -> list[Shard]:
+        """Collect the slices of this part that no shard of the folder holds.
+
+        Args:
+            phase: The samples.
+            about: What its shards are of, beside what all shards of the source have in common.
+            begin: Returns a tally, empty or restored from a state, and the function that adds samples to it.
+            complete: Returns what a shard holds for a tally's state.
+
+        Returns:
+            All shards of the phase, in the order of their slices.
+        """
+        about = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **about}
+        shards = [] if self.folder is None else intact_shards(self.folder, phase.name)
+        for shard in shards:
+            refuse_unlike(self.folder, shard, about)
+        check_classifier(self.source.weight, self.source.bias, self.source.classifier, self.source.remedy)
+        for start, stop in gaps(shards, part_of(about["coverage"]["slices"], self.part)):
+            before = next((shard for shard in shards if shard.stop == start), None)
+            made = self._run(Slices(phase, start, stop), before, about, begin, complete)
+            shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
+        return shards
+
+    def _run(
+        self, slices: Slices, before: Shard | None, about: Mapping[str, Any], begin: Begin, complete: Complete
+    ) -> Shard:
+        """Collect slices into a shard, which extends the one before them if there is one; see :meth:`_pass`."""
+        phase = slices.phase
+        self._check(slices)
+        batch = first_batch = min(phase.batch_units(self.batch_size), phase.slice_units)
+        kinds, start = [kind for kind in self.kinds if kind.phase == phase.name], slices.start
+        if before is not None:
+            log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices)
+            kinds, start = _resumed(before, kinds), before.start
+            if before.about["first_batch"] == first_batch:  # else another batch size is asked for now
+                batch = int(before.about["batch_size"])
+        tally, add = begin(kinds, None if before is None else before.tensors())
+        made: list[Shard] = []
+
+        def save(done: int, batch: int) -> None:
+            state = complete(tally.state())
+            more = self._about(phase, tally, batch, before) | {"batch_size": batch, "first_batch": first_batch}
+            shard = Shard(phase.name, start, done, {**about, **more}, held=state)
+            made[:] = [shard if self.folder is None else shard.write(self.folder)]
+
+        run_slices(slices, batch=batch, add=add, save=save, report=self.report)
+        return made[0]
+
+    def _check(self, slices: Slices) -> None:
+        """Check once that the definitions apply to the embeddings."""
+        if not self._checked:
+            with fitting(self.source.model["name"], self.source.device):
+                slices.phase.check(slices.first_unit)
+            self._checked = True  # the model, which is that of both passes
 
     @property
     def _home(self) -> torch.device:
@@ -180,74 +204,20 @@ class Collection:
     def _in_memory(self, phase: Phase, device: torch.device, classes: int = 0) -> AbstractContextManager[None]:
         """Report that memory ran out in a pass; without ``classes`` as many count as its labels can have."""
         (vocabulary, dim), of_text = self.source.weight.shape, phase.words[0] == "chunk"
-        most = min(vocabulary, self._cut(phase).samples)
+        window = part_of(phase.coverage()["slices"], self.part)
+        most = min(vocabulary, Slices(phase, *window).samples)
         remedies = [*["--batch-size 1"] * of_text, *["fewer chunks (--max-chunks)"] * (of_text and not classes)]
         doing = f"the {phase.name} pass of {self.source.model['name']}"
         return in_memory(ran_out(doing, classes or most, dim, device, *remedies, most=not classes))
 
-    def _cut(self, phase: Phase) -> Slices:
-        return Slices.cut(phase, batch_size=self.batch_size, part=self.part)
-
-    def _run(
-        self,
-        slices: Slices,
-        place: Progress | None,
-        add: Callable[[Tensor, Tensor, int, int], None],
-        state: Callable[[], dict[str, Tensor]],
-        statistics: Filled,
-        means: str | None = None,
-    ) -> int:
-        source = self.source
-        check_classifier(source.weight, source.bias, source.classifier, source.remedy)
-        if not self._checked:
-            with fitting(source.model["name"], source.device):
-                slices.phase.check(slices.first_unit)
-            self._checked = True  # the model, which is that of both passes
-        return run_slices(
-            slices,
-            place=place,
-            add=add,
-            state=state,
-            partial=self._partial,
-            about=lambda: {
-                "identity": self._identity(self._versions()),
-                "means": means,
-                "made_by": makers(type(each) for each in statistics),
-            },
-            report=self.report,
-        )
-
-    def _resume(self, slices: Slices, means: str | None) -> tuple[Progress | None, dict[str, Tensor]]:
-        """Return the progress of an earlier run and its state."""
-        if self._partial is None:
-            return None, {}
-        place = find_place(self._partial, slices, self._identity(None), means)
-        if place is None:
-            return None, {}
-        self._earlier[slices.phase.name] = place.done - place.start
-        return place, self._partial.tensors(place)
-
-    def _clear(self) -> None:
-        if self._partial is not None:
-            self._partial.clear()
-
-    def _identity(self, statistics: Mapping[str, int] | None) -> dict[str, Any]:
-        """Return the identity with the versions of these statistics."""
-        return {**self.source.identity, **({"statistics": statistics} if self.source.records_statistics else {})}
-
-    def _versions(self, phase: str | None = None) -> dict[str, int]:
-        """Return the versions of the requested statistics, of one phase or of both."""
-        return {kind.name: kind.version for kind in self.kinds if phase in (None, kind.phase)}
-
-    def _provenance(self, phase: Phase, batch: int, statistics: Iterable[str]) -> dict[str, Any]:
-        earlier = self._earlier.get(phase.name)
-        more: dict[str, Any] = {"slices_of_earlier_runs": earlier} if earlier else {}
-        made_by = {name: plugins().made_by("collapse_statistics", name) for name in statistics}
-        if made_by:
-            more["made_by"] = made_by
-        return {
+    def _about(self, phase: Phase, tally: Tally, batch: int, before: Shard | None) -> dict[str, Any]:
+        """Return what a shard records of its statistics and of how it was made."""
+        filled = tally.statistics
+        made_by = {name: plugins().made_by("collapse_statistics", name) for name in filled.versions}
+        provenance = {
             **self._clock.times(),
-            **more,
+            **({"slices_of_earlier_runs": before.stop - before.start} if before else {}),
+            **({"made_by": made_by} if made_by else {}),
             "device": device_name(self.source.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),
@@ -256,9 +226,18 @@ class Collection:
             "versions": versions(),
             "command": self.source.command,
         }
+        statistics_by = makers(type(each) for each in filled)
+        return {"statistics": filled.versions, "statistics_by": statistics_by, "provenance": provenance}
 
 
-def _validated(held: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the identity of a trained store with what it is validated on now."""
-    kept = {name: value for name, value in held.items() if name not in OF_VALIDATION}
-    return kept | {name: value for name, value in now.items() if name in OF_VALIDATION}
+def _resumed(before: Shard, kinds: Sequence[type[Statistic]]) -> list[type[Statistic]]:
+    """Return the statistics that continue those of a shard, and warn of the others."""
+    fit, unfit = usable(kinds, before)
+    for name, why in unfit.items():
+        log.warning("statistic %s is not collected: the earlier run, which is resumed, %s", name, why)
+    return fit
+
+
+def missing(shards: Sequence[Shard]) -> bool:
+    """Whether shards of a phase do not cover its text."""
+    return not shards or bool(gaps(shards, (0, shards[0].slices)))

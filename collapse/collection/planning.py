@@ -1,12 +1,11 @@
 """The plan of a collection, made before anything heavy is loaded: its identity and the folder of its store."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from collapse.collection.request import Request
+from collapse.collection.text_request import TextRequest
 from collapse.errors import UsageError
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec
@@ -21,84 +20,11 @@ from collapse.inputs.references import (
 )
 from collapse.inputs.text_pair import Texts, find_texts, find_validation
 from collapse.measurement.comparing import SAME_TEXTS
-from collapse.stores.files import home, sha256_of
-from collapse.stores.manifest import LAYER
 
 log = logging.getLogger("collapse")
 
 
-@dataclass(frozen=True)
-class Plan(Request):
-    """A request for a model on texts: the spec, and the model and texts that it refers to.
-
-    Attributes:
-        spec: The options; the chunk length is known.
-        model, tokenizer: References to the model and the tokenizer.
-        texts: The texts; the training text is None if a trained store only lacks its validation.
-        trained_on: Identity of the training text in that case.
-        code: Fingerprints of the trusted code, by location.
-    """
-
-    spec: CollectionSpec
-    model: ModelReference
-    tokenizer: ModelReference
-    texts: Texts
-    trained_on: Mapping[str, Any] | None = None
-    code: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def part(self) -> tuple[int, int] | None:  # type: ignore[override]
-        """The share of the slices that is collected, or None for all."""
-        return self.spec.part
-
-    @property
-    def without(self) -> Sequence[str]:  # type: ignore[override]
-        """Names of statistics that the store must not hold."""
-        return tuple(self.spec.without)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Everything that affects a stored number and is known without loading the model."""
-        training, validation = self.texts.training, self.texts.validation
-        return ({"code": dict(self.code)} if self.code else {}) | {
-            "weights": self.model.weights,
-            "tokenizer": self.tokenizer.tokenizer,
-            "corpus": training.identity() if training else self.trained_on,
-            "validation": validation.identity() if validation else None,
-            "layers": [LAYER],
-            **_by_content(self.spec.identity),
-        }
-
-    @property
-    def separate_tokenizer(self) -> str | None:
-        """The Hub's name of a tokenizer that is not the model's own, by which it is found again."""
-        separate = self.tokenizer is not self.model and not self.tokenizer.is_local
-        return f"{self.tokenizer.location}@{self.tokenizer.revision}" if separate else None
-
-    @property
-    def names(self) -> dict[str, str | None]:
-        """The names of the model and the texts, its step, a local tokenizer's folder; none is part of the identity."""
-        folder = {"tokenizer": self.tokenizer.location} if self.tokenizer.is_local else {}
-        step = {} if self.model.step is None else {"step": str(self.model.step)}
-        return {"model": self.model.name, **step, **folder, **self.texts.names}
-
-    def validates_beside(self, validation: str | None) -> bool:
-        """See :class:`Request`."""
-        return self.texts.wanted_beside(validation)
-
-    @property
-    def cached(self) -> Path:
-        """The store's folder in the user's cache."""
-        return home() / "stores" / sha256_of(self.identity)[:40]
-
-
-def _by_content(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity without the name of a GGUF file, whose content is hashed."""
-    arguments = identity.get("model_args") or {}
-    return {**identity, "model_args": {name: value for name, value in arguments.items() if name != "gguf_file"}}
-
-
-def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any] | None = None) -> Plan:
+def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any] | None = None) -> TextRequest:
     """Plan a collection.
 
     ``there`` is the identity of an existing store. If the spec names no text, it supplies the text, and with it the
@@ -125,7 +51,7 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
     tokenizing = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
     chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference, spec.model_args)
     check_chunk_length(reference, chunk_length, spec.model_args)
-    return Plan(
+    return TextRequest(
         spec=replace(
             spec,
             chunk_length=chunk_length,

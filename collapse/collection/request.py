@@ -1,12 +1,15 @@
 """A request: what is to be collected, known before anything heavy is loaded."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from collapse.errors import UsageError, counted
-from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, differences
-from collapse.stores.partial import Progress
+from collapse.errors import StoreError, UsageError, counted
+from collapse.plugin.statistic import Statistic
+from collapse.progress import Report
+from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, differences
+from collapse.stores.shards import Part, Shard, intact_shards
 from collapse.stores.store import Store
 
 
@@ -31,27 +34,62 @@ class Request(ABC):
     def names(self) -> dict[str, str | None]:
         """The names of the model, its texts and its tokenizer, none of which is part of the identity."""
 
+    @abstractmethod
+    def collect(
+        self, folder: Path | None, kinds: Sequence[type[Statistic]], report: Report | None = None
+    ) -> Store | Part:
+        """Collect what a folder, which this process has locked, does not hold yet.
+
+        Args:
+            folder: The store's folder; None for a store in memory.
+            kinds: Plugin statistics to fill.
+            report: Called as report(what, done, total).
+        """
+
     def validates_beside(self, validation: str | None) -> bool:
         """Whether it needs a validation that a store with this validation text, or None, may lack."""
         return False
 
     def differences(self, store: Store) -> list[str]:
         """Describe how a store differs. A missing validation is no difference, because it can be added."""
-        validated = store.manifest["coverage"]["validation"] is not None or store.state == "part"
-        adopts = store.identity.get("validation") is None or not validated
+        adopts = store.identity.get("validation") is None or store.state == "trained"
         return differences(store.identity, self.identity, apart=_apart(validation=adopts))
 
-    def differs_unfinished(self, place: Progress) -> list[str]:
-        """Describe how an unfinished collection differs."""
-        absent = place.identity.get("validation") is None and not self.validates_beside(None)  # the optional split
-        return differences(place.identity, self.identity, apart=_apart(validation=absent))
+    def differences_of(self, shard: Shard) -> list[str]:
+        """Describe how a shard differs."""
+        identity = shard.about["identity"]
+        absent = identity.get("validation") is None and not self.validates_beside(None)  # the optional split
+        return differences(identity, self.identity, apart=_apart(validation=absent))
 
-    def has_slices_of(self, store: Store) -> bool:
-        """Whether a store holds the slices of this part, or all where this is no part."""
-        if self.part is None or store.state != "part":
-            return (self.part is None) == (store.state != "part")
-        train = store.manifest["coverage"]["train"]
-        return self.part[1] <= train["slices"] and [list(part_of(train["slices"], self.part))] == train["done"]
+
+def refuse_unlike(folder: Path | None, shard: Shard, about: Mapping[str, Any]) -> None:
+    """Raise StoreError if a shard is not of the pass that goes on in its folder.
+
+    Args:
+        folder: The folder.
+        shard: One of its shards.
+        about: What the pass is of, as in :attr:`Shard.about`.
+    """
+    differ = differences(shard.about["identity"], about["identity"])
+    differ += differences(shard.about["coverage"], about["coverage"], prefix="slices.")
+    if shard.about.get("trained") != about.get("trained"):
+        differ.append("the class means")
+    _refuse(folder, differ)
+
+
+def refuse_other_shards(folder: Path, request: Request) -> None:
+    """Raise StoreError if a folder holds shards of something else than a request, before a model is loaded."""
+    for phase in ("train", "validation"):
+        for shard in intact_shards(folder, phase)[:1]:
+            _refuse(folder, request.differences_of(shard))
+
+
+def _refuse(folder: Path | None, differ: Sequence[str]) -> None:
+    if differ:
+        raise StoreError(
+            f"{folder} holds an unfinished collection that differs in {'; '.join(differ)} (there and now). Give the "
+            f"same options to resume it, choose another --store, or delete {folder}/{SHARDS} to start again"
+        )
 
 
 def _apart(*, validation: bool) -> frozenset[str]:

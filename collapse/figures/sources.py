@@ -15,10 +15,11 @@ from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Of
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
-from collapse.stores.manifest import MANIFEST
+from collapse.stores.manifest import MANIFEST, is_part
+from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
-Source = Results | Row | Store | str | Path
+Source = Results | Row | Store | Part | str | Path
 _TABLES = (".csv", ".json", ".parquet")
 _SAME = ("store", "min_count", "layer")
 """Columns that are equal in rows of one measured store."""
@@ -31,19 +32,20 @@ class Material:
     Attributes:
         results: A row per model, of all sources; each once. Empty if all sources are parts.
         stores: The stores, in the order given.
-        parts: The stores that are parts of collections, which have no row.
+        parts: Parts of collections, which have no row.
         origins: For each source, its kind, its name without folders, and what it holds.
     """
 
     results: Results
     stores: list[Store]
-    parts: list[Store]
+    parts: list[Part]
     origins: list[tuple[str, str, str]]
 
-    def of(self, kind: Of) -> Results | list[Store]:
+    def of(self, kind: Of) -> Results | list[Store] | list[Part]:
         """Return what figures of this kind are drawn of."""
-        found: dict[Of, Results | list[Store]] = {"results": self.results, "stores": self.stores, "parts": self.parts}
-        return found[kind]
+        if kind == "results":
+            return self.results
+        return self.stores if kind == "stores" else self.parts
 
 
 def gather(
@@ -68,20 +70,18 @@ def gather(
     """
     tables: list[Results] = []
     stores: list[Store] = []
-    parts: list[Store] = []
+    parts: list[Part] = []
     origins: list[tuple[str, str, str]] = []
     for source in _listed(sources):
         opened = _open(source)
         if isinstance(opened, Store):
             name = opened.origin or (opened.path.name if opened.path else opened.model)
-            said = f"{opened.model}, digest {opened.digest[:12]}"
-            if opened.state == "part":
-                parts.append(opened)
-                origins.append(("part", name, f"{said}, {opened.covered()}"))
-                continue
             stores.append(opened)
             tables.append(Results([_measured(opened, progress)]))
-            origins.append(("store", name, said))
+            origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
+        elif isinstance(opened, Part):
+            parts.append(opened)
+            origins.append(("part", opened.path.name, f"{opened.model}, {opened.covered()}"))
         else:
             tables.append(opened)
             name = Path(source).name if isinstance(source, str | Path) else "in memory"
@@ -109,18 +109,18 @@ def _each_once(results: Results) -> Results:
 
 
 def _listed(sources: Any) -> list[Source]:
-    alone = isinstance(sources, Results | Row | Store | str | Path) or not isinstance(sources, Iterable)
+    alone = isinstance(sources, Source) or not isinstance(sources, Iterable)
     listed = [sources] if alone else list(sources)
     for each in listed:
-        if not isinstance(each, Results | Row | Store | str | Path):
+        if not isinstance(each, Source):
             raise UsageError(f"give results and stores, or their paths; there is a {type(each).__name__}")
     if not listed:
         raise UsageError("name a results file or a store")
     return listed
 
 
-def _open(source: Source) -> Results | Store:
-    if isinstance(source, Results | Store):
+def _open(source: Source) -> Results | Store | Part:
+    if isinstance(source, Results | Store | Part):
         return source
     if isinstance(source, Row):
         return Results([source])
@@ -128,6 +128,8 @@ def _open(source: Source) -> Results | Store:
     named = file_of(source) != path
     if named and (path / MANIFEST).is_file():
         raise UsageError(f"{source} is a results table and a store here: write ./{source} for the store")
+    if is_part(path):
+        return Part.load(path)
     if named or (path.suffix in _TABLES and not path.is_dir()):
         return Results.read(source)
     if not path.exists() and "/" not in str(source) and cached(source) is None:

@@ -13,8 +13,7 @@ from collapse.errors import CollapseError, UsageError, counted, near_names, some
 from collapse.reading import read_json
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.lock import LOCK
-from collapse.stores.manifest import INCOMING, MANIFEST
-from collapse.stores.partial import PARTIAL
+from collapse.stores.manifest import MANIFEST, SHARDS
 
 TOKENIZER = (
     "tokenizer.json",
@@ -44,7 +43,7 @@ TOKENIZER = (
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
-_OF_A_STORE = (MANIFEST, INCOMING, LOCK)
+_OF_A_STORE = (MANIFEST, LOCK)
 
 Arguments = Mapping[str, Any] | None
 """A model's arguments (``--model-arg``)."""
@@ -232,7 +231,7 @@ def code_fingerprint(files: Files, model_args: Arguments = None) -> str:
     names = files.listed()
     weights = weight_files(files, model_args)
     stores = {PurePosixPath(name).parent for name in names if PurePosixPath(name).name in _OF_A_STORE}
-    stores |= {each.parent for name in names for each in PurePosixPath(name).parents if each.name == PARTIAL}
+    stores |= {each.parent for name in names for each in PurePosixPath(name).parents if each.name == SHARDS}
     return _fingerprint(
         {
             name: files.sha256(name)

@@ -118,13 +118,12 @@ def push(
 
     Raises:
         UsageError: The name is not that of a repository, or the login may not write to it.
-        StoreError: The store is a part, in memory, or altered.
+        StoreError: The store is in memory, or altered.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
     check_repo(repo)
-    if store.path is None or store.state == "part":
-        remedy = "save it first" if store.path is None else "merge its parts first"
-        raise StoreError(f"{store} cannot be pushed: {remedy}")
+    if store.path is None:
+        raise StoreError(f"{store} cannot be pushed: save it first")
     if not into_model_repo and revision is None:  # a new repository has only the branch main
         create_repo(repo, private=private)
     there = read_branch(repo, revision)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase, Source
-from collapse.stores.files import sha256_file, stamp
+from collapse.stores.files import sha256_file
 from collapse.stores.provenance import Clock
 from collapse.stores.tensor_files import load_tensors
 
@@ -69,9 +69,9 @@ class ArrayPhase(Phase):
         """Return one block per batch, whatever is requested, because the last block may be shorter than the others."""
         return 1
 
-    def coverage(self, done: list[list[int]], more: dict[str, Any]) -> dict[str, Any]:
-        """Return the coverage: one finished slice."""
-        return {"slices": 1, "done": done}
+    def coverage(self) -> dict[str, Any]:
+        """One slice."""
+        return {"slices": 1}
 
 
 def is_features_file(path: str | Path) -> bool:
@@ -87,16 +87,9 @@ def open_features(path: str | Path) -> Source:
             classifier.
     """
     path, clock = Path(path), Clock()
-    before = stamp(path)
-    features = read_features(path)
-    digest = sha256_file(path)
-
-    def check() -> None:
-        if stamp(path) != before:  # its tensors are read from the file as they are used
-            raise CollapseError(f"{path} changed while it was read: run the same command again")
-
+    digest, features = sha256_file(path), read_features(path)
     source = source_of(features, called=str(path), digest=digest, model=path.stem, corpus=path.name, clock=clock)
-    return replace(source, command=f"collapse collect {shlex.quote(path.name)}", check=check)
+    return replace(source, command=f"collapse collect {shlex.quote(path.name)}")
 
 
 def source_of(
@@ -128,7 +121,6 @@ def source_of(
         validation=validation,
         classifier=f"{called}: classifier",
         remedy="the row is a class: correct it, or leave the class out",
-        records_statistics=False,
         clock=clock,
     )
 

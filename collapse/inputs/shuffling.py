@@ -90,9 +90,9 @@ class ShuffledPhase(Phase):
         """As of the phase."""
         self._phase.check(unit)
 
-    def coverage(self, done: list[list[int]], more: dict[str, Any]) -> dict[str, Any]:
+    def coverage(self) -> dict[str, Any]:
         """As of the phase."""
-        return self._phase.coverage(done, more)
+        return self._phase.coverage()
 
     def provenance(self) -> dict[str, Any]:
         """As of the phase."""

@@ -4,7 +4,6 @@ Shapes: n samples, d dimensions, V rows of the classifier.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,10 +67,10 @@ class Phase(ABC):
     def check(self, unit: int) -> None:  # noqa: B027  # most sources have nothing to check
         """Raise CollapseError if the definitions do not apply to the embeddings of a unit."""
 
-    def coverage(self, done: list[list[int]], more: dict[str, Any]) -> dict[str, Any]:
-        """Return the manifest's entry for the finished slices; ``more`` are further fields."""
+    def coverage(self) -> dict[str, Any]:
+        """Return the manifest's entry for the phase: its units, those of a slice, and the number of slices."""
         slices = -(-self.units // self.slice_units)
-        return {"chunks": self.units, "slice_chunks": self.slice_units, "slices": slices, "done": done, **more}
+        return {"chunks": self.units, "slice_chunks": self.slice_units, "slices": slices}
 
     def provenance(self) -> dict[str, Any]:
         """Return what the manifest's provenance records of the samples."""
@@ -93,9 +92,7 @@ class Source:
         remedy: What they advise if it is not finite.
         command: A command line that collects the same.
         exact_loss: Whether the loss is summed in float64; where a model computes the embeddings, float32 may do.
-        records_statistics: Whether the identity holds the versions of the statistics that were asked for.
         clock: When opening it began.
-        check: Raises CollapseError where what was hashed is not what was read.
     """
 
     identity: dict[str, Any]
@@ -109,9 +106,7 @@ class Source:
     remedy: str = ""
     command: str | None = None
     exact_loss: bool = True
-    records_statistics: bool = True
     clock: Clock = field(default_factory=Clock)
-    check: Callable[[], None] = lambda: None
 
     @property
     def device(self) -> torch.device:

@@ -15,12 +15,16 @@ from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure
 from collapse.plugin.guarding import described
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.shards import Part
 from collapse.stores.store import Store
+
+Drawable = Results | Iterable[Row] | Store | Iterable[Store] | Part | Iterable[Part] | str | Path
+"""What a figure is drawn from."""
 
 _VIEWS = {"mark", "layer", "hconcat", "vconcat", "concat", "facet", "repeat"}
 
 
-def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | str | Path) -> Drawing:
+def draw(name: str, source: Drawable) -> Drawing:
     r"""Draw a figure of a plugin, such as ``loss``.
 
     Args:
@@ -39,7 +43,7 @@ def draw(name: str, source: Results | Iterable[Row] | Store | Iterable[Store] | 
     return drawn(plugins().figure(name), source)
 
 
-def drawn(found: Figure, source: Results | Iterable[Row] | Store | Iterable[Store] | str | Path) -> Drawing:
+def drawn(found: Figure, source: Drawable) -> Drawing:
     """Draw a declared figure, as :func:`draw` does one of a plugin; raises as it does."""
     given: Any = _results(source) if found.of == "results" else _stores(source, found)
     _check_needs(found, given)
@@ -76,17 +80,18 @@ def _results(source: Any) -> Results:
     return Results.read(source) if isinstance(source, str | Path) else Results(source)
 
 
-def _stores(source: Any, found: Figure) -> list[Store]:
+def _stores(source: Any, found: Figure) -> list[Store | Part]:
     named = isinstance(source, str | Path)
     if isinstance(source, Results) or (named and (file_of(source) != Path(source) or _is_table(source))):
         what = source if named else "this"
         raise UsageError(f"figure {found.name} is drawn from {found.of}, and {what} is a results table: give a store")
+    kind: type[Part | Store] = Part if found.of == "parts" else Store
     if named:
-        return [Store.load(source)]
-    stores = [source] if isinstance(source, Store) else list(source)
+        return [kind.load(source)]
+    stores = [source] if isinstance(source, kind) else list(source)
     for each in stores:
-        if not isinstance(each, Store):
-            raise UsageError(f"this figure is of stores; there is a {type(each).__name__}")
+        if not isinstance(each, kind):
+            raise UsageError(f"this figure is of {found.of}; there is a {type(each).__name__}")
     if not stores:
         raise UsageError("this figure is of stores, and there is none")
     return stores
@@ -97,7 +102,7 @@ def _is_table(source: str | Path) -> bool:
     return path.suffix in (".csv", ".json", ".parquet") and not path.is_dir()
 
 
-def _check_needs(found: Figure, given: Results | Sequence[Store]) -> None:
+def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None:
     if isinstance(given, Results):
         frame = given.frame()
         lacking = [name for name in found.needs if name not in frame or not frame[name].notna().any()]
@@ -105,7 +110,9 @@ def _check_needs(found: Figure, given: Results | Sequence[Store]) -> None:
             raise CollapseError(f"figure {found.name} needs {', '.join(lacking)}, of which the table has no value")
         return
     for store in given:
-        s = store.statistics(part=found.of == "parts")
+        if isinstance(store, Part):
+            continue
+        s = store.statistics()
         lacking = [name for name in found.needs if not s.has(name)]
         if lacking:
             what = ", ".join(lacking)

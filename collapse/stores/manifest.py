@@ -1,4 +1,4 @@
-"""The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 1."""
+"""The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 2."""
 
 import json
 from collections.abc import Mapping, Set
@@ -7,7 +7,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import StoreError, counted
+from collapse.errors import StoreError
 from collapse.reading import parse_json, read_bytes, read_json
 from collapse.stores.files import canonical, sha256_of
 
@@ -15,17 +15,17 @@ MANIFEST = "collapse.json"
 LAYER = "top"
 """The layer that is collected: a folder of a store, and the first word of the names of a state's tensors."""
 
-KNOWN_LATER = frozenset({"attention", "head", "statistics"})
+KNOWN_LATER = frozenset({"attention", "head"})
 """Fields of a store's identity that are known only after the model is loaded, so no plan has them."""
 
 OF_VALIDATION = frozenset({"validation", "max_validation_chunks"})
 """Fields of an identity that say what was validated on: a store that is only trained accepts others."""
 
-INCOMING = ".collapse-new"
-"""Subfolder of a store's folder for its new content, which is complete once it has a manifest and is then moved up."""
+SHARDS = "shards"
+"""Subfolder of a store's folder for the state of its collection, until the store holds it."""
 RESULTS, ORIGIN = "results.json", "origin.json"
 """Files next to a store's tensors that are not of its content: the last measurements, and where it was pulled from."""
-VERSION = 1
+VERSION = 2
 
 
 def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,12 @@ def render(manifest: Mapping[str, Any]) -> bytes:
 
 def is_store(path: str | Path) -> bool:
     """Whether a folder holds a store."""
-    return manifest_file(Path(path)).is_file()
+    return (Path(path) / MANIFEST).is_file()
+
+
+def is_part(path: str | Path) -> bool:
+    """Whether a folder holds a part of a collection, or one that was interrupted."""
+    return (Path(path) / SHARDS).is_dir() and not is_store(path)
 
 
 def is_ours(file: Path) -> bool:
@@ -56,47 +61,14 @@ def is_ours(file: Path) -> bool:
     return isinstance(content, dict) and "store" in content and ("row" in content or "origin" in content)
 
 
-def manifest_file(path: Path) -> Path:
-    """Return the path of a store's manifest: that of its new content if a killed command left it complete."""
-    incoming = path / INCOMING / MANIFEST
-    return incoming if incoming.is_file() else path / MANIFEST
-
-
-def read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path, name: str = MANIFEST) -> dict[str, Any]:
     """Read and check the manifest of the store in a folder; raises the errors of :meth:`Store.load`."""
-    file = manifest_file(path)
-    try:
-        return read_manifest_file(file)
-    except StoreError:
-        if file.is_file() or file.parent == path:
-            raise
-    return read_manifest_file(path / MANIFEST)  # another process has just moved it up
-
-
-def _kept(state: Path) -> str:
-    """Say how much of an unfinished collection is kept; nothing if its state, of partial.py, cannot be read."""
-    try:
-        progress = read_json(state)
-        phase, start, done, stop = (progress[name] for name in ("phase", "start", "done", "stop"))
-        if phase in ("train", "validation") and 0 <= start <= done <= stop:
-            return f" ({int(done - start):,} of {counted(int(stop - start), 'slice')} of the {phase} phase kept)"
-    except (OSError, ValueError, TypeError, LookupError):
-        pass
-    return ""
-
-
-def read_manifest_file(file: Path) -> dict[str, Any]:
-    """Read and check one manifest.
-
-    Raises:
-        StoreError: There is no manifest at this path, or as for :meth:`Store.load`.
-    """
-    path = file.parent
+    file = path / name
     if not file.is_file():
-        state = path / "partial" / "state.json"
-        if state.is_file():
+        if (path / SHARDS).is_dir():
             raise StoreError(
-                f"{path} is being collected, or was interrupted{_kept(state)}: run the same collapse collect again"
+                f"{path} holds a part of a collection, or one that was interrupted: run the same collapse collect "
+                "again to continue, or merge the parts: collapse merge STORE… --store DIR"
             )
         below = sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}"))
         some = ", ".join(below[:4]) + (", …" if len(below) > 4 else "")
@@ -119,11 +91,9 @@ def read_manifest_file(file: Path) -> dict[str, Any]:
             raise StoreError(f"{file} is not a manifest of a collapse store")
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(altered) from error
-    if version > VERSION:
-        raise StoreError(
-            f"{file} is of store format {version}, and this collapse reads up to {VERSION}: "
-            "pip install -U linguistic-collapse"
-        )
+    if version != VERSION:
+        remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
+        raise StoreError(f"{file} is of store format {version}, and this collapse reads {VERSION}: {remedy}")
     try:
         sealed_part = {key: value for key, value in manifest.items() if key != "checksum"}
         content = {key: value for key, value in sealed_part.items() if key not in ("digest", "provenance")}

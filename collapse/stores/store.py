@@ -15,17 +15,7 @@ from collapse.errors import StoreError
 from collapse.escaping import visible
 from collapse.paths import expanded
 from collapse.stores.lazily import Tensors, WhenAsked
-from collapse.stores.manifest import (
-    INCOMING,
-    LAYER,
-    MANIFEST,
-    differences,
-    is_store,
-    manifest_file,
-    read_manifest,
-    render,
-    spans,
-)
+from collapse.stores.manifest import LAYER, MANIFEST, SHARDS, differences, is_store, read_manifest, render
 from collapse.stores.naming import shown_model
 from collapse.stores.store_folder import staging, writing
 from collapse.stores.tensor_checks import check_samples, check_tensors
@@ -62,7 +52,6 @@ class Store:
         self.path = path
         self.origin = origin
         self._files = files or {}
-        self._moving = path is not None and manifest_file(path).parent.name == INCOMING
         self._fetch = fetch
         self.named: dict[str, str] = {}
 
@@ -118,11 +107,8 @@ class Store:
 
     @property
     def state(self) -> str:
-        """``part`` (some training slices), ``trained`` (no whole validation) or ``complete``."""
-        coverage = self.manifest["coverage"]
-        if not _whole(coverage["train"]):
-            return "part"
-        return "complete" if _whole(coverage["validation"]) else "trained"
+        """``trained`` (not validated) or ``complete``."""
+        return "trained" if self.manifest["coverage"]["validation"] is None else "complete"
 
     @property
     def layers(self) -> list[str]:
@@ -151,24 +137,20 @@ class Store:
         return tensors
 
     def file(self, name: str) -> Path:
-        """Return the path of a tensor file: its final place, or the staging folder if a command was killed before."""
+        """Return the path of a tensor file."""
         assert self.path is not None  # a store in memory has no files
-        incoming = self.path / INCOMING / name
-        return incoming if self._moving and incoming.is_file() else self.path / name
+        return self.path / name
 
-    def statistics(self, layer: str = LAYER, *, fresh: bool = False, part: bool = False) -> "EmbeddingStatistics":
+    def statistics(self, layer: str = LAYER, *, fresh: bool = False) -> "EmbeddingStatistics":
         """Return the statistics of one layer, as metrics read them.
 
         Args:
             layer: The layer's name.
             fresh: Read the files again; otherwise every call returns the same tensors.
-            part: Allow a part, whose statistics are those of its slices.
 
         Raises:
-            StoreError: The store is only a part, or a file was altered.
+            StoreError: A file was altered.
         """
-        if self.state == "part" and not part:
-            raise StoreError(f"{self} holds {self.covered()}: merge it with the other parts first: collapse merge")
         return self._read_statistics(layer) if fresh else self._statistics[layer]
 
     @cached_property
@@ -182,7 +164,7 @@ class Store:
         train = self.tensors("train", layer)
         head = self.tensors("classifier", layer) if "classifier" in names else {}
         validation = None
-        if self.state == "complete" and "validation" in names:
+        if "validation" in names:
             validation = ValidationStatistics(**self.tensors("validation", layer))
         kept = [name for name in names if name in self.manifest["statistics"]]
         extra: Mapping[str, Tensors] = WhenAsked(kept, lambda name: self.tensors(name, layer))
@@ -200,11 +182,6 @@ class Store:
             versions=self.manifest["statistics"],
             made_by=self.manifest.get("statistics_by", {}),
         )
-
-    def covered(self) -> str:
-        """Describe which training slices the store holds."""
-        train = self.manifest["coverage"]["train"]
-        return f"training slices {spans(train['done'])} of {train['slices']}"
 
     def verify(self) -> list[str]:
         """Hash every file again, and check its tensors.
@@ -224,7 +201,7 @@ class Store:
             except StoreError as error:
                 problems.append(str(error))
         found = {file.relative_to(self.path).as_posix() for file in self.path.glob("*/*.safetensors")}
-        strange = sorted(name for name in found - set(self.manifest["files"]) if not name.startswith("partial/"))
+        strange = sorted(name for name in found - set(self.manifest["files"]) if not name.startswith(f"{SHARDS}/"))
         return problems + [
             f"{self.path / name} is not in the manifest: delete it, or collect again" for name in strange
         ]
@@ -289,7 +266,3 @@ def load_same(folder: str | Path, other: Store) -> Store:
         differ = differences(have.identity, other.identity) or ["its statistics"]
         raise StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: choose another --store")
     return have.check()
-
-
-def _whole(coverage: Mapping[str, Any] | None) -> bool:
-    return coverage is not None and coverage["done"] == [[0, coverage["slices"]]]

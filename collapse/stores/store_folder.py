@@ -1,9 +1,8 @@
 """The folder of a store: who may write into it, and how new content replaces the old.
 
-New content is written completely into ``.collapse-new/``, its manifest last. From then on the folder holds the new
-store. Its files are then moved up, the manifest last. If the process is killed at any moment, the folder holds the old
-store or the new one: readers look into both places, and the next command that writes finishes the move. Only files
-that a manifest or a state names are replaced or removed. Any other folder that is not empty is rejected.
+New content is written completely into a subfolder, its manifest last, and then moved up, its manifest last. A folder
+without a manifest is no store. If a process is killed while files move, the next command that writes finishes the move.
+Only files that a manifest names are replaced or removed.
 """
 
 import shutil
@@ -13,12 +12,16 @@ from pathlib import Path
 
 from collapse.errors import StoreError
 from collapse.stores.lock import LOCK, locked
-from collapse.stores.manifest import INCOMING, MANIFEST, ORIGIN, is_ours, is_store, read_manifest_file
-from collapse.stores.partial import PARTIAL, Partial
+from collapse.stores.manifest import MANIFEST, ORIGIN, SHARDS, is_ours, is_store, read_manifest
+from collapse.stores.shards import remove_shards
 from collapse.stores.writing import move, write_error
 
+INCOMING = ".collapse-new"
+"""Subfolder of a store's folder in which new content is written."""
 RECOLLECTED = ".collapse-recollect"
-"""Subfolder of a store's folder into which ``--recollect`` collects, until the new store is complete."""
+"""Subfolder into which ``--recollect`` collects, until the new store is complete."""
+
+_REPLACED = "replaced.json"
 
 
 @contextmanager
@@ -43,7 +46,9 @@ def writing(folder: Path, *, cached: bool = False) -> Iterator[None]:
         try:
             yield
         finally:
-            _remove_unbegun(folder)
+            for each in (folder / RECOLLECTED / SHARDS, folder / RECOLLECTED, folder / SHARDS):
+                with suppress(OSError):
+                    each.rmdir()  # if it is empty
 
 
 def refuse_other_things(folder: Path) -> None:
@@ -59,14 +64,14 @@ def refuse_other_things(folder: Path) -> None:
             raise StoreError(f"{folder} lies inside the store {outer}: choose a folder outside it for --store")
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file: a store is a folder; choose another --store")
-    if not folder.is_dir() or is_store(folder) or Partial(folder).read() is not None:
+    if not folder.is_dir() or is_store(folder) or is_store(folder / INCOMING) or is_store(folder / RECOLLECTED):
         return
     ours = (LOCK, f".{MANIFEST}", INCOMING, RECOLLECTED)  # what a killed process may leave
     strange = sorted(each.name for each in folder.iterdir() if not each.name.startswith(ours))
     if ORIGIN in strange and is_ours(folder / ORIGIN):  # pull writes it first
         strange.remove(ORIGIN)
-    if strange == [PARTIAL] and all(each.name.startswith(".") for each in (folder / PARTIAL).glob("*")):
-        return  # killed before it wrote its first state
+    if SHARDS in strange and all(each.name.startswith((".", "train-")) for each in (folder / SHARDS).glob("*")):
+        strange.remove(SHARDS)
     if strange:
         raise StoreError(
             f"{folder} holds other things than a store ({', '.join(strange[:3])}): "
@@ -76,57 +81,53 @@ def refuse_other_things(folder: Path) -> None:
 
 def settled(folder: Path) -> bool:
     """Whether a folder contains nothing from a killed command that the next command must finish or remove."""
-    return not any((folder / each).exists() for each in (PARTIAL, INCOMING))
+    return not any((folder / each).exists() for each in (SHARDS, INCOMING))
 
 
 def settle(folder: Path) -> None:
-    """Move new content up if it is complete, else remove it; the caller holds the lock.
+    """Finish a replacement that a killed process began; the caller holds the lock.
 
     Raises:
         StoreError: The new content's manifest is damaged.
         CollapseError: A file cannot be moved.
     """
-    incoming = folder / INCOMING
-    manifest = incoming / MANIFEST
-    if manifest.is_file():
-        new, old = set(read_manifest_file(manifest)["files"]), _named(folder / MANIFEST)
-        for name in sorted(new):
-            if (incoming / name).is_file():
-                move(incoming / name, folder / name)
-        for name in old - new:
-            (folder / name).unlink(missing_ok=True)
-        move(manifest, folder / MANIFEST)
-    _remove_tree(incoming)
+    for new in (folder / INCOMING, folder / RECOLLECTED):
+        if is_store(new) and not is_store(folder):
+            replace(folder, new)
+    _remove_tree(folder / INCOMING)
 
 
 @contextmanager
 def staging(folder: Path) -> Iterator[Path]:
     """Yield a folder for a store's new content, the manifest written last; then replace the old content by it."""
-    settle(folder)
     incoming = folder / INCOMING
+    _remove_tree(incoming)
     try:
         yield incoming
     except BaseException:
-        if not (incoming / MANIFEST).is_file():
-            _remove_tree(incoming)
+        _remove_tree(incoming)
         raise
-    settle(folder)
+    replace(folder, incoming)
 
 
-def replace(folder: Path) -> None:
-    """Replace the store in a folder by the recollected one; the caller holds the lock.
+def replace(folder: Path, new: Path) -> None:
+    """Replace the store in a folder by the one in a subfolder; the caller holds the lock.
 
     Raises:
         CollapseError: A file cannot be moved.
     """
-    settle(folder / RECOLLECTED)
-    settle(folder)
-    try:
-        (folder / RECOLLECTED).rename(folder / INCOMING)  # from now on the folder holds the new store
-    except OSError as error:
-        raise write_error(folder / INCOMING, error) from error
-    settle(folder)
-    Partial(folder).clear()
+    coming = set(read_manifest(new)["files"])
+    held = _named(folder, MANIFEST) | _named(new, _REPLACED)
+    moved = {name for name in coming if (new / name).is_file()}
+    if moved & held and is_store(folder):  # from now on, and until all is moved, the folder holds no store
+        move(folder / MANIFEST, new / _REPLACED)
+    for name in sorted(moved):
+        move(new / name, folder / name)
+    move(new / MANIFEST, folder / MANIFEST)
+    for name in held - coming:
+        _remove_file(folder / name)
+    remove_shards(folder)
+    _remove_tree(new)
 
 
 def discard_recollected(folder: Path) -> None:
@@ -134,26 +135,20 @@ def discard_recollected(folder: Path) -> None:
     _remove_tree(folder / RECOLLECTED)
 
 
+def _named(folder: Path, manifest: str) -> set[str]:
+    """Return the tensor files that a manifest names; none if it is missing or damaged."""
+    with suppress(StoreError):
+        return set(read_manifest(folder, manifest)["files"])
+    return set()
+
+
+def _remove_file(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise write_error(file, error) from error
+
+
 def _remove_tree(folder: Path) -> None:
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
-
-
-def _remove_unbegun(folder: Path) -> None:
-    """Remove the state of collections that have not finished a slice."""
-    for each in (folder / RECOLLECTED, folder):
-        with suppress(StoreError):
-            state = Partial(each).read()
-            if state is not None and not state.file:
-                Partial(each).clear()
-        with suppress(OSError):
-            (each / PARTIAL).rmdir()
-    with suppress(OSError):
-        (folder / RECOLLECTED).rmdir()
-
-
-def _named(manifest: Path) -> set[str]:
-    """Return the tensor files that a manifest names; none if it is missing or damaged."""
-    with suppress(StoreError, OSError):
-        return set(read_manifest_file(manifest)["files"])
-    return set()

@@ -50,23 +50,13 @@ def check_samples(file: str, counts: "Tensor", manifest: Mapping[str, Any]) -> N
     coverage, length = manifest["coverage"].get(_stem(file)), manifest["identity"].get("chunk_length")
     if coverage is None or "chunks" not in coverage or length is None:
         return
-    covered = sum(covered_chunks(coverage))
-    samples, expected = int(counts.sum()), covered * (length - 1)
+    chunks = coverage["chunks"]
+    samples, expected = int(counts.sum()), chunks * (length - 1)
     if samples != expected:
         raise StoreError(
-            f"{file} counts {samples:,} samples where its {covered:,} chunks have {expected:,}: chunks were counted "
+            f"{file} counts {samples:,} samples where its {chunks:,} chunks have {expected:,}: chunks were counted "
             "twice or skipped; collect again (--recollect)"
         )
-
-
-def covered_chunks(coverage: Mapping[str, Any]) -> list[int]:
-    """Return the number of chunks in each run of slices that a phase covers.
-
-    >>> covered_chunks({"chunks": 10, "slice_chunks": 4, "done": [[0, 1], [2, 3]]})
-    [4, 2]
-    """
-    length, chunks = coverage["slice_chunks"], coverage["chunks"]
-    return [min(stop * length, chunks) - start * length for start, stop in coverage["done"]]
 
 
 def _stem(file: str) -> str:

@@ -1,6 +1,7 @@
 """Check a figure: its specification, its words and axes, and what it makes of missing values, few rows and stores."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, PluginError
@@ -10,6 +11,7 @@ from collapse.measurement.drawing import drawn
 from collapse.measurement.results import Results
 from collapse.plugin.figures import Drawing, Figure, declared_figure, numbers_of
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.shards import Part, Shard
 from collapse.stores.store import Store
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features, random_results
@@ -155,18 +157,19 @@ def _check_few_parts(draw: Draw) -> None:
     draw("few classes", _parts(2, classes=1))
 
 
-def _parts(count: int, classes: int = 12) -> list[Store]:
+def _parts(count: int, classes: int = 12) -> list[Part]:
     """Return the parts of one collection, in memory: random features, which pass for slices of one text."""
     stores = [_store(classes, "parts", seed=seed) for seed in range(count)]
-    about = {**stores[0].manifest}
-    return [
-        Store({**about, "files": each.manifest["files"], "coverage": _slice(at, count)}, None, each._files)
-        for at, each in enumerate(stores)
-    ]
+    manifest = stores[0].manifest
+    about = {name: manifest[name] for name in ("identity", "model", "corpus")}
+    about |= {"coverage": {"slices": count}, "statistics": {}, "statistics_by": {}}
+    return [Part(Path(str(at)), [_shard(store, at, about)]) for at, store in enumerate(stores)]
 
 
-def _slice(at: int, count: int) -> dict[str, Any]:
-    return {"train": {"slices": count, "done": [[at, at + 1]]}, "validation": None}
+def _shard(store: Store, at: int, about: dict[str, Any]) -> Shard:
+    train = store.tensors("train")
+    squares = train.pop("variances") * train["counts"]
+    return Shard("train", at, at + 1, about, held={**train, **store.tensors("classifier"), "squares": squares})
 
 
 def _store(classes: int, name: str, seed: int = 0) -> Store:
@@ -186,8 +189,8 @@ def _store(classes: int, name: str, seed: int = 0) -> Store:
 def _content(given: Any) -> Any:
     if isinstance(given, Results):
         return given.frame().to_json(), [row.to_dict() for row in given.rows]
-    tensors = [vars(each.statistics(part=True))[name] for each in given for name in ("counts", "means", "variances")]
-    return [each.tolist() for each in tensors]
+    held = [each.shards[0].tensors() if isinstance(each, Part) else each.tensors("train") for each in given]
+    return [each[name].tolist() for each in held for name in ("counts", "means")]
 
 
 def _views(node: Any) -> Iterator[dict[str, Any]]:

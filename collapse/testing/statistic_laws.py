@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from collapse.collection.pieces import NOTHING
+from collapse.collection.folding import NOTHING
 from collapse.errors import PluginError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally

@@ -104,8 +104,6 @@ def _classes(opened: Store | EmbeddingStatistics, min_count: int) -> Tensor:
     """Return the ids of the classes that are kept."""
     if isinstance(opened, EmbeddingStatistics):
         return opened.keep(min_count).classes
-    if opened.state == "part":
-        opened.statistics()  # raises the error that says what to do
     train = opened.tensors("train")
     return train["classes"][train["counts"] >= min_count]
 

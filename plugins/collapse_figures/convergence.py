@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from collapse import CollapseError, Drawing, Store, convergence, figure, hookimpl
+from collapse import CollapseError, Drawing, Part, convergence, figure, hookimpl
 from collapse.errors import counted
 from collapse.plugin.plugin_manager import plugins
 from collapse_figures.labels import shown
@@ -28,7 +28,7 @@ MEASURED = (
 
 
 @figure("convergence", title="Measurements against the amount of text", of="parts")
-def converging(parts: Sequence[Store]) -> Drawing:
+def converging(parts: Sequence[Part]) -> Drawing:
     """Measurements of the first part of a collection, the first two, and so on, against their samples."""
     import pandas as pd
 
@@ -58,12 +58,11 @@ def converging(parts: Sequence[Store]) -> Drawing:
     return Drawing(together(panels, rows), caption, notes=notes)
 
 
-def _collections(parts: Sequence[Store]) -> list[list[Store]]:
-    """Group parts by what was collected, however many statistics of plugins each holds."""
-    found: dict[str, list[Store]] = {}
+def _collections(parts: Sequence[Part]) -> list[list[Part]]:
+    """Group parts by what was collected."""
+    found: dict[str, list[Part]] = {}
     for part in parts:
-        identity = {key: value for key, value in part.identity.items() if key != "statistics"}
-        found.setdefault(json.dumps(identity, sort_keys=True), []).append(part)
+        found.setdefault(json.dumps(part.identity, sort_keys=True), []).append(part)
     return list(found.values())
 
 
@@ -86,7 +85,7 @@ def _panel(frame: Any, name: str, colour: Colour | None) -> Any:
     )
 
 
-def _said(stores: Sequence[Store]) -> str:
+def _said(stores: Sequence[Part]) -> str:
     return f"{stores[0].model} on {stores[0].corpus}, {counted(len(stores), 'part')}"
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from collapse import Store
+from collapse import Part, Store
 from collapse.errors import shortened
 
 MOST = 2_000
@@ -12,7 +12,7 @@ MOST = 2_000
 _LONGEST = 60  # characters of a name
 
 
-def names_of(stores: Sequence[Store]) -> list[str]:
+def names_of(stores: Sequence[Store | Part]) -> list[str]:
     """Return a different name for each store: its model, with the text or the digest where models share a name.
 
     Long names are cut in the middle, for captions and legends.

@@ -26,7 +26,7 @@ def test_it_obeys_the_laws():
 
 
 def test_the_curve_is_that_of_convergence(parts):
-    drawing = collapse.draw("convergence", [collapse.load(path) for path in reversed(parts)])
+    drawing = collapse.draw("convergence", [collapse.Part.load(path) for path in reversed(parts)])
     rows = numbers_of(drawing.spec)
     table = collapse.convergence(parts, metrics=MEASURED)
     assert [row["samples"] for row in rows] == [row["samples"] for row in table.records()]
@@ -48,7 +48,7 @@ def test_collections_are_curves_and_a_lone_part_is_said(tiny, parts, tmp_path):
             collapse.collect(tiny.model, store=tmp_path / f"{chunks}-{k}", part=(k, 2), **options)
             for k in range(1, count + 1)
         ]
-    drawing = collapse.draw("convergence", [*map(collapse.load, parts), *others])
+    drawing = collapse.draw("convergence", [*map(collapse.Part.load, parts), *others])
     assert len({row["collection"] for row in numbers_of(drawing.spec)}) == 2
     assert drawing.notes == ("1 part without another one of the same collection not drawn",)
     with pytest.raises(CollapseError, match="needs two parts or more of one collection, and there is 1"):

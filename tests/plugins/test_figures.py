@@ -20,7 +20,7 @@ FIGURES = {
     for name, each in plugins().figures.items()
     if "collapse_figures" in each.called and name != "nulls"  # needs rows with nulls: test_null_figure.py
 }
-STORE = FILE.parents[2] / "tests" / "golden" / "store-v1"
+STORE = FILE.parents[2] / "tests" / "golden" / "store-v2"
 
 
 @pytest.fixture(scope="module")

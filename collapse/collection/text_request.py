@@ -1,10 +1,15 @@
-"""The source of a plan: load the model, and pack the texts that are still needed."""
+"""A request for a model on texts: what identifies it, and how it is collected."""
 
 import logging
 import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from collapse.collection.planning import Plan
+from collapse.collection.passes import Collection
+from collapse.collection.request import Request
 from collapse.errors import CollapseError, counted
 from collapse.inputs.collection_spec import CollectionSpec, typed
 from collapse.inputs.corpus import Corpus
@@ -12,19 +17,104 @@ from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.packing import Chunks, pack
+from collapse.inputs.references import ModelReference
 from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
+from collapse.inputs.text_pair import Texts
 from collapse.inputs.text_source import TextPhase, advice
+from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
+from collapse.scoped import deterministic_algorithms
 from collapse.stores.files import home, sha256_of
-from collapse.stores.manifest import OF_VALIDATION
+from collapse.stores.manifest import LAYER, OF_VALIDATION, VERSION, is_store
 from collapse.stores.provenance import Clock
+from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
 
-def open_text(plan: Plan, store: Store | None, report: Report | None) -> Source:
+@dataclass(frozen=True)
+class TextRequest(Request):
+    """A request for a model on texts: the spec, and the model and texts that it refers to.
+
+    Attributes:
+        spec: The options; the chunk length is known.
+        model, tokenizer: References to the model and the tokenizer.
+        texts: The texts; the training text is None if a trained store only lacks its validation.
+        trained_on: Identity of the training text in that case.
+        code: Fingerprints of the trusted code, by location.
+    """
+
+    spec: CollectionSpec
+    model: ModelReference
+    tokenizer: ModelReference
+    texts: Texts
+    trained_on: Mapping[str, Any] | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def part(self) -> tuple[int, int] | None:  # type: ignore[override]
+        """The share of the slices that is collected, or None for all."""
+        return self.spec.part
+
+    @property
+    def without(self) -> Sequence[str]:  # type: ignore[override]
+        """Names of statistics that the store must not hold."""
+        return tuple(self.spec.without)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Everything that affects a stored number and is known without loading the model."""
+        training, validation = self.texts.training, self.texts.validation
+        return ({"code": dict(self.code)} if self.code else {}) | {
+            "weights": self.model.weights,
+            "tokenizer": self.tokenizer.tokenizer,
+            "corpus": training.identity() if training else self.trained_on,
+            "validation": validation.identity() if validation else None,
+            "layers": [LAYER],
+            **_by_content(self.spec.identity),
+        }
+
+    @property
+    def separate_tokenizer(self) -> str | None:
+        """The Hub's name of a tokenizer that is not the model's own, by which it is found again."""
+        separate = self.tokenizer is not self.model and not self.tokenizer.is_local
+        return f"{self.tokenizer.location}@{self.tokenizer.revision}" if separate else None
+
+    @property
+    def names(self) -> dict[str, str | None]:
+        """The names of the model and the texts, its step, a local tokenizer's folder; none is part of the identity."""
+        folder = {"tokenizer": self.tokenizer.location} if self.tokenizer.is_local else {}
+        step = {} if self.model.step is None else {"step": str(self.model.step)}
+        return {"model": self.model.name, **step, **folder, **self.texts.names}
+
+    def collect(
+        self, folder: Path | None, kinds: Sequence[type[Statistic]], report: Report | None = None
+    ) -> Store | Part:
+        """See :class:`Request`."""
+        trained = Store.load(folder) if folder is not None and is_store(folder) else None
+        with deterministic_algorithms() if self.spec.deterministic else nullcontext():
+            source = _opened(self, trained, report)
+            return Collection(source, folder, kinds, self.spec.batch_size, self.part, report).run(trained)
+
+    def validates_beside(self, validation: str | None) -> bool:
+        """See :class:`Request`."""
+        return self.texts.wanted_beside(validation)
+
+    @property
+    def cached(self) -> Path:
+        """The store's folder in the user's cache."""
+        return home() / "stores" / sha256_of([VERSION, self.identity])[:40]
+
+
+def _by_content(identity: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an identity without the name of a GGUF file, whose content is hashed."""
+    arguments = identity.get("model_args") or {}
+    return {**identity, "model_args": {name: value for name, value in arguments.items() if name != "gguf_file"}}
+
+
+def _opened(plan: TextRequest, store: Store | None, report: Report | None) -> Source:
     """Load the model of a plan and pack its texts.
 
     Args:

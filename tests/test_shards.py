@@ -1,0 +1,126 @@
+"""Shards: files that say what they are of, are checked as a whole, and leave gaps that are collected next."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collapse.collection.request import refuse_unlike
+from collapse.errors import StoreError
+from collapse.stores.manifest import SHARDS, read_manifest
+from collapse.stores.shards import Part, Shard, gaps, intact_shards, joined, remove_shards, shards_in
+
+ABOUT = {
+    "identity": {"weights": "w", "chunk_length": 4},
+    "model": {"name": "m"},
+    "corpus": {"name": "t"},
+    "coverage": {"chunks": 11, "slice_chunks": 3, "slices": 4},
+    "statistics": {},
+    "statistics_by": {},
+}
+
+
+def shard(start=0, stop=2, phase="train", **about):
+    held = {"means": torch.randn(5, 3).double(), "classes": torch.arange(5), "other/total": torch.ones(1).bfloat16()}
+    return Shard(phase, start, stop, {**ABOUT, **about}, held=held)
+
+
+def test_a_shard_is_read_as_it_was_written(tmp_path):
+    made = shard(2, 3)
+    made.write(tmp_path)
+    (found,) = shards_in(tmp_path, "train")
+    assert (found.start, found.stop, found.about, found.slices) == (2, 3, made.about, 4)
+    assert found.path.name == "train-3.safetensors"
+    for name, tensor in found.tensors().items():
+        assert torch.equal(tensor, made.tensors()[name])
+        assert tensor.dtype == made.tensors()[name].dtype
+    assert shards_in(tmp_path, "validation") == []
+    first = found.path.read_bytes()
+    made.write(tmp_path)
+    assert found.path.read_bytes() == first
+    from safetensors import safe_open
+
+    with safe_open(found.path, "pt") as file:  # a plain safetensors file
+        assert torch.equal(file.get_tensor("means"), made.tensors()["means"])
+
+
+def test_a_longer_shard_replaces_the_one_that_it_extends(tmp_path):
+    shard(0, 1).write(tmp_path)
+    shard(0, 3).write(tmp_path)
+    shard(3, 4).write(tmp_path)
+    assert [(each.start, each.stop) for each in shards_in(tmp_path, "train")] == [(0, 3), (3, 4)]
+    remove_shards(tmp_path)
+    assert shards_in(tmp_path, "train") == []
+
+
+@pytest.mark.parametrize("place", np.linspace(0, 0.999, 14))
+def test_every_byte_is_checked(tmp_path, caplog, place):
+    path = shard().write(tmp_path).path
+    data = bytearray(path.read_bytes())
+    data[int(place * len(data))] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(StoreError, match=rf"{path} (was altered|is damaged)"):
+        [each.tensors() for each in shards_in(tmp_path, "train")]
+    other = shard(2, 3).write(tmp_path)
+    assert [each.path for each in intact_shards(tmp_path, "train")] == [other.path]
+    assert path.with_suffix(".damaged").read_bytes() == data
+    assert "kept as train-1.damaged" in caplog.text
+
+
+@pytest.mark.parametrize("size", [0, 5, 100, -1])
+def test_a_truncated_file_is_damaged(tmp_path, size):
+    path = shard().write(tmp_path).path
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(StoreError, match="damaged"):
+        [each.tensors() for each in shards_in(tmp_path, "train")]
+
+
+@given(st.lists(st.integers(0, 20), unique=True, max_size=10), st.integers(0, 20), st.integers(0, 20))
+def test_gaps_are_what_no_shard_holds(ends, start, stop):
+    ends = sorted(ends)
+    held = list(zip(ends[::2], ends[1::2], strict=False))
+    missing = gaps([shard(low, high) for low, high in held], (start, stop))
+    of_gaps = [index for low, high in missing for index in range(low, high)]
+    covered = {index for low, high in held for index in range(low, high)}
+    assert of_gaps == [index for index in range(start, stop) if index not in covered]
+
+
+@given(st.lists(st.integers(0, 30), unique=True, max_size=12))
+def test_joined_runs_hold_the_same_slices(ends):
+    ends = sorted(ends)
+    runs = list(zip(ends[::2], ends[1::2], strict=False))
+    made = joined(runs[::-1])
+    assert [i for low, high in made for i in range(low, high)] == [i for low, high in runs for i in range(low, high)]
+    assert all(high < low for (_, high), (low, _) in pairwise(made))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"identity": {"weights": "v", "chunk_length": 4}}, "weights: w and v"),
+        ({"identity": {**ABOUT["identity"], "code": "c"}}, "code: none and c"),
+        ({"coverage": {**ABOUT["coverage"], "chunks": 12}}, "slices.chunks: 11 and 12"),
+        ({"trained": "b"}, "the class means"),
+    ],
+)
+def test_a_shard_of_something_else_is_refused(tmp_path, change, said):
+    held = shard().write(tmp_path)
+    refuse_unlike(tmp_path, held, {**ABOUT, "model": {"name": "another name"}})
+    with pytest.raises(StoreError, match=rf"unfinished collection that differs in {said} .*delete {tmp_path}/shards"):
+        refuse_unlike(tmp_path, held, {**ABOUT, **change})
+
+
+def test_a_part_says_what_it_holds(tmp_path):
+    with pytest.raises(StoreError, match="holds no part of a collection"):
+        Part.load(tmp_path)
+    shard(0, 1).write(tmp_path)
+    shard(2, 4).write(tmp_path)
+    part = Part.load(tmp_path)
+    assert part.covered() == "training slices 1, 3–4 of 4"
+    assert (part.model, part.corpus, str(part)) == ("m", "t", str(tmp_path))
+    assert (tmp_path / SHARDS).is_dir()
+    with pytest.raises(StoreError, match="holds a part of a collection, or one that was interrupted: run the same"):
+        read_manifest(tmp_path)
