@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapse import EmbeddingStatistics
-from collapse.numerics import ranking, rows
+from collapse.numerics import ranking
 from collapse.numerics.decisions import Decider
 from collapse.numerics.products import product
 
@@ -235,7 +235,7 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     made = decider(torch.randn(5000, 8, generator=draw))
     made.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
-    assert 0 < largest <= ranking._SAMPLES * rows.BLOCK
+    assert 0 < largest <= ranking._SAMPLES * ranking._ROWS
 
 
 @pytest.mark.parametrize("classes", [40, 600])

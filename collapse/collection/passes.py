@@ -22,7 +22,6 @@ from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
 from collapse.numerics.freed_memory import keep_freed_memory
-from collapse.numerics.kernel import kernel_for
 from collapse.numerics.memory import in_memory, ran_out
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.plugin.filling import Filled, makers
@@ -63,8 +62,6 @@ class Collection:
         self._clock, self._earlier = self.source.clock, dict[str, int]()
         self._partial = None if self.folder is None else Partial(self.folder)
         self._checked = False
-        if self.source.validation is not None and (store is None or store.state == "trained"):
-            kernel_for(torch.empty(0, device=self.source.device))  # compiled once per machine, before the passes
         if store is None:
             assert self.source.train is not None  # without a store there is something to collect
             with self._in_memory(self.source.train, self._home):

@@ -7,8 +7,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.numerics.kernel import kernel
-
 _GATHER = 1 << 21  # numbers gathered at a time
 
 
@@ -27,7 +25,5 @@ def pair_products(
     >>> pair_products(torch.tensor([[1.0, 2.0], [3.0, 4.0]]), rows, torch.eye(2).double(), samples)
     tensor([1., 2., 4.], dtype=torch.float64)
     """
-    if matrix.device.type == "cpu" and (compiled := kernel()) and compiled.can_multiply(matrix):
-        return compiled.products_of(matrix, row_K, x_Bd, sample_K)
     pairs = zip(*(each.split(max(1, _GATHER // matrix.shape[1])) for each in (row_K, sample_K)), strict=True)
     return torch.cat([torch.linalg.vecdot(matrix[row].double(), x_Bd[sample]) for row, sample in pairs])
