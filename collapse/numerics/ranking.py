@@ -39,22 +39,19 @@ class Found:
 
     Attributes:
         samples, rows: Samples and their candidates, as rows of the matrix.
-        top: The highest score of each sample, less its offset, float64.
-        others: The sum of exp(score − top) over all rows but one that has the top score, float64; 0 if not asked for.
-            Beside the 1 of that row, small terms would lose their digits.
-        offset: What all scores of a sample lack, float64.
+        top: The highest score of each sample, in the precision of the pass.
+        others: The sum of exp(score − top) over all rows but one that has the top score; 0 if not asked for.
     """
 
     samples: Int[Tensor, " K"]
     rows: Int[Tensor, " K"]
     top: Float[Tensor, " B"]
     others: Float[Tensor, " B"]
-    offset: Float[Tensor, " B"]
 
     def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
         """Return the sum of exp(score − best) over all rows but the best one, of which the exact score is given."""
         # they differ by the error of float32; with huge logits the errors of float64 are larger than that
-        return self.others * (self.top + self.offset - best_B).clamp(-1, 1).exp()
+        return self.others * (self.top - best_B).clamp(-1, 1).exp()
 
 
 class Ranking:
@@ -116,11 +113,13 @@ class Ranking:
             least_B = torch.maximum(least_B, (highest_GB[blocks] - error_GB[blocks]).amax(dim=0))
             least_GB[blocks] = least_B
         open_GB = highest_GB + error_GB >= least_GB
-        sample_K, row_K, top_B, others_B = self._reopen(x_Bd, share, dtype, error_GB, open_GB, least_GB)
+        near_GB = least_GB - error_GB
+        sample_K, row_K = self._reopen(x_Bd, share, dtype, open_GB, near_GB, (highest_GB, total_GB) if sums else None)
+        top_B, others_B = highest_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
-            below_GB = (highest_GB - top_B).masked_fill_(open_GB, -torch.inf)
-            others_B += (total_GB * below_GB.exp_()).sum(dim=0)
-        return Found(sample_K, row_K, top_B, others_B, x_Bd @ self._mean + share * self._highest_bias)
+            weight_GB = (highest_GB - top_B).exp_()
+            others_B = (total_GB * weight_GB).sum(dim=0) + (weight_GB * open_GB).sum(dim=0) - 1
+        return Found(sample_K, row_K, top_B + x_Bd @ self._mean + share * self._highest_bias, others_B)
 
     def scores_of(
         self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
@@ -194,40 +193,42 @@ class Ranking:
         x_Bd: Float[Tensor, "B d"],
         share: float,
         dtype: torch.dtype,
-        error_GB: Float[Tensor, "G B"],
         open_GB: Bool[Tensor, "G B"],
-        least_GB: Float[Tensor, "G B"],
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Compute the scores of open blocks again.
+        near_GB: Float[Tensor, "G B"],
+        sums: tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]] | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the scores of open blocks again, and return samples and their candidates, each (K,).
 
-        Returns:
-            Samples and their candidates, each (K,); the highest score of each sample, and the sum of exp(score − top)
-            over all rows of these blocks but one, each (B,).
+        Args:
+            x_Bd: Samples, float64.
+            share: Factor of the bias.
+            dtype: Of the scores.
+            open_GB: Which blocks are open.
+            near_GB: The least score of a candidate.
+            sums: What :meth:`_screen` returned, or None. Of an open block the new highest score m is written into it,
+                and the sum of exp(score − m) without the 1 of that row, beside which small terms would lose digits.
         """
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(share, dtype)
-        top_B, others_B = x_Bd.new_full((len(x_Bd),), -torch.inf), x_Bd.new_zeros(len(x_Bd))
         candidates = []
         samples = open_GB.nonzero()[:, 1].split(open_GB.sum(dim=1).tolist())
         for g, (block, sample_P) in enumerate(zip(self._blocks, samples, strict=True)):
             if not len(sample_P):
                 continue
             score_Pr = self._scores(given_Bd[sample_P], block, bias_n)
-            least_P = least_GB[g, sample_P] - error_GB[g, sample_P]
-            near_Pr = (score_Pr >= least_P.unsqueeze(1)) & self._is_first[block]
-            if dtype == torch.float32 and int(near_Pr.count_nonzero()) > _MANY * len(sample_P):
-                near_Pr = self._near_in_float64(x_Bd[sample_P], share, g, near_Pr)
+            near_Pr = (score_Pr >= near_GB[g, sample_P].unsqueeze(1)) & self._is_first[block]
             place_K, row_K = near_Pr.nonzero().unbind(dim=1)
+            if len(row_K) > _MANY * len(sample_P) and dtype == torch.float32:
+                near_Pr = self._near_in_float64(x_Bd[sample_P], share, g, near_Pr)
+                place_K, row_K = near_Pr.nonzero().unbind(dim=1)
             candidates.append((sample_P[place_K], self._ids[block][row_K]))
-            # the highest score so far, and the sum over all rows but one that has it
-            before_P, (here_P, place_P) = top_B[sample_P], score_Pr.max(dim=1)
-            below_Pr = score_Pr.scatter_(1, place_P.unsqueeze(1), -torch.inf).sub_(here_P.unsqueeze(1))
-            rest_P, here_P = below_Pr.exp_().sum(dim=1).double(), here_P.double()
-            top_P, lower_P = torch.maximum(before_P, here_P), torch.minimum(before_P, here_P)
-            others_P = others_B[sample_P] * (before_P - top_P).exp() + rest_P * (here_P - top_P).exp()
-            others_B[sample_P] = others_P + (lower_P - top_P).exp()
-            top_B[sample_P] = top_P
+            if sums is not None:
+                highest_GB, total_GB = sums
+                highest_P, row_P = score_Pr.max(dim=1, keepdim=True)
+                rest_Pr = score_Pr.sub_(highest_P).exp_().scatter_(1, row_P, 0)
+                highest_GB[g, sample_P] = highest_P.squeeze(1).double()
+                total_GB[g, sample_P] = rest_Pr.sum(dim=1).double()
         sample_K, row_K = (torch.cat(each) for each in zip(*candidates, strict=True))
-        return sample_K, row_K, top_B, others_B
+        return sample_K, row_K
 
     def _near_in_float64(
         self, x_Pd: Float[Tensor, "P d"], share: float, g: int, near_Pr: Bool[Tensor, "P r"]
