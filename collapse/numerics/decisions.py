@@ -25,7 +25,7 @@ from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
 _SAMPLES = 2048  # of which decisions are searched at a time
-_GATHER = 1 << 21  # numbers gathered at a time for direct differences
+_GATHER = 1 << 15  # numbers gathered at a time for direct differences, which stay in the cache
 
 
 class Decider:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-_GATHER = 1 << 21  # numbers gathered at a time
+_GATHER = 1 << 15  # numbers gathered at a time, which stay in the cache
 
 
 def pair_products(

@@ -113,7 +113,7 @@ class Ranking:
             least_B = torch.maximum(least_B, (highest_GB[blocks] - error_GB[blocks]).amax(dim=0))
             least_GB[blocks] = least_B
         open_GB = highest_GB + error_GB >= least_GB
-        near_GB = least_GB - error_GB
+        near_GB = (least_GB - error_GB).to(dtype)  # the bound leaves room for this rounding
         sample_K, row_K = self._reopen(x_Bd, share, dtype, open_GB, near_GB, (highest_GB, total_GB) if sums else None)
         top_B, others_B = highest_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
