@@ -17,7 +17,7 @@ from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
 from collapse.numerics.products import multiplied_by
-from collapse.numerics.ranking import Ranking, highest
+from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import PER_CLASS, with_samples
 from collapse.plugin.batch import ValidationBatch
@@ -233,6 +233,21 @@ class ValidationTally:
         self._blocks = state["block_totals"].to(device)
         self._argmax_without_mean = int(state["argmax_without_mean"])
         self.statistics = Filled.from_state(state, device, kinds)
+
+
+def highest(
+    samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
+) -> tuple[Tensor, Tensor]:
+    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 of a sample without.
+
+    >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
+    (tensor([2., -inf]), tensor([5, 0]))
+    """
+    score_B = score_K.new_full((samples,), float("-inf")).scatter_reduce_(0, sample_K, score_K, "amax")
+    best_K = score_K == score_B[sample_K]
+    last = torch.iinfo(torch.int64).max
+    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K[best_K], row_K[best_K], "amin")
+    return score_B, row_B.where(row_B < last, 0)
 
 
 def _power_of_two(values: Tensor) -> float:

@@ -22,13 +22,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from collapse.numerics.pair_products import pair_products
 from collapse.numerics.products import product
 
 _ROWS = 512  # of a block, at most
 _SAMPLES = 1024  # at a time for each thread: their scores of a block take 2 MB of its cache
 _KEPT = 1 << 26  # rows of at most this many numbers are kept in float32 (256 MB); of more, each block is made anew
 _MANY = 32  # candidates of a sample in a block: more are compared in float64
+_GATHER = 1 << 15  # numbers gathered at a time for products of pairs, which stay in the cache
 _RESOLVED = 8192.0  # below it float32 has a step of at most 2⁻¹¹, and errors of scores are about that
 _LARGEST = 1e30  # far below the largest number of float32
 
@@ -125,7 +125,8 @@ class Ranking:
         self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
     ) -> Float[Tensor, " K"]:
         """Compute the scores of pairs in float64; those of equal rows are equal."""
-        score_K = pair_products(self._matrix, row_K, x_Bd, sample_K)
+        pieces = zip(*(each.split(max(1, _GATHER // self._dim)) for each in (sample_K, row_K)), strict=True)
+        score_K = torch.cat([torch.linalg.vecdot(self._matrix[row].double(), x_Bd[sample]) for sample, row in pieces])
         return score_K if self._all_biases is None else score_K + share * self._all_biases[row_K].double()
 
     def error(
@@ -261,21 +262,6 @@ class Ranking:
                 equal &= self._bias[some] == self._bias[first_n[some]]
             is_first[some] = ~equal
         return is_first
-
-
-def highest(
-    samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
-) -> tuple[Tensor, Tensor]:
-    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 of a sample without.
-
-    >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
-    (tensor([2., -inf]), tensor([5, 0]))
-    """
-    score_B = score_K.new_full((samples,), float("-inf")).scatter_reduce_(0, sample_K, score_K, "amax")
-    best_K = score_K == score_B[sample_K]
-    last = torch.iinfo(torch.int64).max
-    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K[best_K], row_K[best_K], "amin")
-    return score_B, row_B.where(row_B < last, 0)
 
 
 def _cut(lengths: Sequence[int]) -> tuple[list[slice], list[slice]]:
