@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
 from safetensors.torch import save_file
@@ -68,8 +67,7 @@ def _one(sizes: dict[str, int], rounds: int) -> float:
 def _measured(sizes: dict[str, int], rounds: int, options: Options) -> tuple[Table, list[Goal], list[str]]:
     h, y, weight, s = data(**sizes)
     decider = Decider(s, weight, None)
-    names = {"product": "bare float32 product", "ours": "decisions and loss"}
-    names |= {"torch": "the same, passes not compiled", "exact": "the same, exact loss"}
+    names = {"product": "bare float32 product", "ours": "decisions and loss", "exact": "the same, exact loss"}
     names |= {"older": f"validation of {options.against[:10]}"} if options.against else {}
     times = _times(h, y, weight, s, rounds, options.against)
     peak = None if options.quick else peak_growth("benchmarks.validate:prepared", **sizes)
@@ -95,13 +93,12 @@ def _measured(sizes: dict[str, int], rounds: int, options: Options) -> tuple[Tab
 def _times(
     h: Tensor, y: Tensor, weight: Tensor, s: EmbeddingStatistics, rounds: int, against: str | None
 ) -> dict[str, float]:
-    """Time the bare product, the pass, without a compiler and with the exact loss, and that of an older commit."""
+    """Time the bare product, the pass, also with the exact loss, and that of an older commit."""
     decider, exact = Decider(s, weight, None), Decider(s, weight, None, exact_loss=True)
     logits = torch.empty(len(h), len(weight))
     works: dict[str, Callable[[], object]] = {
         "product": lambda: torch.mm(h, weight.T, out=logits),
         "ours": lambda: ValidationTally(decider).add(h, y),
-        "torch": lambda: _without_compiler(lambda: ValidationTally(decider).add(h, y)),
         "exact": lambda: ValidationTally(exact).add(h, y),
     }
     with ExitStack() as stack:
@@ -112,15 +109,6 @@ def _times(
             worker.wait()
             works["older"] = lambda: worker.seconds("validation")
         return in_turn(works, rounds)
-
-
-def _without_compiler(work: Callable[[], object]) -> None:
-    """Do a piece of work by torch's operations, as on a machine that has no C compiler."""
-    where = ("collapse.numerics.ranking.kernel_for", "collapse.numerics.pair_products.kernel")
-    with ExitStack() as stack:
-        for name in where:
-            stack.enter_context(patch(name, lambda *_: None))
-        work()
 
 
 def _goals(where: str, times: dict[str, float], peak: int | None, against: str | None) -> Iterator[Goal]:

@@ -39,7 +39,7 @@ NUMERICAL = (
     "tests/test_decisions.py",
     "tests/test_products.py",
     "tests/test_ranking.py",
-    "tests/test_kernel.py",
+    "tests/test_tally.py",
     "tests/test_degenerate.py",
     "tests/test_models.py",
     "tests/test_pairs.py",

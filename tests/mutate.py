@@ -70,15 +70,9 @@ TESTS = {
     "plugins/collapse_analyses/paired.py": "tests/plugins/test_paired.py",
     "plugins/collapse_analyses/pairing.py": "tests/plugins/test_paired.py",
     "plugins/collapse_analyses/scaling.py": "tests/plugins/test_scaling.py",
-    "collapse/numerics/ranking.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
-    "collapse/numerics/rows.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
-    "collapse/numerics/scored.py": "tests/test_ranking.py tests/test_tally.py",
-    "collapse/numerics/kernel.py": "tests/test_kernel.py tests/test_ranking.py",
-    "collapse/building.py": "tests/test_kernel.py",
-    "collapse/numerics/blocks.py": "tests/test_ranking.py tests/test_tally.py collapse/numerics/blocks.py",
+    "collapse/numerics/ranking.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py "
+    "tests/test_products.py",
     "collapse/numerics/products.py": "tests/test_products.py tests/test_ranking.py",
-    "collapse/numerics/score_error.py": "tests/test_products.py tests/test_ranking.py tests/test_tally.py",
-    "collapse/numerics/highest.py": "tests/test_ranking.py tests/test_tally.py tests/test_decisions.py",
     "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_ranking.py tests/test_decisions.py "
     "tests/test_hostile_statistics.py tests/plugins/test_numbers.py",
     "collapse/numerics/tiles.py": PAIRS,

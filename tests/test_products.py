@@ -6,30 +6,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapse.numerics.products import product
-from collapse.numerics.score_error import ScoreError
+from collapse.numerics.ranking import Ranking
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=100)
 @given(
     seed=st.integers(0, 10**6),
     rows=st.integers(1, 200),
     samples=st.integers(1, 70),
     dim=st.integers(1, 130),
     scale=st.sampled_from([1e-30, 1e-10, 1.0, 1e10]),
+    bias_scale=st.sampled_from([None, 1e-9, 1.0, 1e9]),
     kind=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_errors_are_within_the_bound(seed, rows, samples, dim, scale, kind):
+def test_errors_are_within_the_bound(seed, rows, samples, dim, scale, bias_scale, kind):
     draw = torch.Generator().manual_seed(seed)
     rows_nd = torch.randn(rows, dim, generator=draw, dtype=torch.float64).to(kind) * scale
+    rows_nd[0] = -rows_nd[1:].sum(dim=0)  # their mean is 0, so that nothing is subtracted
+    bias_n = None if bias_scale is None else -bias_scale * torch.rand(rows, generator=draw, dtype=torch.float64)
     x_Bd = torch.randn(samples, dim, generator=draw, dtype=torch.float64)
-    found = product(rows_nd, x_Bd.to(kind))
+    found = product(x_Bd.to(kind), rows_nd, None if bias_n is None else bias_n.to(kind))
     assert found.dtype == kind
-    assert found.shape == (rows, samples)
-    norms = rows_nd.double().norm(dim=1)
-    error = ScoreError.of_products(norms, torch.zeros_like(norms), x_Bd.norm(dim=1), dim, kind)
-    exact = (rows_nd.double().unsqueeze(1) * x_Bd).sum(dim=2)
-    assert bool(((found.double() - exact).abs() <= error.of_all(slice(None))).all())
-    assert bool((error.of_all(slice(None)) <= error.most() * (1 + 1e-6)).all())
+    assert found.shape == (samples, rows)
+    exact = (rows_nd.double() * x_Bd.unsqueeze(1)).sum(dim=2) + (0 if bias_n is None else bias_n)
+    ranking = Ranking(rows_nd, [torch.arange(rows)], bias_n)
+    for n in range(rows):
+        error_B = ranking.error(x_Bd.norm(dim=1), kind, found[:, n].double())[0]
+        assert bool(((found[:, n].double() - exact[:, n]).abs() <= error_B).all())
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -45,4 +48,5 @@ def test_without_onednn_torchs_own_product_is_taken(monkeypatch, there):
     monkeypatch.setattr(torch, "mm", lambda *given: taken.append(1) or of_torch(*given))
     made = product(torch.ones(40, 8), torch.ones(30, 8))
     assert torch.equal(made, torch.full((40, 30), 8.0))
+    assert torch.equal(product(torch.ones(40, 8), torch.ones(30, 8), torch.ones(30)), torch.full((40, 30), 9.0))
     assert bool(taken) != there

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapse import EmbeddingStatistics
-from collapse.numerics import ranking, rows
+from collapse.numerics import ranking
 from collapse.numerics.decisions import Decider
 from collapse.numerics.products import product
 
@@ -138,6 +138,23 @@ def test_of_very_many_equal_rows_the_first_is_decided(kinds, exact):
         assert torch.equal(decided, classes[logits[:, classes].argmax(dim=1)])
 
 
+@pytest.mark.parametrize("apart", [1e-8, 1e-10, 1e-12])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_many_rows_that_differ_by_less_than_float32_are_told_apart(apart, with_bias):
+    """Rows in two clusters, so that the mean row is far from both; float32 leaves all rows of one as candidates."""
+    draw = torch.Generator().manual_seed(11)
+    two = torch.randn(2, 32, generator=draw, dtype=torch.float64)
+    noise = torch.randn(3000, 32, generator=draw, dtype=torch.float64)
+    weight = two[torch.randint(2, (3000,), generator=draw)] + apart * noise
+    bias = apart * torch.randn(3000, generator=draw, dtype=torch.float64) if with_bias else None
+    h = torch.randn(40, 32, generator=draw, dtype=torch.float64)
+    classes = torch.arange(0, 3000, 2)
+    decided, everywhere, _, _ = decider(weight, classes, bias).linear(h, torch.zeros(40).long())
+    logits = direct(weight, h, bias)
+    assert torch.equal(everywhere, logits.argmax(dim=1))
+    assert torch.equal(decided, classes[logits[:, classes].argmax(dim=1)])
+
+
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("offset", [50, 500, 5000, -5000])
 @pytest.mark.parametrize("sure", [10, 20])
@@ -235,7 +252,7 @@ def test_memory_does_not_grow_with_samples_times_vocabulary(monkeypatch):
     draw = torch.Generator().manual_seed(0)
     made = decider(torch.randn(5000, 8, generator=draw))
     made.linear(torch.randn(3000, 8, generator=draw).double(), torch.zeros(3000).long())
-    assert 0 < largest <= ranking._SAMPLES * rows.BLOCK
+    assert 0 < largest <= ranking._SAMPLES * ranking._ROWS
 
 
 @pytest.mark.parametrize("classes", [40, 600])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from collapse import EmbeddingStatistics, ValidationStatistic
-from collapse.numerics import ranking, rows
+from collapse.numerics import decisions, ranking
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.finite import NotFinite
 from collapse.numerics.statistics import ValidationStatistics
@@ -42,12 +42,10 @@ def direct(s, weight, bias, h, y):
 
 @pytest.mark.parametrize("exact_loss", [True, False])
 @pytest.mark.parametrize("with_bias", [True, False])
-@pytest.mark.parametrize(
-    "sizes", [{}, {"BLOCK": 16}, {"_KEPT": 0}, {"_GATHER": 1}, {"_MANY": 0}, {"_MANY": 1, "_GATHER": 7}]
-)
+@pytest.mark.parametrize("sizes", [{}, {"_ROWS": 4}, {"_ROWS": 1, "_SAMPLES": 7}, {"_KEPT": 0}, {"_GATHER": 1}])
 def test_blocks_decide_as_the_whole(problem, monkeypatch, with_bias, sizes, exact_loss):
     for name, size in sizes.items():
-        for module in (ranking, rows):
+        for module in (decisions, ranking):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, size)
     s, weight, bias, h, y = problem

@@ -26,7 +26,6 @@ from huggingface_hub import HfApi, constants  # noqa: F401  # loaded when first 
 
 import collapse
 from collapse.cli import _add_commands, main
-from collapse.numerics.kernel import kernel
 from collapse.plugin.plugin_manager import plugins
 
 WHEN_USED = ("altair", "jsonschema", "pandas", "platformdirs", "rich.table", "scipy.io", "vl_convert")
@@ -40,7 +39,6 @@ def serve() -> None:
     ours = [module.name for module in walk_packages(collapse.__path__, "collapse.")]
     for name in [*(name for name in ours if "__main__" not in name), *WHEN_USED, *sys.argv[1:]]:
         import_module(name)
-    kernel()  # compiled once, not by each command line in a new home
     transformers.AutoModelForCausalLM, transformers.AutoTokenizer  # noqa: B018  # as above
     transformers.GPTNeoForCausalLM, transformers.PreTrainedTokenizerFast  # noqa: B018  # as above
     with suppress(ImportError):  # other versions may have it elsewhere

@@ -24,7 +24,6 @@ from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.numerics.devices import float64_device
 from collapse.numerics.finite import check_classifier
 from collapse.numerics.freed_memory import keep_freed_memory
-from collapse.numerics.kernel import kernel_for
 from collapse.numerics.memory import in_memory, ran_out
 from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
@@ -79,8 +78,6 @@ class Collection:
         """Do the passes that an existing store lacks; return the store, or the part if slices are still missing."""
         keep_freed_memory()
         source, self._clock = self.source, self.source.clock
-        if source.validation is not None:
-            kernel_for(torch.empty(0, device=source.device))  # compiled once per machine, before the passes
         if store is None:
             assert source.train is not None  # without a store there is something to collect
             with self._in_memory(source.train, self._home):

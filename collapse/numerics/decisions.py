@@ -3,9 +3,9 @@
 Decisions are those of float64, whatever the head's dtype: products in float32 leave the rows that may score highest
 within a proven error bound, and these are computed in float64 (ranking.py). The nearest centre maximises
 ⟨h − μ̄, a_c⟩ − ½‖a_c‖², a_c = μ_c − μ̄; where that leaves several, ‖h − μ_c‖² is computed by direct difference. Ties go
-to the lowest id. The loss takes the label's logit and the highest one from float64, the others from float32.
+to the lowest id. The loss takes the label's logit and the highest ones from float64, the others from float32.
 
-Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions.
+Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d dimensions, K candidates.
 """
 
 import math
@@ -16,16 +16,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.numerics.finite import check_finite, within_range
-from collapse.numerics.highest import highest, highest_of
-from collapse.numerics.pair_products import pair_products
-from collapse.numerics.ranking import Ranking, samples_at_once
+from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import PER_CLASS, with_samples
 from collapse.plugin.batch import ValidationBatch
 from collapse.plugin.filling import Filled
 from collapse.plugin.statistic import Statistic
 
-_GATHER = 1 << 21  # numbers gathered at a time for direct differences
+_SAMPLES = 2048  # of which decisions are searched at a time
+_GATHER = 1 << 15  # numbers gathered at a time for direct differences, which stay in the cache
 
 
 class Decider:
@@ -54,71 +53,56 @@ class Decider:
         self.has_mean = torch.zeros(len(weight), dtype=torch.bool, device=device)
         self.has_mean[self.classes] = True
         self._exact_loss = exact_loss
-        self._samples = samples_at_once(len(weight))
-        self._head = Ranking(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias, centred=True)
-        centres = self.means - self.global_mean  # the nearest one is asked for, however little they differ
+        self._head = Ranking(weight, [self.classes, (~self.has_mean).nonzero().squeeze(1)], bias)
+        centres = self.means - self.global_mean
         self._scale = _power_of_two(centres)
         centres /= self._scale
         half_sqnorms = torch.einsum("cd,cd->c", centres, centres) / 2
-        self._equal_means = not bool(half_sqnorms.any())
-        of_all = [torch.arange(len(centres), device=device)]
-        self._centres = Ranking(centres, of_all, -half_sqnorms, originals=self.means)
-
-    @property
-    def computed_by(self) -> dict[str, str]:
-        """What computes the scores in float32, for a store's provenance."""
-        return self._head.computed_by
+        every_row = torch.arange(len(centres), device=device)
+        self._centres = Ranking(centres, [every_row], -half_sqnorms, originals=self.means)
 
     def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return the argmax over classes with a mean, that over all V, its probability, the loss in nats; each (B,)."""
-        blocks = zip(h_Bd.split(self._samples), y_B.split(self._samples), strict=True)
+        blocks = zip(h_Bd.split(_SAMPLES), y_B.split(_SAMPLES), strict=True)
         parts = [self._linear_block(h, y) for h, y in blocks]
         decided, everywhere, confidence, loss = (torch.cat(each) for each in zip(*parts, strict=True))
         return decided, everywhere, confidence, loss
 
     def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        found = self._head.scores(h_Bd, sums=True, exact=self._exact_loss)
-        pairs = [
-            (sample_K, self._head.ids(row_K), self._head.scores_of(h_Bd, sample_K, row_K))
-            for sample_K, row_K in self._head.candidates(h_Bd, found)
-        ]
-        best_B, everywhere_B = highest_of(len(h_Bd), pairs)
+        found = self._head.search(h_Bd, sums=True, exact=self._exact_loss)
+        sample_K, row_K = found.samples, found.rows
+        score_K = self._head.scores_of(h_Bd, sample_K, row_K)
+        best_B, everywhere_B = highest(len(h_Bd), sample_K, row_K, score_K)
         seen_B = everywhere_B
         if not bool(self.has_mean[everywhere_B].all()):
-            _, seen_B = highest_of(len(h_Bd), [_of(pair, self.has_mean) for pair in pairs])
-        own_B = pair_products(self.weight, y_B, h_Bd, torch.arange(len(h_Bd), device=h_Bd.device))
-        if self.bias is not None:
-            own_B += self.bias[y_B].double()
-        # Of logits so large that their rounding errors are, exp() of one may overflow, or the sum leave its bounds.
+            seen_K = self.has_mean[row_K]
+            _, seen_B = highest(len(h_Bd), sample_K[seen_K], row_K[seen_K], score_K[seen_K])
+        own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B)
         rest_B = found.rest(best_B)
-        rest_B = rest_B.where(rest_B.isfinite(), 0).clamp(0, len(self.weight) - 1)
         return seen_B, everywhere_B, 1 / (1 + rest_B), (best_B - own_B).clamp(min=0) + rest_B.log1p()
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""
-        return torch.cat([self._nearest_block(block) for block in h_Bd.split(self._samples)])
+        return torch.cat([self._nearest_block(block) for block in h_Bd.split(_SAMPLES)])
 
     def _nearest_block(self, h_Bd: Tensor) -> Tensor:
-        if self._equal_means:
-            return self.classes[:1].expand(len(h_Bd))
         # Division by powers of two is exact, and makes all values at most 1, so no product overflows.
         x_Bd = h_Bd - self.global_mean
         scale = max(_power_of_two(x_Bd), self._scale)
         x_Bd /= scale
         share = self._scale / scale
+        found = self._centres.search(x_Bd, share=share)
         index_B = self.classes.new_zeros(len(h_Bd))
-        found = self._centres.scores(x_Bd, share=share)
-        for sample_K, row_K in self._centres.candidates(x_Bd, found, share=share):
-            index_B[sample_K] = self._centres.ids(row_K)
-            several_K = (torch.bincount(sample_K, minlength=len(h_Bd)) > 1)[sample_K].nonzero().squeeze(1)
-            if not len(several_K):
-                continue
-            sample_K, row_K = sample_K[several_K], row_K[several_K]
+        index_B[found.samples] = found.rows
+        several_K = torch.bincount(found.samples, minlength=len(h_Bd))[found.samples] > 1
+        if bool(several_K.any()):
+            sample_K, row_K = found.samples[several_K], found.rows[several_K]
             score_K = self._centres.scores_of(x_Bd, sample_K, row_K, share)
             best_B, _ = highest(len(h_Bd), sample_K, row_K, score_K)
-            near_K = score_K >= best_B[sample_K] - 2 * self._centres.error(x_Bd[sample_K], share)
-            sample_K, class_K = sample_K[near_K], self._centres.ids(row_K[near_K])
-            index_B[sample_K] = self._nearest_of(h_Bd, sample_K, class_K, scale)[sample_K]
+            error_B = self._centres.error(x_Bd.norm(dim=1), torch.float64, best_B).amax(dim=0)
+            near_K = score_K >= (best_B - 2 * error_B)[sample_K]
+            sample_K, row_K = sample_K[near_K], row_K[near_K]
+            index_B[sample_K] = self._nearest_of(h_Bd, sample_K, row_K, scale)[sample_K]
         return self.classes[index_B]
 
     def _nearest_of(self, h_Bd: Tensor, sample_K: Tensor, row_K: Tensor, scale: float) -> Tensor:
@@ -245,10 +229,19 @@ class ValidationTally:
         self.statistics = Filled.from_state(state, device, kinds)
 
 
-def _of(pair: tuple[Tensor, Tensor, Tensor], has_mean: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    sample_K, row_K, score_K = pair
-    seen_K = has_mean[row_K]
-    return sample_K[seen_K], row_K[seen_K], score_K[seen_K]
+def highest(
+    samples: int, sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], score_K: Float[Tensor, " K"]
+) -> tuple[Tensor, Tensor]:
+    """Return the highest score of each sample and the first row that has it, each (B,); −∞ and 0 of a sample without.
+
+    >>> highest(2, torch.tensor([0, 0, 0]), torch.tensor([3, 5, 6]), torch.tensor([1.0, 2.0, 2.0]))
+    (tensor([2., -inf]), tensor([5, 0]))
+    """
+    score_B = score_K.new_full((samples,), float("-inf")).scatter_reduce_(0, sample_K, score_K, "amax")
+    best_K = score_K == score_B[sample_K]
+    last = torch.iinfo(torch.int64).max
+    row_B = row_K.new_full((samples,), last).scatter_reduce_(0, sample_K[best_K], row_K[best_K], "amin")
+    return score_B, row_B.where(row_B < last, 0)
 
 
 def _power_of_two(values: Tensor) -> float:

@@ -1,51 +1,57 @@
 """The rows of a matrix with the highest scores ⟨x, row⟩ + bias, for many samples x: products in float32, exact answers.
 
-A product in float32 has an error that is bounded. One pass over it keeps the highest score of each group of rows. The
-groups that may hold the highest of all, within that bound, are computed again, and those of their rows that still may,
-in float64.
+1. One pass in float32 computes all scores, block by block, and keeps two numbers of a block and a sample: the highest
+   score m and the sum of exp(score − m). Blocks of scores stay in the processor's cache.
+2. The error of a score is at most E. The best score is at least the largest m − E, so only blocks with m + E ≥ that can
+   hold it: mostly one of a sample. These are computed again, and their rows within E of it are the candidates, whose
+   scores a caller takes in float64. Where a block leaves many, it is computed in float64, and its rows compared again.
+3. Rows that equal an earlier row are no candidates: ties go to the first.
 
-Shapes: B samples, n rows in G groups, d dimensions, P pairs of a sample and a group, K pairs of a sample and a row.
+The mean row and the highest bias are subtracted from all rows and biases before rounding to float32. All scores of a
+sample then lack the same number, its offset, which changes neither their order nor their differences, but would take
+digits of them. (The mean bias would be far from all that matter where a part of a vocabulary is masked by a very
+negative one.)
+
+Shapes: B samples, n rows in G blocks, r rows of a block, d dimensions, P samples that need a block again, K candidates.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from collapse.numerics.kernel import kernel_for
-from collapse.numerics.pair_products import pair_products
-from collapse.numerics.products import multiplied_by, product
-from collapse.numerics.rows import Rows
-from collapse.numerics.scored import Scored
+from collapse.numerics.products import product
 
-_GROUPS = (8, 16)  # rows, of which a pass keeps the highest score: so few that those of all samples fit
-_SAMPLES = 2048  # at a time, of few rows: fewer calls, each of fewer rows (_SCORES of rows.py)
-_LARGE, _SAMPLES_OF_LARGE = 8192, 1024  # rows of a large vocabulary, and samples at a time
-_HIGHEST = 1 << 23  # scores that a pass keeps, at most: one per group and sample (32 MB)
-_GATHER = 1 << 21  # numbers gathered at a time
-_MANY = 64  # groups of a sample: with more, a pass in float64 is faster than to compute them one by one
+_ROWS = 512  # of a block, at most
+_SAMPLES = 1024  # at a time for each thread: their scores of a block take 2 MB of its cache
+_KEPT = 1 << 26  # rows of at most this many numbers are kept in float32 (256 MB); of more, each block is made anew
+_MANY = 32  # candidates of a sample in a block: more are compared in float64
+_GATHER = 1 << 15  # numbers gathered at a time for products of pairs, which stay in the cache
 _RESOLVED = 8192.0  # below it float32 has a step of at most 2⁻¹¹, and errors of scores are about that
 _LARGEST = 1e30  # far below the largest number of float32
 
 
-def samples_at_once(rows: int) -> int:
-    """Return how many samples a pass over so many rows should take.
+@dataclass(frozen=True)
+class Found:
+    """The rows that may have a sample's highest score among the rows of their part and of earlier parts.
 
-    >>> samples_at_once(2_048), samples_at_once(50_257), samples_at_once(262_144)
-    (2048, 1024, 512)
+    Attributes:
+        samples, rows: Samples and their candidates, as rows of the matrix.
+        top: The highest score of each sample, in the precision of the pass.
+        others: The sum of exp(score − top) over all rows but one that has the top score; 0 if not asked for.
     """
-    most = _SAMPLES_OF_LARGE if rows > _LARGE else _SAMPLES
-    return max(1, min(most, _HIGHEST * group_size(rows) // max(1, rows)))
 
+    samples: Int[Tensor, " K"]
+    rows: Int[Tensor, " K"]
+    top: Float[Tensor, " B"]
+    others: Float[Tensor, " B"]
 
-def group_size(rows: int) -> int:
-    """Return of how many rows a pass over so many keeps the highest score.
-
-    >>> group_size(2_048), group_size(50_257)
-    (8, 16)
-    """
-    return next((size for size in _GROUPS if _SAMPLES * rows <= _HIGHEST * size), _GROUPS[-1])
+    def rest(self, best_B: Float[Tensor, " B"]) -> Float[Tensor, " B"]:
+        """Return the sum of exp(score − best) over all rows but the best one, of which the exact score is given."""
+        # they differ by the error of float32; with huge logits the errors of float64 are larger than that
+        return self.others * (self.top - best_B).clamp(-1, 1).exp()
 
 
 class Ranking:
@@ -55,7 +61,7 @@ class Ranking:
         matrix: Of any dtype, shape (V, d).
         parts: The rows, ascending within each part. What is asked of a part is asked of it and all earlier ones.
         bias: A bias for each row of the matrix, shape (V,), or None.
-        centred, originals: As of :class:`~collapse.numerics.rows.Rows`.
+        originals: The matrix before rounding, or None; its rows tell which are equal.
     """
 
     def __init__(
@@ -64,121 +70,211 @@ class Ranking:
         parts: Sequence[Int[Tensor, " _"]],
         bias: Float[Tensor, " V"] | None,
         *,
-        centred: bool = False,
         originals: Float[Tensor, "V d"] | None = None,
     ) -> None:
-        count = sum(map(len, parts))
-        group, samples = group_size(count), samples_at_once(count)
-        self._rows = Rows(matrix, parts, bias, group=group, samples=samples, centred=centred, originals=originals)
+        self._matrix, self._all_biases = matrix, bias
+        self._ids = torch.cat(list(parts))
+        self._bias = None if bias is None else bias[self._ids].double()
+        self._highest_bias = 0.0 if self._bias is None else float(self._bias.max())
+        self._blocks, self._parts = _cut([len(part) for part in parts])
+        count, self._dim = len(self._ids), matrix.shape[1]
+        self._mean = torch.zeros(self._dim, dtype=torch.float64, device=matrix.device)
+        for block in self._blocks:
+            self._mean += self._exact(block).sum(dim=0) / count
+        self._kept = torch.empty(count, self._dim, device=matrix.device) if count * self._dim <= _KEPT else None
+        norms = []
+        for block in self._blocks:
+            exact_rd = self._exact(block)
+            shifted_rd = exact_rd - self._mean
+            norms.append(torch.stack([exact_rd.norm(dim=1).max(), shifted_rd.norm(dim=1).max()]))
+            if self._kept is not None:
+                self._kept[block] = shifted_rd
+        self._norm_G, self._shifted_norm_G = torch.stack(norms).unbind(dim=1)
+        self._is_first = self._first_of_equal(matrix if originals is None else originals)
 
-    @property
-    def computed_by(self) -> dict[str, str]:
-        """What multiplies, and what passes over the scores: their last digits depend on it."""
-        device = self._rows.matrix.device
-        compiled = kernel_for(torch.empty(0, device=device))
-        return {"products": multiplied_by(device), "passes": "compiled" if compiled else "torch"}
-
-    def scores(
+    def search(
         self, x_Bd: Float[Tensor, "B d"], *, share: float = 1.0, sums: bool = False, exact: bool = False
-    ) -> Scored:
-        """Compute all scores once, in blocks.
+    ) -> Found:
+        """Find the rows that may have the highest scores.
 
         Args:
             x_Bd: Samples, float64.
             share: Factor of the bias.
             sums: Whether to sum exp(score) too.
-            exact: Take products in float64, as sums do where float32 leaves them too few digits.
+            exact: Compute all scores in float64, as sums do where float32 leaves them too few digits.
         """
-        rows, dtype = self._rows, torch.float64 if exact else torch.float32
-        found = Scored.begin(rows, x_Bd, dtype, share, sums=sums)
-        if sums and not exact and not self._sums_in_float32(float(found.error.norm.max())):
-            return self.scores(x_Bd, share=share, sums=True, exact=True)
-        compiled = kernel_for(found.x)
-        take_in = compiled.take_in if compiled else Scored.take_in
-        for block in rows.blocks:
-            take_in(found, product(rows.of(block.rows, dtype), found.x), block)
-        return found
-
-    def _sums_in_float32(self, of_x: float) -> bool:
-        """Whether scores in float32 of samples with such norms are so good that sums of their exponentials are."""
-        norm, bias = self._rows.largest
-        product = norm * of_x
-        # a row whose bias is lower still adds less than e^-100 of what the row with the highest bias adds
-        return product + min(bias, 2 * product + 100) < _RESOLVED and max(norm, of_x) < _LARGEST
-
-    def candidates(
-        self, x_Bd: Float[Tensor, "B d"], found: Scored, *, share: float = 1.0
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all pairs of a sample and a row whose score may be the highest of the row's part and the earlier ones.
-
-        Args:
-            x_Bd: Samples, float64.
-            found: Of :meth:`scores` with the same samples and share.
-            share: Factor of the bias.
-
-        Yields:
-            Samples and their rows, as :meth:`scores_of` and :meth:`ids` take them, each (K,); all of a sample at once.
-        """
-        rows, error, compiled = self._rows, found.error, kernel_for(found.x)
-        if compiled and rows.kept is not None and (near := compiled.near(rows, found, many=_MANY)):
-            yield near
-            return
-        open_GB = torch.empty_like(found.highest, dtype=torch.bool)
-        for part, least_B in zip(rows.parts, found.least, strict=True):
-            torch.ge(found.highest[part.groups], least_B - error.most(), out=open_GB[part.groups])
-        if int(open_GB.count_nonzero()) > _MANY * len(x_Bd):
-            for part, least_B in zip(rows.parts, found.least, strict=True):
-                open_GB[part.groups] &= found.highest[part.groups] >= least_B - error.of_all(part.groups)
-            many_B = open_GB.sum(dim=0) > _MANY
-            for some_k in many_B.nonzero().squeeze(1).split(max(1, _GATHER // len(rows))):
-                yield self._of_all(x_Bd, some_k, share)
-            open_GB &= ~many_B
-        group_P, sample_P = open_GB.nonzero().unbind(dim=1)
-        step = max(1, _GATHER // (rows.group * rows.dim))
-        pairs = zip(sample_P.split(step), group_P.split(step), strict=True)
-        open_pairs = [self._near(sample, group, found) for sample, group in pairs]
-        sample_K, row_K = (torch.cat(each) for each in zip(*open_pairs, strict=True))
-        yield sample_K, row_K
+        norm_B = x_Bd.norm(dim=1)
+        exact = exact or (sums and not self._sums_in_float32(norm_B))
+        dtype = torch.float64 if exact else torch.float32
+        highest_GB, total_GB = self._screen(x_Bd, share, dtype, sums=sums)
+        error_GB = self.error(norm_B, dtype, highest_GB)
+        least_GB, least_B = torch.empty_like(highest_GB), torch.full_like(norm_B, -torch.inf)
+        for blocks in self._parts:  # the highest score of a part, or of earlier ones, is at least this
+            least_B = torch.maximum(least_B, (highest_GB[blocks] - error_GB[blocks]).amax(dim=0))
+            least_GB[blocks] = least_B
+        open_GB = highest_GB + error_GB >= least_GB
+        near_GB = (least_GB - error_GB).to(dtype)  # the bound leaves room for this rounding
+        sample_K, row_K = self._reopen(x_Bd, share, dtype, open_GB, near_GB, (highest_GB, total_GB) if sums else None)
+        top_B, others_B = highest_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
+        if sums:
+            weight_GB = (highest_GB - top_B).exp_()
+            others_B = (total_GB * weight_GB).sum(dim=0) + (weight_GB * open_GB).sum(dim=0) - 1
+        return Found(sample_K, row_K, top_B + x_Bd @ self._mean + share * self._highest_bias, others_B)
 
     def scores_of(
         self, x_Bd: Float[Tensor, "B d"], sample_K: Int[Tensor, " K"], row_K: Int[Tensor, " K"], share: float = 1.0
     ) -> Float[Tensor, " K"]:
-        """Compute the scores of pairs in float64."""
-        score_K = pair_products(self._rows.matrix, self.ids(row_K), x_Bd, sample_K)
-        return score_K if self._rows.bias is None else score_K + share * self._rows.bias[row_K]
+        """Compute the scores of pairs in float64; those of equal rows are equal."""
+        pieces = zip(*(each.split(max(1, _GATHER // self._dim)) for each in (sample_K, row_K)), strict=True)
+        score_K = torch.cat([torch.linalg.vecdot(self._matrix[row].double(), x_Bd[sample]) for sample, row in pieces])
+        return score_K if self._all_biases is None else score_K + share * self._all_biases[row_K].double()
 
-    def ids(self, row_K: Int[Tensor, " K"]) -> Int[Tensor, " K"]:
-        """Return the rows of the matrix."""
-        return self._rows.ids[row_K]
+    def error(
+        self, norm_B: Float[Tensor, " B"], dtype: torch.dtype, score: Float[Tensor, "*G B"]
+    ) -> Float[Tensor, "G B"]:
+        """Bound the errors of scores in this dtype that are not above the given ones, of samples with these norms.
 
-    def _near(self, sample_P: Tensor, group_P: Tensor, found: Scored) -> tuple[Tensor, Tensor]:
-        """Return the rows of some groups that may have the highest score, usually one of a group, and their samples."""
-        rows, x = self._rows, found.x
-        row_Pg = group_P.unsqueeze(1) * rows.group + torch.arange(rows.group, device=x.device)
-        score_Pg = torch.linalg.vecdot(rows.of(row_Pg, x.dtype), x.index_select(0, sample_P).unsqueeze(1))
-        if found.bias is not None:
-            score_Pg += found.bias[row_Pg]
-        least_P = found.least[rows.part_of[group_P], sample_P] - found.error.of(sample_P, group_P)
-        near_Pg = score_Pg >= least_P.unsqueeze(1)
-        place_K, at_K = near_Pg.nonzero().unbind(dim=1)
-        return sample_P[place_K], row_Pg[place_K, at_K]
+        A sum of d products is off by at most about d·ε/2·‖x‖‖row‖ + d·tiny, in whatever order it is added; twice that
+        allows for the conversion of x and row to this dtype. A bias is at most |score| + ‖x‖‖row‖. Numbers below tiny
+        may become 0: that costs up to √d·tiny of one norm times the other. The errors of float64 are added: what may be
+        the highest in float64 is not left out.
+        """
+        kind, of_float64 = torch.finfo(dtype), (self._dim + 8) * torch.finfo(torch.float64).eps
+        part, lost = (self._dim + 8) * kind.eps, 8 * self._dim**0.5 * kind.tiny
+        slope_G = part * self._shifted_norm_G + of_float64 * self._norm_G + lost
+        more_G = lost * self._shifted_norm_G + 8 * (self._dim + 8) * kind.tiny + of_float64 * abs(self._highest_bias)
+        error_GB = torch.outer(slope_G, norm_B) + more_G.unsqueeze(1)
+        return error_GB if self._bias is None else error_GB + part * score.abs()
 
-    def error(self, x_Bd: Float[Tensor, "B d"], share: float = 1.0) -> Float[Tensor, " B"]:
-        """Bound the error of each sample's scores in float64."""
-        return self._rows.error(x_Bd.norm(dim=1), torch.float64, share).most()
+    def _sums_in_float32(self, norm_B: Float[Tensor, " B"]) -> bool:
+        """Whether scores in float32 of samples with these norms are so good that sums of their exponentials are."""
+        row, x = float(self._shifted_norm_G.max()), float(norm_B.max())
+        # a bias that is lower by more than twice the product adds next to nothing
+        largest_score = row * x * (1 if self._bias is None else 3)
+        return largest_score < _RESOLVED and max(row, x) < _LARGEST
 
-    def _of_all(self, x_Bd: Tensor, some_k: Tensor, share: float) -> tuple[Tensor, Tensor]:
-        """Compute every score of some samples in float64: so many may be the highest that this is faster."""
-        rows, x_kd = self._rows, x_Bd[some_k]
-        score_kn = torch.cat([product(rows.exact(some), x_kd) for some in rows.steps()]).T
-        if rows.bias is not None:
-            score_kn = score_kn + share * rows.bias
-        least_k, open_kn = -2 * self.error(x_kd, share), torch.empty_like(score_kn, dtype=torch.bool)
-        best_k = score_kn.new_full((len(x_kd),), float("-inf"))
-        for part in rows.parts:
-            best_k = torch.maximum(best_k, score_kn[:, part.rows].amax(dim=1))
-            open_kn[:, part.rows] = score_kn[:, part.rows] >= (best_k + least_k).unsqueeze(1)
-        place_K, row_K = open_kn.nonzero().unbind(dim=1)
-        # a product gives equal rows unequal scores; equal rows are many where so many groups are open
-        pairs = torch.unique(place_K * len(rows) + rows.first_equal[row_K])
-        return some_k[pairs // len(rows)], pairs % len(rows)
+    def _exact(self, block: slice) -> Float[Tensor, "r d"]:
+        return self._matrix[self._ids[block]].double()
+
+    def _scores(
+        self, x_Bd: Float[Tensor, "B d"], block: slice, bias_n: Float[Tensor, " n"] | None
+    ) -> Float[Tensor, "B r"]:
+        """Return scores less their offsets, in the dtype of x."""
+        if self._kept is not None and x_Bd.dtype == torch.float32:
+            rows_rd = self._kept[block]
+        else:
+            rows_rd = (self._exact(block) - self._mean).to(x_Bd.dtype)
+        return product(x_Bd, rows_rd, None if bias_n is None else bias_n[block])
+
+    def _biases(self, share: float, dtype: torch.dtype) -> Float[Tensor, " n"] | None:
+        if self._bias is None:
+            return None
+        bias_n = share * (self._bias - self._highest_bias)
+        return bias_n.clamp(min=torch.finfo(dtype).min / 8).to(dtype)  # finite in float32 too
+
+    def _screen(
+        self, x_Bd: Float[Tensor, "B d"], share: float, dtype: torch.dtype, *, sums: bool
+    ) -> tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]]:
+        """Return the highest score m of each block, and the sum of exp(score − m) if sums are taken; float64."""
+        x_Bd, bias_n = x_Bd.to(dtype).contiguous(), self._biases(share, dtype)
+        highest_GB = x_Bd.new_empty(len(self._blocks), len(x_Bd))
+        total_GB = torch.zeros_like(highest_GB)
+        step = _SAMPLES * torch.get_num_threads()
+        for g, block in enumerate(self._blocks):
+            for start in range(0, len(x_Bd), step):
+                some = slice(start, start + step)
+                score_br = self._scores(x_Bd[some], block, bias_n)
+                highest_b = torch.amax(score_br, dim=1, out=highest_GB[g, some])
+                if sums:
+                    torch.sum(score_br.sub_(highest_b.unsqueeze(1)).exp_(), dim=1, out=total_GB[g, some])
+        return highest_GB.double(), total_GB.double()
+
+    def _reopen(
+        self,
+        x_Bd: Float[Tensor, "B d"],
+        share: float,
+        dtype: torch.dtype,
+        open_GB: Bool[Tensor, "G B"],
+        near_GB: Float[Tensor, "G B"],
+        sums: tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]] | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the scores of open blocks again, and return samples and their candidates, each (K,).
+
+        Args:
+            x_Bd: Samples, float64.
+            share: Factor of the bias.
+            dtype: Of the scores.
+            open_GB: Which blocks are open.
+            near_GB: The least score of a candidate.
+            sums: What :meth:`_screen` returned, or None. Of an open block the new highest score m is written into it,
+                and the sum of exp(score − m) without the 1 of that row, beside which small terms would lose digits.
+        """
+        given_Bd, bias_n = x_Bd.to(dtype), self._biases(share, dtype)
+        candidates = []
+        samples = open_GB.nonzero()[:, 1].split(open_GB.sum(dim=1).tolist())
+        for g, (block, sample_P) in enumerate(zip(self._blocks, samples, strict=True)):
+            if not len(sample_P):
+                continue
+            score_Pr = self._scores(given_Bd[sample_P], block, bias_n)
+            near_Pr = (score_Pr >= near_GB[g, sample_P].unsqueeze(1)) & self._is_first[block]
+            place_K, row_K = near_Pr.nonzero().unbind(dim=1)
+            if len(row_K) > _MANY * len(sample_P) and dtype == torch.float32:
+                near_Pr = self._near_in_float64(x_Bd[sample_P], share, g, near_Pr)
+                place_K, row_K = near_Pr.nonzero().unbind(dim=1)
+            candidates.append((sample_P[place_K], self._ids[block][row_K]))
+            if sums is not None:
+                highest_GB, total_GB = sums
+                highest_P, row_P = score_Pr.max(dim=1, keepdim=True)
+                rest_Pr = score_Pr.sub_(highest_P).exp_().scatter_(1, row_P, 0)
+                highest_GB[g, sample_P] = highest_P.squeeze(1).double()
+                total_GB[g, sample_P] = rest_Pr.sum(dim=1).double()
+        sample_K, row_K = (torch.cat(each) for each in zip(*candidates, strict=True))
+        return sample_K, row_K
+
+    def _near_in_float64(
+        self, x_Pd: Float[Tensor, "P d"], share: float, g: int, near_Pr: Bool[Tensor, "P r"]
+    ) -> Bool[Tensor, "P r"]:
+        """Return which of the candidates of a block still are some in float64."""
+        score_Pr = self._scores(x_Pd, self._blocks[g], self._biases(share, torch.float64))
+        highest_P = score_Pr.masked_fill(~near_Pr, -torch.inf).amax(dim=1)
+        error_P = self.error(x_Pd.norm(dim=1), torch.float64, highest_P)[g]
+        return near_Pr & (score_Pr >= (highest_P - 2 * error_P).unsqueeze(1))
+
+    def _first_of_equal(self, originals: Float[Tensor, "V d"]) -> Bool[Tensor, " n"]:
+        """Return for each row whether no earlier one of its part is equal to it, with an equal bias."""
+        device = self._ids.device
+        draw = torch.Generator().manual_seed(0)
+        x_d = torch.randn(self._dim, dtype=torch.float64, generator=draw).to(device)
+        score_n = torch.cat([torch.linalg.vecdot(originals[self._ids[b]].double(), x_d) for b in self._blocks])
+        if self._bias is not None:
+            score_n += self._bias
+        at_n = torch.arange(len(score_n), device=device)
+        first_n = at_n.clone()
+        for blocks in self._parts:
+            part = slice(self._blocks[blocks.start].start, self._blocks[blocks.stop - 1].stop)
+            _, kind = score_n[part].unique(return_inverse=True)
+            first_of = at_n.new_full((len(kind),), len(at_n)).scatter_reduce_(0, kind, at_n[part], "amin")
+            first_n[part] = first_of[kind]
+        is_first = torch.ones_like(at_n, dtype=torch.bool)
+        for some in (first_n != at_n).nonzero().squeeze(1).split(_ROWS):
+            equal = (originals[self._ids[some]] == originals[self._ids[first_n[some]]]).all(dim=1)
+            if self._bias is not None:
+                equal &= self._bias[some] == self._bias[first_n[some]]
+            is_first[some] = ~equal
+        return is_first
+
+
+def _cut(lengths: Sequence[int]) -> tuple[list[slice], list[slice]]:
+    """Cut parts of so many rows into blocks of about equal lengths; return the rows of each, and the blocks of a part.
+
+    >>> _cut([1000, 3, 0])
+    ([slice(0, 500, None), slice(500, 1000, None), slice(1000, 1003, None)], [slice(0, 2, None), slice(2, 3, None)])
+    """
+    blocks, parts, first = list[slice](), list[slice](), 0
+    for length in filter(None, lengths):
+        count = -(-length // _ROWS)
+        step = -(-length // count)
+        parts.append(slice(len(blocks), len(blocks) + count))
+        blocks += [slice(at, min(at + step, first + length)) for at in range(first, first + length, step)]
+        first += length
+    return blocks, parts
