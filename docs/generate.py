@@ -236,7 +236,8 @@ def _text(each: Any) -> str:
         return text
     first = lines.index(options[0])
     kept = [line for line in lines if line not in options]
-    return "\n".join([*kept[:first], "    **options: Options of a collection: the names are in options.md.", *kept[first:]])
+    instead = "    **options: Options of a collection: the names are in options.md."
+    return "\n".join([*kept[:first], instead, *kept[first:]])
 
 
 def _wrapped(line: str) -> list[str]:
