@@ -185,23 +185,32 @@ def results() -> str:
     return page()
 
 
-_SAID = {"API": "version of the plugin contract, a number"}  # a number has no docstring of its own
-
-
 def names() -> str:
-    """Return the signature and docstring of every public name, functions before classes and others."""
+    """Return signature and docstring of public functions, then of classes; plugin names in a line each."""
     public = {name: getattr(collapse, name) for name in collapse.__all__}
-    functions = {name: each for name, each in public.items() if inspect.isfunction(each)}
-    classes = {name: each for name, each in public.items() if inspect.isclass(each)}
-    others = {name: each for name, each in public.items() if name not in functions | classes}
-    parts = [_described(name, each) for name, each in [*functions.items(), *classes.items()]]
-    listed = "\n".join(f"- `collapse.{name}`: {_SAID.get(name) or _first_line(each)}" for name, each in others.items())
-    return "\n\n".join([*parts, f"## Others\n\n{listed}"])
+    public = {name: each for name, each in public.items() if getattr(each, "__name__", name) == name}  # no aliases
+    described = {name: each for name, each in public.items() if not _is_of_plugins(each)}
+    functions = [_described(name, each) for name, each in described.items() if inspect.isfunction(each)]
+    classes = [_described(name, each) for name, each in described.items() if inspect.isclass(each)]
+    listed = "\n".join(f"- `collapse.{name}`: {_said(each)}" for name, each in public.items() if name not in described)
+    head = "## For plugins\n\nThe [plugins](plugins.md) page shows how to use these names."
+    return "\n\n".join([*functions, *classes, f"{head}\n\n{listed}"])
+
+
+def _is_of_plugins(each: Any) -> bool:
+    """Whether a public name is for authors of plugins: what is declared there, and what their functions receive."""
+    module = getattr(each, "__module__", None) or "collapse.plugin"
+    return not module.startswith("collapse.") or module.split(".")[1] in ("plugin", "numerics")
+
+
+def _said(each: Any) -> str:
+    first = f"version {each} of the plugin contract" if isinstance(each, int) else _first_line(each)
+    return re.sub(r":\w+:`~?([^`]+)`", r"\1", first)
 
 
 def _described(name: str, each: Any) -> str:
     signature = _wrapped(f"{name}{_signature(each)}")
-    lines = [f"## collapse.{name}", "", "```text", *signature, "", inspect.getdoc(each) or ""]
+    lines = [f"## collapse.{name}", "", "```text", *signature, "", _text(each)]
     if inspect.isclass(each):
         for method, function in vars(each).items():
             if not isinstance(function, FunctionType | classmethod | staticmethod | property | cached_property):
@@ -212,6 +221,23 @@ def _described(name: str, each: Any) -> str:
                 called = method if computed else f"{method}{_signature(function)}"
                 lines += ["", *_wrapped(f"  {called}"), f"      {doc}"]
     return re.sub(r":\w+:`~?([^`]+)`", r"\1", "\n".join([*lines, "```"]))
+
+
+_OPTIONS = {each.name for each in fields(CollectionSpec)}
+_MANY = 10  # of these, which a function takes, are printed as ``**options``
+
+
+def _text(each: Any) -> str:
+    """Return a docstring without its doctest, and with one line for the options of a collection."""
+    text = (inspect.getdoc(each) or "").partition("\n>>>")[0].rstrip()
+    lines = text.split("\n")
+    options = [line for line in lines if re.match(r" {4}(\w+):", line) and line.split(":")[0].strip() in _OPTIONS]
+    if len(options) < _MANY:
+        return text
+    first = lines.index(options[0])
+    kept = [line for line in lines if line not in options]
+    instead = "    **options: Options of a collection: the names are in options.md."
+    return "\n".join([*kept[:first], instead, *kept[first:]])
 
 
 def _wrapped(line: str) -> list[str]:
@@ -226,6 +252,9 @@ def _signature(each: Any) -> str:
         return ""
     unannotated = [one.replace(annotation=inspect.Parameter.empty) for one in plain.parameters.values()]
     given = [one for one in unannotated if one.name not in ("self", "cls")]
+    if len([one for one in given if one.name in _OPTIONS]) >= _MANY:
+        options = inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD)
+        given = [*(one for one in given if one.name not in _OPTIONS), options]
     return re.sub(r"<function \S+ at 0x[0-9a-f]+>|<factory>", "…", str(inspect.Signature(given)))
 
 

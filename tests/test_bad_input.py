@@ -148,7 +148,7 @@ def test_features_files_that_are_none(told, tmp_path):
         ({"train_labels": labels - 1}, "train_labels run from -1"),
         ({"classifier": None}, "lacks classifier"),
         ({"train_labels": labels[:-1]}, "60 rows for 59 labels"),
-        ({"validation_labels": None}, "come together"),
+        ({"validation_labels": None}, "validation_features and validation_labels together"),
         ({"classifier": torch.zeros(6, 5)}, "d = 4, the classifier 5"),
         ({"train_features": torch.zeros(60)}, "not 2 dimensions"),
     )
@@ -202,7 +202,7 @@ def test_what_is_no_model_is_said_to_be_what_it_is(told, tmp_path, monkeypatch):
     told(0, "collect", features(tmp_path), "--store", "stores/a")
     assert "stores is a folder of 1 store: name them, stores/*" in told(2, "measure", "stores")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "paper is a results table, no model" in told(2, "measure", "paper")
+    assert "paper is a results table, not a model" in told(2, "measure", "paper")
     with pytest.raises(UsageError, match=r"no file matches Once upon a time; .* collapse\.collect_loaded takes texts"):
         find_files(["Once upon a time"])
 
@@ -256,7 +256,7 @@ def test_a_model_without_a_tokenizer(told, tiny, tmp_path, subfolder):
         shutil.copy(tiny.model / name, folder)
     more = ["--model-arg", "subfolder=sub"] if subfolder else []
     said = told(1, "measure", tmp_path / "m", *tiny.words()[1:], *more)
-    assert f"{folder} holds no tokenizer" in said
+    assert f"{folder} has no tokenizer" in said
     assert "--tokenizer" in said
 
 
@@ -320,12 +320,12 @@ def test_a_name_that_is_not_utf8_as_csv(told, tmp_path):
 def test_a_file_of_another_kind_is_no_model(told, tiny, tmp_path):
     for name, said in (("a.npz", "save the arrays as .safetensors"), ("r.csv", "is for collapse analyze"), ("a", "")):
         (tmp_path / name).write_text("x")
-        assert f"{name} is no model, store or features file{': ' if said else ''}" in told(
+        assert f"{name} is not a model, store or features file{': ' if said else ''}" in told(
             2, "measure", tmp_path / name
         )
         assert said in told(2, "measure", tmp_path / name)
         message = told(2, "collect", *tiny.words("--store", tmp_path / "s", "--tokenizer", tmp_path / name))
-        assert f"{name} is no tokenizer" in message
+        assert f"{name} is not a tokenizer" in message
     assert told(2, "measure", "absent.npz") == "collapse: no model, store or features file is called absent.npz\n"
 
 
@@ -402,7 +402,7 @@ def test_a_model_that_caps_its_logits_is_refused(told, tiny, tmp_path):
     folder = Path(shutil.copytree(tiny.model, tmp_path / "gemma"))
     Gemma2ForCausalLM(config).save_pretrained(folder)
     said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s")
-    assert "does not decide by ⟨w, h⟩ + b" in said
+    assert "are not ⟨w, h⟩ + b" in said
     assert "final_logit_softcapping=0.5" in said
 
 
@@ -417,5 +417,5 @@ def test_a_model_that_scales_its_logits_by_little_is_refused(told, tiny, tmp_pat
     folder = Path(shutil.copytree(tiny.model, tmp_path / "granite"))
     GraniteForCausalLM(config).save_pretrained(folder)
     said = told(1, "collect", folder, *tiny.words()[1:], "--store", tmp_path / "s", "--dtype", dtype)
-    assert "does not decide by ⟨w, h⟩ + b" in said
+    assert "are not ⟨w, h⟩ + b" in said
     assert "logits_scaling=1.02" in said

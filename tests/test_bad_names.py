@@ -42,7 +42,7 @@ def test_a_store_may_have_a_name_that_is_not_utf8_and_a_model_is_told_that_it_ma
     told(0, "verify", LATIN)
     shutil.copytree(tiny.model, Path("runs") / LATIN)
     for words in ([f"runs/{LATIN}", *options], [tiny.model, *options, "--tokenizer", f"runs/{LATIN}"]):
-        assert r"runs/caf\udce9: its name is not UTF-8" in told(1, "collect", *words, "--store", "s")
+        assert r"runs/caf\udce9: the name is not valid UTF-8" in told(1, "collect", *words, "--store", "s")
 
 
 @pytest.mark.parametrize("name", ["exp--1", "a.git", "x[1]", "-dash", "..dots", "tri...ple", LATIN, "y" * 200])

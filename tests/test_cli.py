@@ -110,7 +110,7 @@ def test_a_second_run_loads_only_what_it_needs(run, tiny, tmp_path):
 def test_an_empty_argument_is_refused(words, two, run):
     done = run("measure", two[0], *words, ok=False)
     assert done.returncode == 2
-    assert "is a variable of the shell not set?" in done.stderr
+    assert "is a shell variable not set?" in done.stderr
 
 
 def test_tensors_that_a_features_file_has_in_vain_are_named(two, tmp_path, run):

@@ -68,7 +68,7 @@ def test_any_array_of_the_same_numbers_gives_the_same_store(change):
         ("labels", np.ones(90), "labels must be integers"),
         ("labels", np.full(90, 6), "classifier has rows 0 to 5"),
         ("features", np.ones((89, 4)), "89 rows for 90 labels"),
-        ("validation_labels", None, "come together"),
+        ("validation_labels", None, "validation_features and validation_labels together"),
         ("features", np.full((90, 4), np.nan), "row 0 is NaN"),
     ],
 )

@@ -89,7 +89,7 @@ def test_only_its_like_is_replaced(run, measured, tmp_path):
     for name in ("metrics", "analyze"):
         refused = run(*measured[name], "--output", mine, ok=False)
         assert refused.returncode == 2
-        assert f"{mine} exists and is not such a table" in refused.stderr
+        assert f"{mine} exists and was not written by this command" in refused.stderr
         assert "must end in" in run(*measured[name], "--output", tmp_path / "a.xlsx", ok=False).stderr
     assert mine.read_text() == "# my notes\n"
 
@@ -103,7 +103,7 @@ def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_
     if name != "analyze":  # whose first column is known after the analysis only
         outputs[theirs] = "choose another --output"
     if name != "measure":
-        outputs[tmp_path / "results.csv"] = "is not such a table"
+        outputs[tmp_path / "results.csv"] = "was not written by this command"
     for output, said in outputs.items():
         refused = run(*measured[name], "--output", output, ok=False)
         assert (refused.returncode, refused.stdout) == (2, ""), output

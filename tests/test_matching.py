@@ -142,5 +142,5 @@ def test_a_column_that_is_not_available_is_empty_and_it_is_said():
 
 
 def test_no_token_is_an_error():
-    with pytest.raises(UsageError, match="no token is named"):
+    with pytest.raises(UsageError, match="no token is given"):
         collapse.frequency_matched(GOLDEN)

@@ -33,7 +33,7 @@ class Letters:
 
 @pytest.mark.parametrize("wrong", [2**31, 2**32 - 1, -1])
 def test_token_ids_that_are_no_int32_are_refused(wrong):
-    with pytest.raises(CollapseError, match=f"the tokenizer gives token id {wrong:,}, and ids must be from 0 to"):
+    with pytest.raises(CollapseError, match=f"the tokenizer returned token id {wrong:,}, but ids must be from 0 to"):
         group([[1, 2], [3, wrong]], 2)
     grouped = group([[0, 2**31 - 1], [5]], 2)
     assert grouped.tolist() == [[0, 2**31 - 1]]

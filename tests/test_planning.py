@@ -149,7 +149,7 @@ def test_lengths_are_those_of_the_option_the_store_or_the_model(model):
 
 
 def test_arguments_that_are_not_taken_are_refused(model):
-    with pytest.raises(UsageError, match="--model-arg state_dict=… is not taken"):
+    with pytest.raises(UsageError, match="--model-arg state_dict=… is not allowed"):
         plan(model, model_args={"state_dict": 1})
 
 

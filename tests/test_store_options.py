@@ -183,8 +183,8 @@ def test_a_part_needs_a_folder_of_its_own(tiny):
 
 
 def test_local_texts_have_no_splits(told, tiny, stored, tmp_path):
-    local = f"{tiny.text.name} is local, and has no splits"
-    other = f"{tiny.validation.name} is local, and has no splits"
+    local = f"{tiny.text.name} is local and has no splits"
+    other = f"{tiny.validation.name} is local and has no splits"
     for more, message in (
         (("--split", "test"), f"--split test does not apply: {local}"),
         (("--split", "train"), f"--split train does not apply: {local}"),
@@ -196,7 +196,7 @@ def test_local_texts_have_no_splits(told, tiny, stored, tmp_path):
     for split, text in (("split", local), ("validation_split", other)):
         with pytest.raises(UsageError, match=f"--{split.replace('_', '-')} train does not apply: {text}"):
             collapse.collect(tiny.model, store=tmp_path / "s", **tiny.options(), **{split: "train"})
-    with pytest.raises(UsageError, match="--validation-split test does not apply: there is no validation"):
+    with pytest.raises(UsageError, match="--validation-split test does not apply, because there is no validation"):
         collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), validation_split="test")
     assert not (tmp_path / "s").exists()
 

@@ -132,19 +132,19 @@ def test_ranks_are_of_any_column_and_nan_has_none():
     ("options", "message"),
     [
         ({"top": 3, "ids": [20]}, "leave out the tokens"),
-        ({"top": 0}, "top is 0: give a whole number of 1 or more"),
+        ({"top": 0}, "top must be a whole number of 1 or more, got 0"),
         ({"by": "nc1.cdnv"}, "give one of them"),
         ({"top": 3, "by": "nc1.cdvn"}, "did you mean nc1.cdnv"),
-        ({"ids": []}, "no token is named"),
+        ({"ids": []}, "no token is given"),
         (
             {"ids": [20, 511]},
-            r"511: no class of this store, because .*; its \d+ classes have ids from \d+ to",
+            r"511: not a class of this store, because .*; its \d+ classes have ids from \d+ to",
         ),
         ({"top": 1, "by": "nc1.trace_ratio"}, "nc1.trace_ratio is one number of the whole store, not one a class"),
-        ({"ids": [20], "min_count": 1000}, "needs two|no class of this store"),
-        ({"tokens": "the"}, "a text needs a tokenizer .* --ids"),
-        ({"tokens": ""}, "an empty text"),
-        ({"tokens": "a", "tokenizer": 3}, "a int is no tokenizer"),
+        ({"ids": [20], "min_count": 1000}, "needs two|not a class of this store"),
+        ({"tokens": "the"}, "a tokenizer is needed .* --ids"),
+        ({"tokens": ""}, "must not be empty"),
+        ({"tokens": "a", "tokenizer": 3}, "tokenizer must be a folder, .*, got a int"),
         ({"tokens": "a", "tokenizer": "/no/such/folder"}, "no tokenizer is called"),
     ],
 )
@@ -156,7 +156,7 @@ def test_what_is_wrong_is_said(options, message):
 def test_ranking_by_what_the_store_lacks_says_why():
     features = random_features(5, 3, 30)
     store = collapse.collect_arrays(features["train_features"], features["train_labels"], features["classifier"])
-    with pytest.raises(UsageError, match="there is no val_loss to rank by: no validation text"):
+    with pytest.raises(UsageError, match="cannot rank by val_loss: no validation text"):
         collapse.tokens(store, top=2, by="val_loss")
 
 
@@ -272,7 +272,7 @@ def test_unknown_texts_are_explained(collected, texts, model):
     assert any(note.startswith('"\U0001f600" is ') for note in table.notes)
     tokenizer = json.loads((model / "tokenizer.json").read_text())
     absent = next(each for each in tokenizer["model"]["vocab"].values() if each not in texts)
-    with pytest.raises(UsageError, match=rf"^{absent} \(\".*\"\): no class"):
+    with pytest.raises(UsageError, match=rf"^{absent} \(\".*\"\): not a class"):
         collapse.tokens(collected, ids=[absent])
     many = [f"zq{number}" for number in range(8)]
     with pytest.raises(UsageError, match='3 more texts that are no class: "zq5", "zq6", "zq7"'):

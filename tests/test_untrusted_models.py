@@ -112,8 +112,8 @@ def test_a_pickle_that_would_run_something(hub, as_user, told, tiny, pickled, tm
     assert not marker.exists()
     name = "owner/evil" if where == "hub" else "pickled"
     (line,) = [line for line in said.splitlines() if line.startswith("collapse:")]
-    assert f"{name}: pytorch_model.bin holds more than tensors (it asks for " in line
-    assert "nothing in it was run" in line
+    assert f"{name}: pytorch_model.bin contains more than tensors (it asks for " in line
+    assert "no code was run" in line
     assert "Warning" not in said
 
 
@@ -179,7 +179,7 @@ def test_code_of_a_repository_is_not_run(hub, as_user, told, tiny, tmp_path, whe
     else:
         said = told(folder, *words)
     name = "owner/coded" if where == "hub" else "coded"
-    assert f"{name} needs Python code of its own repository, which is not run unasked" in said
+    assert f"{name} needs Python code of its own repository: read that code" in said
     assert "--trust-remote-code" in said
     assert not (tmp_path / "marker").exists()
 
@@ -210,7 +210,7 @@ def test_an_odd_configuration_is_one_line(told, tiny, tmp_path, odd):
 
 @pytest.mark.parametrize("name", ["trust_remote_code", "weights_only", "token", "revision", "dtype"])
 def test_what_is_no_model_arg(tiny, tmp_path, name):
-    with pytest.raises(collapse.CollapseError, match=rf"--model-arg {name}=… is not taken: "):
+    with pytest.raises(collapse.CollapseError, match=rf"--model-arg {name}=… is not allowed: "):
         collapse.collect(tiny.model, store=tmp_path / "s", model_args={name: "hf_secret"}, **tiny.options())
 
 
@@ -230,7 +230,7 @@ def test_a_kernel_that_a_configuration_names_is_not_run(told, tiny, tmp_path, ki
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | KERNELS[kind]))
     said = told(folder, *tiny.words()[1:], "--max-chunks", 20)
-    assert "kernel: its config.json asks for the implementation '" in said
+    assert "kernel: its config.json names the implementation '" in said
     assert "give --trust-remote-code" in said
 
 

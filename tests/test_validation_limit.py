@@ -205,9 +205,9 @@ def test_info_shows_it(validate, out):
 
 def test_without_a_validation_text_the_limit_is_refused(tiny, trained, told):
     words = ["collect", tiny.model, "--max-validation-chunks", 5, "--store", trained.path]
-    assert "--max-validation-chunks 5 does not apply: there is no validation text; name one" in told(2, *words)
+    assert "--max-validation-chunks 5 does not apply, because there is no validation text: give one" in told(2, *words)
     words = ["measure", tiny.model, "--text", tiny.text, "--chunk-length", 32, "--max-validation-chunks", 5]
-    assert "--max-validation-chunks 5 does not apply: there is no validation text; name one" in told(2, *words)
+    assert "--max-validation-chunks 5 does not apply, because there is no validation text: give one" in told(2, *words)
 
 
 def test_values_that_are_no_limit(tiny, told):

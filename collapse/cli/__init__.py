@@ -180,7 +180,7 @@ def _refuse_empty(words: list[str]) -> None:
     for before, word in zip(["", *words], words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             where = word.rstrip("=") or before or "the first argument"
-            raise UsageError(f"empty text after {where}: is a variable of the shell not set?")
+            raise UsageError(f"the value of {where} is empty: is a shell variable not set?")
 
 
 def _add_commands() -> None:

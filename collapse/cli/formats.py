@@ -145,13 +145,13 @@ def check_suffix(path: str | None, more: Sequence[str] = (), *, first: str | Non
     known = [*more, *(each for each in _SUFFIXES if each not in more)]
     suffix = Path(path).suffix.lower()
     if suffix not in known:
-        raise UsageError(f"{path} names no format of a table: its name must end in {', '.join(known)}")
+        raise UsageError(f"the format of {path} is unknown: its name must end in {', '.join(known)}")
     if suffix not in more and not _may_be_replaced(Path(path), _SUFFIXES[suffix], first):
         raise _not_ours(path)
 
 
 def _not_ours(path: str) -> UsageError:
-    return UsageError(f"{path} exists and is not such a table: choose another --output, or remove it")
+    return UsageError(f"{path} exists and was not written by this command: choose another --output, or remove it")
 
 
 def write_in(path: str, table: "Table", *, data: Any = None, frame: "Callable[[], pd.DataFrame] | None" = None) -> None:

@@ -92,7 +92,7 @@ def _table(
             mode = "--neighbours" if neighbours else "--frequency-matched"
             _refuse(mode, {**ranked, "--by": by}, "is of the tokens named")
             if not named:
-                raise UsageError(f"{mode} is of some tokens: name them with --token, --ids or --file")
+                raise UsageError(f"{mode} needs tokens: give them with --token, --ids or --file")
             if neighbours:
                 return confusable.neighbours(store, most=neighbours, **named, **how)
             return matching.frequency_matched(store, progress=report, **named, **how)
@@ -108,7 +108,7 @@ def _table(
 def _alone(asked: dict[str, Any]) -> None:
     given = [name for name, value in asked.items() if value]
     if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} are tables of their own: give one of them")
+        raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
 
 
 def _refuse(option: str, others: dict[str, Any], why: str) -> None:
@@ -137,4 +137,6 @@ def _ids(text: str) -> list[int]:
     try:
         return [int(each) for each in text.split(",")]
     except ValueError as error:
-        raise UsageError(f"--ids {text:.60} is no list of token ids: give whole numbers with commas, 11,12") from error
+        raise UsageError(
+            f"--ids {text:.60} is not a list of token ids: give whole numbers separated by commas, such as 11,12"
+        ) from error

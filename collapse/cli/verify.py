@@ -25,5 +25,5 @@ def command(stores: tuple[str, ...]) -> None:
         problems += found
     if problems:
         raise StoreError(
-            f"{counted(len(problems), 'file')} {'is' if len(problems) == 1 else 'are'} not what the manifest says"
+            f"{counted(len(problems), 'file')} {'differs' if len(problems) == 1 else 'differ'} from the manifest"
         )

@@ -32,7 +32,7 @@ class Committed:
 def check_repo(repo: str) -> None:
     """Raise UsageError if a text cannot be the name of a repository."""
     if not is_repo_id(repo) or "/" not in repo:
-        raise UsageError(f"{repo!r} names no repository: give user/name")
+        raise UsageError(f"{repo!r} is not the name of a repository: give user/name")
 
 
 def create_repo(repo: str, *, private: bool = False) -> None:
@@ -115,7 +115,7 @@ def user_name() -> str:
     try:
         return str(steadily(HfApi().whoami)["name"])
     except client_errors() as error:
-        raise UsageError("you are not logged in: hf auth login, or name the repository: user/name") from error
+        raise UsageError("you are not logged in: run hf auth login, or give the repository as user/name") from error
 
 
 def _replaced(content: Mapping[str, Path | bytes], remote: Remote) -> list[str]:
@@ -143,5 +143,5 @@ def _clear_errors(repo: str, what: str = "the commit failed") -> Iterator[None]:
             yield
         except errors.RepositoryNotFoundError as error:
             raise UsageError(
-                f"{repo}: {what}: it is not there, or you may not see it; log in with: hf auth login"
+                f"{repo}: {what}: it does not exist, or you have no access to it: log in with: hf auth login"
             ) from error

@@ -175,7 +175,7 @@ def resolve_commit(
             raise UsageError(f"{repo_type} {repo} on the Hub has no revision {revision!r}") from error
         except errors.RepositoryNotFoundError as error:
             raise UsageError(
-                f"the Hub has no {repo_type} {repo}, or you may not see it: "
+                f"the Hub has no {repo_type} {repo}, or you have no access to it: "
                 "check its name, or log in with: hf auth login"
             ) from error
         except client_errors() as error:

@@ -54,9 +54,11 @@ def check_model_args(model_args: Mapping[str, Any]) -> None:
     """
     for name, value in model_args.items():
         if name in _INSTEAD:
-            raise UsageError(f"--model-arg {name}=… is not taken: {_INSTEAD[name]}")
+            raise UsageError(f"--model-arg {name}=… is not allowed: {_INSTEAD[name]}")
         if name.startswith("_"):
-            raise UsageError(f"--model-arg {name}=… is not taken: names with an underscore are transformers' own")
+            raise UsageError(
+                f"--model-arg {name}=… is not allowed: names with an underscore are internal to transformers"
+            )
         if name == "subfolder" and (PurePath(str(value)).is_absolute() or ".." in PurePath(str(value)).parts):
             raise UsageError(
                 f"--model-arg subfolder={value} leads out of the model's folder: name a folder inside it, or give that "
@@ -113,8 +115,8 @@ def check_kernels(reference: "ModelReference", config: Mapping[str, Any], model_
     for value in _implementations({key: value for key, value in config.items() if key.strip("_") not in given}):
         if value not in _BUILT_IN:
             raise CollapseError(
-                f"{reference.name}: its config.json asks for the implementation {value!r}, which may be code from the "
-                "Hub and is not run unasked: remove it from config.json, or if you trust it, give --trust-remote-code"
+                f"{reference.name}: its config.json names the implementation {value!r}, which may be code from the "
+                "Hub: remove it from config.json, or give --trust-remote-code if you trust that code"
             )
 
 
@@ -150,7 +152,7 @@ def check_kind(reference: "ModelReference", config: Mapping[str, Any], model_arg
     if quantized := [key for key, value in {**config, **model_args}.items() if key in _QUANTIZED and value]:
         raise CollapseError(
             f"{reference.name} is quantized ({quantized[0]}), and quantized models cannot be measured yet: dequantize "
-            "it (transformers' model.dequantize()), save that, and measure it"
+            "it (transformers' model.dequantize()), save the result, and measure that"
         )
     named, kind = config.get("architectures"), str(config.get("model_type"))
     base = auto.MODEL_MAPPING_NAMES.get(kind)
@@ -158,8 +160,8 @@ def check_kind(reference: "ModelReference", config: Mapping[str, Any], model_arg
     found = [str(name) for name in (named if isinstance(named, list) else [named]) if hasattr(transformers, str(name))]
     if config.get("is_encoder_decoder") is True or (found and not causal & {*found}):
         raise CollapseError(
-            f"{reference.name} is a {found[0] if found else kind}, of which a causal language model would use only a "
-            "part: run it with its own class, and give its embeddings to collapse.measure(features=…, labels=…)"
+            f"{reference.name} is a {found[0] if found else kind}, not a causal language model: "
+            "run it with its own class, and give its embeddings to collapse.measure(features=…, labels=…)"
         )
 
 
@@ -205,8 +207,8 @@ def check_loaded(
     tied = getattr(model, "all_tied_weights_keys", {})
     if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):
         raise CollapseError(
-            f"{reference.name}: its config.json ties {some(untied)} to the input embedding, and its checkpoint holds "
-            "another tensor: if that belongs to the model, give --model-arg tie_word_embeddings=false; else remove it"
+            f"{reference.name}: its config.json ties {some(untied)} to the input embedding, but its checkpoint has "
+            "another tensor: give --model-arg tie_word_embeddings=false to use that tensor, or remove it"
         )
 
 
@@ -216,8 +218,8 @@ def _shape(shape: Any) -> str:
 
 def _needs_code(reference: "ModelReference") -> CollapseError:
     return CollapseError(
-        f"{reference.name} needs Python code of its own repository, which is not run unasked: read that code, and if "
-        "you trust it, give --trust-remote-code"
+        f"{reference.name} needs Python code of its own repository: read that code, and "
+        "give --trust-remote-code if you trust it"
     )
 
 
@@ -235,14 +237,14 @@ def loading_error(
         found = _ASKED_FOR.search(text)
         asked = f"it asks for {found[1] or found[2].lower()}" if found else "or is damaged"
         return CollapseError(
-            f"{reference.name}: {files or 'its checkpoint'} holds more than tensors ({asked}): torch's weights_only "
-            "unpickler refused it, and nothing in it was run; use a checkpoint in safetensors"
+            f"{reference.name}: {files or 'its checkpoint'} contains more than tensors ({asked}). torch's weights_only "
+            "unpickler refused it, and no code was run: use a checkpoint in safetensors"
         )
     if any(each in text for each in _CUT_SHORT):
         of = f" ({files})" if files else ""
         return CollapseError(
-            f"{reference.name} cannot be loaded as {what}: a file of its weights{of} is damaged or cut short: fetch it "
-            f"again ({first_line(error)})"
+            f"{reference.name} cannot be loaded as {what}: a file of its weights{of} is damaged or cut short: download "
+            f"it again ({first_line(error)})"
         )
     first, _, rest = text.strip().partition("\n")
     reason = f"{first} {rest.strip().split(chr(10))[0].strip()}" if first.endswith(":") and rest else first_line(error)

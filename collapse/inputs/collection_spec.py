@@ -290,6 +290,6 @@ def _check_kind(each: Field[Any], value: Any) -> None:
         if not all(isinstance(text, str | os.PathLike) for text in text_names(value)):
             raise UsageError(f"{flag} must be a string or a list of strings, {got}")
         if each.default is None and value is not None and not text_names(value):
-            raise UsageError(f"{flag} is an empty list: name a text, or leave the option out")
+            raise UsageError(f"{flag} is an empty list: give a text, or leave the option out")
     elif each.type in (str, str | None) and not isinstance(value, str | (NoneType if each.default is None else str)):
         raise UsageError(f"{flag} must be a string, {got}")

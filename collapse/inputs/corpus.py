@@ -102,7 +102,7 @@ def find_corpus(
     if split is not None:
         option = "--validation-split" if validation else "--split"
         raise UsageError(
-            f"{option} {split} does not apply: {show_names(files)} is local, and has no splits; leave it out"
+            f"{option} {split} does not apply: {show_names(files)} is local and has no splits: leave the option out"
         )
     lines = BUILDERS[suffix(files[0])] == "text" and could_be_json(files)
     return Corpus(show_names(files), "files", tuple(files), column=text_column, sha256=hash_checked(files), lines=lines)

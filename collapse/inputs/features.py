@@ -172,7 +172,7 @@ def check_features(features: Mapping[str, Tensor], called: str) -> dict[str, Ten
 
 def _check_split(h: Tensor | None, y: Tensor | None, split: str, classes: int, dim: int) -> None:
     if (h is None) != (y is None):
-        raise CollapseError(f"{split}_features and {split.split(': ')[-1]}_labels come together or not at all")
+        raise CollapseError(f"give {split.split(': ')[-1]}_features and {split.split(': ')[-1]}_labels together")
     if h is None or y is None:
         return
     if len(h) != len(y) or not len(y):

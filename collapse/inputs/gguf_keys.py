@@ -41,7 +41,9 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
     try:
         known = reading.get_gguf_hf_weights_map(model, processor)
     except NotImplementedError as error:
-        raise CollapseError(f"{name}: which tensors transformers uses is not known: {first_line(error)}") from error
+        raise CollapseError(
+            f"{name}: cannot determine which tensors transformers reads: {first_line(error)}"
+        ) from error
     left = [
         each.name
         for each in reader.tensors
@@ -66,8 +68,8 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
     left += [f"{prefix}{key}, which is absent" for key in absent if key not in stated]
     if left:
         raise CollapseError(
-            f"{name}: transformers does not use {some(left)} of its "
-            f"GGUF file, so its numbers would be those of another model: measure the model that it was made of"
+            f"{name}: transformers does not use all of the GGUF file, so it would compute another model "
+            f"({some(left)}): measure the original model instead"
         )
 
 

@@ -77,7 +77,8 @@ class LanguageModel:
         finally:
             handle.remove()
         raise CollapseError(
-            f"{type(self.model).__name__} does not call its output embedding, so its top-layer embeddings are not known"
+            f"{type(self.model).__name__} does not call its output embedding, so its embeddings cannot be read: "
+            "this model cannot be measured"
         )
 
     def run(self, tokens_BT: Int[Tensor, "B T"]) -> Any:

@@ -17,7 +17,9 @@ def default_chunk_length(reference: ModelReference, model_args: Mapping[str, Any
     """
     limit = _position_limit(reference, model_args or {}, download=True)
     if limit is None:
-        raise CollapseError(f"{reference.name} does not say how long a sequence it takes: give --chunk-length")
+        raise CollapseError(
+            f"{reference.name} has no maximum sequence length in its configuration: give --chunk-length"
+        )
     return min(2048, limit)
 
 
@@ -78,5 +80,5 @@ def gguf_context(file: Path) -> int | None:
         return int(number.contents()) if number else None
     except Exception as error:  # the file is untrusted, and the reader can raise anything
         raise CollapseError(
-            f"{file} cannot be read as GGUF: {first_line(error)}; it may be damaged or cut short: fetch it again"
+            f"{file} cannot be read as GGUF: {first_line(error)}; it may be damaged or cut short: download it again"
         ) from error

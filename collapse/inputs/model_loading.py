@@ -186,6 +186,6 @@ def _lacks_tokenizer(reference: "ModelReference", model_args: Mapping[str, Any] 
 def _no_tokenizer(reference: "ModelReference", model_args: Mapping[str, Any] | None) -> CollapseError:
     place = f"{reference.location}/{inside(model_args)}".rstrip("/")
     return CollapseError(
-        f"{place} holds no tokenizer (tokenizer.json, vocab.json or another): "
-        "name the folder or the model of one with --tokenizer"
+        f"{place} has no tokenizer (tokenizer.json, vocab.json or another): "
+        "give the folder or the Hub id of one with --tokenizer"
     )

@@ -100,7 +100,7 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
     wrong = flat[(flat < 0) | (flat >= _IDS)]
     if len(wrong):
         raise CollapseError(
-            f"the tokenizer gives token id {wrong[0]:,}, and ids must be from 0 to 2³¹ - 1: give another --tokenizer"
+            f"the tokenizer returned token id {wrong[0]:,}, but ids must be from 0 to 2³¹ - 1: give another --tokenizer"
         )
     n = len(flat) // chunk_length
     return flat[: n * chunk_length].reshape(n, chunk_length).astype(np.int32)
@@ -190,7 +190,7 @@ def _chunks(
     if not made:
         raise CollapseError(
             f"{corpus.name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
-            f"{counted(shards, 'shard')}, and what is left of each run of {_MAP:,} texts is dropped; "
+            f"{counted(shards, 'shard')}, and the remainder of each run of {_MAP:,} texts is dropped: "
             "give more text, or a shorter --chunk-length"
         )
 

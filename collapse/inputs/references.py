@@ -140,14 +140,14 @@ def _find(name: str, revision: str | None, what: str) -> ModelReference:
     folder = expanded(name)
     if folder.is_dir():
         if revision is not None:
-            raise UsageError(f"{name} is a folder of this machine, which has no revisions: leave out --revision")
+            raise UsageError(f"{name} is a local folder, which has no revisions: leave out --revision")
         if not is_utf8(folder):
-            raise CollapseError(f"{folder}: its name is not UTF-8, and safetensors opens no such name: rename it")
+            raise CollapseError(f"{folder}: the name is not valid UTF-8, and safetensors cannot open it: rename it")
         return ModelReference(folder_name(folder), str(folder), None, "", "")
     if folder.is_file() and folder.suffix in (".txt", ".jsonl"):
         raise UsageError(f"{name} is a text file, not a model: name the model, and give the file with --text {name}")
     if folder.is_file():
-        raise UsageError(f"{name} is no {what}{_ACCEPTED.get(folder.suffix, '')}")
+        raise UsageError(f"{name} is not a {what}{_ACCEPTED.get(folder.suffix, '')}")
     close = mistyped(name) if revision is None else None
     if close is not None:
         there = f" A model of this name on the Hub is {name}@main" if is_repo_id(name) else ""
@@ -159,7 +159,9 @@ def _find(name: str, revision: str | None, what: str) -> ModelReference:
         commit, online = resolve_commit(repo, at)
     except CollapseError as error:
         if name in named_results():
-            raise UsageError(f"{name} is a results table, no {what}: show it with: collapse results {name}") from error
+            raise UsageError(
+                f"{name} is a results table, not a {what}: show it with: collapse results {name}"
+            ) from error
         raise type(error)(f"{_not_found(name, folder, what)}; {error}") from error
     return ModelReference(repo, repo, commit, "", "", online, step=run_and_step(str(at))[1])
 

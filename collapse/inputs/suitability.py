@@ -51,9 +51,9 @@ def _check_causal(loaded: "LanguageModel", tokens: Tensor, h: Tensor) -> None:
     typical = float(moved.median())  # a few may change where two experts score almost equally
     if typical > _CAUSAL_TOLERANCE[h.dtype]:
         raise CollapseError(
-            f"{type(loaded.model).__name__} is not causal: later tokens move its embeddings by {typical:.2g} of their "
-            "norm, so they already know the token to predict. Neural collapse of next tokens is defined for causal "
-            "models: this one cannot be measured (models such as BERT are causal with --model-arg is_decoder=true)"
+            f"{type(loaded.model).__name__} is not causal: later tokens change its embeddings by {typical:.2g} of "
+            "their norm. Only causal models can be measured; models such as BERT are causal with "
+            "--model-arg is_decoder=true"
         )
 
 
@@ -67,8 +67,8 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
         sample, entry = (~logits[0].isfinite()).nonzero()[0].tolist()
         value, dtype = float(logits[0, sample, entry]), str(h.dtype).removeprefix("torch.")
         raise CollapseError(
-            f"{kind} gives a logit of {value} for vocabulary entry {entry} at sample {sample} of {where}, where the "
-            f"embedding is finite: its logits overflow {dtype}, or its code is at fault; "
+            f"{kind} gives a logit of {value} for vocabulary entry {entry} at sample {sample} of {where}, although the "
+            f"embedding is finite: its logits overflow {dtype}, or its code has an error; "
             f"{'check its weights' if dtype == 'float32' else 'try --dtype float32'}"
         )
     if ours.shape == logits.shape and float((ours - logits).abs().max()) <= _HEAD_TOLERANCE[h.dtype] * largest:
@@ -81,7 +81,6 @@ def _check_head(loaded: "LanguageModel", tokens: Tensor, h: Tensor, where: str) 
     because = f" (its configuration says {', '.join(f'{k}={v}' for k, v in guilty.items())})" if guilty else ""
     ratio = float((ours * logits).sum() / (ours * ours).sum()) if ours.shape == logits.shape else float("nan")
     raise CollapseError(
-        f"{kind} does not decide by ⟨w, h⟩ + b: its logits are about {ratio:.4g} times "
-        f"the product of its embeddings and its output embedding, and not equal to it{because}. Neural collapse is "
-        "defined for a plain linear head: this model cannot be measured"
+        f"the logits of {kind} are not ⟨w, h⟩ + b: they are about {ratio:.4g} times the product of its embeddings "
+        f"and its output embedding{because}. Only models with a plain linear head can be measured"
     )

@@ -77,8 +77,8 @@ def find_texts(spec: CollectionSpec, otherwise: Callable[[], str]) -> Texts:
         return Texts(training, find_validation(spec, named), optional=spec.validation_split is None)
     if spec.validation_split is not None:
         raise UsageError(
-            f"--validation-split {spec.validation_split} does not apply: there is no validation text; "
-            "name a data set with --validation-text, or leave it out"
+            f"--validation-split {spec.validation_split} does not apply, because there is no validation text: "
+            "give a data set with --validation-text, or leave the option out"
         )
     return Texts(training)
 
@@ -87,8 +87,8 @@ def check_limits(spec: CollectionSpec, texts: Texts) -> None:
     """Raise UsageError if a limit is given for the validation text, and there is none."""
     if spec.max_validation_chunks is not None and texts.validation is None:
         raise UsageError(
-            f"--max-validation-chunks {spec.max_validation_chunks} does not apply: there is no validation text; "
-            "name one with --validation-text, or leave the option out"
+            f"--max-validation-chunks {spec.max_validation_chunks} does not apply, because there is no validation "
+            "text: give one with --validation-text, or leave the option out"
         )
 
 

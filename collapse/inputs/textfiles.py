@@ -77,12 +77,12 @@ def could_be_json(files: Sequence[str]) -> bool:
 
 def _matching(name: str) -> list[str]:
     if not name:
-        raise UsageError("a text has an empty name: name a file or a data set, or leave the option out")
+        raise UsageError("the name of a text is empty: give a file or a data set, or leave the option out")
     path = expanded(name)
     if path.is_dir():
         files = sorted(str(file) for file in path.iterdir() if suffix(file.name) in BUILDERS)
         raise UsageError(
-            f"{name} is a folder: name its files, for example {path}/*{suffix(files[0]) if files else '.jsonl'}"
+            f"{name} is a folder: give its files, for example {path}/*{suffix(files[0]) if files else '.jsonl'}"
         )
     if path.exists():
         return [str(path)]

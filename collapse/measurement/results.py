@@ -154,15 +154,13 @@ def _is_missing(value: Any) -> bool:
 
 def _checked(rows: Any) -> list[Row]:
     """Return rows as a list; raises UsageError for anything else."""
-    wanted = "a table is made of a list of rows (what collapse.measure returns), or read from a file"
+    wanted = "Results needs a list of rows, as collapse.measure returns them"
     if isinstance(rows, Row) or not isinstance(rows, Iterable) or hasattr(rows, "columns"):  # a DataFrame has columns
-        raise UsageError(
-            f"{wanted}; there is a {type(rows).__name__}" + (": give [row]" if isinstance(rows, Row) else "")
-        )
+        raise UsageError(f"{wanted}, got a {type(rows).__name__}" + (": give [row]" if isinstance(rows, Row) else ""))
     listed = list(rows)
     for each in listed:
         if not isinstance(each, Row):
-            raise UsageError(f"{wanted}; among the rows there is a {type(each).__name__}")
+            raise UsageError(f"{wanted}, got a {type(each).__name__} among them")
     return listed
 
 

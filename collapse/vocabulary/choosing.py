@@ -60,7 +60,7 @@ def choose(
     """
     opened = load(store) if isinstance(store, str | Path) else store
     if not isinstance(opened, Store | EmbeddingStatistics):
-        raise UsageError(f"there is a {type(store).__name__} where a store, its folder or statistics are needed")
+        raise UsageError(f"store must be a store, its folder or statistics, got a {type(store).__name__}")
     check_number(min_count, "min_count")
     wanted = None if tokens is None else check_tokens(tokens)
     wanted_ids = None if ids is None else _checked_ids(ids)
@@ -70,9 +70,9 @@ def choose(
     if wanted is None and wanted_ids is None:
         return Chosen(opened, texts, None, notes)
     if not wanted and not wanted_ids:
-        raise UsageError("no token is named: give texts (--token, --file) or ids (--ids)")
+        raise UsageError("no token is given: give texts (--token, --file) or ids (--ids)")
     if wanted and found is None:
-        raise UsageError(f"a text needs a tokenizer to find its token: {remark}; or give --ids")
+        raise UsageError(f"a tokenizer is needed to find tokens by their text: {remark}; or give --ids")
     chosen, missing = _by_text(wanted or [], texts, variants=variants)
     chosen += _by_id(wanted_ids or [], texts, min_count)
     if not chosen:
@@ -96,7 +96,7 @@ def check_number(number: Any, name: str, most: int | None = None) -> int:
     """Return a whole number of at least one; raises UsageError for anything else, or for more than ``most``."""
     if not isinstance(number, int) or isinstance(number, bool) or number < 1 or (most and number > most):
         range_ = f"from 1 to {most:,}" if most else "of 1 or more"
-        raise UsageError(f"{name} is {number!r:.40}: give a whole number {range_}")
+        raise UsageError(f"{name} must be a whole number {range_}, got {number!r:.40}")
     return number
 
 
@@ -125,11 +125,11 @@ def _by_text(wanted: Sequence[str], texts: TokenTexts, *, variants: bool) -> tup
 
 def _checked_ids(ids: Iterable[int]) -> list[int]:
     if not isinstance(ids, Iterable):
-        raise UsageError(f"ids is {ids!r:.40}: give a list of token ids")
+        raise UsageError(f"ids must be a list of token ids, got {ids!r:.40}")
     listed = list(ids)
     for each in listed:
         if not isinstance(each, Integral) or isinstance(each, bool):
-            raise UsageError(f"{each!r:.40} is no token id: give whole numbers")
+            raise UsageError(f"token ids must be whole numbers, got {each!r:.40}")
     return [int(each) for each in listed]
 
 
@@ -142,6 +142,6 @@ def _by_id(ids: Sequence[int], texts: TokenTexts, min_count: int) -> list[int]:
     fewer = f", or one with fewer than {min_count:,} samples" if min_count > 1 else ""
     ids_there = f"its {counted(len(there), 'class')} have ids from {min(there):,} to {max(there):,}" if there else ""
     raise UsageError(
-        f"{shown}{', …' if len(absent) > 10 else ''}: no class of this store, because no such token follows another in "
-        f"the training text{fewer}; {ids_there or 'it has no class'}"
+        f"{shown}{', …' if len(absent) > 10 else ''}: not a class of this store, because no such token follows another "
+        f"in the training text{fewer}; {ids_there or 'it has no class'}"
     )

@@ -40,7 +40,9 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
     identity = store.identity | {"model_args": recorded_arguments(store.manifest)} if store is not None else {}
     if given is not None and not isinstance(given, str | os.PathLike):
         if not all(callable(getattr(given, method, None)) for method in _METHODS):
-            raise UsageError(f"a {type(given).__name__} is no tokenizer: give a folder, a Hub id or a transformers one")
+            raise UsageError(
+                f"tokenizer must be a folder, a Hub id or a transformers tokenizer, got a {type(given).__name__}"
+            )
         return given, None
     if given is not None:
         reference, arguments = _named(str(given), identity)

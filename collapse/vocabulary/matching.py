@@ -82,7 +82,7 @@ def frequency_matched(
     check_number(matches, "matches")
     check_number(draws, "draws")
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise UsageError(f"seed is {seed!r:.40}: give a whole number of 0 or more")
+        raise UsageError(f"seed must be a whole number of 0 or more, got {seed!r:.40}")
     ids = [] if tokens is None and ids is None else ids  # choosing none is all
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
     found = measure_classes(chosen.store, measured_columns(), min_count=min_count, progress=progress)

@@ -138,7 +138,7 @@ def _column(found: ClassValues, by: str) -> Any:
         return found.statistics.counts.double()
     if by not in found.values:
         reasons = [note.text for note in found.row.notes if note.measurement == by]
-        raise UsageError(f"there is no {by} to rank by: {'; '.join(reasons)}")
+        raise UsageError(f"cannot rank by {by}: {'; '.join(reasons)}")
     return found.values[by]
 
 

@@ -85,7 +85,7 @@ class TokenTexts:
             shown = " + ".join(f"{self.shown(each)} ({each})" for each in pieces[:_MOST_PIECES])
             said = f"{quoted(text)} is {len(pieces)} tokens, {shown}{' + …' if len(pieces) > _MOST_PIECES else ''}"
         elif pieces and self.text(pieces[0]) == text:
-            said = f"{quoted(text)} is token {pieces[0]}, which is no class of this store"
+            said = f"{quoted(text)} is token {pieces[0]}, which is not a class of this store"
         elif pieces:  # some tokenizers put a space before the first word
             said = f"{quoted(text)} is encoded as another text, {self.shown(pieces[0])} ({pieces[0]})"
         else:
@@ -116,11 +116,11 @@ def check_tokens(tokens: str | Iterable[str]) -> list[str]:
         UsageError: One is empty, or no text.
     """
     if not isinstance(tokens, Iterable):
-        raise UsageError(f"tokens is {tokens!r:.40}: give texts of tokens (ids are ids=)")
+        raise UsageError(f"tokens must be texts, got {tokens!r:.40} (for ids use ids=)")
     listed = [tokens] if isinstance(tokens, str) else list(tokens)
     for each in listed:
         if not isinstance(each, str):
-            raise UsageError(f"a token's text is needed; there is a {type(each).__name__}: {each!r:.40} (ids are ids=)")
+            raise UsageError(f"tokens must be texts, got a {type(each).__name__}: {each!r:.40} (for ids use ids=)")
         if not each:
-            raise UsageError("an empty text is no token")
+            raise UsageError("the text of a token must not be empty")
     return listed

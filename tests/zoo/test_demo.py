@@ -66,7 +66,7 @@ def test_a_second_run_uses_finished_work_again(small):
 def test_a_folder_of_the_users_own_is_refused(tmp_path):
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "train.jsonl").write_text("mine")
-    with pytest.raises(UsageError, match="holds other files than a demo's: choose another --output"):
+    with pytest.raises(UsageError, match="holds files that the demo did not write: choose another --output"):
         demo(tmp_path, n_stories=40, widths=(), seeds=())
     assert [each.name for each in tmp_path.rglob("*")] == ["text", "train.jsonl"]
 

@@ -25,7 +25,7 @@ def test_a_listing_is_written_again_but_never_over_another_file(run, tmp_path):
     for there in (mine, fifo):
         refused = run(*LIST, there, ok=False)
         assert refused.returncode == 2
-        assert f"{there} exists and is not such a table" in refused.stderr
+        assert f"{there} exists and was not written by this command" in refused.stderr
     assert mine.read_text() == "a,b\n1,2\n"
     assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {"models.csv", "mine.csv"}
 

@@ -301,7 +301,7 @@ def test_a_table_has_every_run_of_the_folder_and_only_runs_of_these_options_are_
     before = stamps(tmp_path)
     made = swept(texts, tmp_path, "1x16", values={"learning_rate": 0.01})
     (problem,) = made.problems.values()
-    assert "holds another run, which differs in learning_rate 5e-05 and 0.01" in problem
+    assert "holds a run of other settings: learning_rate 5e-05 and 0.01" in problem
     assert not made.rows
     assert models(tmp_path) == both
     assert stamps(tmp_path) == before
@@ -328,7 +328,7 @@ def test_one_failure_does_not_stop_the_others(texts, tmp_path, monkeypatch):
 
     monkeypatch.setattr(sweeping, "work", work)
     made = swept(texts, tmp_path, "1x16,32,48")
-    assert "holds other things than a run" in made.problems["texts-01x0016_01d"]
+    assert "is not empty and holds no run" in made.problems["texts-01x0016_01d"]
     assert "AssertionError: nobody foresaw it" in made.problems["texts-01x0032_01d"]
     assert [row.model for row in made.rows] == ["texts-01x0048_01d@0"]
     listed = {each["member"]: each["state"] for each in status(tmp_path)}

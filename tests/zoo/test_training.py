@@ -236,7 +236,7 @@ def test_another_recipes_directory_is_refused(texts, tmp_path, run, source):
     (other / "thesis.tex").write_text("mine")
     refused = run("zoo", "train", "2x16", *words(texts, "--output", other), ok=False)
     assert refused.returncode == 2
-    assert "holds other things than a run" in refused.stderr
+    assert "is not empty and holds no run" in refused.stderr
     assert (other / "thesis.tex").read_text() == "mine"
 
 
@@ -326,7 +326,7 @@ def test_a_perplexity_beyond_all_numbers_is_none(source, tmp_path):
         (["12by1024"], "write depth x width"),
         (["2x100", "--generated"], "heads do not divide"),
         (["2x64@0"], "leave out @0"),
-        (["2x64", "--generated", "--text", "x.txt"], "--generated brings its own texts: --text does not apply"),
+        (["2x64", "--generated", "--text", "x.txt"], "--generated uses its own texts: leave out --text"),
         (["2x64", "--epochs", "0"], "--epochs must be at least 1, got 0"),
         (["2x64", "--adam-beta1", "2"], "2.0 and 0.999"),
         (["2x64", "--config-arg", "hidden_size=32"], "--config-arg hidden_size"),

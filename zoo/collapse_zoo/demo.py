@@ -75,7 +75,7 @@ def demo(
     """
     folder = Path(folder)
     if any(folder.glob("[!.]*")) and not (folder / _OURS).exists():
-        raise UsageError(f"{folder} holds other files than a demo's: choose another --output")
+        raise UsageError(f"{folder} holds files that the demo did not write: choose another --output")
     with locked(folder, option="--output"):
         write_atomic(folder / _OURS, b"", other=ANOTHER_OUTPUT)
         _write_texts(folder, n_stories)

@@ -118,7 +118,7 @@ class Recipe:
         }
         for name in self.config:
             if name in _OWN_FIELDS:
-                raise UsageError(f"--config-arg {name}: the model's name or another option sets it")
+                raise UsageError(f"--config-arg {name} is not allowed: the model's name or another option sets it")
             if not hasattr(GPTNeoConfig(), name):
                 raise UsageError(
                     f"GPT-Neo's configuration has no {name!r}; {near_names(name, GPTNeoConfig().to_dict())}"

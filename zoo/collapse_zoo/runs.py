@@ -125,7 +125,7 @@ class Run:
         record = self.record
         if not record:
             if self.path.exists() and (self.path.is_file() or any(self.path.glob("[!.]*"))):
-                raise UsageError(f"{self.path} holds other things than a run (no {RECORD}): choose another --output")
+                raise UsageError(f"{self.path} is not empty and holds no run (no {RECORD}): choose another --output")
             return
         if record["state"] == "waiting":  # in a sweep, where nothing has been trained yet
             return
@@ -133,7 +133,7 @@ class Run:
         differ = [f"{key} {_brief(there.get(key))} and {_brief(now[key])}" for key in now if there.get(key) != now[key]]
         if differ:
             raise UsageError(
-                f"{self.path} holds another run, which differs in {'; '.join(differ)} (there and now): "
+                f"{self.path} holds a run of other settings: {'; '.join(differ)} (stored and requested): "
                 "choose another --output, or give the same options"
             )
 
@@ -160,7 +160,8 @@ class Run:
             recorded = record["text"][which]  # None where the data set has no validation split
             if recorded and (corpus is None or corpus.identity() != recorded):
                 raise CollapseError(
-                    f"the {which} text of {self.path} changed since: name the texts with --text and --validation-text"
+                    f"the {which} text of {self.path} has changed since training: "
+                    "give the texts with --text and --validation-text"
                 )
         return options
 

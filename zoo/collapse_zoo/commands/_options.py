@@ -94,7 +94,7 @@ def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
     said = given_options({name: options[name] for name in _SOURCE_NAMES})
     for name in ("text", "validation_text", "split", "validation_split", "text_column"):
         if generated and name in said:
-            raise UsageError(f"--generated brings its own texts: {flag_of(name)} does not apply")
+            raise UsageError(f"--generated uses its own texts: leave out {flag_of(name)}")
     return said | {"generated": (options["stories"] or STORIES) if generated else None}
 
 

@@ -120,7 +120,9 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
     check_suffix(output)
     members = status(folder)
     if not members and format_ != "json":
-        raise UsageError(f"no run is in {folder}: name the folder of --output, or begin: collapse zoo sweep GRID")
+        raise UsageError(
+            f"there is no run in {folder}: give the folder of --output, or start with: collapse zoo sweep GRID"
+        )
     columns = ["member", "epochs", "measured", "published", "state"]
     table = Table("", columns, [_shown(member) for member in members])
     # convert_dtypes() keeps whole numbers where some are missing

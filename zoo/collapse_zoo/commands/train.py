@@ -37,7 +37,7 @@ def command(
     name = parse(model)  # report an invalid name before anything is loaded
     name.recipe(heads=options["heads"])
     if name.checkpoint is not None:
-        raise click.UsageError(f"{model}: a run is trained whole; leave out @{name.checkpoint}")
+        raise click.UsageError(f"{model}: training always covers all epochs: leave out @{name.checkpoint}")
     from collapse.cli.progress_bar import progress
     from collapse_zoo.training import leave_group, train
 
