@@ -40,7 +40,7 @@ _RECIPE: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--learning-rate", type=float, help="At the start; decays linearly to zero.  [default: 5e-5]"),
     click.option(
-        "--chunk-length", type=int, metavar="T", help="Tokens a chunk; the longest sequence.  [default: 2048]"
+        "--chunk-length", type=int, metavar="T", help="Tokens per chunk; the longest sequence.  [default: 2048]"
     ),
     click.option("--vocabulary", type=int, help="Rows of the embedding.  [default: the tokenizer's]"),
     click.option("--heads", type=int, help="Attention heads.  [default: 16]"),
