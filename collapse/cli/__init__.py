@@ -121,7 +121,7 @@ def _run(arguments: list[str] | None) -> int:
         say(shortened(told, MESSAGE), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        say_error("interrupted. Finished work is kept: run the same command to continue")
+        say_error("interrupted. Finished work is kept: run the same command to resume")
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # the reader (head, less) has exited: redirect stdout, or Python reports an error at shutdown
