@@ -106,7 +106,6 @@ def measurements() -> str:
             "s·h",
             "h + t",
             "source",
-            "version",
         )
         lines = [head, ["---"] * len(head), *rows]
         parts.append("\n".join([f"## {name}", "", *("| " + " | ".join(line) + " |" for line in lines)]))
@@ -130,7 +129,6 @@ def _row(metric: Metric, measure: Measure) -> list[str]:
         _scale(metric.scale_of(measure)),
         "same" if metric.translation else "changes",
         _cell(metric.source) or "–",
-        str(metric.version),
     ]
 
 

@@ -355,7 +355,7 @@ def test_an_interrupt_says_how_to_go_on(run, tiny, tmp_path):
     os.killpg(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGINT, said
-    assert "interrupted. Finished work is kept: run the same command to continue" in said
+    assert "interrupted. Finished work is kept: run the same command to resume" in said
     assert "Traceback" not in said
     assert "resuming after slice" in run(*words).stderr
 

@@ -23,7 +23,7 @@ def test_commands_take_the_digest_or_the_model(measured, tiny, tmp_path):
     digest, command, store = measured
     for name in (digest, digest[:6], tiny.model.name, tiny.model):
         assert str(store) in command("info", name).stdout
-    assert "all as the manifest says" in command("verify", digest).stdout
+    assert "all match the manifest" in command("verify", digest).stdout
     assert "A and B are the same store" in command("compare", digest, tiny.model, "--metrics", "nc1.cdnv").stdout
     assert command("tokens", digest, "--top", "2").stdout == command("tokens", store, "--top", "2").stdout
     command("report", digest, "--permutations", "9", "--output", tmp_path / "report.html")

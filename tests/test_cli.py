@@ -117,7 +117,7 @@ def test_tensors_that_a_features_file_has_in_vain_are_named(two, tmp_path, run):
     features = random_features(10, 8, 120)
     save_file(features | {"bias": features["classifier"][:, 0].clone()}, tmp_path / "misnamed.safetensors")
     done = run("measure", tmp_path / "misnamed.safetensors", "--metrics", "nc2")
-    assert "bias is not used; known are train_features, train_labels, classifier, classifier_bias" in done.stderr
+    assert "bias is ignored; known tensors are train_features, train_labels, classifier, classifier_bias" in done.stderr
 
 
 def test_every_help_fits_80_columns():

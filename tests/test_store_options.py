@@ -270,7 +270,7 @@ def test_a_table_is_not_replaced_by_fewer_rows_where_a_model_fails(told, feature
     told(0, "measure", features, other, *words)
     written = table.read_bytes()
     said = told(1, "measure", features, tmp_path / "none", *words)
-    assert f"{table} is left as it was" in said
+    assert f"{table} is unchanged" in said
     assert table.read_bytes() == written
     table.write_bytes(b"")  # holds no table
     assert "is left" not in told(1, "measure", features, tmp_path / "none", *words)

@@ -67,15 +67,15 @@ class _Commands(click.Group):
     "--plugin",
     multiple=True,
     metavar="FILE_OR_MODULE",
-    help="Load one more plugin, or no:NAME to leave one out; may be repeated.",
+    help="Load one more plugin, or no:NAME to disable one; may be repeated.",
 )
 @click.option(
     "--threads",
     type=Threads(),
     metavar="N",
-    help="Threads to compute with; goes before OMP_NUM_THREADS.  [default: the CPUs that may be used]",
+    help="Number of threads; overrides OMP_NUM_THREADS.  [default: the CPUs that may be used]",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Say more on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Print more details on stderr.")
 def cli(plugin: tuple[str, ...], threads: int | None, verbose: bool) -> None:
     """Measure neural collapse in causal language models.
 
@@ -121,7 +121,7 @@ def _run(arguments: list[str] | None) -> int:
         say(shortened(told, MESSAGE), err=True)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        say_error("interrupted. Finished work is kept: run the same command to continue")
+        say_error("interrupted. Finished work is kept: run the same command to resume")
         return 128 + signal.SIGINT
     except BrokenPipeError:
         # the reader (head, less) has exited: redirect stdout, or Python reports an error at shutdown

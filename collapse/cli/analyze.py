@@ -52,7 +52,7 @@ class Analyses(click.Group):
 
 @click.command("analyze", cls=Analyses)
 def command() -> None:
-    """Analyse a results table: test what goes with what.
+    """Analyse a results table: tests, correlations, scaling.
 
     RESULTS is a .csv, .json or .parquet file, or the name of a table that is installed: `paper` has the published
     measurements of the paper's 230 models. Depth, width, epochs, decay, seed, checkpoint, architecture and recipe are

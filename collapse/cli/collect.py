@@ -15,7 +15,7 @@ from collapse.cli.terminal import say, say_error
 def command(model: str, store: str, **options: Any) -> None:
     """Collect a model's embedding statistics into a store.
 
-    Interrupted, the same command continues where it stopped. On a store that is trained but not validated it runs only
+    Interrupted, the same command resumes it. On a store that is trained but not validated it runs only
     the validation.
 
     \b

@@ -80,7 +80,7 @@ def prints_a_table(*, output: str | None = None) -> Callable[[Command], Command]
 
 
 def deliver(format_: str | None, output: str | None, table: "Table", **given: Any) -> None:
-    """Print a table in a format, and write it to a file if one is named, which is said; arguments as :func:`print_in`.
+    """Print a table, and write it to a file if one is given; arguments as :func:`print_in`.
 
     Raises:
         UsageError, CollapseError: As :func:`write_in`.
@@ -189,7 +189,7 @@ def _replaces_its_like(path: Path, made: bytes, format_: str) -> bool:
 
 
 def _may_be_replaced(path: Path, format_: str, first: str | None) -> bool:
-    """Whether a path is free or empty, or holds a table that is none of measurements, as far as is known before."""
+    """Whether --output may replace what is at a path, as far as can be checked before any work."""
     if format_ in _MARKS:
         return _replaces_its_like(path, _MARKS[format_].encode(), format_)
     if not path.exists():

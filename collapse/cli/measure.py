@@ -44,7 +44,7 @@ _FOR_PEOPLE = (".md", ".tex")
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
 @prints_a_table(output="Write all measurements to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
 @click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
-@click.option("--null", is_flag=True, help="Measure it untrained and with shuffled labels too, on the same text.")
+@click.option("--null", is_flag=True, help="Also measure the nulls: the untrained model, and shuffled labels.")
 @collecting_options(besides=("part", "null"))
 def command(
     models: tuple[str, ...],
@@ -167,13 +167,13 @@ def _write(rows: list["Row"], output: str, shown: list[str] | None, *, complete:
 
     replaced = holds_rows(output)
     if replaced and not complete:
-        say_error(f"{output} is left as it was, without the rows above: name another --output, or leave out what fails")
+        say_error(f"{output} is unchanged and lacks the rows above: choose another --output, or leave out what fails")
         return
     if output.lower().endswith(_FOR_PEOPLE):
         write_in(output, whole_table_of(rows, shown))
     else:
         Results(rows).write(output)
-    say_aside(f"rows written to {output}: {len(rows)}{', in place of those that it held' if replaced else ''}")
+    say_aside(f"rows written to {output}: {len(rows)}{', replacing its previous rows' if replaced else ''}")
 
 
 def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> None:

@@ -29,7 +29,7 @@ from collapse.cli.terminal import say_aside, say_error
 def command(sources: tuple[str, ...], **options: Any) -> None:
     """Write a page of figures and tables of results and stores.
 
-    One HTML file with what stands out in words, interactive figures, tables and methods.
+    One HTML file with findings in words, interactive figures, tables and methods.
 
     RESULTS_OR_STORE is a results file (.csv, .json, .parquet), the folder of a store, the digest or the model of a
     cached store, or a store on the Hub; several are joined to one table. The page opens from disk and loads nothing.

@@ -21,7 +21,7 @@ def command(stores: tuple[str, ...]) -> None:
             say_error(problem)
         if not found:
             files = counted(len(store.manifest["files"]), "file")
-            say(f"{store}: {files}, {store.size / 1e6:,.1f} MB, all as the manifest says")
+            say(f"{store}: {files}, {store.size / 1e6:,.1f} MB, all match the manifest")
         problems += found
     if problems:
         raise StoreError(

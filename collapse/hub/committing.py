@@ -135,7 +135,7 @@ def read_branch(repo: str, revision: str | None) -> Remote:
 
 @contextmanager
 def _clear_errors(repo: str, what: str = "the commit failed") -> Iterator[None]:
-    """Convert the client's exceptions into errors that also say how to go on."""
+    """Convert the client's exceptions into errors that say what to do."""
     from huggingface_hub import errors
 
     with clear_errors(f"{repo}: {what}", ". Run the same command again: what was sent already is not sent twice"):

@@ -95,7 +95,7 @@ class Remote:
 
     @property
     def remedy(self) -> str:
-        """What to do about a file that is missing, where it may only not be cached."""
+        """What to do about a missing file, which may exist but not be cached."""
         return "" if self.online else f". {how_to_fetch(self.repo, self.commit)}"
 
     def listed(self) -> list[str]:

@@ -94,7 +94,7 @@ class CollectionSpec:
     )
     revision: str | None = option("Branch, tag or commit of a Hub model.", Role.RESOLVED, resolved="weights tokenizer")
     chunk_length: int | None = option(
-        "Tokens a chunk.",
+        "Tokens per chunk.",
         Role.RECORDED,
         unset="min(2048, the model's limit)",
         metavar="T",
@@ -110,7 +110,7 @@ class CollectionSpec:
         check=at_least(1, "--max-validation-chunks"),
     )
     batch_size: int | str = option(
-        "Chunks a batch; auto halves when memory runs out.",
+        "Chunks per batch; auto halves it when memory runs out.",
         Role.RUNNING,
         default="auto",
         read=lambda text: int(text) if is_number(text) else text,
@@ -123,10 +123,10 @@ class CollectionSpec:
         check=at_least(1, "--shards", optional=False),
     )
     eos_between: bool = option("Put the end-of-text token after each text.", Role.RECORDED, default=False)
-    dtype: str = option("In which the model runs.", Role.RECORDED, default="float32", check=_check_dtype)
+    dtype: str = option("Data type in which the model runs.", Role.RECORDED, default="float32", check=_check_dtype)
     device: str = option("auto, cpu, cuda, cuda:1, ...", Role.RUNNING, default="auto")
     model_args: Mapping[str, Any] | None = option(
-        "Passed on to from_pretrained.",
+        "Argument of from_pretrained.",
         Role.RECORDED,
         flag="--model-arg",
         metavar="KEY=VALUE",
@@ -135,7 +135,7 @@ class CollectionSpec:
         record=_record_arguments,
     )
     trust_remote_code: bool = option(
-        "Let code of the model's repository run.", Role.RESOLVED, resolved="code", default=False
+        "Run code of the model's repository.", Role.RESOLVED, resolved="code", default=False
     )
     without: str | Iterable[str] = option(
         "Do not collect this statistic of a plugin.",
@@ -154,7 +154,7 @@ class CollectionSpec:
     )
     exact_loss: bool = option("Sum the loss over the vocabulary in float64.", Role.CHANGED, default=False)
     null: str | None = option(
-        "A reference instead: the model before training, or its embeddings with shuffled labels.",
+        "Collect a null instead: the model before training, or its embeddings with shuffled labels.",
         Role.CHANGED,
         metavar="|".join(NULLS),
         check=_check_null,

@@ -141,7 +141,7 @@ def read_features(path: Path) -> dict[str, Tensor]:
             "It needs train_features (N, d), train_labels (N,) and classifier (C, d); for a store give its folder"
         )
     if unknown := sorted(set(features) - set(_WANTED | _OPTIONAL)):
-        log.warning("%s: %s is not used; known are %s", path, ", ".join(unknown), ", ".join(_WANTED | _OPTIONAL))
+        log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_WANTED | _OPTIONAL))
     return check_features(features, str(path))
 
 

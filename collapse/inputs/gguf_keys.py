@@ -19,7 +19,7 @@ _FREQUENCY_BASE = 10_000.0  # that of llama.cpp, for a file without rope.freq_ba
 
 
 def check_gguf(name: str, file: Path, model: Any) -> None:
-    """Refuse a GGUF file of which transformers leaves out a tensor, or a key that changes the model's numbers.
+    """Refuse a GGUF file if transformers ignores a tensor, or a key that changes the model's numbers.
 
     Keys of the architecture are compared with the loaded model's configuration. Others (general, tokenizer, …) do not
     change its arithmetic.

@@ -1,4 +1,4 @@
-"""The folders from which tokenizers were read on this machine, by hash. A store is published, and records no path."""
+"""Folders of local tokenizers, by hash. Stores can be published, so they record the hash and not the path."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +26,7 @@ def remember_tokenizer(reference: ModelReference) -> None:
 
 
 def known_tokenizers(tokenizer: str) -> list[Path]:
-    """Return the folders in which a tokenizer was, the last first. Compare the hash again: files may have changed.
+    """Return the folders of a tokenizer, newest first. Their files may have changed: compare the hash again.
 
     Args:
         tokenizer: Its identity, ``sha256:…``.

@@ -1,4 +1,4 @@
-"""Shuffled labels, a reference that embeddings with no relation to their labels give.
+"""The null of shuffled labels: embeddings that are independent of their labels.
 
 The labels of a whole text are permuted over all of its samples, so that each class keeps its number of samples. The
 permutation is computed sample by sample (a Feistel network, Luby & Rackoff 1988), not drawn as a whole: it needs no

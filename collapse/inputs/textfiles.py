@@ -99,7 +99,7 @@ def _matching(name: str) -> list[str]:
 
 
 def broken_line(files: Sequence[str]) -> str | None:
-    """Return the place of the first line of .jsonl files that is no JSON or no valid Unicode, or None."""
+    """Return the place of the first line of .jsonl files that is not JSON or not valid Unicode, or None."""
     for file in files:
         if suffix(file) != ".jsonl":
             continue

@@ -55,7 +55,7 @@ def choose(
         variants: Also choose the class of each text with, or without, a leading space.
 
     Raises:
-        UsageError: An id is no class, none of the texts is, or there is no tokenizer to find them with.
+        UsageError: An id is not a class, no text is a class, or there is no tokenizer.
         CollapseError: The store or the tokenizer cannot be read.
     """
     opened = load(store) if isinstance(store, str | Path) else store
@@ -109,7 +109,7 @@ def _classes(opened: Store | EmbeddingStatistics, min_count: int) -> Tensor:
 
 
 def _by_text(wanted: Sequence[str], texts: TokenTexts, *, variants: bool) -> tuple[list[int], list[str]]:
-    """Return the classes of some texts, and what is to be said of those that are none."""
+    """Return the classes of some texts, and a message for each text that is not a class."""
     chosen: list[int] = []
     unknown: list[str] = []
     for each in wanted:

@@ -46,7 +46,7 @@ def confusable_pairs(
     min_count: int = 1,
     progress: Report | None = None,
 ) -> Table:
-    """Find the pairs of classes of largest CDNV, those that the model can tell apart least; exactly.
+    """Find exactly the pairs of classes with the largest CDNV, the hardest to tell apart.
 
     One sweep visits all pairs and keeps the largest. Of equal values, the pair of lower ids comes first. Pairs of equal
     means have no CDNV, and are counted in a note.

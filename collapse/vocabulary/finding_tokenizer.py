@@ -1,4 +1,4 @@
-"""Find the tokenizer of a store, which gives its classes their texts, or take and compare the one that a user names."""
+"""Find the tokenizer of a store, or load the one that the user gives and compare its hash."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -77,7 +77,7 @@ def _own(store: Store, identity: Mapping[str, Any]) -> tuple[ModelReference, Map
 
 
 def _candidates(store: Store, tokenizer: str) -> Iterator[Path]:
-    """Yield the folders in which a store's tokenizer may lie; its hash tells."""
+    """Yield folders that may hold a store's tokenizer; the caller compares hashes."""
     model = recorded_model(store.manifest)
     yield from (expanded(name) for name in (store.named.get("tokenizer"), model) if name)
     yield from known_tokenizers(tokenizer)
@@ -107,7 +107,7 @@ def _named(name: str, identity: Mapping[str, Any]) -> tuple[ModelReference, Mapp
 
 
 def _difference(reference: ModelReference, identity: Mapping[str, Any]) -> str | None:
-    """Say that a tokenizer is not the store's, or that this is not known; None if it is."""
+    """Return a remark if a tokenizer is not, or may not be, the store's; else None."""
     held = str(identity.get("tokenizer") or "")
     if held == reference.tokenizer:
         return None

@@ -123,7 +123,7 @@ def tokens(
 
 
 def measured_columns() -> list[str]:
-    """Return the measurements that are columns, but for those whose plugin is left out."""
+    """Return the measurements that are columns, without those of disabled plugins."""
     return [name for name in COLUMNS if name in plugins().measurements()]
 
 

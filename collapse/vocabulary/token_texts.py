@@ -1,4 +1,4 @@
-"""Texts of tokens: decode an id, look a text up, and explain why a text is no class."""
+"""Texts of tokens: decode an id, look a text up, and explain why a text is not a class."""
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -77,7 +77,7 @@ class TokenTexts:
         return self._by_text.get(text, [])
 
     def explain(self, text: str) -> str:
-        """Say why a text is no class: it is several tokens, or one that is no class; and which classes are similar."""
+        """Explain why a text is not a class, and name similar classes."""
         pieces: Sequence[int] = ()
         with suppress(UnicodeError, TypeError, ValueError):  # a lone surrogate
             pieces = self.tokenizer.encode(text, add_special_tokens=False)
@@ -89,7 +89,7 @@ class TokenTexts:
         elif pieces:  # some tokenizers put a space before the first word
             said = f"{quoted(text)} is encoded as another text, {self.shown(pieces[0])} ({pieces[0]})"
         else:
-            said = f"{quoted(text)} is no token"
+            said = f"{quoted(text)} is not a token"
         near = self.near(text)
         return f"{said}; similar classes: {', '.join(map(quoted, near))}" if near else said
 

@@ -118,7 +118,7 @@ def find(model: str, runs: str | Path = "runs") -> list[Entry]:
 
 
 def status(folder: str | Path) -> list[dict[str, Any]]:
-    """Return the progress of each run in a folder, also of those of a sweep that wait.
+    """Return the progress of each run in a folder, including the waiting runs of a sweep.
 
     Returns:
         For each: ``member``, ``epochs`` trained, ``epochs_planned`` (None if ``max_steps`` says the end), ``measured``

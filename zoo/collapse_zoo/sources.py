@@ -179,7 +179,7 @@ def _advice(text: Any, tokenizer: Any) -> str:
 
 
 def _label(corpus: Corpus) -> str:
-    """Return what runs on a text are named after: data set or file; the folder of several files, or of train.jsonl."""
+    """Return the text's part of a run's name: data set or file, or the folder of several files or of train.jsonl."""
     if corpus.source == "hub":
         return corpus.name.split("/")[-1]
     file = Path(corpus.files[0]).resolve()

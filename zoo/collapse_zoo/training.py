@@ -91,7 +91,7 @@ def train(
 
 
 def leave_group() -> None:
-    """Leave the processes that torchrun started with this one, at the end of a program where all of them came so far.
+    """Destroy the process group at the end of a program, when all of its processes have succeeded.
 
     A process that exits without it may be aborted by threads of torch's, which ends the others before they are done.
     A script of your own that calls :func:`train` under torchrun calls it last.
@@ -264,7 +264,7 @@ def _now() -> str:
 
 
 def numbered(progress: Report | None, number: int, total: int) -> Report | None:
-    """Return a progress callback that says before each phase which of several models it is of."""
+    """Return a progress callback that shows which of several models each phase belongs to."""
     if progress is None:
         return None
     return lambda what, *rest: progress(f"{number} of {total}: {what}", *rest)

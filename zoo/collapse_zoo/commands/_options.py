@@ -36,11 +36,13 @@ _RECIPE: tuple[Callable[[Any], Any], ...] = (
         "--max-steps", type=int, metavar="N", help="Number of optimizer steps; overrides the number of epochs."
     ),
     click.option(
-        "--batch-size", type=click.IntRange(min=1), help="Chunks a step over all processes.  [default: the paper's]"
+        "--batch-size", type=click.IntRange(min=1), help="Chunks per step, over all processes.  [default: the paper's]"
     ),
-    click.option("--learning-rate", type=float, help="At the start; decays linearly to zero.  [default: 5e-5]"),
     click.option(
-        "--chunk-length", type=int, metavar="T", help="Tokens a chunk; the longest sequence.  [default: 2048]"
+        "--learning-rate", type=float, help="Initial learning rate; decays linearly to zero.  [default: 5e-5]"
+    ),
+    click.option(
+        "--chunk-length", type=int, metavar="T", help="Tokens per chunk; the longest sequence.  [default: 2048]"
     ),
     click.option("--vocabulary", type=int, help="Rows of the embedding.  [default: the tokenizer's]"),
     click.option("--heads", type=int, help="Attention heads.  [default: 16]"),
@@ -48,7 +50,7 @@ _RECIPE: tuple[Callable[[Any], Any], ...] = (
     click.option("--adam-beta1", type=float, help="[default: 0.9]"),
     click.option("--adam-beta2", type=float, help="[default: 0.999]"),
     click.option("--adam-epsilon", type=float, help="[default: 1e-8]"),
-    click.option("--max-grad-norm", type=float, help="Clips the gradient.  [default: 1.0]"),
+    click.option("--max-grad-norm", type=float, help="Largest norm of the gradient.  [default: 1.0]"),
     click.option("--config-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of GPTNeoConfig."),
     click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other of TrainingArguments."),
     click.option(
@@ -60,7 +62,9 @@ _RECIPE: tuple[Callable[[Any], Any], ...] = (
     ),
 )
 _TRAINING: tuple[Callable[[Any], Any], ...] = (
-    click.option("--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Resume points inside an epoch."),
+    click.option(
+        "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every so many steps."
+    ),
     click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
     click.option("--compile", "compile_model", is_flag=True, help="Use torch.compile."),
     click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention."),

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--depth", type=int, multiple=True, help="Only these; may be repeated, as all of the next.")
+@click.option("--depth", type=int, multiple=True, help="Only this depth; may be repeated, like the next options.")
 @click.option("--width", type=int, multiple=True)
 @click.option("--epochs", type=int, multiple=True)
 @click.option("--decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, or another.")
 @click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The state after epoch K + 1.")
-@click.option("--published", "only_published", is_flag=True, help="Only the paper's.")
-@click.option("--local", "only_local", is_flag=True, help="Only the runs here.")
-@click.option("--hub", is_flag=True, help="What is published on the Hugging Face Hub.")
+@click.option("--published", "only_published", is_flag=True, help="Only the published models.")
+@click.option("--local", "only_local", is_flag=True, help="Only the runs on this machine.")
+@click.option("--hub", is_flag=True, help="Models on the Hugging Face Hub.")
 @click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
 @click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas.  [default: eight of them]")
-@click.option("--sort", metavar="NAME", help="By a measurement, smallest first.")
+@click.option("--sort", metavar="NAME", help="Sort by a measurement, smallest first.")
 @prints_a_table(output="Write everything to a file too: .csv, .json; or what is printed: .md, .tex.")
 def list_command(
     only_published: bool,
@@ -106,7 +106,7 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
         print_table(Table(f"{name} ({where})" if len(found) > 1 else name, ["recipe", ""], rows))
     known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
     if not known:
-        say(f"Nothing was measured of it, here or in the paper; train it with: collapse zoo train {model}")
+        say(f"It has no measurements, here or in the paper; train it with: collapse zoo train {model}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]

@@ -8,7 +8,7 @@ from collapse.cli.terminal import say, say_aside
 
 
 @click.command()
-@click.option("--output", default="collapse-demo", show_default=True, metavar="DIR", help="Where everything goes.")
+@click.option("--output", default="collapse-demo", show_default=True, metavar="DIR", help="Folder of all files.")
 def command(output: str) -> None:
     """Train and measure eight toy models, offline.
 

@@ -10,7 +10,7 @@ from collapse.errors import counted
 @click.argument("folder", metavar="RUN")
 @click.argument("repo", required=False)
 @click.option("--private", is_flag=True, help="Make the repository private.")
-@click.option("--dry-run", is_flag=True, help="Only list what would go.")
+@click.option("--dry-run", is_flag=True, help="Only list what would be published.")
 def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None:
     """Publish a run: models, stores, results, curve and a card.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("grid")
-@click.option("--output", default="runs", show_default=True, metavar="DIR", help="Where the run directories go.")
+@click.option("--output", default="runs", show_default=True, metavar="DIR", help="Folder of the run directories.")
 @click.option("--vary", help="What the repeats of `seeds` vary: data, init or both.  [default: data]")
 @click.option("--seeds", metavar="N,N", help="Each member once with each seed of the initialization.")
 @click.option("--data-seeds", metavar="N,N", help="Each member once with each seed of the order.")
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @click.option("--account", help="SLURM account.")
 @click.option("--qos", help="SLURM quality of service.")
 @click.option("--constraint", help="SLURM constraint, such as a kind of GPU.")
-@click.option("--gpus", type=click.IntRange(min=0), help="GPUs a job.  [default: 1 on SLURM]")
-@click.option("--cpus", type=click.IntRange(min=1), default=4, show_default=True, help="CPU cores a job.")
-@click.option("--memory", type=click.IntRange(min=1), metavar="GB", help="Memory a job.")
-@click.option("--hours", type=click.FloatRange(min=0.02), default=24.0, show_default=True, help="Wall time a job.")
+@click.option("--gpus", type=click.IntRange(min=0), help="GPUs per job.  [default: 1 on SLURM]")
+@click.option("--cpus", type=click.IntRange(min=1), default=4, show_default=True, help="CPU cores per job.")
+@click.option("--memory", type=click.IntRange(min=1), metavar="GB", help="Memory per job.")
+@click.option("--hours", type=click.FloatRange(min=0.02), default=24.0, show_default=True, help="Wall time per job.")
 @click.option("--dry-run", is_flag=True, help="Only list the members.")
 @training_options
 def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None:
@@ -109,7 +109,7 @@ def _report(made: "Swept", output: str) -> None:
 @click.argument("folder", default="runs", metavar="[DIR]")
 @prints_a_table()
 def status_command(folder: str, format_: str | None, output: str | None) -> None:
-    """Show how far each member of a sweep is, or why it failed."""
+    """Show the progress of each member of a sweep, or why it failed."""
     import pandas as pd
 
     from collapse import Table

@@ -13,8 +13,8 @@ from collapse_zoo.commands._options import given_source, recipe_values, training
 @click.command()
 @click.argument("model")
 @click.option("--output", metavar="DIR", help="The run directory.  [default: runs/NAME]")
-@click.option("--seed", type=int, help="Of the initialization.  [default: as the name says, else 42]")
-@click.option("--data-seed", type=int, help="Of the order of the chunks.  [default: as the name says, else 42]")
+@click.option("--seed", type=int, help="Seed of the initialization.  [default: as the name says, else 42]")
+@click.option("--data-seed", type=int, help="Seed of the order of the chunks.  [default: as the name says, else 42]")
 @click.option("--measure", is_flag=True, help="Measure neural collapse after every epoch.")
 @training_options
 def command(
