@@ -22,6 +22,7 @@ from collapse.plugin.metrics import (
     Std,
     analysis,
     class_metric,
+    derived,
     metric,
     pair_metric,
 )
@@ -143,6 +144,7 @@ __all__ = [
     "convergence",
     "cosine",
     "cov",
+    "derived",
     "draw",
     "figure",
     "frequency_matched",

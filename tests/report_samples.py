@@ -58,11 +58,6 @@ def classes(stores):
     rows = [{"rank": rank + 1, "count": count} for rank, count in enumerate(counts)]
     encoding = {name: {"field": name, "type": "quantitative"} for name in ("rank", "count")}
     return Drawing({"data": {"values": rows}, "mark": "line", "encoding": encoding}, "Counts.")
-
-
-@hookimpl
-def collapse_figures():
-    return [panels, pairs, broken, classes]
 '''
 
 

@@ -40,7 +40,7 @@ def covered(draw, texts, length, chunk, paired):
     totals[:, 0] = torch.from_numpy(np.bincount(blocks))
     totals[:, LOSS] = torch.from_numpy(np.bincount(blocks, values))
     tiny = tiny_statistics()
-    error = standard_error(by_block(LOSS)(replace(tiny, validation=replace(tiny.validation, block_totals=totals))))
+    error = standard_error(by_block(LOSS)(replace(tiny.validation, block_totals=totals)))
     return abs(values.mean()) <= student.ppf(0.975, len(totals) - 1) * error
 
 

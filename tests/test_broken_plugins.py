@@ -29,65 +29,61 @@ BROKEN = {
     "import": ("import nothing_of_this_name", "nothing_of_this_name"),
     "syntax": ("def (", "SyntaxError"),
     "misspelt_hook": (
-        "from collapse import hookimpl\n@hookimpl\ndef collapse_metric(): return []",
-        "no hook collapse_metric; did you mean collapse_metrics",
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_result(): return {}",
+        "no hook collapse_result; did you mean collapse_results",
     ),
     "misspelt_need": (
-        "from collapse import hookimpl, metric\n@metric('x.a', needs=['maens'])\ndef a(s): return 1.0\n"
-        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "from collapse import hookimpl, metric\n@metric('x.a', needs=['maens'])\ndef a(s): return 1.0\n",
         "needs 'maens', which no store holds; did you mean means",
     ),
+    "misspelt_parameter": (
+        "from collapse import pair_metric, Mean\n@pair_metric(Mean('x.a'))\ndef a(cosin): return cosin\n",
+        "metric x.a asks for 'cosin', which no store holds; did you mean cosine",
+    ),
+    "parameter_without_a_name": (
+        "from collapse import metric\n@metric('x.a')\ndef a(*means): return 1.0\n",
+        "its parameter *means has no name to ask for",
+    ),
     "taken_name": (
-        "from collapse import hookimpl, metric\n@metric('nc1.trace_ratio', needs=['means'])\ndef a(s): return 1.0\n"
-        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "from collapse import hookimpl, metric\n@metric('nc1.trace_ratio', needs=['means'])\ndef a(s): return 1.0\n",
         "nc1.trace_ratio of taken_name is already defined in collapse_metrics.nc1",
     ),
     "name_of_a_column": (
-        "from collapse import hookimpl, metric\n@metric('dim', needs=['means'])\ndef a(s): return 123.0\n"
-        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "from collapse import hookimpl, metric\n@metric('dim', needs=['means'])\ndef a(s): return 123.0\n",
         "metric dim of name_of_a_column has the name of another column of every table: call it mine.dim",
     ),
     "option_as_a_name": (
-        "from collapse import analysis, hookimpl\n@analysis('--json')\ndef a(results): return None\n"
-        "@hookimpl\ndef collapse_analyses(): return [a]",
+        "from collapse import analysis, hookimpl\n@analysis('--json')\ndef a(results): return None\n",
         "'--json' is not an analysis name: use lower-case letters",
     ),
     "name_of_a_vector": (
-        "from collapse import hookimpl, metric\n@metric('variances', needs=['means'])\ndef a(s): return 1.0\n"
-        "@hookimpl\ndef collapse_metrics(): return [a]",
+        "from collapse import hookimpl, metric\n@metric('variances', needs=['means'])\ndef a(s): return 1.0\n",
         "name of a vector of every store",
     ),
     "parameters_of_a_hook": (
-        "from collapse import hookimpl\n@hookimpl\ndef collapse_metrics(first, second): return []",
-        "collapse_metrics() has the parameters first, second, which the hook does not have",
+        "from collapse import hookimpl\n@hookimpl\ndef collapse_results(first, second): return {}",
+        "collapse_results() has the parameters first, second, which the hook does not have",
     ),
     "file_of_the_store": (
-        "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'Train'\n"
-        "@hookimpl\ndef collapse_statistics(): return [Mine]",
+        "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'Train'\n",
         "'Train' cannot name a statistic",
     ),
     "letters_of_no_file": (
-        "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'größte'\n"
-        "@hookimpl\ndef collapse_statistics(): return [Mine]",
+        "from collapse import Statistic, hookimpl\nclass Mine(Statistic):\n    name = 'größte'\n",
         "'größte' cannot name a statistic",
     ),
     "unmarked": (
-        "from collapse import metric\n@metric('x.a', needs=['means'])\ndef a(s): return 1.0\n"
-        "def collapse_metrics(): return [a]",
-        "collapse_metrics() is not marked: write @collapse.hookimpl above it",
+        "def collapse_results(): return {}",
+        "collapse_results() is not marked: write @collapse.hookimpl above it",
     ),
-    "no_hook": ("import math", "it has no hook: write one of collapse_analyses, collapse_commands"),
+    "no_hook": ("import math", "it declares nothing: write a function with @metric"),
     "command_among_metrics": (
         "from collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli): pass",
         "collapse_commands() is never called from here: name the module in the entry-point group 'collapse.commands'",
     ),
-    "undeclared": (
-        "from collapse import hookimpl\ndef a(s): return 1.0\n@hookimpl\ndef collapse_metrics(): return [a]",
-        "a is not declared",
-    ),
-    "hook_raises": (
-        "from collapse import hookimpl\n@hookimpl\ndef collapse_metrics(): raise RuntimeError('no luck')",
-        "RuntimeError: no luck",
+    "a_limit_that_asks_for_more": (
+        "from collapse import metric\n@metric('x.a', towards=lambda classes: 1.0)\ndef a(counts): return 1.0\n",
+        "towards= of x.a asks for 'classes': a limit may ask for C, d and measured",
     ),
 }
 
@@ -156,28 +152,28 @@ def test_a_plugin_that_is_not_there_ends_the_command(run):
 WRONG = {
     "towards_text": ("@metric('a.x', needs=[], towards='0')", "towards='0' of a.x: give a number"),
     "reachable_nan": ("@metric('a.x', needs=[], reachable=float('nan'))", "reachable=nan of a.x"),
-    "over": ("@pair_metric(needs=[], over='distnct', measures=[Mean('a.x')])", "'distnct'.*did you mean distinct"),
+    "over": ("@pair_metric(Mean('a.x'), needs=[], over='distnct')", "'distnct'.*did you mean distinct"),
     "over_of_classes": (
-        "@class_metric(needs=[], over='distinct', measures=[Mean('a.x')])",
+        "@class_metric(Mean('a.x'), needs=[], over='distinct')",
         "over='distinct'.*known: all, directions",
     ),
-    "reducer": ("@class_metric(needs=[], measures=[Medan('a.x')])", "Medan says no way to reduce values"),
-    "no_reducer": ("@class_metric(needs=[], measures=[Measure('a.x')])", "Measure says no way"),
-    "measures": ("@class_metric(needs=[], measures=[])", "at least one"),
+    "reducer": ("@class_metric(Medan('a.x'), needs=[])", "Medan says no way to reduce values"),
+    "no_reducer": ("@class_metric(Measure('a.x'), needs=[])", "Measure says no way"),
+    "measures": ("@class_metric(needs=[])", "at least one"),
     "name": ("@metric('A x', needs=[])", "'A x' is not a measurement name"),
     "name_of_a_number": ("@metric(3, needs=[])", "3 is not a measurement name"),
-    "twice": ("@class_metric(needs=[], measures=[Mean('a.x'), Std('a.x')])", "two measures have one name"),
+    "twice": ("@class_metric(Mean('a.x'), Std('a.x'), needs=[])", "two measures have one name"),
     "needs": ("@metric('a.x', needs='means')", "needs='means': give a list"),
     "better": ("@metric('a.x', needs=[], better='smaller')", "better='smaller'.*known: higher, lower"),
     "version": ("@metric('a.x', needs=[], version='2')", "version='2': give int"),
-    "scale": ("@class_metric(needs=[], measures=[Mean('a.x', scale='2')])", "scale='2' of a.x"),
+    "scale": ("@class_metric(Mean('a.x', scale='2'), needs=[])", "scale='2' of a.x"),
     "keyword_near": ("@metric('a.x', needs=[], toward=1.0)", "toward=; did you mean towards"),
     "keyword_of_one_number": ("@metric('a.x', needs=[], zzz=1)", "zzz=; known: .*headline.*reachable.*towards"),
     "keyword_of_many": (
-        "@class_metric(needs=[], measures=[Mean('a.x')], zzz=1)",
-        "zzz=; known: .*measures, needs, over",
+        "@class_metric(Mean('a.x'), needs=[], zzz=1)",
+        "zzz=; known: .*needs, over",
     ),
-    "times": ("@class_metric(needs=[], measures=[Mean('a.x', times=2)])", "times=2 of a.x: give a function"),
+    "times": ("@class_metric(Mean('a.x', times=2), needs=[])", "times=2 of a.x: give a function"),
 }
 
 
@@ -213,10 +209,10 @@ def test_no_plugin_comes_before_a_built_in(install, option):
     install(
         "first",
         "from collapse import hookimpl, metric\n@metric('nc1.trace_ratio', needs=['means'])\ndef a(s): return -1.0\n"
-        f"@hookimpl({option}=True)\ndef collapse_metrics():\n    yield a\n",
+        f"@hookimpl({option}=True)\ndef collapse_results():\n    yield {{}}\n",
     )
     (problem,) = plugins().problems
-    assert f"plugin first (guest 1.0) is not used: collapse_metrics() is marked @hookimpl({option}=True)" in problem
+    assert f"plugin first (guest 1.0) is not used: collapse_results() is marked @hookimpl({option}=True)" in problem
     assert plugins().measurements()["nc1.trace_ratio"][0].module == "collapse_metrics.nc1"
 
 
@@ -231,8 +227,8 @@ def test_no_plugin_comes_before_a_built_in(install, option):
             "adds no command measure: there is one of this name, which stays",
         ),
         (
-            "from collapse import hookimpl\n@hookimpl\ndef collapse_metrics(): return []\n",
-            "adds no command: collapse_metrics() is never called from here: name the module in the entry-point group "
+            "from collapse import hookimpl\n@hookimpl\ndef collapse_results(): return {}\n",
+            "adds no command: collapse_results() is never called from here: name the module in the entry-point group "
             "'collapse' of a package",
         ),
     ],
@@ -253,15 +249,11 @@ NAMED = """
 from collapse import hookimpl, metric
 @metric('{name}.x', needs=['means'])
 def x(s): return 1.0
-@hookimpl
-def collapse_metrics(): return [x]
 """
 
 ANALYSIS = """
 @analysis('covariance')
 def y(results): return results
-@hookimpl
-def collapse_analyses(): return [y]
 """
 
 
@@ -276,7 +268,7 @@ def test_two_packages_may_call_a_plugin_alike(install, tmp_path):
     assert found.problems == []
     assert {(each.name, each.origin) for each in found.found} >= {("mine", "guest 1.0"), ("other:mine", "other 2.0")}
     assert {"mine.x", "others.x"} <= found.measurements().keys()
-    assert found.origins["collapse_metrics", "others.x"] == "other:mine"
+    assert found.origins["metric", "others.x"] == "other:mine"
 
 
 def test_things_of_other_kinds_may_share_a_name(install):
@@ -294,15 +286,15 @@ def test_things_of_other_kinds_may_share_a_name(install):
 def test_a_plugin_may_be_an_object():
     class Mine:
         @hookimpl
-        def collapse_metrics(self):
-            return []
+        def collapse_results(self):
+            return {}
 
     class Forgetful:
-        def collapse_metrics(self):
-            return []
+        def collapse_results(self):
+            return {}
 
-    assert register(new_manager(), "mine", Mine(), commands=False) == ("collapse_metrics",)
-    with pytest.raises(PluginError, match=r"collapse_metrics\(\) is not marked"):
+    assert register(new_manager(), "mine", Mine(), commands=False) == ("collapse_results",)
+    with pytest.raises(PluginError, match=r"collapse_results\(\) is not marked"):
         register(new_manager(), "mine", Forgetful(), commands=False)
 
 
@@ -395,7 +387,7 @@ def test_an_analysis_that_fails_ends_in_a_line(tmp_path, monkeypatch, capsys, ki
     (tmp_path / "mine.py").write_text(
         "import sys\nfrom collapse import Table, analysis, hookimpl\n"
         f"@analysis('odd')\ndef odd(results):\n    '''Odd.'''\n    {body}\n"
-        "@hookimpl\ndef collapse_analyses(): return [odd]\n"
+        ""
     )
     (tmp_path / "results.csv").write_text("model,a\nx,1\n")
     monkeypatch.setattr(plugin_manager, "_extra", [])

@@ -57,11 +57,11 @@ def scalar(function, needs=("means",), **declared):
 
 
 def by_class(function, measure=Mean, **declared):
-    return class_metric(needs=["means"], measures=[measure("mine.x")], **declared)(function)
+    return class_metric(measure("mine.x"), needs=["means"], **declared)(function)
 
 
 def by_pair(function, measure=Mean, over="all", **declared):
-    return pair_metric(needs=["means", "counts"], over=over, measures=[measure("mine.x")], **declared)(function)
+    return pair_metric(measure("mine.x"), needs=["means", "counts"], over=over, **declared)(function)
 
 
 def spread(s):
@@ -112,9 +112,7 @@ METRICS = {
     "a vector that writes": (scalar(ratio, vector=lambda s: (s.classes, s.means.mul_(2)[:, 0])), {"value"}),
     "a vector of another length": (scalar(ratio, vector=lambda s: (s.classes, s.norms[1:])), {"value"}),
     "power means of no class": (
-        class_metric(needs=["means"], over="directions", measures=[LogMeanExp("mine.x", scale=None)])(
-            lambda s: s.norms
-        ),
+        class_metric(LogMeanExp("mine.x", scale=None), needs=["means"], over="directions")(lambda s: s.norms),
         set(),
     ),
     "no simplex": (scalar(ratio, towards=2.0), {"simplex"}),
@@ -394,7 +392,7 @@ class AverageOf(Measure):
 
 
 def test_a_reducer_whose_add_needs_both_arguments_keeps_every_law():
-    check_metric(class_metric(needs=["means"], measures=[AverageOf("mine.x")], scale=1.0)(lambda s: s.norms))
+    check_metric(class_metric(AverageOf("mine.x"), needs=["means"], scale=1.0)(lambda s: s.norms))
 
 
 class Unweighted(Average):
@@ -410,7 +408,7 @@ class UnweightedOf(AverageOf):
 
 
 def test_a_reducer_that_takes_values_of_weight_0_is_told():
-    wrong = class_metric(needs=["means"], measures=[UnweightedOf("mine.x")], scale=1.0)(lambda s: s.norms)
+    wrong = class_metric(UnweightedOf("mine.x"), needs=["means"], scale=1.0)(lambda s: s.norms)
     with pytest.raises(LawBroken, match="weight 0"):
         check_metric(wrong)
 

@@ -129,15 +129,16 @@ def test_the_features_example_of_the_front_page_runs(tmp_path):
 
 
 def test_a_property_without_headlines_shows_what_the_docs_say():
-    from collapse.plugin.registry import Plugins, take
+    from collapse.plugin.offers import take
+    from collapse.plugin.registry import Plugins
 
-    @collapse.class_metric(needs=["variances"], measures=[collapse.Max("some.most"), collapse.Min("some.least")])
+    @collapse.class_metric(collapse.Max("some.most"), collapse.Min("some.least"), needs=["variances"])
     def some(s):
         """Some."""
         return s.variances
 
     installed = Plugins()
-    take(installed, "collapse_metrics", "mine", some)
+    take(installed, "metric", "mine", some)
     assert installed.headlines() == ["some.least"]
     for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
         assert "whose name is first in the alphabet" in " ".join(text.split())

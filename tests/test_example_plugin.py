@@ -28,7 +28,7 @@ def checked(folder, call):
     ("file", "kept", "broken", "call", "law"),
     [
         ("spread.py", "scale=1.0", "scale=0.0", DISTANCE, "law of scale"),
-        ("spread.py", "pair.distance\n", "pair.distance * pair.norms[0]\n", DISTANCE, "law of symmetry"),
+        ("spread.py", "return distance\n", "return distance.triu()\n", DISTANCE, "law of symmetry"),
         ("longest.py", '"max")', '"sum")', LONGEST, "law of merge"),
     ],
 )

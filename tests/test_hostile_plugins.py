@@ -26,13 +26,6 @@ held = []
 """
 OFFER = """
 
-@hookimpl
-def collapse_metrics():
-    return [each for each in globals().values() if hasattr(each, "__collapse_declaration__")]
-
-@hookimpl
-def collapse_statistics():
-    return [each for each in globals().values() if isinstance(each, type) and Statistic in each.__bases__]
 """
 
 
@@ -44,11 +37,11 @@ def scalar(body: str, **about: object) -> str:
 
 
 def of_classes(body: str) -> str:
-    return f"@class_metric(needs=['means'], measures=[Mean('bad.x'), Std('bad.y')])\ndef x(s):\n    {body}\n"
+    return f"@class_metric(Mean('bad.x'), Std('bad.y'), needs=['means'])\ndef x(s):\n    {body}\n"
 
 
 def of_pairs(body: str, measure: str = "Mean('bad.x')") -> str:
-    return f"@pair_metric(needs=['means'], over='all', measures=[{measure}])\ndef x(pair):\n    {body}\n"
+    return f"@pair_metric({measure}, needs=['means'], over='all')\ndef x(pair):\n    {body}\n"
 
 
 # What the plugin does, and what its note says.
@@ -85,12 +78,12 @@ HOSTILE = {
     "nan": (scalar("return float('nan')"), "came out as nan"),
     "recurses": ("def deep(n): return deep(n + 1)\n" + scalar("return deep(0)"), "RecursionError"),
     "odd_exponent": (
-        of_pairs("return pair.gram", "LogMeanExp('bad.x', exponent=lambda classes, dim: 1 / 0)"),
+        of_pairs("return pair.gram", "LogMeanExp('bad.x', exponent=lambda C, d: 1 / 0)"),
         "ZeroDivisionError",
     ),
     "forgets_to_return": (scalar("s.norms.mean()"), "it returned None: return collapse.Noted(None, reason)"),
-    "limit_raises": (scalar("return 1.0", towards="lambda classes, dim: 1 / 0"), "towards= of bad.x"),
-    "limit_of_text": (scalar("return 1.0", reachable="lambda classes, dim: '0'"), "returned '0'"),
+    "limit_raises": (scalar("return 1.0", towards="lambda C, d: 1 / 0"), "towards= of bad.x"),
+    "limit_of_text": (scalar("return 1.0", reachable="lambda C, d: '0'"), "returned '0'"),
 }
 # What is odd but harmless, and what it gives.
 ODD = {
@@ -222,7 +215,7 @@ def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, caps
 
 
 GUILTY = {
-    "exponent": "LogMeanExp('bad.guilty', exponent=lambda classes, dim: 1 / 0)",
+    "exponent": "LogMeanExp('bad.guilty', exponent=lambda C, d: 1 / 0)",
     "reducer": "Raising('bad.guilty')",
     "of": "Unread('bad.guilty')",
 }
@@ -241,10 +234,10 @@ class Unread(Mean):
 @pytest.mark.parametrize("over", ["class", "pair"])
 @pytest.mark.parametrize("kind", GUILTY)
 def test_a_measure_that_costs_its_whole_metric_is_named(load, undisturbed, kind, over):
-    body = f"measures=[Mean('bad.innocent'), {GUILTY[kind]}])\ndef x(s):\n    return "
+    body = f"Mean('bad.innocent'), {GUILTY[kind]})\ndef x("
     declared = {
-        "class": "@class_metric(needs=['means'], " + body + "s.norms\n",
-        "pair": "@pair_metric(needs=['means'], over='all', " + body + "s.gram\n",
+        "class": "@class_metric(" + body + "norms):\n    return norms\n",
+        "pair": "@pair_metric(" + body + "gram):\n    return gram\n",
     }
     load(mine=MEASURES + declared[over])
     row = collapse.measure(undisturbed.memory)
@@ -257,11 +250,10 @@ def test_a_measure_that_costs_its_whole_metric_is_named(load, undisturbed, kind,
 @pytest.mark.parametrize("kind", ["Mean", "LogMeanExp"])
 def test_what_a_measure_says_beside_its_name_is_given_by_keyword(kind):
     with pytest.raises(TypeError):
-        getattr(measures, kind)("mine.x", lambda classes, dim: 1.0)
+        getattr(measures, kind)("mine.x", lambda C, d: 1.0)
 
 
 def test_what_a_plugin_raises_in_vectors_is_told_as_its_own(load, undisturbed):
-    over = "over=lambda pair: pair.missing, measures=[Mean('bad.x')]"
-    load(mine=f"@pair_metric(needs=['means'], {over})\ndef x(pair):\n    return pair.sqdist\n")
+    load(mine="@pair_metric(Mean('bad.x'), over=lambda pair: pair.missing)\ndef x(sqdist):\n    return sqdist\n")
     with pytest.raises(PluginError, match=r"x failed: AttributeError: .*missing"):
         collapse.vectors(undisturbed.memory, "bad.x")

@@ -284,7 +284,7 @@ class Seen(ValidationStatistic):
 @pytest.fixture
 def seen(monkeypatch):
     monkeypatch.setitem(plugins().statistics, "seen", Seen)
-    monkeypatch.setitem(plugins().origins, ("collapse_statistics", "seen"), "tests")
+    monkeypatch.setitem(plugins().origins, ("statistic", "seen"), "tests")
 
 
 @pytest.mark.parametrize("runs", [[(0, 6)], [(0, 2), (2, 3), (3, 6)], [(3, 6), (0, 2), (2, 3)]], ids=str)

@@ -22,17 +22,17 @@ import torch
 
 MEASURES = [
     Mean("{0}.mean", towards=float("inf")), Std("{0}.std", times=lambda s: 2), CoV("{0}.cov"), MeanLog("{0}.log"),
-    LogMeanExp("{0}.exp", exponent=lambda classes, dim: dim), LogMeanExp("{0}.none", exponent=lambda classes, dim: 0.0),
+    LogMeanExp("{0}.exp", exponent=lambda d: d), LogMeanExp("{0}.none", exponent=lambda: 0.0),
 ]
 
 def measures(name):
     import dataclasses
     return [dataclasses.replace(each, name=each.name.format(name)) for each in MEASURES]
 
-@class_metric(needs=["variances"], measures=measures("c"))
+@class_metric(*measures("c"), needs=["variances"])
 def of_classes(s): return s.variances
 
-@pair_metric(needs=["variances"], over="all", measures=measures("p"))
+@pair_metric(*measures("p"), needs=["variances"], over="all")
 def of_pairs(pair): return pair.variance_sum
 
 @metric("s.noted", needs=["means"])
@@ -50,7 +50,7 @@ def infinite(s): return float("inf")
 @metric("s.minus", needs=["counts"], towards=float("inf"))
 def minus(s): return -float("inf")
 
-@pair_metric(needs=["means"], over="all", measures=[Mean("q.single")])
+@pair_metric(Mean("q.single"), needs=["means"], over="all")
 def single(pair): return pair.gram.float() * 0 + 3
 
 class Each(Statistic):
@@ -65,11 +65,6 @@ def each(s): return float(s.statistic("each")["x"])
 @metric("r.pooled", needs=["pooled"])
 def pooled(s): return float(s.statistic("pooled")["x"])
 
-@hookimpl
-def collapse_metrics(): return [of_classes, of_pairs, noted, whole, nothing, infinite, minus, single, each, pooled]
-
-@hookimpl
-def collapse_statistics(): return [Each, Pooled]
 """
 
 
@@ -272,10 +267,8 @@ def test_a_row_says_that_its_texts_are_the_same(out, tiny, tmp_path):
 def test_a_pair_metric_without_a_number_says_first_of_how_many_pairs(measured, tmp_path):
     (tmp_path / "mine.py").write_text(
         "from collapse import Mean, hookimpl, pair_metric\n"
-        "@pair_metric(needs=['variances'], over='all', measures=[Mean('mine.ratio')])\n"
-        "def ratio(pair): return (pair.variance_sum / pair.variance_sum).float()\n"
-        "@hookimpl\n"
-        "def collapse_metrics(): return [ratio]\n"
+        "@pair_metric(Mean('mine.ratio'))\n"
+        "def ratio(variance_sum): return (variance_sum / variance_sum).float()\n"
     )
     plugin_manager.add_plugins([str(tmp_path / "mine.py")])
     row, _ = measured(of_variances(0.0, 0.0, 0.0, 2.0, 4.0), "mine.ratio")

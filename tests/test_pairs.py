@@ -148,7 +148,7 @@ def test_values_of_zero_are_left_out_of_the_log_and_counted():
 
 
 def test_a_pair_function_that_returns_something_else_costs_only_itself():
-    @pair_metric(needs=["means"], over="all", measures=[Mean("mine.a"), Std("mine.b")])
+    @pair_metric(Mean("mine.a"), Std("mine.b"), needs=["means"], over="all")
     def wrong(pair):
         return pair.sqdist.sum()
 
@@ -162,7 +162,7 @@ def test_a_pair_function_that_returns_something_else_costs_only_itself():
 def test_fields_are_what_they_say():
     seen = {}
 
-    @pair_metric(needs=["means", "variances", "counts"], over="all", measures=[Mean("mine.c")])
+    @pair_metric(Mean("mine.c"), needs=["means", "variances", "counts"], over="all")
     def look(pair):
         seen["norms"], seen["counts"], seen["rows"] = pair.norms, pair.counts, pair.rows("variances")
         seen["distance"], seen["columns"] = pair.distance, pair.columns("means")
@@ -230,7 +230,7 @@ def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, scal
 
 
 def test_a_class_whose_pairs_are_all_alike_has_a_std_of_zero():
-    @pair_metric(needs=["variances"], over="all", measures=[Std("mine.std")])
+    @pair_metric(Std("mine.std"), needs=["variances"], over="all")
     def sums(pair):
         return pair.variance_sum
 
@@ -246,7 +246,7 @@ def test_a_class_whose_pairs_are_all_alike_has_a_std_of_zero():
 
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e60])
 def test_values_of_any_size_keep_their_digits(scale):
-    @pair_metric(needs=["variances"], over="all", measures=[Mean("mine.mean"), Std("mine.std")])
+    @pair_metric(Mean("mine.mean"), Std("mine.std"), needs=["variances"], over="all")
     def sums(pair):
         return pair.variance_sum * scale
 
@@ -261,7 +261,7 @@ def test_values_of_any_size_keep_their_digits(scale):
 
 
 def test_a_function_that_writes_to_the_statistics_stops_the_sweep():
-    @pair_metric(needs=["means"], over="all", measures=[Mean("mine.late")])
+    @pair_metric(Mean("mine.late"), needs=["means"], over="all")
     def late(pair):
         if len(pair.gram) > 12:
             pair.rows("means").mul_(2)
@@ -276,7 +276,7 @@ def test_a_function_that_writes_to_the_statistics_stops_the_sweep():
 
 
 def test_zeros_among_negative_values_are_counted_too():
-    @pair_metric(needs=["variances"], over="all", measures=[MeanLog("mine.log")])
+    @pair_metric(MeanLog("mine.log"), needs=["variances"], over="all")
     def sums(pair):
         return pair.variance_sum
 
@@ -299,7 +299,7 @@ def test_every_pair_reaches_a_reducer_once():
         def result(self):
             return self.n
 
-    @pair_metric(needs=["means"], over="all", measures=[Counting("t.n")])
+    @pair_metric(Counting("t.n"), needs=["means"], over="all")
     def everywhere(pair):
         return pair.sqdist
 

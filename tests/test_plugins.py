@@ -7,6 +7,7 @@ import py_compile
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from safetensors.torch import save_file
 
 from collapse import Mean, class_metric
 from collapse.plugin.metrics import declaration
+from collapse.plugin.offers import declared_in
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
 
@@ -31,20 +33,15 @@ class Largest(Statistic):
 @metric("mine.mean_count", needs=["counts"])
 def mean_count(s): return s.counts.double().mean()
 
-@class_metric(needs=["means"], measures=[Mean("mine.first")])
+@class_metric(Mean("mine.first"), needs=["means"])
 def first(s): return s.centred_means[:, 0]
 
-@pair_metric(needs=["means"], over="all", measures=[Mean("mine.distance")])
+@pair_metric(Mean("mine.distance"), needs=["means"], over="all")
 def distance(pair): return pair.distance
 
 @metric("mine.largest", needs=["largest"])
 def largest(s): return s.statistic("largest")["norm"]
 
-@hookimpl
-def collapse_metrics(): return [mean_count, first, distance, largest]
-
-@hookimpl
-def collapse_statistics(): return [Largest]
 '''
 MINE = {"mine.mean_count", "mine.first", "mine.distance", "mine.largest"}
 
@@ -58,14 +55,11 @@ def raises(s): raise ZeroDivisionError("on purpose")
 @metric("bad.nan", needs=["means"])
 def nan(s): return float("nan")
 
-@class_metric(needs=["means"], measures=[Mean("bad.shape")])
+@class_metric(Mean("bad.shape"), needs=["means"])
 def shape(s): return torch.zeros(2)
 
-@pair_metric(needs=["means"], over="all", measures=[Mean("bad.pair")])
+@pair_metric(Mean("bad.pair"), needs=["means"], over="all")
 def pair(pair): return pair.nonsense
-
-@hookimpl
-def collapse_metrics(): return [raises, nan, shape, pair]
 """
 
 
@@ -160,8 +154,8 @@ NOT_INSTALLED = {"collapse_metrics.kappa_groups"}
 
 def test_entry_points_are_the_files():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    files = [file for file in (ROOT / "plugins").glob("*/*.py") if "@hookimpl" in file.read_text()]
-    own = {f"{file.parent.name}.{file.stem}" for file in files} - NOT_INSTALLED
+    modules = {f"{file.parent.name}.{file.stem}" for file in (ROOT / "plugins").glob("*/*.py")}
+    own = {name for name in modules - NOT_INSTALLED if declared_in(import_module(name))}
     entries = project["entry-points"]["collapse"]
     assert set(entries.values()) == own | {"collapse_zoo.plugin"}
     assert len(entries) == len(own) + 1
@@ -192,8 +186,16 @@ def test_every_metric_says_what_it_is(name):
 
 def test_an_equation_names_the_measure_and_a_factor_without_a_docstring():
     measure = Mean("mine.x", times=lambda s: 2.0)
-    declared = declaration(class_metric(needs=["counts"], measures=[measure], equation="n")(lambda s: s.counts))
-    assert declared.equation_of(measure) == "Mean of n · a factor"
+
+    @class_metric(measure)
+    def of_counts(counts):
+        """Counts.
+
+        Equation: n
+        """
+        return counts
+
+    assert declaration(of_counts).equation_of(measure) == "Mean of n · a factor"
 
 
 @pytest.mark.parametrize("name", ["mine", "./mine"])

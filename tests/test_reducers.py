@@ -176,7 +176,7 @@ class GeometricMean(Measure):
 
 
 def test_a_plugin_brings_a_reducer_of_its_own():
-    @class_metric(needs=["counts"], measures=[GeometricMean("mine.counts")], scale=0.0)
+    @class_metric(GeometricMean("mine.counts"), needs=["counts"], scale=0.0)
     def counts(s):
         return s.counts.double()
 
@@ -233,9 +233,7 @@ def of_distances(kind, *more):
         def reducer(self, classes, dim):
             return kind()
 
-    return pair_metric(needs=["means"], over="distinct", measures=[Kind("mine.a"), *more], scale=1.0)(
-        lambda pair: pair.distance
-    )
+    return pair_metric(Kind("mine.a"), *more, needs=["means"], over="distinct", scale=1.0)(lambda pair: pair.distance)
 
 
 @pytest.mark.parametrize("kind", [Geometric, Replacing])
@@ -273,7 +271,7 @@ def test_a_reducer_that_is_none_costs_its_own_metric_only():
         def reducer(self, classes, dim):
             return "median"
 
-    @class_metric(needs=["counts"], measures=[Wrong("mine.a")])
+    @class_metric(Wrong("mine.a"), needs=["counts"])
     def counts(s):
         return s.counts.double()
 
@@ -285,7 +283,7 @@ def test_measures_through_the_front_door(monkeypatch):
     s = tiny_statistics()
     measures = [Min("mine.min"), Max("mine.max"), MeanLog("mine.log"), LogMeanExp("mine.exp")]
 
-    @class_metric(needs=["counts"], measures=measures)
+    @class_metric(*measures, needs=["counts"])
     def counts(s):
         return s.counts.double()
 
@@ -331,9 +329,9 @@ def test_a_reducer_that_does_not_merge_is_told_so(kind, said, of_pairs):
 
     measures = [Kind("mine.a")]
     function = (
-        pair_metric(needs=["means"], over="distinct", measures=measures, scale=1.0)(lambda pair: pair.distance)
+        pair_metric(*measures, needs=["means"], over="distinct", scale=1.0)(lambda pair: pair.distance)
         if of_pairs
-        else class_metric(needs=["means"], measures=measures, scale=1.0)(lambda s: s.norms)
+        else class_metric(*measures, needs=["means"], scale=1.0)(lambda s: s.norms)
     )
     with pytest.raises(LawBroken, match=said) as raised:
         check_metric(function)
@@ -352,7 +350,7 @@ def test_the_values_of_excluded_classes_are_nan(over, without, monkeypatch):
         classifier=torch.tensor([[0.0, 0, 0], [0, 1, 0], [1, 1, 1]]).double(),
     )
 
-    @class_metric(needs=["means", "classifier"], over=over, measures=[Mean("mine.cosine")])
+    @class_metric(Mean("mine.cosine"), needs=["means", "classifier"], over=over)
     def cosines(s):
         if over != "dual_directions":
             return s.norms

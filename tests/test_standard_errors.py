@@ -124,7 +124,7 @@ def test_a_failing_influence_costs_the_error_only(tmp_path):
     plugin.write_text(
         "import torch\nfrom collapse import hookimpl, metric\n\n"
         "@metric('mine.one', needs=['validation'], influence=lambda s: torch.zeros(2, 2))\n"
-        "def one(s):\n    return 1.0\n\n@hookimpl\ndef collapse_metrics():\n    return [one]\n"
+        "def one(s):\n    return 1.0"
     )
     before = list(_extra)
     add_plugins([str(plugin)])

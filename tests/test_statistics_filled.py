@@ -5,8 +5,8 @@ import pytest
 import collapse
 from collapse.errors import PluginError
 from collapse.plugin import plugin_manager
+from collapse.plugin.offers import check_declared
 from collapse.plugin.plugin_manager import add_plugins
-from collapse.plugin.registry import check_declared
 
 PLUGIN = """
 import torch
@@ -30,13 +30,6 @@ def total(s):
     "Samples."
     return s.statistic("{name}")["total"].sum()
 
-@hookimpl
-def collapse_statistics():
-    return [Samples]
-
-@hookimpl
-def collapse_metrics():
-    return [total]
 """
 
 

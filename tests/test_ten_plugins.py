@@ -19,26 +19,20 @@ HEAD = """
 import torch
 from collapse import Mean, hookimpl, metric, pair_metric
 """
-OFFER = """
-@hookimpl
-def collapse_metrics():
-    return [value]
-"""
 
 
 def metric(body, name):
-    return f"{HEAD}\n@metric('{name}', needs=['means'])\ndef value(s):\n    {body}\n{OFFER}"
+    return f"{HEAD}\n@metric('{name}', needs=['means'])\ndef value(s):\n    {body}\n"
 
 
 def pair(body, name):
-    measure = f"measures=[Mean('{name}')]"
-    return f"{HEAD}\n@pair_metric(needs=['means'], over='all', {measure})\ndef value(pair):\n    {body}\n{OFFER}"
+    return f"{HEAD}\n@pair_metric(Mean('{name}'))\ndef value(pair):\n    {body}\n"
 
 
 # Each plugin's text, the group of its entry point, and what the line about it says: plugin, function, remedy.
 BROKEN = {
     "keyword": (
-        f"{HEAD}\n@metric('bad.keyword', needs=['means'], verson=2)\ndef value(s):\n    return 1.0\n{OFFER}",
+        f"{HEAD}\n@metric('bad.keyword', needs=['means'], verson=2)\ndef value(s):\n    return 1.0\n",
         "collapse",
         r"plugin keyword .*module_\d+\.value is wrong: it has no keyword verson=; did you mean version",
     ),
@@ -83,9 +77,9 @@ BROKEN = {
         r"plugin place .*collapse_commands\(\) is never called from here: name the module in the entry-point group",
     ),
     "newer": (
-        "COLLAPSE_API = 2\n" + metric("return 1.0", "bad.newer"),
+        "COLLAPSE_API = 3\n" + metric("return 1.0", "bad.newer"),
         "collapse",
-        r"plugin newer .*written for API 2 of collapse, and this is API 1: upgrade",
+        r"plugin newer .*written for API 3 of collapse, and this is API 2: upgrade",
     ),
 }
 

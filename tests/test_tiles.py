@@ -55,16 +55,14 @@ def statistics(means=MEANS, dtype="float32"):
 
 def declared(over, read):
     @pair_metric(
+        Mean("m.mean"),
+        Std("m.std"),
+        CoV("m.cov"),
+        MeanLog("m.log"),
+        LogMeanExp("m.exp", exponent=lambda d: d - 2.0),
+        LogMeanExp("m.none", exponent=lambda d: d - 3.0),
         needs=["means", "variances"],
         over=over,
-        measures=[
-            Mean("m.mean"),
-            Std("m.std"),
-            CoV("m.cov"),
-            MeanLog("m.log"),
-            LogMeanExp("m.exp", exponent=lambda classes, dim: dim - 2.0),
-            LogMeanExp("m.none", exponent=lambda classes, dim: dim - 3.0),
-        ],
     )
     def metric(pair):
         read(pair)

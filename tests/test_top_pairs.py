@@ -45,7 +45,7 @@ def test_it_is_the_largest_of_all_pairs(seed, classes, tile, most, different, ab
 
 @pytest.mark.parametrize("tile", [1, 3, 512])
 def test_a_sweep_keeps_them_and_changes_no_number(tile):
-    @pair_metric(needs=["means"], over="distinct", measures=[Mean("mine.far")])
+    @pair_metric(Mean("mine.far"), needs=["means"], over="distinct")
     def far(pair):
         return pair.sqdist
 

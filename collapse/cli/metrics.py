@@ -47,7 +47,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
                 "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
-                "plugin": installed.origins["collapse_metrics", name],
+                "plugin": installed.origins["metric", name],
             }
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]

@@ -210,7 +210,7 @@ class Collection:
     def _about(self, phase: Phase, tally: Tally, batch: int, before: Shard | None) -> dict[str, Any]:
         """Return what a shard records of its statistics and of how it was made."""
         filled = tally.statistics
-        made_by = {name: plugins().made_by("collapse_statistics", name) for name in filled.versions}
+        made_by = {name: plugins().made_by("statistic", name) for name in filled.versions}
         provenance = {
             **self._clock.times(),
             **({"slices_of_earlier_runs": before.stop - before.start} if before else {}),

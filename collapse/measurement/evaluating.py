@@ -16,6 +16,7 @@ from collapse.numerics.reducing import Taken, Taking
 from collapse.numerics.returned import as_class_values, as_influence, as_mask, as_number
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.top_pairs import TopPairs
+from collapse.plugin.asking import asked
 from collapse.plugin.guarding import described, truncated
 from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
 from collapse.plugin.plugin_manager import plugins
@@ -86,7 +87,7 @@ class Found:
 
     def scalar(self, metric: Metric, measure: Measure) -> None:
         try:
-            value = self.lender.call(metric.function)
+            value = self.lender.call(metric.of)
             remark = None
             if isinstance(value, Noted):
                 remark, value = Note(measure.name, str(value.kind), truncated(str(value.text))), value.value
@@ -117,7 +118,7 @@ class Found:
 
     def classwise(self, metric: Metric, measures: Sequence[Measure]) -> None:
         try:
-            values_C = as_class_values(self.lender.call(metric.function), self.s.means)
+            values_C = as_class_values(self.lender.call(metric.of), self.s.means)
             included_C = included(metric, values_C, self.lender)
             if callable(metric.over):
                 self._remark_on_classes(measures, "over", ~included_C, "left out by over=")
@@ -228,7 +229,7 @@ class Found:
         return having
 
     def _factor(self, measure: Measure) -> float:
-        return 1.0 if measure.times is None else float(as_number(self.lender.call(measure.times)))
+        return 1.0 if measure.times is None else float(as_number(self.lender.call(asked(measure.times))))
 
     def _check_cov(self, measure: Measure, mean: float, std: float) -> None:
         if mean == 0:
@@ -242,7 +243,7 @@ class Found:
             said = [note.kind for note in self.notes if note.measurement == measure.name]
             explained = "zero" in said or (said and metric.kind == "scalar")
             if not explained:  # other notes, such as of a dtype, say nothing of a missing number
-                plugin, _ = plugins().blamed("collapse_metrics", measure.name)
+                plugin, _ = plugins().blamed("metric", measure.name)
                 text = without_folders(f"{plugin}came out as {value} in {metric.called}{why}")
                 if metric.kind == "scalar":
                     text += ", which can say why: collapse.Noted(None, reason)"
@@ -260,7 +261,7 @@ def _not_finite(taken: Taken, noun: str) -> str:
 
 
 def _failure(metric: Metric, called: str, measures: Sequence[Measure], error: Exception) -> str:
-    plugin, remedy = plugins().blamed("collapse_metrics", measures[0].name)
+    plugin, remedy = plugins().blamed("metric", measures[0].name)
     # notes are published with their numbers
     return without_folders(f"{plugin}{called} failed: {described(error)}{remedy}")
 

@@ -20,6 +20,7 @@ from collapse.numerics.pairs import sweep
 from collapse.numerics.returned import as_class_values, as_number
 from collapse.numerics.standard_errors import standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.asking import asked
 from collapse.plugin.filling import conflict
 from collapse.plugin.guarding import described, outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
@@ -105,7 +106,7 @@ def measured(
         samples=int(s.counts.sum()),
         measurements={name: found.values.get(name) for name in names},
         versions={measure.name: metric.version for metric, measures in chosen for measure in measures},
-        made_by={name: made_by for name in names if (made_by := plugins().made_by("collapse_metrics", name))},
+        made_by={name: made_by for name in names if (made_by := plugins().made_by("metric", name))},
         excluded=found.excluded,
         notes=tuple(notes),
         standard_errors={name: standard_error(each) for name, each in found.influences.items()},
@@ -165,14 +166,14 @@ def _vector(metric: Metric, measure: Measure, lender: Lender) -> tuple[Tensor, T
     """Return the values of a measurement, one per class; raises what the metric's functions raise."""
     s = lender.s
     if metric.kind == "class":
-        values_C = as_class_values(lender.call(metric.function), s.means)
+        values_C = as_class_values(lender.call(metric.of), s.means)
         return s.classes, values_C.where(included(metric, values_C, lender), math.nan)
     if metric.kind == "pair":
         (swept,) = sweep(s, [(metric, [measure])], by_class=True).metrics
         if isinstance(swept, Exception):
             raise swept
         assert swept.by_class is not None  # because by_class=True
-        factor = 1.0 if measure.times is None else float(as_number(lender.call(measure.times)))
+        factor = 1.0 if measure.times is None else float(as_number(lender.call(asked(measure.times))))
         return s.classes, swept.by_class.numbers[measure.name] * factor
     assert metric.vector is not None  # vectors() refuses the others
     ids, values = lender.call(metric.vector)

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.asking import written_derived
 from collapse.plugin.guarding import Watch, Wrote, reading
 
 
@@ -52,7 +53,10 @@ class Lender:
         """
         try:
             with reading(self._watch):
-                return function(self.s)
+                value = function(self.s)
+            if written := written_derived(self.s):
+                raise Wrote(written)
+            return value
         except Wrote:
             self.renew()
             raise

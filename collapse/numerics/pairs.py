@@ -120,7 +120,7 @@ def sweep(
             if isinstance(tally, Exception):
                 continue
             try:
-                returned = tally.metric.function(pair)
+                returned = tally.metric.of(pair)
                 tally.add(returned, pair, rows, columns, above)
                 del returned  # frees its memory for the next metric
             except Exception as error:  # a plugin's function costs only its own measurements

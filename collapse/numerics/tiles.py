@@ -120,6 +120,11 @@ class Pair:
         self._has_zeros: set[str] = set()
 
     @property
+    def statistics_of_pairs(self) -> EmbeddingStatistics:
+        """The statistics of the classes, from which a pair metric may ask for values too."""
+        return self._points.statistics
+
+    @property
     def runs(self) -> tuple[slice, slice]:
         """The classes of rows and columns."""
         return self._rows, self._columns

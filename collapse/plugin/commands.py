@@ -73,7 +73,7 @@ def command_plugins(cli: Any) -> list[Plugin]:
             f"plugin {entry.name} ({origin}) {slow} at every start of collapse: import it within the command, or name "
             "the command in the entry point, as module:object"
         )
-        found.append(Plugin(entry.name, origin, hooks, problem, remark if slow else None))
+        found.append(Plugin(entry.name, origin, hooks, (), problem, remark if slow else None))
     return found
 
 

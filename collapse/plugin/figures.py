@@ -11,7 +11,7 @@ from collapse.plugin.measures import name_of
 Of = Literal["results", "stores", "parts"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_DECLARATION = "__collapse_figure__"
+FIGURE = "__collapse_figure__"
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -92,7 +92,7 @@ def figure(
         except PluginError as error:
             called = f"{getattr(function, '__module__', '?')}.{name_of(function)}"
             raise PluginError(f"the declaration of {called} is wrong: {error}") from error
-        setattr(function, _DECLARATION, Figure(name, function, title, of, tuple(needs), source))
+        setattr(function, FIGURE, Figure(name, function, title, of, tuple(needs), source))
         return function
 
     return declare
@@ -104,7 +104,7 @@ def declared_figure(function: Any) -> Figure:
     Raises:
         PluginError: The function was not declared.
     """
-    found = getattr(function, _DECLARATION, None)
+    found = getattr(function, FIGURE, None)
     if not isinstance(found, Figure):
         name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
         raise PluginError(f"{name} is not declared as a figure: decorate it with @figure")

@@ -124,7 +124,7 @@ def _running(name: str, function: str, **read: "Batch | Side") -> Iterator[None]
         with reading(Watch(tensors)):
             yield
     except Exception as error:  # a plugin can raise anything
-        plugin = plugins().origins.get(("collapse_statistics", name), "(not installed)")
+        plugin = plugins().origins.get(("statistic", name), "(not installed)")
         raise PluginError(
             f"plugin {plugin}: statistic {name}: {function}(): {described(error)}. Correct the plugin, or collect "
             f"without the statistic (--without {name}); the same command then goes on after the last slice written"

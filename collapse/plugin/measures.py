@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collapse.plugin.reducers import Reducer
 
 Limit = float | Callable[..., float | None] | None
-"""A number, or a function of (C, d), or None if there is no limit."""
+"""A number, or a function of what it asks for (C, d and measured), or None if there is no limit."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
 
@@ -29,7 +29,7 @@ class Measure:
         name: Its measurement name, such as ``nc2.interference``.
         towards: Its value at full collapse: a number, a function of (C, d), or None.
         reachable: The value that C classes in d dimensions can reach, if it differs: a number or a function of (C, d).
-            A function with a parameter ``measured`` also gets the row's measurements by name; {} if there are none.
+            It may ask for C, d and ``measured``, the row's measurements by name; {} if there are none.
         reached_by: What attains ``reachable`` if that is no bound, such as "uniform random points"; notes name it.
         scale: Exponent of its change under h → s·h: it is multiplied by s**scale; None if it follows no power.
             ``...`` means the metric's own.
@@ -102,7 +102,7 @@ class LogMeanExp(Measure):
     """
 
     _: KW_ONLY
-    exponent: Callable[[int, int], float] = field(default=lambda classes, dim: 1.0)
+    exponent: Callable[..., float] = field(default=lambda: 1.0)
 
     def reducer(self, classes: int, dim: int) -> "Reducer":
         """See :meth:`Measure.reducer`."""
@@ -139,14 +139,14 @@ def limit_at(
     Raises:
         PluginError: The function raised an exception, or did not return a number.
 
-    >>> limit_at(lambda classes, dim: -1 / (classes - 1), 5, 2)
+    >>> limit_at(lambda C: -1 / (C - 1), 5, 2)
     -0.25
     """
     if not callable(limit):
         return limit
     try:
-        more = {"measured": measured or {}} if "measured" in signature(limit).parameters else {}
-        value = limit(classes, dim, **more)
+        known = {"C": classes, "d": dim, "measured": measured or {}}
+        value = limit(**{name: known[name] for name in signature(limit).parameters})
         return None if value is None else float(_real(value))
     except Exception as error:  # a plugin's function
         name = f"{getattr(limit, '__module__', '?')}.{name_of(limit)}"
@@ -167,12 +167,14 @@ def check_measures(kind: str, measures: Any) -> None:
             limit = getattr(measure, keyword)
             if limit is not None and not callable(limit) and not is_real(limit):
                 raise PluginError(
-                    f"{keyword}={limit!r:.40} of {measure.name}: give a number, a function of (C, d) or None"
+                    f"{keyword}={limit!r:.40} of {measure.name}: give a number, a function of C and d, or None"
                 )
+            _check_asks(f"{keyword}= of {measure.name}", limit)
         for keyword in ("times", "exponent"):
             function = getattr(measure, keyword, None)
             if function is not None and not callable(function):
                 raise PluginError(f"{keyword}={function!r:.40} of {measure.name}: give a function")
+        _check_asks(f"exponent= of {measure.name}", getattr(measure, "exponent", None))
         if not isinstance(measure.headline, bool):
             raise PluginError(f"headline={measure.headline!r:.40} of {measure.name}: give True or False")
         if not (measure.scale is None or measure.scale is ... or is_real(measure.scale)):
@@ -180,6 +182,13 @@ def check_measures(kind: str, measures: Any) -> None:
     names = [measure.name for measure in measures]
     if len(set(names)) < len(names):
         raise PluginError(f"two measures have one name: {', '.join(names)}")
+
+
+def _check_asks(what: str, limit: Limit) -> None:
+    """Refuse a limit that asks for something else than C, d and measured."""
+    for name in signature(limit).parameters if callable(limit) else ():
+        if name not in ("C", "d", "measured"):
+            raise PluginError(f"{what} asks for {name!r}: a limit may ask for C, d and measured")
 
 
 def check_reduces(kind: str, measure: Any) -> None:

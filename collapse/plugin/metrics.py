@@ -6,15 +6,20 @@ measurements. The decorators return the function unchanged except for an attribu
 be called, tested and doctested like any other function. Does not import torch.
 """
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from inspect import signature
-from types import EllipsisType, NoneType
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, get_args
+from functools import cached_property
+from inspect import cleandoc
+from itertools import takewhile
+from types import EllipsisType
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from collapse.errors import PluginError, near_names
+from collapse.errors import PluginError
 from collapse.plugin.analysis_options import check_parameters
+from collapse.plugin.asking import Noted as Noted
+from collapse.plugin.asking import ask, asked, asks_of, needs_of
+from collapse.plugin.asking import derived as derived
+from collapse.plugin.keywords import check_keywords
 from collapse.plugin.measures import CoV as CoV
 from collapse.plugin.measures import Limit, Measure, check_measures, limit_at, name_of
 from collapse.plugin.measures import LogMeanExp as LogMeanExp
@@ -28,17 +33,9 @@ PairOver = Literal["all", "distinct", "directions", "distinct_directions", "dist
 Over = PairOver | Literal["dual_directions"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_DECLARATION = "__collapse_declaration__"
+DECLARATION = "__collapse_declaration__"
 FILE_PREFIX = "collapse_plugin_"
 """Begins the module name of a plugin that is a file."""
-_OVER = {"scalar": ("all",), "class": ("all", "directions", "dual_directions"), "pair": get_args(PairOver)}
-_KINDS: dict[str, tuple[type, ...]] = {
-    "version": (int,),
-    "source": (str,),
-    "equation": (str,),
-    "scale": (int, float, NoneType),
-    "translation": (bool,),
-}
 
 
 class About(TypedDict, total=False):
@@ -46,40 +43,28 @@ class About(TypedDict, total=False):
 
     Attributes:
         version: Increased when the numbers change; recorded in every row.
-        source: Where the definition is published, for tables.
-        equation: The equation, for tables.
         scale: Exponent of its change under h → s·h; None if it follows no power.
         translation: Whether it is invariant when a vector is added to all embeddings.
     """
 
     version: int
-    source: str
-    equation: str
     scale: float | None
     translation: bool
 
 
 @dataclass(frozen=True)
-class Noted:
-    """A metric's number with a remark; None for a number that is not available."""
-
-    value: Any
-    text: str
-    kind: str = "note"
-
-
-@dataclass(frozen=True)
 class Metric:
-    """A declared metric: a function, and everything that tables, tests and docs need."""
+    """A declared metric: a function, and everything that tables, tests and docs need.
+
+    ``of``, ``over``, ``vector`` and ``influence`` are called with the statistics, or with a tile of pairs.
+    """
 
     kind: Literal["scalar", "class", "pair"]
     function: Callable[..., Any]
-    needs: tuple[str, ...]
     measures: tuple[Measure, ...]
+    declared_needs: tuple[str, ...] | None = None
     over: Over | Callable[[Any], Any] = "all"
     version: int = 1
-    source: str = ""
-    equation: str = ""
     scale: float | None = 0.0
     translation: bool = True
     vector: Callable[[Any], Any] | None = None
@@ -96,10 +81,29 @@ class Metric:
         """The function's full name, for messages."""
         return f"{self.module}.{name_of(self.function)}"
 
+    def of(self, holder: Any) -> Any:
+        """Call the function with what it asks for, of statistics or of a tile of pairs."""
+        return ask(self.function, holder)
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """What a store needs to hold for it: what its function asks for, unless it declares something else."""
+        return needs_of(self.function) if self.declared_needs is None else self.declared_needs
+
     @property
     def summary(self) -> str:
         """The first line of its docstring."""
         return (self.function.__doc__ or "").strip().split("\n")[0]
+
+    @property
+    def source(self) -> str:
+        """Where the definition is published: the docstring's line ``Source: …``."""
+        return _line_of(self.function, "Source")
+
+    @property
+    def equation(self) -> str:
+        """The docstring's line ``Equation: …``."""
+        return _line_of(self.function, "Equation")
 
     def property_of(self, name: str) -> str:
         """Return the property of a measurement: NC1 for ``nc1.cdnv``; of a name without a dot, its file."""
@@ -138,29 +142,30 @@ class Analysis:
 def metric(
     name: str,
     *,
-    needs: Sequence[str],
+    needs: Sequence[str] | None = None,
     towards: Limit = None,
     reachable: Limit = None,
     reached_by: str = "",
-    vector: Callable[[Any], Any] | None = None,
-    influence: Callable[[Any], Any] | None = None,
+    vector: Callable[..., Any] | None = None,
+    influence: Callable[..., Any] | None = None,
     better: Literal["lower", "higher"] | None = None,
     headline: bool = False,
     **about: Unpack[About],
 ) -> Callable[[Function], Function]:
-    """Declare ``f(statistics) -> number``: one measurement.
+    """Declare a function of what it asks for that returns one number: one measurement.
 
     Args:
         name: The measurement's name.
-        needs: What it reads: counts, means, variances, classifier, validation, n_params, or a statistic's name.
-        towards: Its value at full collapse (a number, a function of (C, d), or None).
+        needs: What a store needs to hold, for a function that asks for ``s``; else its parameters say it.
+        towards: Its value at full collapse: a number, a function of C, d and measured, or None.
         reachable: The value that C classes in d dimensions can reach, if it differs.
         reached_by: What attains it if it is no bound, such as "uniform random points".
-        vector: ``g(statistics) -> (ids, values)``, its values per class, for :func:`collapse.vectors`.
-        influence: ``g(statistics) -> (S,)``, of each validation block on it, for its standard error: docs/plugins.md.
+        vector: A function that returns ids and values, its values per class, for :func:`collapse.vectors`.
+        influence: A function that returns the influence of each validation block on it, shape (S,), for its standard
+            error: docs/plugins.md.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
         headline: Whether ``collapse measure`` prints it by default.
-        **about: version, source, equation, scale and translation, as in docs/plugins.md.
+        **about: version, scale and translation, as in docs/plugins.md.
     """
 
     def declare(function: Function) -> Function:
@@ -172,38 +177,39 @@ def metric(
 
 
 def class_metric(
-    *,
-    needs: Sequence[str],
-    measures: Sequence[Measure],
-    over: Over | Callable[[Any], Any] = "all",
+    *measures: Measure,
+    needs: Sequence[str] | None = None,
+    over: Over | Callable[..., Any] = "all",
     **about: Unpack[About],
 ) -> Callable[[Function], Function]:
-    """Declare ``f(statistics) -> (C,)``: one value per class, and the measures of these values.
+    """Declare a function of what it asks for that returns one value per class, (C,), and the measures of these values.
 
     Args:
-        needs: What it reads (see :func:`metric`).
-        measures: The measurements, such as ``Mean("nc3.self_duality", towards=1.0)``.
+        *measures: The measurements, such as ``Mean("nc3.self_duality", towards=1.0)``.
+        needs: What a store needs to hold (see :func:`metric`).
         over: "all"; "directions" to exclude classes whose centred mean is zero; or "dual_directions" to exclude also
-            those whose classifier row is zero. The value of an excluded class is nan. Or a function of the statistics
-            that returns the classes to include, bool of shape (C,).
-        **about: version, source, equation, scale and translation, as in docs/plugins.md.
+            those whose classifier row is zero. The value of an excluded class is nan. Or a function that returns the
+            classes to include, bool of shape (C,).
+        **about: version, scale and translation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "class", needs, measures, {"over": over, **about})
 
 
 def pair_metric(
-    *, needs: Sequence[str], measures: Sequence[Measure], over: Over | Callable[[Any], Any], **about: Unpack[About]
+    *measures: Measure,
+    needs: Sequence[str] | None = None,
+    over: Over | Callable[..., Any] = "all",
+    **about: Unpack[About],
 ) -> Callable[[Function], Function]:
-    """Declare ``f(pair) -> tile``: one value per pair of classes, elementwise, symmetric and pure.
+    """Declare a function of fields of pairs that returns one value per pair: elementwise, symmetric and pure.
 
     Args:
-        needs: What it reads (see :func:`metric`).
-        measures: The measurements.
+        *measures: The measurements.
+        needs: What a store needs to hold (see :func:`metric`).
         over: "all"; "distinct" (excludes pairs of equal means); "directions" (excludes pairs with a class whose centred
             mean is zero); "distinct_directions" (excludes equal unit vectors too); "distinct_uncentred_directions" (the
-            same without centring). Or a function of the pair that returns the pairs to include, bool of the tile's
-            shape.
-        **about: version, source, equation, scale and translation, as in docs/plugins.md.
+            same without centring). Or a function that returns the pairs to include, bool of the tile's shape.
+        **about: version, scale and translation, as in docs/plugins.md.
     """
     return lambda function: _attach(function, "pair", needs, measures, {"over": over, **about})
 
@@ -213,7 +219,7 @@ def analysis(name: str) -> Callable[[Function], Function]:
 
     def declare(function: Function) -> Function:
         check_parameters(function)
-        setattr(function, _DECLARATION, Analysis(name, function))
+        setattr(function, DECLARATION, Analysis(name, function))
         return function
 
     return declare
@@ -225,7 +231,7 @@ def declaration(function: Any) -> Any:
     Raises:
         PluginError: The function was not declared.
     """
-    found = getattr(function, _DECLARATION, None)
+    found = getattr(function, DECLARATION, None)
     if not isinstance(found, Metric | Analysis):
         name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
         raise PluginError(f"{name} is not declared: decorate it with @metric, @class_metric, @pair_metric or @analysis")
@@ -256,39 +262,23 @@ def _attach(function: Function, kind: Any, needs: Any, measures: Any, about: dic
     called = f"{getattr(function, '__module__', '?')}.{name_of(function)}"
     try:
         check_measures(kind, measures)
-        _check_about(kind, needs, about)
+        check_keywords(kind, needs, about)
+        asks_of(function)
+        for keyword in ("over", "vector", "influence"):
+            if callable(about.get(keyword)):
+                about[keyword] = asked(about[keyword])
     except PluginError as error:
         raise PluginError(f"the declaration of {called} is wrong: {error}") from error
-    setattr(function, _DECLARATION, Metric(kind, function, tuple(needs), tuple(measures), **about))
+    declared = None if needs is None else tuple(needs)
+    setattr(function, DECLARATION, Metric(kind, function, tuple(measures), declared, **about))
     return function
 
 
-def _check_about(kind: str, needs: Any, about: dict[str, Any]) -> None:
-    own = {"scalar": {"vector", "influence", "better"}}.get(kind, {"over"})
-    for keyword in sorted(about.keys() - _KINDS.keys() - own):
-        if keyword in ("towards", "reachable", "times", "headline"):
-            raise PluginError(f"{keyword}= belongs to a measure, such as Mean(name, {keyword}=…)")
-        decorators: dict[str, Callable[..., Any]] = {"scalar": metric, "class": class_metric, "pair": pair_metric}
-        named = [
-            each.name for each in signature(decorators[kind]).parameters.values() if each.kind is each.KEYWORD_ONLY
-        ]
-        raise PluginError(f"it has no keyword {keyword}=; {near_names(keyword, {*_KINDS, *named})}")
-    if isinstance(needs, str) or not isinstance(needs, Iterable) or not all(isinstance(need, str) for need in needs):
-        raise PluginError(f"needs={needs!r:.60}: give a list of names, such as ['means']")
-    choices = {"over": _OVER[kind], "better": ("lower", "higher", None)}
-    for keyword, allowed in choices.items():
-        if keyword == "over" and kind != "scalar" and callable(about.get("over")):
-            continue
-        if keyword in about and about[keyword] not in allowed:
-            near = near_names(str(about[keyword]), [each for each in allowed if each])
-            raise PluginError(f"{keyword}={about[keyword]!r:.40}: there is no such choice; {near}")
-    for keyword, kinds in _KINDS.items():
-        if keyword in about and (type(about[keyword]) not in kinds):
-            raise PluginError(f"{keyword}={about[keyword]!r:.40}: give {' or '.join(kind.__name__ for kind in kinds)}")
-    if about.get("scale") is not None and not math.isfinite(about["scale"]):
-        raise PluginError(f"scale={about['scale']!r}: give a finite number or None")
-    if about.get("version", 1) < 1:
-        raise PluginError(f"version={about['version']!r}: give a number from 1 on")
-    for keyword in ("vector", "influence"):
-        if about.get(keyword) is not None and not callable(about[keyword]):
-            raise PluginError(f"{keyword}={about[keyword]!r:.40}: give a function of the statistics")
+def _line_of(function: Callable[..., Any], title: str) -> str:
+    """Return the text after a title in a docstring; it may go on in lines that are indented further."""
+    lines = cleandoc(function.__doc__ or "").split("\n")
+    for at, line in enumerate(lines):
+        if line.startswith(f"{title}: "):
+            more = takewhile(lambda each: each.startswith("    "), lines[at + 1 :])
+            return " ".join([line.removeprefix(f"{title}: "), *map(str.strip, more)])
+    return ""

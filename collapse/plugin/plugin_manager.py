@@ -6,13 +6,14 @@ plugin is one line on stderr. A plugin that the user named with ``-p`` or ``COLL
 """
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
 from collapse.errors import UsageError, near_names
 from collapse.plugin.guarding import described
+from collapse.plugin.offers import declared_in, take
 from collapse.plugin.registering import (
     distribution_of,
     implementations,
@@ -22,7 +23,7 @@ from collapse.plugin.registering import (
     own_first,
     register,
 )
-from collapse.plugin.registry import GIVEN, Plugin, Plugins, take
+from collapse.plugin.registry import GIVEN, Plugin, Plugins
 
 _NOT = "no:"
 
@@ -49,23 +50,28 @@ def plugins() -> Plugins:
     """
     loaded = Plugins()
     manager = new_manager()
+    declared: list[tuple[str, str, Any]] = []
     for name, origin, load in _candidates():
         try:
             module = load()
-            hooks = register(manager, name, module, commands=False)
-            loaded.found.append(Plugin(name, origin, hooks))
+            items = declared_in(module)
+            hooks = register(manager, name, module, commands=False, declares=bool(items))
+            loaded.found.append(Plugin(name, origin, hooks, tuple(dict.fromkeys(kind for kind, _ in items))))
             loaded.makers[name] = _maker(name, origin)
+            declared += [(name, kind, item) for kind, item in items]
         except Exception as error:  # importing a plugin can raise anything
             problem = f"plugin {name} ({origin}) is not used: {described(error)}"
             loaded.found.append(Plugin(name, origin, problem=problem))
             loaded.problems.append(problem)
             _refuse_named(origin, problem)
     # Statistics first: the metrics' needs are checked against them.
-    for hook in ("collapse_statistics", "collapse_metrics", "collapse_analyses", "collapse_figures"):
-        for name, implementation in implementations(manager, hook):
-            for problem in _take_all(loaded, hook, name, implementation):
-                loaded.problems.append(problem)
-                _refuse_named(next(each.origin for each in loaded.found if each.name == name), problem)
+    for name, kind, item in sorted(declared, key=lambda each: each[1] != "statistic"):
+        try:
+            take(loaded, kind, name, item)
+        except Exception as error:  # even inspecting an item may run the plugin's code
+            problem = f"plugin {name}: {described(error)}"
+            loaded.problems.append(problem)
+            _refuse_named(next(each.origin for each in loaded.found if each.name == name), problem)
     loaded.preparers = implementations(manager, "collapse_prepare_model")
     loaded.trainers = implementations(manager, "collapse_trained_on")
     loaded.tables = implementations(manager, "collapse_results")
@@ -76,20 +82,6 @@ def plugins() -> Plugins:
 def _refuse_named(origin: str, problem: str) -> None:
     if origin == GIVEN:
         raise UsageError(f"{problem}; correct it, or leave it out of -p and COLLAPSE_PLUGINS")
-
-
-def _take_all(loaded: Plugins, hook: str, name: str, implementation: Callable[[], Any]) -> Iterator[str]:
-    """Register what a hook returns; yield one line for each unusable item."""
-    try:
-        offered = list(implementation())
-    except Exception as error:
-        yield f"plugin {name}: {hook}() raised {described(error)}"
-        return
-    for each in offered:
-        try:
-            take(loaded, hook, name, each)
-        except Exception as error:  # even inspecting the items may run the plugin's code
-            yield f"plugin {name}: {described(error)}"
 
 
 def _maker(name: str, origin: str) -> str:

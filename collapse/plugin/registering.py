@@ -74,7 +74,9 @@ def load_given(name: str) -> ModuleType:
     return module
 
 
-def register(manager: pluggy.PluginManager, name: str, module: Any, *, commands: bool) -> tuple[str, ...]:
+def register(
+    manager: pluggy.PluginManager, name: str, module: Any, *, commands: bool, declares: bool = False
+) -> tuple[str, ...]:
     """Register a module and check its hooks: each exists, is marked without options, and is called in this group.
 
     Args:
@@ -82,9 +84,10 @@ def register(manager: pluggy.PluginManager, name: str, module: Any, *, commands:
         name: The plugin's name.
         module: The module.
         commands: Whether to register plugins that add commands, or those that compute.
+        declares: Whether it declares metrics, statistics, analyses or figures, so that it needs no hook.
     """
     check_api(module)
-    _check_marks(module)
+    _check_marks(module, declares)
     for each in _marked(module):
         options = getattr(module, each).collapse_impl
         for option in ("tryfirst", "trylast", "hookwrapper", "wrapper"):
@@ -122,7 +125,7 @@ def check_api(module: Any) -> None:
         )
 
 
-def _check_marks(module: Any) -> None:
+def _check_marks(module: Any, declares: bool) -> None:
     """Refuse hooks that lack ``@hookimpl``, because pluggy ignores them."""
     functions = {each: getattr(module, each, None) for each in _HOOKS}
     # a plugin may also be an object, whose hooks are methods
@@ -130,8 +133,11 @@ def _check_marks(module: Any) -> None:
     forgotten = [each for each in own if each not in _marked(module)]
     if forgotten:
         raise PluginError(f"{forgotten[0]}() is not marked: write @collapse.hookimpl above it")
-    if not _marked(module):
-        raise PluginError(f"it has no hook: write one of {', '.join(_HOOKS)}, marked @collapse.hookimpl")
+    if not _marked(module) and not declares:
+        raise PluginError(
+            "it declares nothing: write a function with @metric, @class_metric, @pair_metric, @analysis or @figure, a "
+            f"Statistic, or one of {', '.join(_HOOKS)}, marked @collapse.hookimpl"
+        )
 
 
 def _check_parameters(module: Any) -> None:

@@ -1,15 +1,14 @@
-"""The registry of metrics, statistics and analyses by name, and checks of what a plugin adds."""
+"""The registry of metrics, statistics, analyses and figures by name."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.plugin.figures import Figure, declared_figure
+from collapse.plugin.figures import Figure
 from collapse.plugin.guarding import described
-from collapse.plugin.metrics import Analysis, Measure, Metric, declaration
+from collapse.plugin.metrics import Analysis, Measure, Metric
 
 if TYPE_CHECKING:
     from collapse.plugin.statistic import Statistic
@@ -29,8 +28,6 @@ COLUMNS = frozenset(
 VECTORS = ("counts", "variances")
 """Vectors of every store, which :func:`collapse.vectors` gives by these names: no measurement may be called so."""
 
-_ANALYSIS_NAME = re.compile(r"[a-z][a-z0-9_-]*")
-
 
 @dataclass(frozen=True)
 class Plugin:
@@ -40,6 +37,7 @@ class Plugin:
         name: Name of its entry point (after ``distribution:`` if two share it), or the name that the user gave.
         origin: Distribution and version, or how the user gave it.
         hooks: Hooks that it implements.
+        declares: What it declares: kinds, such as "metric".
         problem: Why it is not used, or only partly; None if it is used completely.
         remark: What its author should fix although it works.
     """
@@ -47,6 +45,7 @@ class Plugin:
     name: str
     origin: str
     hooks: tuple[str, ...] = ()
+    declares: tuple[str, ...] = ()
     problem: str | None = None
     remark: str | None = None
 
@@ -65,7 +64,7 @@ class Plugins:
     trainers: list[tuple[str, Callable[[Path], Mapping[str, Any] | None]]] = field(default_factory=list)
     tables: list[tuple[str, Callable[[], Mapping[str, Path]]]] = field(default_factory=list)
     namers: list[tuple[str, Callable[[str], Mapping[str, int | float | str] | None]]] = field(default_factory=list)
-    origins: dict[tuple[str, str], str] = field(default_factory=dict)  # by hook and name
+    origins: dict[tuple[str, str], str] = field(default_factory=dict)  # by kind and name
     makers: dict[str, str] = field(default_factory=dict)  # by plugin, as the next
 
     def maker(self, kind: type["Statistic"]) -> str:
@@ -75,25 +74,25 @@ class Plugins:
         """
         if self.statistics.get(kind.name) is not kind:
             return kind.__module__
-        return self.makers.get(self.origins["collapse_statistics", kind.name], "")
+        return self.makers.get(self.origins["statistic", kind.name], "")
 
-    def made_by(self, hook: str, name: str) -> str:
+    def made_by(self, kind: str, name: str) -> str:
         """Return the distribution and version of the plugin behind a name, or the file or module that the user gave.
 
         Args:
-            hook: The hook that registered it, such as "collapse_metrics".
+            kind: "metric", "statistic", "analysis" or "figure".
             name: Name of a measurement, statistic or analysis.
         """
-        plugin = self.origins.get((hook, name), "")
+        plugin = self.origins.get((kind, name), "")
         origin = next((each.origin for each in self.found if each.name == plugin), "")
         return self.makers.get(plugin, "") if origin == GIVEN else origin
 
-    def blamed(self, hook: str, name: str) -> tuple[str, str]:
+    def blamed(self, kind: str, name: str) -> tuple[str, str]:
         """Return what an error message begins with, which plugin failed, and ends with, how to do without it.
 
         Both are empty for a name that no plugin registered; a plugin that the user gave needs no advice.
         """
-        plugin = self.origins.get((hook, name))
+        plugin = self.origins.get((kind, name))
         if plugin is None:
             return "", ""
         given = next((each.origin for each in self.found if each.name == plugin), GIVEN) == GIVEN
@@ -209,87 +208,3 @@ class Plugins:
             if found is not None:
                 return dict(found)
         return {}
-
-
-def check_declared(offered: Any) -> str:
-    """Return the name of a statistic's class; raises PluginError if its name, phase or version is invalid."""
-    name = getattr(offered, "name", "")
-    named = isinstance(name, str) and name.isascii() and name.isidentifier()
-    if not named or name.lower() in (*COLLECTED, "train"):  # its file would replace one of the store's own files
-        raise PluginError(f"{name!r} cannot name a statistic: use a new identifier of ASCII letters, digits and _")
-    from collapse.plugin.statistic import Statistic, ValidationStatistic
-
-    if not isinstance(offered, type) or not issubclass(offered, Statistic):
-        raise PluginError(f"statistic {name} must be a subclass of collapse.Statistic or collapse.ValidationStatistic")
-    if offered.phase != ("validation" if issubclass(offered, ValidationStatistic) else "train"):
-        raise PluginError(
-            f"statistic {name} says phase = {offered.phase!r}: leave it out; what is filled on the validation text is "
-            "a subclass of collapse.ValidationStatistic"
-        )
-    if offered.phase == "validation" and any(each.reduction == "chan" for each in offered.state.values()):
-        raise PluginError(f"statistic {name}: reduction='chan' is for training samples, whose means are known by class")
-    version = getattr(offered, "version", None)
-    if type(version) is not int or not 0 <= version < 1 << 63:
-        raise PluginError(f"statistic {name} must have a whole number of 64 bits, 0 or more, as its version")
-    return str(name)
-
-
-def take(loaded: Plugins, hook: str, plugin: str, offered: Any) -> None:
-    """Register an item that a plugin's hook returned; raises PluginError if it is unusable."""
-    if hook == "collapse_statistics":
-        name = check_declared(offered)
-        taken = loaded.statistics.get(name)
-        if taken is not None:
-            raise PluginError(f"statistic {name} is already defined in {taken.__module__}")
-        loaded.statistics[name] = offered
-        loaded.origins[hook, name] = plugin
-    elif hook == "collapse_analyses":
-        analysis = declaration(offered)
-        if not isinstance(analysis, Analysis):
-            raise PluginError(f"{analysis.called} is a metric: return it from collapse_metrics()")
-        if not isinstance(analysis.name, str) or not _ANALYSIS_NAME.fullmatch(analysis.name):
-            raise PluginError(f"{analysis.name!r:.40} is not an analysis name: use lower-case letters, digits, _ and -")
-        if analysis.name in loaded.analyses:
-            other = loaded.analyses[analysis.name].function.__module__
-            raise PluginError(f"analysis {analysis.name} is already defined in {other}")
-        loaded.analyses[analysis.name] = analysis
-        loaded.origins[hook, analysis.name] = plugin
-    elif hook == "collapse_figures":
-        figure = declared_figure(offered)
-        if figure.name in loaded.figures:
-            other = loaded.figures[figure.name].function.__module__
-            raise PluginError(f"figure {figure.name} is already defined in {other}")
-        loaded.figures[figure.name] = figure
-        loaded.origins[hook, figure.name] = plugin
-    else:
-        metric = declaration(offered)
-        if not isinstance(metric, Metric):
-            raise PluginError(f"{metric.name} is an analysis: return it from collapse_analyses()")
-        _check_metric(loaded, metric)
-        loaded.metrics.append(metric)
-        loaded.origins.update({(hook, measure.name): plugin for measure in metric.measures})
-
-
-def _check_metric(loaded: Plugins, metric: Metric) -> None:
-    taken = loaded.measurements()
-    for measure in metric.measures:
-        if measure.name in COLUMNS:
-            raise PluginError(
-                f"metric {measure.name} of {metric.module} has the name of another column of every table: "
-                f"call it mine.{measure.name} or the like"
-            )
-        if measure.name in VECTORS:
-            raise PluginError(
-                f"metric {measure.name} of {metric.module} has the name of a vector of every store: "
-                f"call it mine.{measure.name} or the like"
-            )
-        if measure.name in taken:
-            other = taken[measure.name][0].module
-            raise PluginError(
-                f"metric {measure.name} of {metric.module} is already defined in {other}: give it another name"
-            )
-    known = {*COLLECTED, *loaded.statistics}
-    for need in metric.needs:
-        if need not in known:
-            names = ", ".join(measure.name for measure in metric.measures)
-            raise PluginError(f"metric {names} needs {need!r}, which no store holds; {near_names(need, known)}")

@@ -38,11 +38,11 @@ def _values(of: Measured, s: EmbeddingStatistics) -> Tensor:
     """Return the values that the measures include, shape (n,)."""
     lender = of.lent(s)
     if of.metric.kind == "class":
-        values_C = as_class_values(lender.call(of.metric.function), s.means)
+        values_C = as_class_values(lender.call(of.metric.of), s.means)
         return values_C[included(of.metric, values_C, lender)]
     points, all_C = Points.of(s, torch.float64), slice(0, s.n_classes)
     pair = Pair(points, all_C, all_C, points.means @ points.means.T)
-    values = as_tile(of.metric.function(pair), pair.gram).clone()
+    values = as_tile(of.metric.of(pair), pair.gram).clone()
     counted = torch.ones_like(values, dtype=torch.bool).triu(1)
     without = pair.left_out(of.metric.over)
     return values[counted if without is None else counted & ~without]

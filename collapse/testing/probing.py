@@ -74,7 +74,7 @@ def _call(metric: Metric, points: Points, rows: slice, columns: slice) -> Tensor
     pair = Pair(points, rows, columns, points.means[rows] @ points.means[columns].T)
     read = tensors_of(points.statistics) | points.tensors() | pair.fields()
     before = contents(read)
-    values = metric.function(pair)
+    values = metric.of(pair)
     written = differing(before, contents(read)) or pair.written()
     if written:
         raise Wrote(written)

@@ -1,12 +1,14 @@
 """Samples for the tests of plugin authors: statistics with known values, random features, random results."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from collapse.measurement.results import Results, Row
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
+from collapse.plugin.asking import Noted, ask
 
 
 def statistics_of(means: Sequence[Sequence[float]] | Tensor, classifier: Tensor | None = None) -> EmbeddingStatistics:
@@ -24,6 +26,16 @@ def statistics_of(means: Sequence[Sequence[float]] | Tensor, classifier: Tensor 
         variances=torch.zeros(C, dtype=torch.float64),
         classifier=None if classifier is None else classifier.double(),
     )
+
+
+def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
+    """Return what a function of a metric gives for statistics, of which it gets what it asks for; without its note.
+
+    >>> value(lambda counts: int(counts.sum()), tiny_statistics())
+    8
+    """
+    found = ask(function, s)
+    return found.value if isinstance(found, Noted) else found
 
 
 def tiny_statistics() -> EmbeddingStatistics:

@@ -12,7 +12,7 @@ from collapse.errors import PluginError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.plugin.filling import Filled
-from collapse.plugin.registry import check_declared
+from collapse.plugin.offers import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features

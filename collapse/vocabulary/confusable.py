@@ -163,7 +163,7 @@ def _from(points: Points, at: int) -> tuple[Float[Tensor, " C"], Float[Tensor, "
 def _cdnv(pair: Pair) -> Float[Tensor, "1 C"]:
     """Return the registered CDNV, nan if no plugin has it."""
     known = plugins().measurements()
-    return as_tile(known[_CDNV][0].function(pair), pair.gram) if _CDNV in known else pair.gram * math.nan
+    return as_tile(known[_CDNV][0].of(pair), pair.gram) if _CDNV in known else pair.gram * math.nan
 
 
 def _finite(value: float) -> float | None:

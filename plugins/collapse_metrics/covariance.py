@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import Batch, CollapseError, EmbeddingStatistics, State, Statistic, hookimpl
+from collapse import Batch, CollapseError, EmbeddingStatistics, Noted, State, Statistic, derived
 
 _ROUNDING = 1e-6  # far more than the difference of two float64 sums of the same squares in another order
 
@@ -28,7 +28,8 @@ class WithinClassCovariance(Statistic):
         self.samples = batch.counts.sum().reshape(1)
 
 
-def within_class_covariance(s: EmbeddingStatistics) -> Float[Tensor, "d d"]:
+@derived(needs=[WithinClassCovariance.name])
+def within_class_covariance(s: EmbeddingStatistics) -> Float[Tensor, "d d"] | Noted:
     """Σ_W of a store that holds it, shape (d, d), squared units of h.
 
     Its trace is the samples' mean squared distance to their class means, which also follows from the variances.
@@ -36,6 +37,8 @@ def within_class_covariance(s: EmbeddingStatistics) -> Float[Tensor, "d d"]:
     Raises:
         CollapseError: It is not symmetric, or was computed from other samples than the class variances.
     """
+    if s.left_out:
+        return Noted(None, "the pooled covariance was collected over all classes: measure all of them")
     pooled = s.statistic(WithinClassCovariance.name)
     scatter, samples = pooled["scatter"], int(pooled["samples"])
     trace, expected = float(scatter.trace()), float(s.counts.double() @ s.variances)
@@ -44,9 +47,3 @@ def within_class_covariance(s: EmbeddingStatistics) -> Float[Tensor, "d d"]:
     if not (whole and symmetric and float(scatter.diagonal().min()) >= 0):
         raise CollapseError("the stored covariance contradicts the class variances: collect again (--recollect)")
     return scatter / samples
-
-
-@hookimpl
-def collapse_statistics() -> list[type[Statistic]]:
-    """The statistic of this file."""
-    return [WithinClassCovariance]

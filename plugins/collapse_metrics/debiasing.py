@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, Noted
+from collapse import EmbeddingStatistics, Noted, derived
 
 _CANCELLED = 1e-12  # a float64 difference smaller than this, relative to its terms, has lost most of its digits
 _RESOLVED = 2  # standard errors that the mean squared norm must exceed, because ratios are divided by it
@@ -29,14 +29,12 @@ class Estimates:
         variances: σ̃_c² = σ_c² N_c/(N_c − 1), plug-in σ_c²; shape (K,).
         noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, plug-in 0; shape (K,).
         sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); its estimate can be negative.
-        remark: How many classes are left out, or "".
     """
 
     s: EmbeddingStatistics
     variances: Float[Tensor, " K"]
     noise: Float[Tensor, " K"]
     sqnorms: Float[Tensor, " K"]
-    remark: str = ""
 
     @property
     def sqnorm(self) -> float:
@@ -62,33 +60,28 @@ class Estimates:
         spread = self.sqnorms.std() / classes**0.5 if classes > 2 else bound
         return float(torch.clamp(spread, bound / self.s.dim**0.5, bound))
 
-    def noted(self, value: float) -> Noted | float:
-        """Return a number with the remark, if classes are left out."""
-        return Noted(value, self.remark, "singletons") if self.remark else value
-
 
 UNRESOLVED = Noted(
     None, "the class means are no farther apart than the noise of their samples (2 standard errors): collect more text"
 )
 
 
-def ratio(of: Estimates | Noted, value: Callable[[Estimates], Noted | float]) -> Noted | float:
+def ratio(of: Estimates, value: Callable[[Estimates], Noted | float]) -> Noted | float:
     """Return a number that is divided by the mean squared norm; null where that is no more than its noise."""
-    if isinstance(of, Noted):
-        return of
     if of.sqnorm <= max(_CANCELLED * float(of.s.norms.square().mean()), _RESOLVED * of.error):
         return UNRESOLVED
-    found = value(of)
-    return found if isinstance(found, Noted) else of.noted(found)
+    return value(of)
 
 
+@derived(needs=["means", "variances"])
 def plug_in(s: EmbeddingStatistics) -> Estimates:
     """Return the estimates as if the means had no noise, for the biased measurement beside each debiased one."""
     return Estimates(s, s.variances, torch.zeros_like(s.variances), s.norms.square())
 
 
+@derived(needs=["counts", "means", "variances"])
 def debiased(s: EmbeddingStatistics) -> Estimates | Noted:
-    """Return the unbiased estimates, or a note without a number if fewer than two classes have two samples.
+    """Return the unbiased estimates, with a note on classes left out; nothing if fewer than two have two samples.
 
     >>> import torch
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
@@ -100,9 +93,11 @@ def debiased(s: EmbeddingStatistics) -> Estimates | Noted:
     alone = int((s.counts < 2).sum())
     if s.n_classes - alone < 2:
         return Noted(None, "fewer than two classes have two samples, which an unbiased variance needs", "singletons")
-    remark = f"{alone:,} of {s.n_classes:,} classes have one sample and are left out" if alone else ""
-    remark += ": compare with the measurement that is not debiased at --min-count 2" if alone else ""
-    s = s.keep(2)
-    noise_K = s.variances / (s.counts - 1)
-    shrunk_K = s.norms.square() - (1 - 2 / s.n_classes) * noise_K - noise_K.sum() / s.n_classes**2
-    return Estimates(s, noise_K * s.counts, noise_K, shrunk_K, remark)
+    kept = s.keep(2)
+    noise_K = kept.variances / (kept.counts - 1)
+    shrunk_K = kept.norms.square() - (1 - 2 / kept.n_classes) * noise_K - noise_K.sum() / kept.n_classes**2
+    of = Estimates(kept, noise_K * kept.counts, noise_K, shrunk_K)
+    if not alone:
+        return of
+    said = f"{alone:,} of {s.n_classes:,} classes have one sample and are left out"
+    return Noted(of, f"{said}: compare with the measurement that is not debiased at --min-count 2", "singletons")

@@ -8,10 +8,12 @@ and the same ``-p`` for ``measure`` and ``compare``.
 Shapes: B samples of a batch, G groups that occur, K pairs of a group and a class that one of the rules predicts there.
 """
 
+from collections.abc import Mapping
+
 import torch
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, Noted, Statistic, ValidationBatch, ValidationStatistic, hookimpl, metric
+from collapse import Noted, Statistic, ValidationBatch, ValidationStatistic, derived, metric
 
 GROUPS = 64
 """Groups of blocks: those of equal number modulo 64, however a collection is split."""
@@ -59,36 +61,40 @@ def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
     return counts.new_zeros(rows, counts.shape[1]).index_add_(0, row, counts)
 
 
-def _shares(s: EmbeddingStatistics) -> tuple[Tensor, Tensor, Tensor]:
+Held = Mapping[str, Tensor]
+
+
+def _shares(held: Held) -> tuple[Tensor, Tensor, Tensor]:
     """Return totals of each group, shape (64, 2), each key's group, and the counts of both rules by key, in float64."""
-    held = s.statistic(PredictionsByGroup.name)
     return held["totals"].double(), held["keys"] % GROUPS, held["predicted"].double()
 
 
-def _both_shares(s: EmbeddingStatistics) -> Tensor:
+def _both_shares(held: Held) -> Tensor:
     """Return for each key the shares of all samples for which linear and ncc predict its class, shape (K, 2)."""
-    held = s.statistic(PredictionsByGroup.name)
     classes, row = (held["keys"] // GROUPS).unique(return_inverse=True)
     return (_summed(row, held["predicted"], len(classes)).double() / held["totals"][:, 0].sum())[row]
 
 
-def observed_and_chance(s: EmbeddingStatistics) -> tuple[float, float]:
+@derived
+def observed_and_chance(predictions_by_group: Held) -> tuple[float, float]:
     """Agreement, and the agreement to be expected by chance, Σ_c p_c q_c."""
-    totals, _, predicted = _shares(s)
+    totals, _, predicted = _shares(predictions_by_group)
     samples = float(totals[:, 0].sum())
-    return float(totals[:, 1].sum()) / samples, float((predicted[:, 0] @ _both_shares(s)[:, 1]) / samples)
+    return float(totals[:, 1].sum()) / samples, float(
+        (predicted[:, 0] @ _both_shares(predictions_by_group)[:, 1]) / samples
+    )
 
 
-def influence(s: EmbeddingStatistics) -> Tensor:
+def influence(predictions_by_group: Held, observed_and_chance: tuple[float, float]) -> Tensor:
     """Influence of each group on κ = (o − e)/(1 − e), shape (G,).
 
     With n samples of the group, a agreements and x = Σ (q of linear's class + p of ncc's class) over its samples:
     ((a − o·n)(1 − e) − (x − 2e·n)(1 − o)) / (N (1 − e)²).
     """
-    totals, group, predicted = _shares(s)
-    o, e = observed_and_chance(s)
+    totals, group, predicted = _shares(predictions_by_group)
+    o, e = observed_and_chance
     n, a = totals.unbind(dim=1)
-    x = torch.zeros_like(n).index_add_(0, group, (predicted * _both_shares(s).flip(1)).sum(dim=1))
+    x = torch.zeros_like(n).index_add_(0, group, (predicted * _both_shares(predictions_by_group).flip(1)).sum(dim=1))
     all_groups = ((a - o * n) * (1 - e) - (x - 2 * e * n) * (1 - o)) / (n.sum() * (1 - e) ** 2)
     return all_groups[n > 0]
 
@@ -98,26 +104,16 @@ def influence(s: EmbeddingStatistics) -> Tensor:
     needs=["validation", PredictionsByGroup.name],
     towards=1.0,
     influence=influence,
-    source="Cohen 1960",
-    equation="(agreement − chance) / (1 − chance)",
     translation=False,
     scale=None,
 )
-def grouped_kappa(s: EmbeddingStatistics) -> Noted | float:
-    """The number of nc4.kappa, with a standard error over groups of blocks."""
-    o, e = observed_and_chance(s)
+def grouped_kappa(observed_and_chance: tuple[float, float]) -> Noted | float:
+    """The number of nc4.kappa, with a standard error over groups of blocks.
+
+    Equation: (agreement − chance) / (1 − chance)
+    Source: Cohen 1960
+    """
+    o, e = observed_and_chance
     if e == 1:
         return Noted(None, "both rules always predict one class: chance agreement is 1")
     return (o - e) / (1 - e)
-
-
-@hookimpl
-def collapse_statistics() -> list[type[Statistic]]:
-    """The statistic of this file."""
-    return [PredictionsByGroup]
-
-
-@hookimpl
-def collapse_metrics() -> list[object]:
-    """The metric of this file."""
-    return [grouped_kappa]

@@ -477,11 +477,6 @@ def guest(
 @analysis("odd")
 def odd(results: Results, *, what: dict):
     """Cannot become a command."""
-
-
-@hookimpl
-def collapse_analyses():
-    return [guest, odd]
 '''
 
 

@@ -1,11 +1,12 @@
 """The zoo's plugin for every command of ``collapse``: a fast GPT-Neo, texts of runs, the published table."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from collapse import hookimpl
 from collapse.errors import UsageError
+from collapse_zoo.figures import run_loss
 
 
 @hookimpl
@@ -48,9 +49,5 @@ def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
         return None
 
 
-@hookimpl
-def collapse_figures() -> Sequence[Callable[..., Any]]:
-    """Return the figure of a run's training loss."""
-    from collapse_zoo.figures import run_loss
-
-    return [run_loss]
+FIGURES = [run_loss]
+"""The figure of a run's training loss, which another module declares."""

@@ -18,15 +18,8 @@ class Longest(Statistic):
         self.sqnorm.scatter_reduce_(0, batch.inverse, batch.h.square().sum(dim=1), "amax")
 
 
-@class_metric(
-    needs=["means", "example_longest"],
-    over=lambda s: s.means.norm(dim=1) > 0,
-    translation=False,
-    measures=[Mean("spread.longest")],
-    equation="max ‖h_i‖ / ‖μ_c‖",
-)
-def longest(s):
+@class_metric(Mean("spread.longest"), over=lambda means: means.norm(dim=1) > 0, translation=False)
+def longest(classes, means, example_longest):
     """Length of a class's longest embedding over that of its mean, shape (C,); of classes whose mean is not 0."""
-    held = s.statistic("example_longest")
-    rows = torch.searchsorted(held["classes"], s.classes)
-    return (held["sqnorm"][rows] / s.means.square().sum(dim=1)).sqrt()
+    rows = torch.searchsorted(example_longest["classes"], classes)
+    return (example_longest["sqnorm"][rows] / means.square().sum(dim=1)).sqrt()

@@ -5,31 +5,24 @@ import torch
 from collapse import Max, Mean, Min, class_metric, metric, pair_metric
 
 
-@metric("spread.dimensions", needs=["means"], source="Roy & Vetterli 2007", equation="exp H(λ/Σλ)")
-def dimensions(s):
+@metric("spread.dimensions")
+def dimensions(centred_means):
     """Effective number of dimensions of the centred class means, from 1 to min(C−1, d)."""
-    sizes = torch.linalg.svdvals(s.centred_means).square()
+    sizes = torch.linalg.svdvals(centred_means).square()
     return torch.special.entr(sizes / sizes.sum()).sum().exp()
 
 
 @class_metric(
-    needs=["means", "variances"],
+    Mean("spread.within", towards=0.0),
+    Max("spread.within_max", towards=0.0),
     over="directions",
-    measures=[Mean("spread.within", towards=0.0), Max("spread.within_max", towards=0.0)],
-    equation="σ_c² / ‖μ_c − μ̄‖²",
 )
-def within(s):
+def within(variances, norms):
     """Variance of a class over the squared length of its centred mean, shape (C,)."""
-    return s.variances / s.norms.square()
+    return variances / norms.square()
 
 
-@pair_metric(
-    needs=["means"],
-    over="distinct",
-    scale=1.0,
-    measures=[Min("spread.nearest"), Mean("spread.distance")],
-    equation="‖μ_c − μ_c′‖",
-)
-def distance(pair):
+@pair_metric(Min("spread.nearest"), Mean("spread.distance"), over="distinct", scale=1.0)
+def distance(distance):
     """Distance of two class means: of the nearest pair, and the mean of all pairs."""
-    return pair.distance
+    return distance

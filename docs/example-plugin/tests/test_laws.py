@@ -12,7 +12,7 @@ from collapse_example.ranking import ranking
 from collapse_example.spread import dimensions, distance, within
 
 import collapse
-from collapse.testing import check_analysis, check_metric, check_statistic, random_results, statistics_of
+from collapse.testing import check_analysis, check_metric, check_statistic, random_results, statistics_of, value
 
 
 @pytest.mark.parametrize("function", [dimensions, within, distance])
@@ -37,7 +37,7 @@ def test_the_analysis_keeps_every_law():
 
 
 def test_a_cross_has_two_dimensions():
-    assert float(dimensions(statistics_of([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]]))) == pytest.approx(2)
+    assert float(value(dimensions, statistics_of([[1.0, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]]))) == pytest.approx(2)
 
 
 def test_distances_of_a_square():
@@ -55,7 +55,7 @@ def collected():
 
 
 def test_the_longest_of_each_class():
-    assert longest(collected().statistics()).tolist() == pytest.approx([1.5, 1.0])
+    assert value(longest, collected().statistics()).tolist() == pytest.approx([1.5, 1.0])
 
 
 def test_only_a_class_whose_mean_is_at_the_origin_has_no_longest():
@@ -69,7 +69,7 @@ def test_only_a_class_whose_mean_is_at_the_origin_has_no_longest():
 
 def test_calibration_by_hand():
     sure = [math.exp(x) / (math.exp(x) + 1) for x in (3, 1, 2, 2)]  # all decided rightly
-    assert float(calibration_error(collected().statistics())) == pytest.approx(1 - sum(sure) / 4)
+    assert float(value(calibration_error, collected().statistics())) == pytest.approx(1 - sum(sure) / 4)
 
 
 def test_the_command(tmp_path):
