@@ -39,7 +39,7 @@ PAIRS = (
     "--deselect tests/test_pairs.py::test_any_tiling_equals_all_pairs_at_once " + METRICS
 )
 PERMUTATION = (
-    "tests/plugins/test_permutation.py tests/plugins/test_restricted.py "
+    "tests/plugins/test_permutation.py tests/plugins/test_within.py "
     "--deselect tests/plugins/test_permutation.py::test_the_command "
     "--deselect tests/plugins/test_permutation.py::test_bad_input_to_the_command "
     "--deselect tests/plugins/test_permutation.py::test_a_guests_analysis_is_a_command"
@@ -55,17 +55,11 @@ TESTS = {
     "plugins/collapse_metrics/covariance.py": METRICS
     + " tests/test_accumulate.py tests/test_tensor_checks.py::test_a_wrong_covariance_costs_its_own_measurement",
     "plugins/collapse_analyses/permutation.py": PERMUTATION,
-    "plugins/collapse_analyses/tested_columns.py": PERMUTATION,
-    "plugins/collapse_analyses/shuffling.py": PERMUTATION,
-    "plugins/collapse_analyses/rows.py": PERMUTATION,
-    "plugins/collapse_analyses/selecting.py": PERMUTATION,
-    "plugins/collapse_analyses/directions.py": PERMUTATION,
-    "plugins/collapse_analyses/paper_columns.py": PERMUTATION,
+    "plugins/collapse_analyses/choosing.py": PERMUTATION,
+    "plugins/collapse_analyses/signs.py": PERMUTATION,
+    "collapse/measurement/permuting.py": PERMUTATION,
     "plugins/collapse_analyses/correlation.py": CORRELATION,
-    "plugins/collapse_analyses/residuals.py": CORRELATION,
-    "plugins/collapse_analyses/crossed.py": CORRELATION,
-    "plugins/collapse_analyses/jackknife.py": CORRELATION,
-    "plugins/collapse_analyses/adjusting.py": CORRELATION,
+    "plugins/collapse_analyses/fits.py": CORRELATION,
     "plugins/collapse_analyses/strata.py": CORRELATION,
     "plugins/collapse_analyses/paired.py": "tests/plugins/test_paired.py",
     "plugins/collapse_analyses/pairing.py": "tests/plugins/test_paired.py",

@@ -202,12 +202,6 @@ def test_whole_numbers_stay_whole_beside_missing_ones(out, files, suffix):
         assert f'"seed": {large},' in (files / "again.json").read_text()
 
 
-def test_whole_numbers_that_floats_would_round_are_refused(told, files):
-    (files / "a.csv").write_text(f"model,x\na,{2**53 + 1}\n")
-    (files / "b.csv").write_text("model,x\nb,1.5\n")
-    assert "it would be rounded" in told(1, "results", files / "a.csv", files / "b.csv")
-
-
 def test_rows_of_one_store_are_told_apart_by_their_limit(out, tmp_path):
     Results([replace(row("a", 1.5), min_count=least) for least in (1, 10)]).write(tmp_path / "a.json")
     heading, _, *rows = out("results", tmp_path / "a.json", "--format", "markdown").splitlines()[2:]

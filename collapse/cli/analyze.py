@@ -40,14 +40,9 @@ class Analyses(click.Group):
         Raises:
             UsageError: No plugin has it.
         """
-        from collapse.errors import PluginError
         from collapse.plugin.plugin_manager import plugins
 
-        analysis = plugins().analysis(cmd_name)
-        try:
-            return analysis_command(analysis)
-        except PluginError as error:  # costs only its own command, not the help of the others
-            return _unusable(cmd_name, error)
+        return analysis_command(plugins().analysis(cmd_name))
 
 
 @click.command("analyze", cls=Analyses)
@@ -73,33 +68,28 @@ def analysis_command(analysis: "Analysis") -> click.Command:
 
     Annotated keyword-only parameters become options: str, int, float, bool (a pair of flags), a Literal of strings (a
     choice), a list or Sequence of these (given several times), or any of them or None. The docstring gives the help.
-
-    Raises:
-        PluginError: A parameter has no annotation or an unsupported one.
+    The command of an analysis with another parameter raises a PluginError, so that the help lists the others.
     """
     from collapse.errors import PluginError
 
-    function = analysis.function
-    parameters = inspect.signature(function).parameters.values()
-    wanted = {each.name: each for each in parameters if each.kind is each.KEYWORD_ONLY}
-    try:
-        hints = _resolve({name: each.annotation for name, each in wanted.items()}, function)
-    except Exception as error:  # evaluating a plugin's annotations can raise anything
-        raise PluginError(f"analysis {analysis.name} of {function.__module__}: {error} (in its annotations)") from error
-    about, helps = read_docstring(inspect.getdoc(function) or "")
-    options: list[click.Parameter] = [
-        click.Argument(["results"], type=click.Path(path_type=Path)),
-        *table_options(),
-    ]
-    for name, parameter in wanted.items():
-        kind = _option_type(hints[name])
+    about, helps = read_docstring(inspect.getdoc(analysis.function) or "")
+    options: list[click.Parameter] = [click.Argument(["results"], type=click.Path(path_type=Path)), *table_options()]
+    run: Callable[..., None] = _runner(analysis)
+    for parameter in inspect.signature(analysis.function).parameters.values():
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        kind = _option_type(_resolved(parameter, analysis.function))
         if kind is None:
-            raise PluginError(
-                f"analysis {analysis.name} of {function.__module__}: parameter {name} cannot become an option; "
-                "annotate it as str, int, float, bool, a Literal of strings, a Sequence of these, or None"
+            run = _refusal(
+                PluginError(
+                    f"analysis {analysis.name} of {analysis.function.__module__}: parameter {parameter.name} cannot "
+                    "become an option; annotate it as str, int, float, bool, a Literal of strings, a Sequence of "
+                    "these, or None"
+                )
             )
-        options.append(_option(parameter, kind, helps.get(name, "")))
-    return click.Command(analysis.name, params=options, callback=_runner(analysis), help=about)
+            kind = str, False
+        options.append(_option(parameter, kind, helps.get(parameter.name, "")))
+    return click.Command(analysis.name, params=options, callback=run, help=about)
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -115,18 +105,20 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     for section, end in zip(sections, ends, strict=False):  # no section, no ends that matter
         if section[1] != "Args":
             continue
-        body = text[section.end() : end]
         # an entry starts at the section's indentation; deeper lines continue it
-        for entry in re.split(r"\n {4}(?! )", body)[1:]:
+        for entry in re.split(r"\n {4}(?! )", text[section.end() : end])[1:]:
             name, _, said = entry.partition(":")
             args[name.split("(")[0].strip()] = " ".join(said.split())
     return about.strip(), args
 
 
-def _resolve(annotations: dict[str, Any], function: Callable[..., Any]) -> dict[str, Any]:
-    """Evaluate annotations that are strings; those of other parameters need not be importable."""
-    holder = SimpleNamespace(__annotations__=annotations)
-    return get_type_hints(holder, globalns=inspect.unwrap(function).__globals__)
+def _resolved(parameter: inspect.Parameter, function: Callable[..., Any]) -> Any:
+    """Evaluate an annotation that is a string; those of other parameters need not be importable."""
+    holder = SimpleNamespace(__annotations__={"it": parameter.annotation})
+    try:
+        return get_type_hints(holder, globalns=inspect.unwrap(function).__globals__)["it"]
+    except Exception:  # evaluating a plugin's annotations can raise anything
+        return None
 
 
 def _option_type(hint: Any) -> tuple[Any, bool] | None:
@@ -155,20 +147,17 @@ def _option(parameter: inspect.Parameter, kind: tuple[Any, bool], said: str) -> 
     if parameter.default is parameter.empty:
         about["required"] = True
     else:
-        about["default"] = parameter.default
-        about["show_default"] = parameter.default is not None
+        about |= {"default": parameter.default, "show_default": parameter.default is not None}
     if multiple:
         about["help"] = f"{said} May be given several times.".strip()
     return click.Option(names, **about)
 
 
-def _unusable(name: str, error: Exception) -> click.Command:
-    def run(rest: tuple[str, ...]) -> None:
+def _refusal(error: Exception) -> Callable[..., None]:
+    def run(**options: Any) -> None:
         raise error
 
-    anything = click.Argument(["rest"], nargs=-1, type=click.UNPROCESSED)
-    settings = {"ignore_unknown_options": True}
-    return click.Command(name, params=[anything], callback=run, help=f"Not usable: {error}", context_settings=settings)
+    return run
 
 
 def _runner(analysis: "Analysis") -> Callable[..., None]:

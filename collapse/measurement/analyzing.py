@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.measurement.option_types import hints_of, said, takes
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
@@ -55,20 +54,15 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
 
 
 def _check_options(found: Analysis, options: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option that an analysis does not take, lacks, or that is of another type."""
+    """Raise UsageError for an option that an analysis does not take, or lacks."""
     _, *parameters = signature(found.function).parameters.values()  # the first is the table
-    known = {each.name: each for each in parameters if each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD)}
-    if not any(each.kind is each.VAR_KEYWORD for each in parameters):
-        for name in options:
-            if name not in known:
-                raise UsageError(f"analysis {found.name} takes no option {name!r}; {near_names(name, known)}")
+    known = {each.name: each for each in parameters}
+    for name in options:
+        if name not in known and not any(each.kind is each.VAR_KEYWORD for each in parameters):
+            raise UsageError(f"analysis {found.name} takes no option {name!r}; {near_names(name, known)}")
     for name, parameter in known.items():
-        if parameter.default is parameter.empty and name not in options:
+        if parameter.default is parameter.empty and parameter.kind is parameter.KEYWORD_ONLY and name not in options:
             raise UsageError(f"analysis {found.name} needs the option {name!r}")
-    for name, hint in hints_of(found.function, known.keys() & options.keys()).items():
-        value = options[name]
-        if value is not known[name].default and not takes(hint, value):
-            raise UsageError(f"{name} must be {said(hint)}; there is a {type(value).__name__}: {value!r:.40}")
 
 
 def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:
@@ -78,7 +72,7 @@ def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -
         results: A table, its file, rows, or ``"paper"``, the published measurements.
         **options: ``against`` (the column to permute: "val_loss"), ``columns`` (those to test: names, prefixes or
             arithmetic; all measurements), ``where`` (globs that choose rows), ``within`` (permute rows of equal
-            values of these columns only), ``n`` (permutations: 99,999) and ``seed``.
+            values of these columns only) and ``n`` (permutations: 99,999).
 
     Returns:
         A row per column, sorted by p: r, the sign that collapse predicts, R², p, its standard error, the max-T p, an

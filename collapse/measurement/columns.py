@@ -1,14 +1,7 @@
-"""Columns of a results table, given by name or by arithmetic over names, and globs that choose its rows.
+"""Columns of a results table, given by name or by arithmetic over names, and globs that choose its rows."""
 
-Published tables lack our measurements but have their components: ``norms_log_std/norms_log_mean``. Such an expression
-is computed by walking its syntax tree; it is never evaluated as Python.
-"""
-
-import ast
-import operator
-import unicodedata
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -25,14 +18,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.Pow: operator.pow,
-}
-_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)*(?!\s*\(|[\w.])")
+_REACHABLE = re.compile(r"\breachable\(\s*([\w.]+)\s*\)")
 _HOW = (
     "write column names, numbers, + - * / **, log(…), reachable(MEASUREMENT) and parentheses, such as "
     "norms_log_std/norms_log_mean"
@@ -67,21 +54,15 @@ def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> dict[s
     {'a': True, 'b/a': True, 'nc1.cdnv': False, 'nc1.trace_ratio': False}
     """
     given = [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)
-    for each in given:
-        if not isinstance(each, str):
-            raise UsageError(f"columns must be names of columns; there is a {type(each).__name__}: {each!r:.40}")
+    if wrong := [each for each in given if not isinstance(each, str)]:
+        raise UsageError(f"columns must be names of columns; there is a {type(wrong[0]).__name__}: {wrong[0]!r:.40}")
     pieces = [piece.strip() for each in given for piece in ([each] if each in frame else each.split(","))]
     found: dict[str, bool] = {}
     for piece in filter(None, pieces):
-        for name in _of_prefix(piece, frame):
+        of_prefix = [str(name) for name in frame.columns if str(name).startswith(f"{piece.lower()}.")]
+        for name in [piece] if piece in frame else of_prefix or [piece]:
             found[name] = found.get(name, False) or name == piece
     return found
-
-
-def _of_prefix(piece: str, frame: "pd.DataFrame") -> list[str]:
-    if piece in frame:
-        return [piece]
-    return [str(name) for name in frame.columns if str(name).startswith(f"{piece.lower()}.")] or [piece]
 
 
 def read_column(frame: "pd.DataFrame", text: str) -> Column:
@@ -112,7 +93,7 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
     if expression in frame:
         names[expression] = values = _numbers(frame, expression)
     else:
-        values = _compute(frame, expression, names)
+        values = _computed(frame, expression, names)
     missing = np.any([np.isnan(each) for each in names.values()], axis=0)
     wrong = ~missing & ~np.isfinite(values)
     if wrong.any():
@@ -124,6 +105,47 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
             "or choose another column"
         )
     return Column(label, expression, tuple(names), np.where(missing, np.nan, values))
+
+
+def _computed(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -> Floats:
+    """Evaluate arithmetic with pandas, adding the columns that it reads to ``names``."""
+    import pandas as pd
+
+    arrays: dict[str, Floats] = {}
+
+    def stored(values: Floats) -> str:
+        arrays[f"x{len(arrays)}_"] = values
+        return list(arrays)[-1]
+
+    def column(found: re.Match[str]) -> str:
+        if found[0] in arrays:  # of reachable(…)
+            return found[0]
+        return stored(names.setdefault(found[0], _numbers(frame, found[0])))
+
+    replaced = _REACHABLE.sub(lambda found: stored(_reachable(found[1], frame, names)), expression)
+    replaced = _NAME.sub(column, replaced)  # pandas takes no names with dots
+    if not names:
+        raise UsageError(f"the column {expression!r} reads no column of the table: {_HOW}")
+    try:
+        with np.errstate(all="ignore"):  # values that are not finite are reported with their row
+            values = pd.eval(replaced, engine="python", local_dict=arrays)
+        return np.broadcast_to(np.asarray(values, dtype=np.float64), len(frame)).copy()
+    except Exception as error:  # pandas raises many kinds for what is no arithmetic
+        raise UsageError(f"the column {expression!r} cannot be read: {_HOW}") from error
+
+
+def _reachable(measurement: str, frame: "pd.DataFrame", names: dict[str, Floats]) -> Floats:
+    """Return what each row's classes and dimensions can reach of a measurement, NaN where this is not known."""
+    known = plugins().measurements()
+    if measurement not in known:
+        raise UsageError(f"no measurement is called {measurement!r}; {near_names(measurement, known)}")
+    limit = known[measurement][1].reachable
+    classes, dims = (names.setdefault(name, _numbers(frame, name)) for name in ("classes", "dim"))
+    limits = [
+        None if np.isnan(C) or np.isnan(d) else limit_at(limit, int(C), int(d))
+        for C, d in zip(classes, dims, strict=True)
+    ]
+    return np.array(limits, dtype=np.float64)  # None becomes NaN
 
 
 def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd.DataFrame":
@@ -157,71 +179,6 @@ def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd
     return frame
 
 
-def _compute(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -> Floats:
-    """Evaluate arithmetic, adding the columns that it reads to ``names``."""
-    # Python's parser drops comments and normalizes names: it would read another column than is named
-    if "#" in expression or unicodedata.normalize("NFKC", expression) != expression:
-        raise UsageError(
-            f"the column {expression!r} cannot be read: a column whose name has # or a sign such as µ can only be "
-            "named by itself"
-        )
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # such as the SyntaxWarning for `2if`; the error below is enough
-            tree = ast.parse(expression, mode="eval")
-        with np.errstate(all="ignore"):  # values that are not finite are reported below with their row
-            values = _walk(tree.body, frame, names)
-    except (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError) as error:
-        raise UsageError(f"the column {expression!r} cannot be read: {_HOW}") from error
-    if not names:
-        raise UsageError(f"the column {expression!r} reads no column of the table: {_HOW}")
-    return np.broadcast_to(values, len(frame)).astype(np.float64)
-
-
-def _walk(node: ast.expr, frame: "pd.DataFrame", names: dict[str, Floats]) -> Any:
-    if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
-        return _BINARY[type(node.op)](_walk(node.left, frame, names), _walk(node.right, frame, names))
-    if isinstance(node, ast.UnaryOp) and type(node.op) in _UNARY:
-        return _UNARY[type(node.op)](_walk(node.operand, frame, names))
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
-        return np.float64(node.value)  # not int: 9**9**9 is infinite for floats, and takes forever for ints
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) == 1 and not node.keywords:
-        if node.func.id == "log":
-            return np.log(_walk(node.args[0], frame, names))
-        measurement = _dotted(node.args[0])
-        if node.func.id == "reachable" and measurement is not None:
-            return _reachable(measurement, frame, names)
-    name = _dotted(node)
-    if name is None:
-        raise SyntaxError(f"{type(node).__name__} is not arithmetic")
-    if name not in names:
-        names[name] = _numbers(frame, name)
-    return names[name]
-
-
-def _reachable(measurement: str, frame: "pd.DataFrame", names: dict[str, Floats]) -> Floats:
-    """Return what each row's classes and dimensions can reach of a measurement, NaN where this is not known."""
-    known = plugins().measurements()
-    if measurement not in known:
-        raise UsageError(f"no measurement is called {measurement!r}; {near_names(measurement, known)}")
-    _, measure = known[measurement]
-    shape = [names.setdefault(name, _numbers(frame, name)) for name in ("classes", "dim")]
-    limits = [
-        None if np.isnan(pair).any() else limit_at(measure.reachable, int(pair[0]), int(pair[1]))
-        for pair in np.stack(shape, axis=1)
-    ]
-    return np.array([np.nan if limit is None else limit for limit in limits], dtype=np.float64)
-
-
-def _dotted(node: ast.expr) -> str | None:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        before = _dotted(node.value)
-        return before and f"{before}.{node.attr}"
-    return None
-
-
 def _numbers(frame: "pd.DataFrame", name: str) -> Floats:
     """Return a column of the table as float64, NaN for missing values."""
     import pandas as pd
@@ -229,9 +186,7 @@ def _numbers(frame: "pd.DataFrame", name: str) -> Floats:
     if name not in frame:
         raise UsageError(f"no column is called {name!r}; {near_names(name, map(str, frame.columns))}")
     column = frame[name]
-    if pd.api.types.is_numeric_dtype(column.dtype):
-        return column.to_numpy(np.float64, na_value=np.nan)
-    numbers = pd.to_numeric(column, errors="coerce")  # whole numbers above 2^64 are texts to pandas
+    numbers = pd.to_numeric(column, errors="coerce")
     wrong = np.flatnonzero(column.notna() & numbers.isna())
     if len(wrong):
         at = int(wrong[0])

@@ -67,54 +67,27 @@ def _listed(where: str | Iterable[str]) -> list[str]:
 
 
 def _whole_numbers(frames: Sequence["pd.DataFrame"]) -> list["pd.DataFrame"]:
-    """Give columns of whole numbers a type that can miss values: pandas would make floats, and round above 2^53.
-
-    Only those that are whole numbers in every table that has a value of them; beside floats they become floats.
-    """
-    from pandas.api.types import is_integer_dtype, is_unsigned_integer_dtype
-
-    names = dict.fromkeys(name for frame in frames for name in frame.columns)
-    kinds = {}
-    for name in names:
-        given = [frame[name].dtype for frame in frames if name in frame and frame[name].notna().any()]
-        lacking = any(name not in frame or frame[name].isna().any() for frame in frames)
-        if lacking and given and all(map(is_integer_dtype, given)):
-            kinds[name] = "UInt64" if all(map(is_unsigned_integer_dtype, given)) else "Int64"
-        elif len({is_integer_dtype(each) for each in given}) > 1:
-            _check_exact(name, frames)
-    return [frame.astype({name: kind for name, kind in kinds.items() if name in frame}) for frame in frames]
-
-
-def _check_exact(name: str, frames: Sequence["pd.DataFrame"]) -> None:
-    """Refuse whole numbers that a column with floats of other tables would round."""
+    """Give whole numbers a type that can miss values where a table lacks some: pandas would round those above 2^53."""
     from pandas.api.types import is_integer_dtype
 
-    for at, frame in enumerate(frames, start=1):
-        if name not in frame or not is_integer_dtype(frame[name].dtype):
-            continue
-        for value in map(int, frame[name].dropna()):
-            if int(float(value)) != value:
-                raise CollapseError(
-                    f"the column {name!r} holds {value} in table {at} and numbers with fractions in another: joined, "
-                    "it would be rounded; make both texts"
-                )
+    kinds = {}
+    for name in dict.fromkeys(name for frame in frames for name in frame.columns):
+        given = [frame[name].dtype for frame in frames if name in frame and frame[name].notna().any()]
+        if given and all(map(is_integer_dtype, given)) and len(given) < len(frames):
+            kinds[name] = "Int64"
+    return [frame.astype({name: kind for name, kind in kinds.items() if name in frame}) for frame in frames]
 
 
 def _check_kinds(frames: Sequence["pd.DataFrame"]) -> None:
     """Refuse a column that holds numbers in one table and texts in another: its numbers would become texts."""
     from pandas.api.types import is_numeric_dtype
 
-    first: dict[str, tuple[bool, int]] = {}
-    for at, frame in enumerate(frames, start=1):
-        for name in frame.columns:
-            column = frame[name].dropna()
-            if not len(column):
-                continue
-            numeric = bool(is_numeric_dtype(column.dtype))
-            known, place = first.setdefault(name, (numeric, at))
-            if known != numeric:
-                kinds = ["texts", "numbers"]
-                raise CollapseError(
-                    f"the column {name!r} holds {kinds[known]} in table {place} and {kinds[numeric]} in table {at} of "
-                    f"{counted(len(frames), 'table')}: they cannot be joined"
-                )
+    for name in dict.fromkeys(name for frame in frames for name in frame.columns):
+        given = {at: frame[name].dropna() for at, frame in enumerate(frames, start=1) if name in frame}
+        numeric = {at: is_numeric_dtype(column.dtype) for at, column in given.items() if len(column)}
+        if len(set(numeric.values())) > 1:
+            said = [f"{'numbers' if each else 'texts'} in table {at}" for at, each in numeric.items()]
+            raise CollapseError(
+                f"the column {name!r} holds {' and '.join(said[:2])} of {counted(len(frames), 'table')}: they cannot "
+                "be joined"
+            )

@@ -6,24 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from collapse import CollapseError, Results, Table, analysis
+from collapse import Results, Table, analysis
 from collapse.errors import UsageError, counted
-from collapse.measurement.columns import Column
 from collapse_analyses import shown
-from collapse_analyses.adjusting import adjust
-from collapse_analyses.checking import check_numbers
-from collapse_analyses.crossed import Crossed, crossed
-from collapse_analyses.directions import agrees, predicted
-from collapse_analyses.jackknife import FEWEST, interval_of_r, p_of_r, spearman_without_each, without_each
-from collapse_analyses.residuals import Codes, Explained, Floats, explained
-from collapse_analyses.rows import groups_of, names_of, one_width, sizes_note, trained_note
-from collapse_analyses.selecting import Selected, keep, left_varying, select, table_of
-from collapse_analyses.strata import in_each, signs_of, strata_table
-
-_SIZES = {
-    "--within": "compares models of equal {name} only",
-    "--cluster": "takes models of equal {name} together",
-}
+from collapse_analyses.choosing import Chosen, check_groups, choose, left_varying, names_of, sizes_note, trained_note
+from collapse_analyses.fits import (
+    FEWEST,
+    LEVEL,
+    Codes,
+    Explained,
+    Floats,
+    explained,
+    holm,
+    interval_of_r,
+    p_of_r,
+    products_without_each,
+    r_of,
+    refits,
+)
+from collapse_analyses.signs import correlated, degrees_of
+from collapse_analyses.strata import Crossed, crossed, in_each, signs_of, strata_table
 
 
 @analysis("correlation")
@@ -38,8 +40,6 @@ def correlation(
     cluster: str | None = None,
     strata: bool = False,
     resamples: int = 9_999,
-    level: float = 0.95,
-    seed: int = 0,
 ) -> Table:
     """Correlate columns of a results table with a goal.
 
@@ -61,8 +61,6 @@ def correlation(
         cluster: Leave out, and count as independent, whole groups of rows with equal values of this column.
         strata: Show r in every group of one column of --within instead; not with --control or --cluster.
         resamples: Number of permutations of groups, for p with several columns of --within.
-        level: Of the intervals.
-        seed: Seed of the permutations.
 
     Returns:
         A row a column, sorted by p: column, rows, r, r_low, r_high, spearman, spearman_low, spearman_high, predicted,
@@ -83,208 +81,168 @@ def correlation(
     >>> [(row["column"], round(row["r"], 9), round(row["p"], 6)) for row in table.records()]
     [('nc1.cdnv', 0.8, 0.2)]
     """
-    check_numbers(resamples=(resamples, 1), seed=(seed, 0), level=level)
-    if strata and not within:
-        raise UsageError("--strata needs groups: name their column with --within")
-    if strata and (control or cluster):
-        option = "--control" if control else "--cluster"
-        raise UsageError(f"--strata shows r of the values themselves in each group: leave {option} out")
-    frame, notes = table_of(results, where)
-    names = names_of(within, frame, "--within")
-    if strata and len(names) > 1:
-        raise UsageError(f"--strata shows the groups of one column: name one of {', '.join(names)} with --within")
-    cluster_names = names_of(cluster, frame, "--cluster")
-    found = select(
-        frame,
-        notes,
+    if resamples < 1:
+        raise UsageError(f"--resamples must be at least 1, not {resamples}")
+    chosen = choose(
+        results,
         against=against,
         columns=columns,
-        whole=len(results),
-        named=[*names, *cluster_names],
-        controls=list(_split(control)),
+        where=where,
+        within=within,
+        named={"--cluster": cluster},
+        controls=control,
         logarithms=True,
     )
-    groupings = [groups_of(found.frame, [name]) for name in names]
-    _check_groups(names, groupings, len(found.frame))
+    names, of = chosen.within, names_of(cluster, chosen.frame, "--cluster")
+    if strata and (len(names) != 1 or control or of):
+        raise UsageError("--strata shows r in each group of one column of --within, without --control and --cluster")
+    for name in names:
+        check_groups(chosen, [name])
+    groupings = [chosen.groups(name) for name in names]
     if strata:
-        return strata_table(found, names[0], groupings[0])
-    model = explained(len(found.frame), groupings, [each.values for each in found.controls])
-    found = _varying(found, model, [*names, *(each.label for each in found.controls)])
-    clusters = groups_of(found.frame, cluster_names) if cluster_names else None
-    how = _How(model, groupings, clusters, " and ".join(cluster_names), None, resamples, level, seed)
-    if len(names) > 1 and clusters is None:  # what several effects leave of a group is often one curve
-        table = None if found.controls else crossed(groupings[0], groups_of(found.frame, names[1:]))
-        how = replace(how, clusters=groupings[0], of=names[0], table=table)
-    found = keep(found, found.tested, *_remarks(found, names, how))
-    records = [_record(found, each, how) for each in found.tested]
-    adjust(records)
-    records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
+        return strata_table(chosen, groupings[0])
+    model = explained(len(chosen), groupings, [each.values for each in chosen.controls])
+    if names or chosen.controls:
+        chosen = left_varying(chosen, model)
+    test = _Test(model, groupings, chosen.groups(*of) if of else None, " and ".join(of), None, resamples)
+    if len(names) > 1 and not of:  # what several effects leave of a group is often one curve
+        table = None if chosen.controls else crossed(groupings[0], chosen.groups(*names[1:]))
+        test = replace(test, clusters_n=groupings[0], of=names[0], table=table)
+    notes = [*chosen.notes, *_remarks(chosen, test)]
+    records = _records(chosen, test)
     title = f", within {' and '.join(names)}" if names else ""
-    title += f", controlled for {', '.join(each.label for each in found.controls)}" if found.controls else ""
-    return Table(
-        title=f"Correlation with {found.goal.label}, {len(found.frame)} rows{title}",
-        columns=list(records[0]),
-        rows=[list(record.values()) for record in records],
-        notes=[*found.notes, *_explain(found, records, names, how)],
-        shown=_shown(records, level, bool(names)),
+    title += f", controlled for {', '.join(each.label for each in chosen.controls)}" if chosen.controls else ""
+    return shown.table_of(
+        f"Correlation with {chosen.goal.label}, {len(chosen)} rows{title}",
+        records,
+        [*notes, *_explain(chosen, records, test)],
+        _headings(bool(names)),
     )
-
-
-def _split(control: str | Sequence[str] | None) -> list[str]:
-    given = [control] if isinstance(control, str) else list(control or ())
-    return [piece.strip() for text in given for piece in text.split(",") if piece.strip()]
-
-
-def _check_groups(names: Sequence[str], groupings: Sequence[Codes], rows: int) -> None:
-    for name, codes in zip(names, groupings, strict=True):
-        if codes.max() + 1 == rows:
-            raise UsageError(f"every row has another {name}: no group has two rows to compare (--within)")
-
-
-def _varying(found: Selected, model: Explained, of: Sequence[str]) -> Selected:
-    if model.degrees < 1:
-        rows = counted(len(found.frame), "row")
-        raise CollapseError(f"{rows} are too few for {' and '.join(of)}: no degree of freedom is left")
-    return left_varying(found, model, of)
 
 
 @dataclass(frozen=True)
-class _How:
+class _Test:
     """What is subtracted, which rows count as one and by which columns, and the complete table of two groupings."""
 
     model: Explained
     groupings: Sequence[Codes]
-    clusters: Codes | None
+    clusters_n: Codes | None
     of: str
     table: Crossed | None
     permutations: int
-    level: float
-    seed: int
 
 
-def _remarks(found: Selected, names: Sequence[str], how: _How) -> list[str]:
-    if len(names) == 1:
-        return trained_note(found.frame, names, how.groupings[0])
-    if names or found.controls:
+def _remarks(chosen: Chosen, test: _Test) -> list[str]:
+    if len(chosen.within) == 1:
+        return trained_note(chosen, test.groupings[0])
+    if chosen.within or chosen.controls:
         return []
-    advice = {option: what for option, what in _SIZES.items() if how.clusters is None or option != "--cluster"}
-    return sizes_note(found.frame, advice=advice, exchangeable=how.clusters is None)
+    advice = ["--within {size} compares models of equal {size} only"]
+    advice += ["--cluster {size} takes models of equal {size} together"] if test.clusters_n is None else []
+    return sizes_note(chosen.frame, advice, exchangeable=test.clusters_n is None)
 
 
-def _record(found: Selected, column: Column, how: _How) -> dict[str, Any]:
-    from scipy.stats import spearmanr  # takes half a second
+def _records(chosen: Chosen, test: _Test) -> list[dict[str, Any]]:
+    """A record a column, the smallest p first."""
+    from scipy.stats import false_discovery_control  # takes half a second
 
-    adjusted = bool(how.groupings or found.controls)
-    left_n, goal_n = (_residuals(how.model, each.values, adjusted) for each in (column, found.goal))
-    x_n, y_n = _scaled(left_n), _scaled(goal_n)
-    r = float(np.clip(x_n @ y_n, -1, 1))
-    ranked = (left_n, goal_n) if adjusted else (column.values, found.goal.values)
-    rho = float(spearmanr(*ranked).statistic)
-    degrees = how.model.degrees if how.clusters is None else int(how.clusters.max())
-    low, high, p = (
-        interval_of_r(r, without_each(x_n, y_n, how.model, how.clusters)[0], degrees, how.level) or [None] * 3
-    )
-    span = interval_of_r(rho, spearman_without_each(*ranked, how.clusters), degrees, how.level) or [None] * 2
-    if how.clusters is None:
-        p = p_of_r(r, degrees)
-    elif how.table is not None and p is not None:
-        p = how.table.p(left_n, goal_n, n=how.permutations, seed=how.seed)
-    sign = None  # what the effects of two groupings leave need not rise where both columns rise
-    if len(how.groupings) < 2:
-        sign = predicted(column, found.goal, found.frame, any(one_width(found.frame, each) for each in how.groupings))
-    return {
-        "column": column.label,
-        "rows": len(x_n),
-        "r": r,
-        "r_low": low,
-        "r_high": high,
-        "spearman": rho,
-        "spearman_low": span[0],
-        "spearman_high": span[1],
-        "predicted": sign,
-        "agrees": agrees(low, high, sign),
-        "R2": r**2,
-        "p": p,
-        "holm": None,
-        "bh": None,
-        **signs_of(in_each(column, found.goal, how.groupings[0]) if how.groupings else None),
-    }
+    records = []
+    degrees, rows = degrees_of(test.model, test.clusters_n), {"rows": len(chosen)}
+    left_kn = _left(chosen, test)
+    pearson = correlated(chosen, left_kn, test.model, test.groupings, test.clusters_n)
+    spearman = _spearman(left_kn if test.groupings or chosen.controls else chosen.values(), test)
+    for column, left_n, (about, p, _), ranked in zip(chosen.tested, left_kn[:-1], pearson, spearman, strict=True):
+        if test.clusters_n is None:
+            p = p_of_r(about["r"], degrees)
+        elif test.table is not None and p is not None:
+            p = test.table.p(left_n, left_kn[-1], n=test.permutations)
+        signs = signs_of(in_each(column, chosen.goal, test.groupings[0]) if test.groupings else None)
+        records.append({"column": column.label, **rows, **about, **ranked, "p": p, "holm": None, "bh": None, **signs})
+    if all(each["p"] is not None for each in records):
+        p_k = np.array([each["p"] for each in records])
+        for each, by_holm, by_bh in zip(records, holm(p_k), false_discovery_control(p_k), strict=True):
+            each |= {"holm": float(by_holm), "bh": float(by_bh)}
+    return sorted(records, key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
 
 
-def _residuals(model: Explained, values_n: Floats, adjusted: bool) -> Floats:
-    """Return residuals; with groups or controls, without the digits that are rounding errors of what was subtracted.
-
-    Equal residuals are then equal numbers, which ties of ranks need.
-    """
-    left_n = model.residuals(values_n)
-    if not adjusted:
-        return left_n
-    step = 2.0 ** np.ceil(np.log2(64 * np.finfo(np.float64).eps * np.abs(values_n).max()))
-    return np.asarray(np.round(left_n / step) * step)
+def _left(chosen: Chosen, test: _Test) -> Floats:
+    """What groups and controls leave of the columns, without the digits that are rounding: equal residuals tie."""
+    values_kn = chosen.values()
+    left_kn = test.model.residuals(values_kn)
+    if not (test.groupings or chosen.controls):
+        return left_kn
+    step_k = 2.0 ** np.ceil(np.log2(64 * np.finfo(np.float64).eps * np.abs(values_kn).max(axis=1, keepdims=True)))
+    return np.asarray(np.round(left_kn / step_k) * step_k)
 
 
-def _scaled(values_n: Floats) -> Floats:
-    values_n = values_n / np.abs(values_n).max()
-    return values_n / np.linalg.norm(values_n)
+def _spearman(values_kn: Floats, test: _Test) -> list[dict[str, float | None]]:
+    """Spearman's correlation of each row of values with the last one, and its interval."""
+    from scipy.stats import rankdata  # takes half a second
+
+    fits = refits(explained(values_kn.shape[1]), test.clusters_n)
+    products = products_without_each(values_kn, fits, ranks=True)
+    found = []
+    for i, rho in enumerate(np.corrcoef(rankdata(values_kn, axis=1))[-1, :-1]):
+        ends = interval_of_r(float(rho), r_of(products, i), degrees_of(test.model, test.clusters_n)) or [None] * 3
+        found.append({"spearman": float(rho), "spearman_low": ends[0], "spearman_high": ends[1]})
+    return found
 
 
-def _explain(found: Selected, records: Sequence[Mapping[str, Any]], names: Sequence[str], how: _How) -> list[str]:
+def _explain(chosen: Chosen, records: Sequence[Mapping[str, Any]], test: _Test) -> list[str]:
     """How to read the numbers."""
-    test, units, one, of, notes = "t-test of r", "rows", "one row", how.of, []
-    if how.clusters is not None:
-        many = int(how.clusters.max()) + 1
-        test, units = f"t-test, clustered by {of}", f"the {many} values of {of}"
+    how, units, one, notes, names = "t-test of r", "rows", "one row", [], chosen.within
+    if test.clusters_n is not None:
+        many = int(test.clusters_n.max()) + 1
+        how, units = f"t-test, clustered by {test.of}", f"the {many} values of {test.of}"
         one = f"one of {units}"
         if many < FEWEST:
-            few = f"{counted(many, 'value')} of {of} are too few for an interval or a p-value"
+            few = f"{counted(many, 'value')} of {test.of} are too few for an interval or a p-value"
             return [f"{few}: at least {FEWEST} are needed"]
-    if how.table is not None:
-        test = (
-            f"share of {how.permutations:,} random permutations of {units} (seed {how.seed}), each with all its cells, "
+    if test.table is not None:
+        how = (
+            f"share of {test.permutations:,} random permutations of {units} (seed 0), each with all its cells, "
             "and of the order observed, whose |r| of the cells' means is at least as large"
         )
-        first, product, p = how.table.additivity(found.goal.values)
-        notes.append(
-            f"of what the two effects leave of the cells' means of {found.goal.label}, {first:.0%} is one singular "
-            f"component, and {product:.0%} the product of the effects (p of Tukey's test of additivity: "
-            f"{shown.p_value(p)})"
-            + (": the effects are not additive on this scale" if p is not None and p <= 1 - how.level else "")
-        )
-    degrees = how.model.degrees if how.clusters is None else int(how.clusters.max())
-    student = f"Fisher's z and Student's t with {counted(degrees, 'degree')} of freedom"
+        notes.append(_additive(chosen, test.table))
+    degrees = counted(degrees_of(test.model, test.clusters_n), "degree")
+    student = f"Fisher's z and Student's t with {degrees} of freedom"
     notes.append(f"intervals: jackknife, without {one} at a time, by {student}")
-    notes.append(f"p: {test}; Holm, BH: corrected for {counted(len(records), 'column')}")
+    notes.append(f"p: {how}; Holm, BH: corrected for {counted(len(records), 'column')}")
     if any(each["predicted"] for each in records):
         marked = any(each["agrees"] is False for each in records)
-        notes.append(
-            f"predicted: the sign of r if better {found.goal.label} goes with more collapse"
-            + (f"; {shown.DISAGREES} (agrees: no): {shown.MEANING}" if marked else "")
-        )
+        said = f"predicted: the sign of r if better {chosen.goal.label} goes with more collapse"
+        notes.append(said + (f"; {shown.DISAGREES}" if marked else ""))
     if names:
-        raw = "; r in them is of the values themselves" if len(names) > 1 or found.controls else ""
+        raw = "; r in them is of the values themselves" if len(names) > 1 or chosen.controls else ""
         raw += "; no sign is predicted for what several effects leave" if len(names) > 1 else ""
         notes.append(f"groups: of equal {names[0]}, with 3 rows or more, in which both columns vary{raw}")
     return notes
 
 
-def _shown(records: Sequence[Mapping[str, Any]], level: float, strata: bool) -> Table:
-    headings = ["column", "r", f"{100 * level:g} % interval", "predicted", "R²", "p", "Holm", "BH"]
-    headings += ["Spearman", "its interval"]
-    headings += ["groups", "r > 0", "r < 0", "median r"] if strata else []
-    rows = []
-    for each in records:
-        row = [
-            each["column"],
-            shown.signed(each["r"]),
-            shown.interval(each["r_low"], each["r_high"]),
-            shown.sign(each["predicted"], each["agrees"]),
-            shown.fixed(each["R2"]),
-            *(shown.p_value(each[name]) for name in ("p", "holm", "bh")),
-            shown.signed(each["spearman"]),
-            shown.interval(each["spearman_low"], each["spearman_high"]),
-        ]
-        if strata:
-            counts = ("strata", "strata_positive", "strata_negative")
-            row += [*(each[name] for name in counts), shown.signed(each["strata_median_r"])]
-        rows.append(row)
-    return Table("", headings, rows)
+def _additive(chosen: Chosen, table: Crossed) -> str:
+    first, product, p = table.additivity(chosen.goal.values)
+    not_additive = p is not None and p <= 1 - LEVEL
+    return (
+        f"of what the two effects leave of the cells' means of {chosen.goal.label}, {first:.0%} is one singular "
+        f"component, and {product:.0%} the product of the effects (p of Tukey's test of additivity: "
+        f"{shown.p_value(p)}){': the effects are not additive on this scale' if not_additive else ''}"
+    )
+
+
+def _headings(strata: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "column": shown.of("column"),
+        "r": shown.of("r", shown.signed),
+        "95 % interval": shown.span("r"),
+        "predicted": shown.predicted,
+        "R²": shown.of("R2", shown.fixed),
+        "p": shown.of("p", shown.p_value),
+        "Holm": shown.of("holm", shown.p_value),
+        "BH": shown.of("bh", shown.p_value),
+        "Spearman": shown.of("spearman", shown.signed),
+        "its interval": shown.span("spearman"),
+    }
+    if strata:
+        found |= {"groups": shown.of("strata"), "r > 0": shown.of("strata_positive")}
+        found |= {"r < 0": shown.of("strata_negative"), "median r": shown.of("strata_median_r", shown.signed)}
+    return found

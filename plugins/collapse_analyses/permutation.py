@@ -1,25 +1,19 @@
 """The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from collapse import Results, Table, analysis
 from collapse.errors import UsageError, counted
-from collapse.measurement.columns import Column
+from collapse.measurement.permuting import TIE, orders, permuted, unit
+from collapse.measurement.prepared import size_of
 from collapse_analyses import shown
-from collapse_analyses.checking import check_numbers
-from collapse_analyses.directions import agrees, predicted
-from collapse_analyses.jackknife import interval_of_r, without_each
-from collapse_analyses.residuals import explained
-from collapse_analyses.rows import groups_of, names_of, one_width, sizes_note, trained_note
-from collapse_analyses.selecting import left_varying, select, table_of
-from collapse_analyses.shuffling import _MOST, Floats, Groups, Shuffled, orders, shuffle, unit
-
-if TYPE_CHECKING:
-    import pandas as pd
+from collapse_analyses.choosing import Chosen, check_groups, choose, left_varying, sizes_note, trained_note
+from collapse_analyses.fits import Codes, Floats, explained
+from collapse_analyses.signs import correlated
 
 
 @analysis("permutation")
@@ -31,7 +25,6 @@ def permutation(
     where: Sequence[str] | None = None,
     within: Sequence[str] | None = None,
     n: int = 99_999,
-    seed: int = 0,
 ) -> Table:
     """Test whether columns of a results table go with generalization.
 
@@ -43,15 +36,14 @@ def permutation(
         results: A results table, a row a model.
         against: The column to permute: a name, expression, or label=expression.
         columns: Columns to test, separated by commas: names, or arithmetic such as norms_log_std/norms_log_mean; write
-            size=log(n_params) to give one a label. All measurements by default;
-            paper means the seven of the paper's Table 1, also in the published tables.
+            size=log(n_params) to give one a label. All measurements by default; paper means the seven of the paper's
+            Table 1.
         where: Keep the rows whose column matches a glob, such as 'model=TinyStories-02x0768_01d*@0'. Rows must match
             every filter.
         within: Permute only rows with equal values of this column, or of all of these columns (with commas), such as
             dim or architecture, and correlate what differs from the group's mean: models of different sizes are not
             exchangeable. Rows without a value of it are left out.
         n: Number of random permutations.
-        seed: Seed of the permutations.
 
     Returns:
         A row a column, sorted by p: column, r, predicted ("r > 0", "r < 0" or None), R2, p, p_error, max_t_p; agrees
@@ -72,133 +64,122 @@ def permutation(
     >>> [(row["column"], round(row["r"], 9), row["predicted"], round(row["p"], 6)) for row in table.records()]
     [('nc1.cdnv', 1.0, 'r > 0', 0.333333)]
     """
-    check_numbers(n=(n, 1), seed=(seed, 0))
-    frame, notes = table_of(results, where)
-    names = names_of(within, frame, "--within")
-    chosen = select(frame, notes, against=against, columns=columns, whole=len(results), named=names, logarithms=True)
-    frame, goal, tested, notes = chosen.frame, chosen.goal, chosen.tested, chosen.notes
-    groups, equal = None, " and ".join(names)
-    if not names:
-        notes += sizes_note(frame)
+    if n < 1:
+        raise UsageError(f"--n must be at least 1, not {n}")
+    chosen = choose(results, against=against, columns=columns, where=where, within=within, logarithms=True)
+    names = chosen.within
+    if names:
+        check_groups(chosen, names)
+        groups_n = chosen.groups(*names)
+        model = explained(len(chosen), [groups_n])
+        notes = [*chosen.notes, *_mixed_sizes(chosen, groups_n), *trained_note(chosen, groups_n)]
+        chosen = left_varying(replace(chosen, notes=notes), model)
     else:
-        groups = groups_of(frame, names)
-        if groups.max() + 1 == len(frame):
-            raise UsageError(
-                f"every row has another {equal}: there is nothing to permute within (--within)"
-                + (
-                    f"; collapse analyze correlation permutes whole groups of equal {names[0]}"
-                    if len(names) > 1
-                    else ""
-                )
-            )
-        notes += [*sizes_note(frame, groups), *trained_note(frame, names, groups)]
-        chosen = left_varying(replace(chosen, notes=notes), explained(len(frame), [groups], []), names)
-        tested, notes = chosen.tested, chosen.notes
-    if min(n, orders(len(frame), groups)) * len(tested) > _MOST:
-        raise UsageError(
-            f"--n {n:,} needs more memory than there is room for: with {counted(len(tested), 'column')} give at most "
-            f"{_MOST // len(tested):,}"
-        )
-    x_nk = np.stack([column.values for column in tested], axis=1)
-    found = shuffle(goal.values, x_nk, n=n, seed=seed, groups_n=groups)
-    spans = [_spans(goal.values, x_n, groups) for x_n in x_nk.T]
-    records = _records(found, goal, tested, frame, spans, groups is not None and one_width(frame, groups))
-    return Table(
-        title=f"Permutation test against {goal.label}, {len(frame)} rows"
-        + (f", within equal {equal}" if names else ""),
-        columns=list(records[0]),
-        rows=[list(record.values()) for record in records],
-        notes=[*notes, *_explain(found, goal, records, len(frame), seed, equal)],
-        shown=_shown(records),
+        groups_n, model = None, explained(len(chosen))
+        advice = ["--within {size} permutes models of equal {size} only"]
+        chosen.notes.extend(sizes_note(chosen.frame, advice, exchangeable=True))
+    values_kn = chosen.values()
+    found = shuffle(values_kn[-1], values_kn[:-1].T, n=n, groups_n=groups_n)
+    pearson = correlated(chosen, model.residuals(values_kn), model, [] if groups_n is None else [groups_n])
+    records = []
+    for at, (column, (about, _, r_n)) in enumerate(zip(chosen.tested, pearson, strict=True)):
+        known: list[float] = r_n[np.isfinite(r_n)].tolist() if len(chosen) > 3 else []
+        without = {"r_without_one_low": min(known, default=None), "r_without_one_high": max(known, default=None)}
+        records.append({"column": column.label, **about, **found.of(at), **without})
+    records.sort(key=lambda record: (record["p"], -abs(record["r"])))
+    equal = " and ".join(names)
+    title = f"Permutation test against {chosen.goal.label}, {len(chosen)} rows"
+    return shown.table_of(
+        title + (f", within equal {equal}" if names else ""),
+        records,
+        [*chosen.notes, *_explain(found, chosen, records, equal)],
+        {
+            "column": shown.of("column"),
+            "r": shown.of("r", shown.signed),
+            "predicted": shown.predicted,
+            "R²": shown.of("R2", shown.fixed),
+            "p": lambda record: shown.p_value(record["p"], record["p_is_bound"]),
+            "max-T p": lambda record: shown.p_value(record["max_t_p"], record["max_t_p_is_bound"]),
+            "95 % interval of r": shown.span("r"),
+            "leave-one-out r": shown.span("r_without_one"),
+            "p error": shown.of("p_error", shown.three),
+        },
     )
 
 
-def _spans(y_n: Floats, x_n: Floats, groups: Groups | None) -> dict[str, float | None]:
-    """Return the interval of r, and its range without each row."""
-    y_n, x_n = (unit(values, groups) for values in (y_n, x_n))
-    model = explained(len(y_n), [] if groups is None else [groups], [])
-    r_n = without_each(x_n, y_n, model)[0] if len(y_n) > 3 else np.empty(0)
-    low, high, _ = interval_of_r(float(x_n @ y_n), r_n, model.degrees) or [None] * 3
-    known = r_n[np.isfinite(r_n)]
-    least, most = (float(known.min()), float(known.max())) if len(known) else (None, None)
-    return {"r_low": low, "r_high": high, "r_without_one_low": least, "r_without_one_high": most}
+@dataclass(frozen=True)
+class Shuffled:
+    """Correlations of k columns with one, and what permuting that one gives.
+
+    Attributes:
+        r: (k,) Pearson correlations.
+        p: (k,) permutation p-values of |r|.
+        max_t_p: (k,) Westfall–Young single-step max-T p-values.
+        exact: Whether every order was enumerated.
+        permutations: Number of permutations evaluated.
+    """
+
+    r: Floats
+    p: Floats
+    max_t_p: Floats
+    exact: bool
+    permutations: int
+
+    def of(self, column: int) -> dict[str, Any]:
+        """Return the p-values of a column, and whether each is a bound, because no permutation reached |r|."""
+        p, max_t_p = float(self.p[column]), float(self.max_t_p[column])
+        error = None if self.exact else float(np.sqrt(p * (1 - p) / self.permutations))
+        least = 0.0 if self.exact else 1.5 / (self.permutations + 1)
+        bounds = {"p_is_bound": p < least, "max_t_p_is_bound": max_t_p < least}
+        return {"p": p, "p_error": error, "max_t_p": max_t_p, **bounds}
 
 
-def _records(
-    found: Shuffled,
-    goal: Column,
-    tested: Sequence[Column],
-    frame: "pd.DataFrame",
-    spans: Sequence[Mapping[str, float | None]],
-    of_one_width: bool,
-) -> list[dict[str, Any]]:
-    """A record a column, the smallest p first."""
-    records = []
-    smallest = 1 / (found.permutations + 1)
-    for i, (column, span) in enumerate(zip(tested, spans, strict=True)):
-        r, p, max_t_p = (float(each[i]) for each in (found.r, found.p, found.max_t_p))
-        sign = predicted(column, goal, frame, of_one_width)
-        records.append(
-            {
-                "column": column.label,
-                "r": r,
-                "predicted": sign,
-                "R2": r**2,
-                "p": p,
-                "p_error": None if found.exact else float(found.p_error[i]),
-                "max_t_p": max_t_p,
-                "agrees": agrees(span["r_low"], span["r_high"], sign),
-                "p_is_bound": not found.exact and p < 1.5 * smallest,  # no permutation reached |r|
-                "max_t_p_is_bound": not found.exact and max_t_p < 1.5 * smallest,
-                **span,
-            }
-        )
-    return sorted(records, key=lambda record: (record["p"], -abs(record["r"])))
+def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes | None = None) -> Shuffled:
+    """Correlate every column of x with y, and with the permutations of :func:`collapse.measurement.permuting.permuted`.
+
+    >>> found = shuffle(np.array([1.0, 2.0, 3.0, 4.0]), np.array([[1.0], [2.0], [3.0], [5.0]]), n=100)
+    >>> found.exact, found.permutations, round(found.p[0] * 24)
+    (True, 24, 2)
+    """
+    r = unit(y_n, groups_n) @ unit(x_nk, groups_n)
+    reached, largest_reached, permutations = np.zeros(len(r)), np.zeros(len(r)), 0
+    for null_Pk in permuted(y_n, x_nk, n=n, seed=seed, groups_n=groups_n):
+        null_Pk = np.abs(null_Pk)
+        reached += (null_Pk >= np.abs(r) - TIE).sum(axis=0)
+        largest_reached += (null_Pk.max(axis=1, keepdims=True) >= np.abs(r) - TIE).sum(axis=0)
+        permutations += len(null_Pk)
+    exact = orders(len(y_n), groups_n) <= n
+    observed = 0 if exact else 1  # all orders include the observed one, random orders do not
+    p, max_t_p = ((each + observed) / (permutations + observed) for each in (reached, largest_reached))
+    return Shuffled(np.clip(r, -1, 1), p, max_t_p, exact, permutations)
 
 
-def _shown(records: Sequence[Mapping[str, Any]]) -> Table:
-    """The records as people read them."""
-    headings = ["column", "r", "predicted", "R²", "p", "max-T p", "95 % interval of r", "leave-one-out r", "p error"]
-    rows = [
-        [
-            each["column"],
-            shown.signed(each["r"]),
-            shown.sign(each["predicted"], each["agrees"]),
-            shown.fixed(each["R2"]),
-            shown.p_value(each["p"], bound=each["p_is_bound"]),
-            shown.p_value(each["max_t_p"], bound=each["max_t_p_is_bound"]),
-            shown.interval(each["r_low"], each["r_high"]),
-            shown.interval(each["r_without_one_low"], each["r_without_one_high"]),
-            shown.three(each["p_error"]),
-        ]
-        for each in records
-    ]
-    return Table("", headings, rows)
+def _mixed_sizes(chosen: Chosen, groups_n: Codes) -> list[str]:
+    """A warning about groups that hold models of different sizes."""
+    size = size_of(chosen.frame)
+    differ = int((chosen.frame[size].groupby(groups_n).nunique() > 1).sum()) if size else 0
+    said = f"models of different {size} are permuted within {differ} groups: size may drive both sides there"
+    return [said] if differ else []
 
 
-def _explain(
-    found: Shuffled, goal: Column, records: Sequence[Mapping[str, Any]], n_rows: int, seed: int, within: str
-) -> list[str]:
+def _explain(found: Shuffled, chosen: Chosen, records: Sequence[Mapping[str, Any]], equal: str) -> list[str]:
     """How to read the numbers."""
+    goal = chosen.goal.label
+    within = f" within equal {equal}" if equal else ""
+    how = (
+        f"p: share of {found.permutations:,} random permutations of {goal} (seed 0), and of the order observed, whose "
+        "|r| is at least as large; p_error is its standard error"
+    )
     if found.exact:
         how = (
-            f"p is exact, without a standard error: all {found.permutations:,} orders of {goal.label} "
-            f"{f'within equal {within}' if within else f'({n_rows}!)'} were enumerated"
+            f"p is exact, without a standard error: all {found.permutations:,} orders of {goal}{within} were enumerated"
         )
-    else:
-        how = (
-            f"p: share of {found.permutations:,} random permutations of {goal.label} (seed {seed}), and of the "
-            "order observed, whose |r| is at least as large; p_error is its standard error"
-        )
+    marked = any(each["agrees"] is False for each in records)
     notes = [
         how,
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
-        f"predicted: the sign of r if better {goal.label} goes with more collapse"
-        + (
-            f"; {shown.DISAGREES} (agrees: no): {shown.MEANING}"
-            if any(each["agrees"] is False for each in records)
-            else ""
-        ),
+        f"predicted: the sign of r if better {goal} goes with more collapse"
+        + (f"; {shown.DISAGREES}" if marked else ""),
         "interval of r (r_low, r_high): jackknife of the rows, by Fisher's z and Student's t; leave-one-out r "
         "(r_without_one_low, r_without_one_high): the smallest and largest r without one row",
     ]

@@ -7,15 +7,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from collapse import CollapseError, Results, Table, analysis
-from collapse.errors import UsageError, counted
-from collapse.measurement.columns import Column, read_column
+from collapse.errors import counted
+from collapse.measurement.columns import choose_rows, read_column
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
+from collapse.measurement.prepared import prepared
 from collapse_analyses import shown
-from collapse_analyses.checking import check_numbers
-from collapse_analyses.jackknife import FEWEST, interval, interval_of_slope, without_each
-from collapse_analyses.residuals import Codes, Explained, Floats, explained, is_explained
-from collapse_analyses.rows import groups_of, names_of
-from collapse_analyses.selecting import Selected, select, table_of
+from collapse_analyses.choosing import Chosen, choose
+from collapse_analyses.fits import (
+    FEWEST,
+    Codes,
+    Floats,
+    explained,
+    interval,
+    interval_of_slope,
+    is_explained,
+    products_without_each,
+    refits,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,26 +44,19 @@ def scaling(
     *,
     columns: Sequence[str] | None = None,
     where: Sequence[str] | None = None,
-    sizes: Sequence[str] | None = None,
-    cluster: str | None = None,
-    level: float = 0.95,
 ) -> Table:
     """Fit power laws of measurements in the size of models.
 
-    These are measurement ∝ size^exponent, for width, depth, parameters and epochs. An exponent is the slope of
-    log|measurement| on log size by least squares, while depth (or width) and the recipe are held fixed. The fit for
-    epochs takes the last checkpoint of each run. A curvature whose interval excludes 0 says that no single exponent
-    describes the rows: the exponents of the smaller and of the larger half of the sizes then differ.
+    These are measurement ∝ size^exponent, for width, depth, parameters and epochs, where they vary. An exponent is the
+    slope of log|measurement| on log size by least squares, while depth (or width) and the recipe are held fixed. The
+    fit for epochs takes the last checkpoint of each run. Intervals leave out an architecture at a time, where names say
+    it. A curvature whose interval excludes 0 says that no single exponent describes the rows: the exponents of the
+    smaller and of the larger half of the sizes then differ.
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation
             loss and every measurement by default; paper means the seven of the paper's Table 1.
         where: Keep the rows whose column matches a glob, such as 'decay=0.1'. Rows must match every filter.
-        sizes: Sizes, separated by commas. By default width (dim where names do not say it), depth, n_params and epochs,
-            where they vary.
-        cluster: Leave out together the rows with equal values of this column; by default of architecture, where names
-            say it and the size varies between architectures, else rows.
-        level: Of the intervals.
 
     Returns:
         A row a column and size: column, size, exponent, low, high, R2 (of what is not held fixed), rows; curvature,
@@ -71,31 +72,44 @@ def scaling(
     >>> [(row["size"], round(row["exponent"], 9)) for row in scaling(Results(rows), columns="nc1.cdnv").records()]
     [('width', -0.5)]
     """
-    check_numbers(level=level)
-    frame, notes = table_of(results, where)
-    wanted = names_of(sizes, frame, "--sizes") or _varying_sizes(frame)
-    clusters = names_of(cluster, frame, "--cluster")
-    found = _measurements(frame, notes, wanted, columns, len(results))
-    records, left_out = [], []
-    for column in found.tested:
-        if (column.values > 0).any() == (column.values < 0).any() or (column.values == 0).any():
-            left_out.append(column.label)
-            continue
-        records += [_record(found, column, size, clusters, level) for size in wanted]
-    records = [record for record in records if record["exponent"] is not None]
+    sizes = _varying_sizes(choose_rows(prepared(results), where))
+    chosen = choose(results, columns=columns, where=where, named={"": sizes})
+    frame, tested = chosen.frame, list(chosen.tested)
+    if columns is None and "val_loss" in frame:
+        loss = read_column(frame, "val_loss")
+        if not np.isnan(loss.values).any() and not is_explained(loss.values):
+            tested.insert(0, loss)
+    fitted = [each for each in tested if (each.values > 0).all() or (each.values < 0).all()]
+    log_kn = np.log(np.abs([each.values for each in fitted])).reshape(len(fitted), len(frame))
+    of_size = {size: _records(frame, size, log_kn) for size in sizes} if fitted else {}
+    records: list[dict[str, Any]] = []
+    for at, column in enumerate(fitted):
+        records += [{"column": column.label, "size": size} | found[at] for size, found in of_size.items() if found]
     if not records:
         raise CollapseError(
             "no power law can be fitted: a measurement needs one sign in all rows, and a size must vary while the rest "
             "is fixed"
         )
-    if left_out:
-        found.notes.append(f"not fitted: {', '.join(left_out)} (zero, or of both signs)")
-    return Table(
-        title=f"Power laws, {counted(len(found.frame), 'row')}",
-        columns=list(records[0]),
-        rows=[list(record.values()) for record in records],
-        notes=[*found.notes, *_explain(found.frame, records, clusters, level)],
-        shown=_shown(records, level),
+    if len(fitted) < len(tested):
+        gone = [each.label for each in tested if each not in fitted]
+        chosen.notes.append(f"not fitted: {', '.join(gone)} (zero, or of both signs)")
+    return shown.table_of(
+        f"Power laws, {counted(len(frame), 'row')}",
+        records,
+        [*chosen.notes, *_explain(chosen, records)],
+        {
+            "column": shown.of("column"),
+            "size": shown.of("size"),
+            "exponent": shown.of("exponent", shown.signed),
+            "95 % interval": lambda record: shown.span("r")({"r_low": record["low"], "r_high": record["high"]}),
+            "R²": shown.of("R2", shown.fixed),
+            "rows": shown.of("rows"),
+            "curvature": shown.of("curvature", shown.signed),
+            "its interval": shown.span("curvature"),
+            "small": shown.of("exponent_small", shown.signed),
+            "large": shown.of("exponent_large", shown.signed),
+        },
+        keys=2,
     )
 
 
@@ -104,85 +118,69 @@ def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
     if "width" in there and "dim" in there:
         there.remove("dim")
     if not there:
-        raise CollapseError(f"no size varies in the table: {', '.join(FIXED)}; name others with --sizes")
+        raise CollapseError(f"no size varies in the table: {', '.join(FIXED)}")
     return there
 
 
-def _measurements(
-    frame: "pd.DataFrame", notes: Sequence[str], sizes: Sequence[str], columns: Sequence[str] | None, whole: int
-) -> Selected:
-    """The measurements to fit, and the first size in the place of a goal; all sizes are numbers above 0."""
-    for size in sizes:
-        values = read_column(frame, size).values
-        if (values <= 0).any():
-            raise UsageError(f"{size} is {np.nanmin(values):g} in a row: a size must be above 0 (--sizes)")
-    found = select(frame, notes, against=sizes[0], columns=columns, whole=whole, named=sizes)
-    if columns is None and "val_loss" in found.frame:
-        loss = read_column(found.frame, "val_loss")
-        if not np.isnan(loss.values).any() and not is_explained(loss.values, loss.values - loss.values.mean()):
-            found.tested.insert(0, loss)
+def _records(frame: "pd.DataFrame", size: str, log_kn: Floats) -> list[dict[str, Any]]:
+    """Fit every column, given by its logarithms, for one size; [] if what is held fixed leaves nothing of it."""
+    kept = _kept(frame, size)
+    frame, log_kn = frame.loc[kept], log_kn[:, kept]
+    straight = _slopes(frame, size, log_kn)
+    if straight is None:
+        return []
+    x = np.log(frame[size].to_numpy(np.float64))
+    sizes = np.unique(x)
+    empty = [dict.fromkeys(("exponent", "low", "high"))] * len(log_kn)
+    bent = (_slopes(frame, size, log_kn, curved=True) if len(sizes) > 2 else None) or empty
+    small, large = empty, empty
+    if bent is not empty:
+        half = (len(sizes) + 1) // 2
+        halves = (x <= sizes[half - 1], x >= sizes[-half])
+        small, large = (_slopes(frame.loc[rows], size, log_kn[:, rows], intervals=False) or empty for rows in halves)
+    records = []
+    for line, curve, below, above in zip(straight, bent, small, large, strict=True):
+        curvature = {
+            f"curvature{end}": curve[name] for end, name in (("", "exponent"), ("_low", "low"), ("_high", "high"))
+        }
+        exponents = {"exponent_small": below["exponent"], "exponent_large": above["exponent"]}
+        records.append(line | {"rows": int(kept.sum())} | curvature | exponents)
+    return records
+
+
+def _slopes(
+    frame: "pd.DataFrame", size: str, log_kn: Floats, *, curved: bool = False, intervals: bool = True
+) -> list[dict[str, Any]] | None:
+    """The slope of each column on log size, or curved on its square beside it: exponent, low, high, R2."""
+    if len(frame) < 3:
+        return None
+    x = np.log(frame[size].to_numpy(np.float64))
+    x = x - x.mean()
+    model = explained(len(x), [_codes(frame, name) for name in _fixed(frame, size)], [x] if curved else [])
+    x = x**2 if curved else x
+    if model.degrees < 1 or is_explained(x, model.residuals(x)):
+        return None
+    x_n, y_kn = model.residuals(x), model.residuals(log_kn)
+    xx, slope_k = float(x_n @ x_n), y_kn @ x_n / float(x_n @ x_n)
+    if not intervals:
+        return [{"exponent": float(slope)} for slope in slope_k]
+    clusters_n = _codes(frame, ARCHITECTURE) if _by_architecture(frame) else None
+    fits = list(refits(model, clusters_n))
+    products = products_without_each(np.concatenate([x_n[None], y_kn]), fits)
+    degrees = model.degrees if clusters_n is None else int(clusters_n.max())
+    found = []
+    for at, (slope, y_n) in enumerate(zip(slope_k, y_kn, strict=True), start=1):
+        slope_G = products[:, 0, at] / products[:, 0, 0]
+        # with a line held fixed too, the plain jackknife is cautious
+        span = interval_of_slope(slope, x_n, slope_G, fits) if curved else interval(slope, slope_G, degrees)
+        low, high, _ = span or [None] * 3
+        r2 = float(slope**2 * xx / (y_n @ y_n)) if y_n.any() else None
+        found.append({"exponent": float(slope), "low": low, "high": high} | ({} if curved else {"R2": r2}))
     return found
 
 
-_CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
-
-
-def _record(found: Selected, column: Column, size: str, clusters: Sequence[str], level: float) -> dict[str, Any]:
-    kept = _kept(found.frame, size)
-    frame, y = found.frame.loc[kept], np.log(np.abs(column.values[kept]))
-    record: dict[str, Any] = {"column": column.label, "size": size, "exponent": None, "low": None, "high": None}
-    record |= {"R2": None, "rows": int(kept.sum()), **dict.fromkeys(_CURVED)}
-    fit = _fit(frame, y, size, [])
-    if fit is None:
-        return record
-    model, x_n, y_n = fit
-    names = list(clusters) or _own_clusters(frame)
-    codes = groups_of(frame, names) if names else None
-    record |= dict(zip(("exponent", "low", "high", "R2"), _slope(x_n, y_n, model, codes, level), strict=True))
-    x = np.log(frame[size].to_numpy(np.float64))
-    sizes = np.unique(x)
-    bent = _fit(frame, y, size, [x], power=2) if len(sizes) > 2 else None
-    if bent is not None:
-        model, x_n, y_n = bent
-        record |= dict(zip(_CURVED, _slope(x_n, y_n, model, codes, level, curved=True), strict=False))
-        half = (len(sizes) + 1) // 2
-        for name, rows in (("exponent_small", x <= sizes[half - 1]), ("exponent_large", x >= sizes[-half])):
-            part = _fit(frame.loc[rows], y[rows], size, [])
-            record[name] = part and float(part[1] @ part[2] / (part[1] @ part[1]))
-    return record
-
-
-def _fit(
-    frame: "pd.DataFrame", y: Floats, size: str, controls: Sequence[Floats], power: int = 1
-) -> tuple[Explained, Floats, Floats] | None:
-    """What is held fixed, and what it leaves of a power of log size and of y; None if that is nothing."""
-    groupings = [groups_of(frame, [name]) for name in _fixed(frame, size)]
-    model = explained(len(frame), groupings, controls) if len(frame) >= 3 else None
-    x = np.log(frame[size].to_numpy(np.float64))
-    x = (x - x.mean()) ** power
-    if model is None or model.degrees < 1 or is_explained(x, model.residuals(x)):
-        return None
-    return model, model.residuals(x), model.residuals(y)
-
-
-def _slope(
-    x_n: Floats, y_n: Floats, model: Explained, clusters_n: Codes | None, level: float, curved: bool = False
-) -> tuple[float, float | None, float | None, float | None]:
-    """The slope of y on x, its interval, and R²."""
-    slope, yy = float(x_n @ y_n / (x_n @ x_n)), float(y_n @ y_n)
-    if yy == 0:
-        return slope, None, None, None
-    without_G = without_each(x_n, y_n, model, clusters_n)[1]
-    if curved:  # with a line held fixed too, the plain jackknife is cautious
-        found = interval_of_slope(slope, x_n, without_G, model, clusters_n, level)
-    else:
-        found = interval(slope, without_G, model.degrees if clusters_n is None else int(clusters_n.max()), level)
-    low, high, _ = found or [None] * 3
-    return slope, low, high, slope**2 * float(x_n @ x_n) / yy
-
-
 def _kept(frame: "pd.DataFrame", size: str) -> NDArray[np.bool_]:
-    """The rows of the fit for a size."""
+    """The rows of the fit for a size: of epochs, those of the last checkpoint of each run."""
     if size == "epochs" and "checkpoint" in frame:
         return (frame["checkpoint"] == frame["epochs"] - 1).to_numpy(dtype=np.bool_, na_value=False)
     return np.ones(len(frame), dtype=np.bool_)
@@ -190,29 +188,30 @@ def _kept(frame: "pd.DataFrame", size: str) -> NDArray[np.bool_]:
 
 def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
     """What is held fixed in the fit for a size: the columns that have a value in each of its rows."""
-    return [name for name in FIXED.get(size, ()) if name in frame and frame[name].notna().all()]
+    return [name for name in FIXED[size] if name in frame and frame[name].notna().all()]
 
 
-def _own_clusters(frame: "pd.DataFrame") -> list[str]:
-    """The clusters of a fit where none are named."""
-    return [ARCHITECTURE] if ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1 else []
+def _by_architecture(frame: "pd.DataFrame") -> bool:
+    """Whether intervals leave out an architecture at a time, because names say several; else a row."""
+    return ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1
 
 
-def _explain(
-    frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]], clusters: Sequence[str], level: float
-) -> list[str]:
-    sizes = list(dict.fromkeys(each["size"] for each in records))
+def _codes(frame: "pd.DataFrame", name: str) -> Codes:
+    return frame.groupby(name).ngroup().to_numpy(np.int64)
+
+
+def _explain(chosen: Chosen, records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How to read the numbers."""
     notes = ["exponent: slope of log|measurement| on log size; R²: share of what is not held fixed"]
-    for size in sizes:
-        fixed = _fixed(frame.loc[_kept(frame, size)], size)
+    units: dict[str, list[str]] = {}
+    for size in dict.fromkeys(each["size"] for each in records):
+        frame = chosen.frame.loc[_kept(chosen.frame, size)]
+        fixed = _fixed(frame, size)
         last = ", at the last checkpoint" if size == "epochs" and "checkpoint" in frame else ""
         if fixed or last:
             additive = ", their effects on log|measurement| taken as additive" if len(fixed) > 1 else ""
             notes.append(f"{size}: {' and '.join(fixed) or 'nothing'} held fixed{additive}{last}")
-    units: dict[str, list[str]] = {}
-    for size in sizes:
-        names = list(clusters) or _own_clusters(frame.loc[_kept(frame, size)])
-        units.setdefault(f"groups of equal {' and '.join(names)}" if names else "rows", []).append(size)
+        units.setdefault("groups of equal architecture" if _by_architecture(frame) else "rows", []).append(size)
     drawn = [what + (f" ({', '.join(of)})" if len(units) > 1 else "") for what, of in units.items()]
     few = f"; –: fewer than {FEWEST}" if any(each["low"] is None for each in records) else ""
     notes.append(f"intervals: jackknife of {' and of '.join(drawn)}, Student's t{few}")
@@ -221,33 +220,9 @@ def _explain(
             "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "
             "smaller and of the larger half of the sizes"
         )
-    bent = [
-        f"{each['column']} in {each['size']}"
-        for each in records
-        if each["curvature_low"] is not None and not each["curvature_low"] <= 0 <= each["curvature_high"]
-    ]
+    sure = [each for each in records if each["curvature_low"] is not None]
+    bent = [each for each in sure if not each["curvature_low"] <= 0 <= each["curvature_high"]]
     if bent:
-        notes.append(
-            f"no single exponent describes {', '.join(bent)}: the {100 * level:g} % interval of curvature excludes 0"
-        )
+        said = ", ".join(f"{each['column']} in {each['size']}" for each in bent)
+        notes.append(f"no single exponent describes {said}: the 95 % interval of curvature excludes 0")
     return notes
-
-
-def _shown(records: Sequence[Mapping[str, Any]], level: float) -> Table:
-    rows = [
-        [
-            each["column"],
-            each["size"],
-            shown.signed(each["exponent"]),
-            shown.interval(each["low"], each["high"]),
-            shown.fixed(each["R2"]),
-            each["rows"],
-            shown.signed(each["curvature"]),
-            shown.interval(each["curvature_low"], each["curvature_high"]),
-            shown.signed(each["exponent_small"]),
-            shown.signed(each["exponent_large"]),
-        ]
-        for each in records
-    ]
-    headings = ["column", "size", "exponent", f"{100 * level:g} % interval", "R²", "rows"]
-    return Table("", [*headings, "curvature", "its interval", "small", "large"], rows, keys=2)

@@ -1,30 +1,67 @@
-"""Numbers of analyses as people read them: three digits, intervals, bounds, and a mark where a sign disagrees."""
+"""Tables of analyses: all numbers for files, and the same as people read them, with three digits and intervals."""
 
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-DISAGREES = "✗"
-"""Stands beside a predicted sign that the data do not have."""
-MEANING = "r has the other sign, and its interval excludes 0"
-"""What it means, for notes."""
+from collapse import Table
+
+Record = Mapping[str, Any]
+DISAGREES = "✗ (agrees: no): r has the other sign, and its interval excludes 0"
+"""The mark beside a predicted sign that the data do not have, and what it means."""
 SMALLEST = 1e-6
-"""The least p-value that is shown; files have them all."""
+"""The least p-value that is shown; files have them all: the digits of smaller ones depend on the model of noise."""
+
+
+def table_of(
+    title: str,
+    records: Sequence[Record],
+    notes: Sequence[str],
+    headings: Mapping[str, Callable[[Record], Any]],
+    keys: int = 1,
+) -> Table:
+    """Return a table of records, a row each, with what people read under each heading."""
+    rows = [[cell(record) for cell in headings.values()] for record in records]
+    values = [list(record.values()) for record in records]
+    return Table(title, list(records[0]), values, list(notes), shown=Table("", list(headings), rows, keys=keys))
+
+
+def of(name: str, write: Callable[[Any], Any] = lambda value: value) -> Callable[[Record], Any]:
+    """Return the cell of one value of a record."""
+    return lambda record: write(record[name])
+
+
+def span(name: str, write: Callable[[float | None], str] | None = None) -> Callable[[Record], str]:
+    """Return the cell of an interval, ``name_low`` to ``name_high``; – for none.
+
+    >>> span("r")({"r_low": -0.5, "r_high": 0.25})
+    '-0.500 to +0.250'
+    """
+    write = write or signed
+
+    def cell(record: Record) -> str:
+        low, high = record[f"{name}_low"], record[f"{name}_high"]
+        return "–" if low is None or high is None else f"{write(low)} to {write(high)}"
+
+    return cell
+
+
+def predicted(record: Record) -> str:
+    """Return the predicted sign, marked where the data disagree; – for none."""
+    mark = f" {DISAGREES[0]}" if record["agrees"] is False else ""
+    return f"{record['predicted'] or '–'}{mark}"
 
 
 def signed(value: float | None) -> str:
     """Format a correlation, with its sign and three digits; – for none.
 
-    >>> signed(0.5), signed(-1.0), signed(None)
-    ('+0.500', '-1.000', '–')
+    >>> signed(0.5), signed(None)
+    ('+0.500', '–')
     """
     return "–" if value is None else f"{value:+.3f}"
 
 
 def fixed(value: float | None) -> str:
-    """Format a share, such as R², with three digits behind the point; – for none.
-
-    >>> fixed(0.91604), fixed(3.6e-5)
-    ('0.916', '0.000')
-    """
+    """Format a share, such as R², with three digits behind the point; – for none."""
     return "–" if value is None else f"{value:.3f}"
 
 
@@ -34,14 +71,12 @@ def three(value: float | None) -> str:
     >>> three(0.91604), three(123456.0), three(-2.4449e-5), three(0.0), three(None)
     ('0.916', '123,456', '-2.44e-05', '0', '–')
     """
-    if value is None:
-        return "–"
-    if value == 0:
-        return "0"
+    if not value:
+        return "–" if value is None else "0"
     return f"{value:,.0f}" if 1e3 <= abs(value) < 1e9 else f"{value:#.3g}".removesuffix(".")
 
 
-def p_value(p: float | None, *, bound: bool = False) -> str:
+def p_value(p: float | None, bound: bool = False) -> str:
     """Format a p-value with three digits; of one that no permutation reached, the bound of 95 % (the rule of three).
 
     >>> p_value(0.04761), p_value(1e-5, bound=True), p_value(1.0), p_value(1e-43)
@@ -51,35 +86,4 @@ def p_value(p: float | None, *, bound: bool = False) -> str:
         return "–"
     if bound:
         return f"≤ {min(3 * p, 1):.3g}"
-    return three(p) if p >= SMALLEST else f"< {SMALLEST:g}"  # of smaller ones the digits depend on the model of noise
-
-
-def interval(low: float | None, high: float | None, *, signs: bool = True) -> str:
-    """Format an interval; – for none.
-
-    >>> interval(-0.5, 0.25), interval(0.5, 12.0, signs=False)
-    ('-0.500 to +0.250', '0.500 to 12.0')
-    """
-    if low is None or high is None:
-        return "–"
-    write = signed if signs else three
-    return f"{write(low)} to {write(high)}"
-
-
-def plain(value: Any) -> Any:
-    """Return a value of a column as Python's; whole numbers, floats where others are missing, are integers.
-
-    >>> plain(2.0), plain(0.1), plain("2x16")
-    (2, 0.1, '2x16')
-    """
-    value = value.item() if hasattr(value, "item") else value
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def sign(predicted: str | None, agrees: bool | None) -> str:
-    """Format a predicted sign, marked where the data disagree.
-
-    >>> sign("r > 0", True), sign("r < 0", False), sign(None, None)
-    ('r > 0', 'r < 0 ✗', '–')
-    """
-    return "–" if predicted is None else f"{predicted} {DISAGREES}" if agrees is False else predicted
+    return three(p) if p >= SMALLEST else f"< {SMALLEST:g}"

@@ -81,15 +81,6 @@ def test_values_choose_the_pairs_and_their_order():
         pair(more, by="width")
 
 
-def test_whole_numbers_stay_whole_beside_rows_without_one():
-    frame = pd.concat([frame_of(), pd.DataFrame({"model": ["mine"], "val_loss": [3.0]})], ignore_index=True)
-    table = pair(frame, by="width", values="16,32")
-    assert table.title == "width 32 − width 16, 8 pairs"
-    said = "better: pairs in which 32 is better; p: sign test of rises against falls, two-sided, not corrected for"
-    said = said.replace(" falls,", " falls of the mean difference of each architecture,")
-    assert f"{said} {len(table)} columns" in table.notes
-
-
 def test_other_columns_can_be_equal():
     frame = frame_of().assign(text=list("ab") * 8, model=[f"m{i}" for i in range(16)], size=np.arange(16) // 2)
     assert pair(frame, by="text", equal="size").records()[0]["pairs"] == 8
@@ -112,19 +103,11 @@ def test_a_row_without_a_counterpart_is_counted():
         ({"values": "0.1"}, "--values must be two different values of decay"),
         ({"values": "0.1,0.2"}, r"--values must be .* it has 0\.0005, 0\.1"),
         ({"values": "0.1,0.1"}, "--values must be"),
-        ({"equal": "decay,width"}, "rows of a pair differ in decay"),
         ({"equal": "widht"}, r"no column is called 'widht' \(--equal\)"),
         ({"equal": "width"}, "two rows .* choose rows with --where, or name more columns with --equal"),
         ({"where": "model=1x16*"}, "2 pairs of rows that differ in decay .*: at least 3 are needed"),
-        ({"level": 0.0}, "--level must be between 0 and 1"),
     ],
 )
 def test_what_cannot_be_paired(options, said):
     with pytest.raises(CollapseError, match=said):
         pair(frame_of(), **options)
-
-
-def test_two_rows_of_one_name_are_refused():
-    frame = frame_of()
-    with pytest.raises(CollapseError, match=r"two rows \(2x32_10L and 2x32_10L\) have decay = 0\.1"):
-        pair(pd.concat([frame, frame[-1:]]))

@@ -5,7 +5,6 @@ import pandas as pd
 import pytest
 
 from collapse import CollapseError, Results, analyze
-from collapse.errors import UsageError
 
 
 def frame_of(noise=0.0):
@@ -47,25 +46,21 @@ def test_intervals_hold_the_truth_and_shrink_with_the_noise():
 def test_epochs_take_the_last_checkpoint_of_each_run():
     frame = frame_of()
     half = frame[frame["model"].str.contains("_10")].assign(model=lambda f: f["model"] + "@4", val_loss=9.0)
-    found = fit(pd.concat([frame, half]), sizes="epochs", columns="val_loss").records()
-    assert (found[0]["rows"], found[0]["exponent"]) == (36, pytest.approx(-0.125))
+    found = fit(pd.concat([frame, half]), columns="val_loss").records()
+    (epochs,) = [row for row in found if row["size"] == "epochs"]
+    assert (epochs["rows"], epochs["exponent"]) == (36, pytest.approx(-0.125))
 
 
 def test_a_table_without_names_has_its_own_sizes():
-    frame = pd.DataFrame({"dim": [8, 16, 32, 64], "nc1.cdnv": [8.0, 4.0, 2.0, 1.0], "units": [1, 2, 3, 4]})
+    frame = pd.DataFrame({"dim": [8, 16, 32, 64], "nc1.cdnv": [8.0, 4.0, 2.0, 1.0]})
     table = fit(frame)
     assert exponents(table) == {("nc1.cdnv", "dim"): pytest.approx(-1)}
-    assert exponents(fit(frame, sizes="units"))["nc1.cdnv", "units"] < -1
     assert any("jackknife of rows" in note for note in table.notes)
 
 
 @pytest.mark.parametrize(
     ("frame", "options", "said"),
     [
-        (frame_of(), {"sizes": "widht"}, r"no column is called 'widht' \(--sizes\); did you mean width"),
-        (frame_of(), {"cluster": "x"}, r"no column is called 'x' \(--cluster\)"),
-        (frame_of(), {"sizes": "checkpoint"}, "checkpoint is 0 in a row: a size must be above 0"),
-        (frame_of(), {"level": 2.0}, "--level must be between 0 and 1"),
         (frame_of()[["val_loss", "nc1.cdnv"]], {}, "no size varies in the table: width, "),
         (frame_of().assign(x=[-1.0, 1.0] * 18), {"columns": "x"}, "no power law can be fitted"),
     ],
@@ -78,8 +73,6 @@ def test_what_cannot_be_fitted(frame, options, said):
 def test_a_measurement_of_both_signs_is_left_out():
     frame = frame_of().assign(x=[-1.0, 1.0] * 18)
     assert "not fitted: x (zero, or of both signs)" in fit(frame, columns="nc1.cdnv,x").notes
-    with pytest.raises(UsageError):
-        fit(frame, sizes="model,width", columns="nc1.cdnv")
 
 
 def test_the_note_names_what_was_resampled():
@@ -87,24 +80,10 @@ def test_the_note_names_what_was_resampled():
     (of_architectures,) = [note for note in fit(frame).notes if "jackknife" in note]
     assert "jackknife of groups of equal architecture," in of_architectures
     two = frame[frame["model"].str.startswith(("1x16", "1x32"))].reset_index(drop=True)
-    assert {row["low"] for row in fit(two, sizes="width").records()} == {None}  # two architectures say nothing
+    assert {row["low"] for row in fit(two).records() if row["size"] == "width"} == {None}
     one = frame[frame["model"].str.startswith("1x16")].reset_index(drop=True)
     (of_rows,) = [note for note in fit(one).notes if "jackknife" in note]
     assert "jackknife of rows," in of_rows
-
-
-def test_only_columns_with_a_value_in_every_row_are_held_fixed():
-    frame = pd.DataFrame({"dim": [8, 16, 32, 64], "nc1.cdnv": [8.0, 4.0, 2.0, 1.0], "depth": [2, 2, None, 3]})
-    assert not any(note.startswith("dim: ") for note in fit(frame, sizes="dim", columns="nc1.cdnv").notes)
-    whole = frame.assign(depth=[2, 2, 3, 3])
-    assert "dim: depth held fixed" in fit(whole, sizes="dim", columns="nc1.cdnv").notes
-
-
-def test_a_run_whose_checkpoint_is_missing_is_not_a_last_one():
-    checkpoints = pd.array([0, 1, 3, None], dtype="Int64")
-    frame = pd.DataFrame({"epochs": [1, 2, 4, 8], "checkpoint": checkpoints, "nc1.cdnv": [8.0, 4.0, 2.0, 9.0]})
-    (row,) = fit(frame, sizes="epochs", columns="nc1.cdnv").records()
-    assert (row["rows"], row["exponent"]) == (3, pytest.approx(-1))
 
 
 def test_a_curved_law_is_told_and_a_straight_one_is_not():

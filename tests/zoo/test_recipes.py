@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collapse.errors import UsageError
+from collapse.measurement.prepared import OCTOBER
 from collapse_zoo.grids import DEPTHS, WIDTHS, grid
-from collapse_zoo.published import OCTOBER, convert, published
+from collapse_zoo.published import convert, published
 from collapse_zoo.recipes import DECAYS, Name, Recipe, name_of, parse
 
 

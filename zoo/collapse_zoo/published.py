@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from collapse.measurement.prepared import MAY, OCTOBER
 from collapse_zoo.recipes import parse
 
 if TYPE_CHECKING:
@@ -16,41 +17,9 @@ if TYPE_CHECKING:
 
 FILE = Path(__file__).with_name("published.csv")
 
-# our names, with the published column or a formula of columns
+
 ABOUT = ("n_params", "classes", "dim")
 """Columns that are no measurements."""
-MAY = {
-    "n_params": "n_params",
-    "classes": "(matches / matches_mean + 0.5) // 1",  # the mean is of a class
-    "val_loss": "val_loss",
-    "val_accuracy": "val_acc",
-    "perplexity": "perplex",
-    "nc1.cdnv": "cdnv_mean",
-    "nc1.cdnv_std": "cdnv_std",
-    "nc2.log_norm": "norms_log_mean / 2",
-    "nc2.log_norm_std": "norms_log_std / 2",
-    "nc2.equinormness": "norms_log_std / norms_log_mean",
-    "nc2.interference": "interfere_mean",
-    "nc2.interference_std": "interfere_std",
-    "nc2.equiangularity": "interfere_std / interfere_mean",
-    "nc2.effective_dimension": "1 / (interfere_std ** 2 + interfere_mean ** 2)",
-    "gnc2.uncentred_uniformity": "log_dist_std / log_dist_mean",
-    "nc3.self_duality": "sims_mean",
-    "nc3.self_duality_std": "sims_std",
-    "unc3.uniform_duality": "sims_std / sims_mean",
-    "nc4.agreement": "matches / (matches + misses)",
-}
-OCTOBER = {
-    "nc2.norm": "norms_mean",
-    "nc2.norm_std": "norms_var ** 0.5",
-    "nc2.etf_error": "etf_error",
-    "gnc2.hyperspherical_uniformity": "log_kern_var ** 0.5 / log_kern_mean",
-    "gnc2.log_kernel": "log_kern_mean",
-    "gnc2.log_kernel_std": "log_kern_var ** 0.5",
-    "nc3.dot": "simdot_mean",
-    "nc3.duality_distance": "dists_mean",
-    "nc3.duality_error": "dual_error",
-}
 
 
 @cache

@@ -1,0 +1,97 @@
+"""A results table made ready for analyses, figures and reports, and remarks on rows that are hard to compare.
+
+The published tables hold components of our measurements under other names. Their formulas are here, once.
+"""
+
+import re
+from typing import TYPE_CHECKING
+
+from collapse.errors import counted
+from collapse.measurement.comparing import corpora_of, mixed
+from collapse.measurement.model_names import ARCHITECTURE, with_parts
+from collapse.measurement.results import Results
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAY = {
+    "n_params": "n_params",
+    "classes": "(matches / matches_mean + 0.5) // 1",  # the mean is of a class
+    "val_loss": "val_loss",
+    "val_accuracy": "val_acc",
+    "perplexity": "perplex",
+    "nc1.cdnv": "cdnv_mean",
+    "nc1.cdnv_std": "cdnv_std",
+    "nc2.log_norm": "norms_log_mean / 2",
+    "nc2.log_norm_std": "norms_log_std / 2",
+    "nc2.equinormness": "norms_log_std / norms_log_mean",
+    "nc2.interference": "interfere_mean",
+    "nc2.interference_std": "interfere_std",
+    "nc2.equiangularity": "interfere_std / interfere_mean",
+    "nc2.effective_dimension": "1 / (interfere_std ** 2 + interfere_mean ** 2)",
+    "gnc2.uncentred_uniformity": "log_dist_std / log_dist_mean",
+    "nc3.self_duality": "sims_mean",
+    "nc3.self_duality_std": "sims_std",
+    "unc3.uniform_duality": "sims_std / sims_mean",
+    "nc4.agreement": "matches / (matches + misses)",
+}
+"""Columns of ``lc-2024_05_18.csv``, the numbers of the paper, under our names: the published column or a formula."""
+OCTOBER = {
+    "nc2.norm": "norms_mean",
+    "nc2.norm_std": "norms_var ** 0.5",
+    "nc2.etf_error": "etf_error",
+    "gnc2.hyperspherical_uniformity": "log_kern_var ** 0.5 / log_kern_mean",
+    "gnc2.log_kernel": "log_kern_mean",
+    "gnc2.log_kernel_std": "log_kern_var ** 0.5",
+    "nc3.dot": "simdot_mean",
+    "nc3.duality_distance": "dists_mean",
+    "nc3.duality_error": "dual_error",
+}
+"""Columns of ``lc-2024_10_24.csv`` that the table of May lacks."""
+_OCTOBER_AGAIN = {
+    "nc1.cdnv": "cdnv",
+    "nc2.equinormness": "norms_log_var ** 0.5 / norms_log_mean",
+    "nc3.self_duality": "simcos_mean",
+    "unc3.uniform_duality": "simcos_var ** 0.5 / simcos_mean",
+    "nc4.agreement": "hits / (hits + misses)",
+}
+"""Those that both tables have; of October's inner products, no angle is known."""
+_NAME = re.compile(r"[a-z]\w*")
+_SIZES = (ARCHITECTURE, "n_params", "dim")
+
+
+def prepared(results: Results) -> "pd.DataFrame":
+    """Return a table with what the models' names say, and with the measurements that published columns give."""
+    frame = with_parts(results.frame())
+    made = {}
+    for table in (MAY, OCTOBER, _OCTOBER_AGAIN):
+        for name, formula in table.items():
+            if name not in frame and name not in made and all(each in frame for each in _NAME.findall(formula)):
+                made[name] = frame.eval(formula)
+    return frame.assign(**made)
+
+
+def remarks_on(frame: "pd.DataFrame") -> list[str]:
+    """Return remarks on rows of different texts or settings, of one store, or of one name."""
+    found = mixed(frame.to_dict("records"))
+    if not any("training texts" in each for each in found) and len(corpora := corpora_of(frame)) > 1:
+        found.append(f"rows of {len(corpora)} corpora are mixed: {', '.join(corpora[:4])}")
+    if {"store", "min_count"} <= set(frame.columns):
+        stores = frame.loc[frame["store"].notna() & (frame["store"] != ""), ["store", "min_count"]]
+        if again := int(stores.duplicated().sum()):
+            return [*found, f"{counted(again, 'row')} of a store that another row has: they count as models"]
+    again = int(frame["model"].duplicated().sum()) if "model" in frame else 0
+    if 0 < again < len(frame) - 1:  # a table in which all rows are of one name has other columns to tell them apart
+        found.append(f"{counted(again, 'row')} with the model name of another row: they may not be independent")
+    return found
+
+
+def size_of(frame: "pd.DataFrame") -> str | None:
+    """Return the first column in which models differ in size: architecture, n_params or dim; None where none do."""
+    return next((name for name in _SIZES if name in frame and frame[name].nunique() > 1), None)
+
+
+def sizes_said(frame: "pd.DataFrame") -> str:
+    """Say how many sizes the models have, whose rows are then not exchangeable; "" for models of one size."""
+    size = size_of(frame)
+    return f"the models have {frame[size].nunique()} values of {size}" if size else ""
