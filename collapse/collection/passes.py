@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -40,6 +40,7 @@ log = logging.getLogger("collapse")
 Add = Callable[[Tensor, Tensor, int, int], None]
 
 
+@runtime_checkable
 class Tally(Protocol):
     """What a pass accumulates: class moments, or decisions and losses."""
 

@@ -7,7 +7,7 @@ a field of a pair, or a plugin statistic. A parameter with the default None is o
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial, wraps
-from inspect import Parameter, signature
+from inspect import Parameter, signature, unwrap
 from typing import Any, TypeVar
 
 from collapse.errors import CollapseError, PluginError
@@ -234,8 +234,9 @@ def _tensors(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 def _declared(function: Callable[..., Any], name: str) -> Callable[..., Any] | None:
     """Return the declared function of this name in a function's module: a derived value, or a metric of one number."""
-    other = getattr(function, "__globals__", {}).get(name)
-    if other is None or other is function:
+    plain = unwrap(function)  # decorators, such as type checkers, have globals of their own
+    other = getattr(plain, "__globals__", {}).get(name)
+    if not callable(other) or unwrap(other) is plain:
         return None
     is_scalar = getattr(getattr(other, "__collapse_declaration__", None), "kind", "") == "scalar"
     return other if hasattr(other, _DERIVED) or is_scalar else None
