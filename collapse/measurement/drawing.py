@@ -77,24 +77,18 @@ def _results(source: Any) -> Results:
 
 
 def _stores(source: Any, found: Figure) -> list[Store]:
-    named = isinstance(source, str | Path)
-    if isinstance(source, Results) or (named and (file_of(source) != Path(source) or _is_table(source))):
-        what = source if named else "this"
+    path = Path(source) if isinstance(source, str | Path) else None
+    if isinstance(source, Results) or (
+        path and (file_of(path) != path or path.suffix in (".csv", ".json", ".parquet"))
+    ):
+        what = source if path else "this"
         raise UsageError(f"figure {found.name} is drawn from {found.of}, and {what} is a results table: give a store")
-    if named:
-        return [Store.load(source)]
+    if path:
+        return [Store.load(path)]
     stores = [source] if isinstance(source, Store) else list(source)
-    for each in stores:
-        if not isinstance(each, Store):
-            raise UsageError(f"this figure is of stores; there is a {type(each).__name__}")
-    if not stores:
-        raise UsageError("this figure is of stores, and there is none")
+    if not stores or not all(isinstance(each, Store) for each in stores):
+        raise UsageError(f"figure {found.name} is drawn from {found.of}: give stores")
     return stores
-
-
-def _is_table(source: str | Path) -> bool:
-    path = Path(source)
-    return path.suffix in (".csv", ".json", ".parquet") and not path.is_dir()
 
 
 def _check_needs(found: Figure, given: Results | Sequence[Store]) -> None:
