@@ -2,7 +2,14 @@
 
 import re
 
-EXTRAS = {"gguf": "gguf", "accelerate": "zoo,gguf", "submitit": "zoo", "altair": "report", "vl_convert": "report"}
+EXTRAS = {
+    "gguf": "gguf",
+    "accelerate": "zoo,gguf",
+    "submitit": "zoo",
+    "altair": "report",
+    "jinja2": "report",
+    "vl_convert": "report",
+}
 """Extras by package."""
 
 

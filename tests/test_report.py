@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -20,11 +21,9 @@ from collapse.errors import UsageError
 from collapse.figures import sources
 from collapse.measurement.table import Table
 from collapse.plugin import plugin_manager
-from collapse.reporting import report as writing
-from collapse.reporting import tables
-from collapse.reporting.measurements import measurement_table
+from collapse.reporting.association import Associations, analysis_table, associations
 from collapse.reporting.overview import findings, warnings
-from collapse.reporting.tables import Associations, analysis_table, token_extract
+from collapse.reporting.tables import measurement_table, token_extract
 
 PUBLISHED = Path(__file__).parents[1] / "zoo" / "collapse_zoo" / "published.csv"
 
@@ -73,11 +72,11 @@ def figures(tmp_path, monkeypatch):
 @pytest.fixture
 def page(tmp_path, monkeypatch):
     """Make a report and read it; bundling Vega takes seconds, which most tests do without."""
-    pytest.importorskip("vl_convert")
-    monkeypatch.setattr(writing, "_vega", lambda: "window.vegaEmbed = 0; // </script>")
+    vl_convert = pytest.importorskip("vl_convert")
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda _: "window.vegaEmbed = 0; // </script>")
 
     def page(*sources, **options):
-        return Page(collapse.report(list(sources), tmp_path / "report.html", permutations=99, **options))
+        return Page(collapse.report(list(sources), tmp_path / "report.html", **options))
 
     return page
 
@@ -173,7 +172,7 @@ def test_chance_is_named_by_the_rows_that_were_tested():
     few = [row if at < 8 else replace(row, measurements={"nc1.cdnv": 0.5}) for at, row in enumerate(rows)]
     for given, said in ((rows, []), (few, ["With 8 rows, such an R² can come by chance: see the p-values below."])):
         results = Results(given)
-        found = findings(results.frame(), tables.tests_of(results, 99))
+        found = findings(results.frame(), associations(results, 99))
         assert [each for each in found if "by chance" in each] == said
 
 
@@ -240,13 +239,6 @@ def test_bad_sources(page, given, said):
         page(*given)
 
 
-def test_a_results_file_of_a_newer_schema(page, tmp_path):
-    newer = rows_of(["a"])[0].to_dict() | {"schema": 99}
-    (tmp_path / "newer.json").write_text(json.dumps([newer]))
-    with pytest.raises(CollapseError, match="schema"):
-        page(tmp_path / "newer.json")
-
-
 def test_where_a_report_may_be_written(page, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"must end in \.html"):
         collapse.report(PUBLISHED, tmp_path / "report.pdf")
@@ -257,13 +249,12 @@ def test_where_a_report_may_be_written(page, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="cannot write"):
         collapse.report(PUBLISHED, tmp_path / "mine.html" / "report.html")
     monkeypatch.undo()
-    monkeypatch.setattr(writing, "_vega", lambda: "")
-    made = collapse.report(hostile_results(), tmp_path / "again.html", permutations=9)
-    assert collapse.report(hostile_results(), made, permutations=9) == made
+    made = collapse.report(hostile_results(), tmp_path / "again.html")
+    assert collapse.report(hostile_results(), made) == made
 
 
 def test_without_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "vl_convert", None)
     with pytest.raises(CollapseError, match=r"pip install 'linguistic-collapse\[report\]'"):
         collapse.report(PUBLISHED, tmp_path / "report.html")
 
@@ -271,7 +262,7 @@ def test_without_the_extra(tmp_path, monkeypatch):
 def test_the_command(run, tmp_path):
     pytest.importorskip("vl_convert")
     output = tmp_path / "report.html"
-    done = run("report", PUBLISHED, "-o", output, "--title", "Mine", "--permutations", 99)
+    done = run("report", PUBLISHED, "-o", output, "--title", "Mine")
     assert done.stdout == ""
     assert "report.html" in done.stderr
     assert output.stat().st_size < 6e6

@@ -38,13 +38,13 @@ def reports(tmp_path_factory):
     shutil.copytree(GOLDEN, folder / "store")
     (folder / "figures_of_a_test.py").write_text(FIGURES)
     made = {
-        "published": collapse.report(PUBLISHED, folder / "published.html", permutations=99),
+        "published": collapse.report(PUBLISHED, folder / "published.html"),
         "store": collapse.report(folder / "store", folder / "store.html"),
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plugin_manager, "_extra", [])
         plugin_manager.add_plugins([str(folder / "figures_of_a_test.py")])
-        made["hostile"] = collapse.report(hostile_results(), folder / "hostile.html", permutations=99)
+        made["hostile"] = collapse.report(hostile_results(), folder / "hostile.html")
     plugin_manager.plugins.cache_clear()
     return made
 
@@ -226,9 +226,9 @@ def test_a_very_long_name_is_short_in_words():
     import pandas as pd
 
     from collapse.measurement.comparing import mixed
+    from collapse.reporting.association import Associations
     from collapse.reporting.overview import findings, warnings
-    from collapse.reporting.tables import Associations
-    from collapse_figures.stores import names_of
+    from collapse_figures.tables import names_of
 
     long = "m" * 3_000
     frame = pd.DataFrame({"model": [long, long], "corpus": long, "val_loss": [2.0, 3.0]})

@@ -38,8 +38,6 @@ CALLS = {
     "collapse.compare(golden, golden, seeds=5)": "int",
     "collapse.compare(golden, golden, anyway='no')": "'no'",
     "collapse.report(row, 5)": "int",
-    "collapse.report(row, permutations='x')": "'x'",
-    "collapse.report(row, tokens=0)": "0",
     "collapse.save_figures(row, 'f', formats=5)": "5",
     "collapse.save_figures(row, 'f', formats=['svg', 5])": "5",
     "collapse.merge(None, store='m')": "NoneType",

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     "--width", default="column", show_default=True, help="column (3.25 inches), page (6.75), or a number of inches."
 )
 @click.option("--where", multiple=True, metavar="COLUMN=GLOB", help="Only these rows; may be repeated.")
-@click.option("--dark", is_flag=True, help="On a dark background.")
 @click.option("--list", "listing", is_flag=True, help="List the figures, and what they need.")
 def command(
     sources: tuple[str, ...],
@@ -31,14 +30,17 @@ def command(
     names: tuple[str, ...],
     width: str,
     where: tuple[str, ...],
-    dark: bool,
     listing: bool,
 ) -> None:
     """Draw figures of results and stores.
 
-    RESULTS are results files, whose rows are joined, and stores; parts of a collection give a curve of
-    convergence. Each figure that they allow becomes a file per format
-    in the folder of --out, beside figures.json with the captions. The extra [report] is needed.
+    RESULTS are results files, whose rows are joined, and stores; parts of a collection give a curve of convergence.
+    Each figure that they allow becomes a file per format in the folder of --out, beside figures.json with the captions.
+    Needs the extra report.
+
+    \b
+    collapse figures results.csv stores/a --out figures
+    collapse figures results.csv --out figures --format pdf,csv --figure loss --width page --where 'model=*_10L@9'
     """
     from collapse.cli.progress_bar import progress
     from collapse.figures.saving import save_figures
@@ -60,7 +62,6 @@ def command(
             formats=formats,
             names=names or None,
             width=width,
-            dark=dark,
             where=where or None,
             progress=report,
         )

@@ -11,20 +11,6 @@ from collapse.cli.terminal import say_aside, say_error
 @click.argument("sources", nargs=-1, required=True, metavar="RESULTS_OR_STORE...")
 @click.option("-o", "--output", default="report.html", show_default=True, metavar="FILE", help="The page, .html.")
 @click.option("--title", metavar="TEXT", help="Its title.  [default: the names of the sources]")
-@click.option(
-    "--permutations",
-    type=click.IntRange(min=1),
-    default=9_999,
-    show_default=True,
-    help="Random permutations of the test against validation loss.",
-)
-@click.option(
-    "--tokens",
-    type=click.IntRange(min=1),
-    default=2_000,
-    show_default=True,
-    help="How many of the most frequent tokens of a store are in its table.",
-)
 @click.option("--tokenizer", metavar="DIR_OR_ID", help="The stores' tokenizer.  [default: the one that each records]")
 def command(sources: tuple[str, ...], **options: Any) -> None:
     """Write a page of figures and tables of results and stores.
@@ -37,7 +23,8 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
 
     \b
     collapse report results.csv
-    collapse report results.csv stores/a stores/b --output report.html
+    collapse report results.csv stores/a --output paper.html --title "Our models"
+    collapse report stores/a --tokenizer models/a
     """
     from collapse.cli.progress_bar import progress
     from collapse.plugin.plugin_manager import plugins

@@ -1,8 +1,6 @@
 """Render a specification to SVG, PDF or PNG with vl-convert, which needs neither a browser nor a network."""
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal
 
@@ -50,89 +48,59 @@ def check_installed() -> None:
     _vl_convert()
 
 
-def rendered(spec: dict[str, Any], form: Format, *, width: float = WIDTHS["column"], dark: bool = False) -> bytes:
-    """Render a specification at a width in print.
+def converted(svg: str, form: Format) -> bytes:
+    """Return a picture of :func:`svg_of` as "svg", "pdf" or "png" (300 pixels an inch).
+
+    Raises:
+        CollapseError: vl-convert cannot render it, or is not installed.
+    """
+    if form == "svg":
+        return svg.encode()
+    made = _call("svg_to_pdf", svg) if form == "pdf" else _call("svg_to_png", svg, ppi=_PPI)
+    return bytes(made)
+
+
+def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
+    """Render a specification to SVG at a width in print.
 
     The width of its panels is chosen so that the whole picture has this width and text keeps its size. Panels side by
     side (``columns``) become two at the width of a column, and at most four at that of a page.
 
     Args:
         spec: A Vega-Lite specification with its data inside.
-        form: "pdf", "svg" or "png" (300 pixels an inch).
         width: Inches.
-        dark: On a dark background.
 
     Raises:
         CollapseError: vl-convert cannot render it, or is not installed.
     """
-    return converted(svg_of(spec, width=width, dark=dark), form)
-
-
-def converted(svg: str, form: Format) -> bytes:
-    """Return a picture of :func:`svg_of` in another format; raises as :func:`rendered`."""
-    if form == "svg":
-        return svg.encode()
-    vl_convert = _vl_convert()
-    with _refusals(f"write it as {form}"):
-        return bytes(vl_convert.svg_to_pdf(svg) if form == "pdf" else vl_convert.svg_to_png(svg, ppi=_PPI))
-
-
-def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"], dark: bool = False) -> str:
-    """Render a specification to SVG, as :func:`rendered` does; raises as it does."""
     goal = width * _POINTS
-    spec = _narrowed(themed(spec, dark=dark), narrow=goal < _NARROW)
-    columns = _columns(spec)
-    tried: list[tuple[float, float]] = []
+    spec = themed(spec)
+    spec["config"]["legend"] = {"columns": 3 if goal < _NARROW else 8, **spec["config"]["legend"]}
+    if isinstance(spec.get("columns"), int):
+        spec["columns"] = min(spec["columns"], 2 if goal < _NARROW else 4)
+    panels = spec.get("concat") or spec.get("hconcat") or [spec]
+    columns = len(panels) if "hconcat" in spec else min(spec.get("columns") or 1, len(panels))
     panel = max(0.7 * goal / columns, _SMALLEST_PANEL)
-    for _ in range(5):
-        svg = _converted_at(spec, panel)
+    tried: list[tuple[float, float]] = []
+    for _ in range(5):  # a secant: what axes and legends take beside the panels is known only from a picture
+        svg = _with_panels(spec, panel, few=len(panels) <= _FEW)
         size = _size(svg)[0]
         tried.append((panel, size))
-        if abs(size - goal) <= _CLOSE:
-            break
         slope = columns if len(tried) < 2 else (size - tried[-2][1]) / ((panel - tried[-2][0]) or 1)
         following = max(panel + (goal - size) / slope, _SMALLEST_PANEL) if slope > 0.1 else panel
-        if following == panel:  # it has sizes of its own, or cannot become narrower
+        if abs(size - goal) <= _CLOSE or following == panel:  # done, or it cannot become narrower
             break
         panel = following
-    return _scaled(svg, goal)
+    drawn, height = _size(svg)
+    # text shrinks only if the picture cannot become narrow enough
+    return _SIZE.sub(rf'\g<1> width="{goal:g}" height="{height * goal / drawn:g}"', svg, count=1)
 
 
-def _converted_at(spec: dict[str, Any], panel: float) -> str:
-    ratio = _FLAT if panel > _LARGE_PANEL or len(spec.get("concat") or ()) > _FEW else _SQUARE
-    height = max(panel * ratio, _LOWEST)
-    sizes = {"continuousWidth": panel, "continuousHeight": height}
-    config = {**spec["config"], "view": {**spec["config"]["view"], **sizes}}
-    vl_convert = _vl_convert()
-    with _refusals("render it"):
-        return str(vl_convert.vegalite_to_svg({**spec, "config": config}, vl_version=_version(), allowed_base_urls=[]))
-
-
-@contextmanager
-def _refusals(what: str) -> Iterator[None]:
-    """Make a CollapseError of whatever vl-convert raises; a panic of its Rust code is no Exception."""
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
-        raise
-    except BaseException as error:
-        raise CollapseError(f"vl-convert cannot {what}: {first_line(error)}") from error
-
-
-def _narrowed(spec: dict[str, Any], *, narrow: bool) -> dict[str, Any]:
-    """Return a specification with fewer panels and entries of legends side by side, if there is no room for more."""
-    legend = {"columns": 3 if narrow else 8, **spec["config"]["legend"]}
-    spec = {**spec, "config": {**spec["config"], "legend": legend}}
-    if not isinstance(spec.get("columns"), int):
-        return spec
-    return {**spec, "columns": min(spec["columns"], 2 if narrow else 4)}
-
-
-def _columns(spec: dict[str, Any]) -> int:
-    """Return the number of panels side by side, to begin with; the true one follows from the first two pictures."""
-    if "hconcat" in spec:
-        return max(len(spec["hconcat"]), 1)
-    return max(min(spec.get("columns") or 1, len(spec.get("concat") or [0] * 100)), 1)
+def _with_panels(spec: dict[str, Any], panel: float, *, few: bool) -> str:
+    height = max(panel * (_FLAT if panel > _LARGE_PANEL or not few else _SQUARE), _LOWEST)
+    view = {**spec["config"]["view"], "continuousWidth": panel, "continuousHeight": height}
+    sized = {**spec, "config": {**spec["config"], "view": view}}
+    return str(_call("vegalite_to_svg", sized, vl_version=_version(), allowed_base_urls=[]))
 
 
 def _size(svg: str) -> tuple[float, float]:
@@ -142,10 +110,14 @@ def _size(svg: str) -> tuple[float, float]:
     return float(found[2]), float(found[3])
 
 
-def _scaled(svg: str, goal: float) -> str:
-    """Return a picture of exactly this width; text shrinks only if the picture cannot become narrow enough."""
-    width, height = _size(svg)
-    return _SIZE.sub(rf'\g<1> width="{goal:g}" height="{height * goal / width:g}"', svg, count=1)
+def _call(function: str, *given: Any, **options: Any) -> Any:
+    """Call a function of vl-convert; raises a CollapseError for whatever it raises: a panic of Rust is no Exception."""
+    try:
+        return getattr(_vl_convert(), function)(*given, **options)
+    except (CollapseError, KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise CollapseError(f"vl-convert cannot render it: {first_line(error)}") from error
 
 
 def _vl_convert() -> Any:

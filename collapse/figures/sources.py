@@ -1,18 +1,19 @@
 """What figures and reports are made of: results files and stores, opened, measured and joined; and parts of stores."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, UsageError, counted
+from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.hub.opening import cached, load
+from collapse.measurement.drawing import drawn
 from collapse.measurement.joining import join
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.named_results import file_of
 from collapse.measurement.results import Results, Row
-from collapse.plugin.figures import Of
+from collapse.plugin.figures import Drawing, Figure, Of
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.stores.manifest import MANIFEST, is_part
@@ -41,11 +42,23 @@ class Material:
     parts: list[Part]
     origins: list[tuple[str, str, str]]
 
-    def of(self, kind: Of) -> Results | list[Store] | list[Part]:
-        """Return what figures of this kind are drawn of."""
-        if kind == "results":
-            return self.results
-        return self.stores if kind == "stores" else self.parts
+    def drawn(
+        self, figures: Sequence[Figure], progress: Report | None = None
+    ) -> Iterator[tuple[Figure, Drawing | None, str]]:
+        """Yield each figure with its drawing, or with None and why it is not drawn; it costs only itself."""
+        given: dict[Of, Any] = {"results": self.results, "stores": self.stores, "parts": self.parts}
+        for done, figure in enumerate(figures):
+            if progress is not None:
+                progress("figures", done, len(figures))
+            if not len(given[figure.of]):
+                yield figure, None, f"it is drawn from {figure.of}, and none is given"
+                continue
+            try:
+                yield figure, drawn(figure, given[figure.of]), ""
+            except CollapseError as error:
+                yield figure, None, first_line(error).removeprefix(f"figure {figure.name} ")
+        if progress is not None and figures:
+            progress("figures", len(figures), len(figures))
 
 
 def gather(
@@ -96,11 +109,9 @@ def gather(
 def _each_once(results: Results) -> Results:
     """Return a table in which a store appears once, though a results file and the store itself may be sources."""
     frame = results.frame()
-    keys = [name for name in _SAME if name in frame]
-    if "store" not in keys:
+    if "store" not in frame:
         return results
-    named = frame["store"].notna() & (frame["store"] != "")
-    again = named & frame.duplicated(keys)
+    again = frame["store"].fillna("").ne("") & frame.duplicated([name for name in _SAME if name in frame])
     if not again.any():
         return results
     if results.rows:
@@ -141,14 +152,11 @@ def _open(source: Source) -> Results | Store | Part:
 
 def _measured(store: Store, progress: Report | None) -> Row:
     """Return the numbers that a store keeps, if every installed metric has its present version among them."""
-    kept = kept_row(store)
-    known = plugins().measurements()
+    kept, known = kept_row(store), plugins().measurements()
     present = {name: metric.version for name, (metric, _) in known.items()}
-    makers = {name: plugins().made_by("metric", name) for name in known}
-    if kept is not None and (kept.min_count, kept.versions) == (1, present):
-        same = all(kept.made_by.get(name, "") == maker for name, maker in makers.items())
-        if same:
-            return kept
+    makers = {name: by for name in known if (by := plugins().made_by("metric", name))}
+    if kept is not None and (kept.min_count, kept.versions, kept.made_by) == (1, present, makers):
+        return kept
     row = measure_store(store, progress=progress)
     keep_row(store, row)
     return row

@@ -65,7 +65,6 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
             "titlePadding": 5,
             "gradientThickness": 6,
         },
-        "header": {**words, "titleFontWeight": "normal", "labelPadding": 2},
         "title": {
             "anchor": "start",
             "color": ink,
@@ -89,7 +88,7 @@ def theme(*, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
     }
 
 
-def themed(spec: dict[str, Any], *, dark: bool = False, text: float = TEXT) -> dict[str, Any]:
+def themed(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a specification with the theme as its configuration; its own settings go before the theme's.
 
     Sizes of panels are not taken from it: who shows the figure chooses them (``config.view.continuousWidth``).
@@ -98,10 +97,8 @@ def themed(spec: dict[str, Any], *, dark: bool = False, text: float = TEXT) -> d
     >>> made["config"]["point"]["size"], made["config"]["view"]
     (9, {'stroke': None})
     """
-    own = dict(spec.get("config") or {})
-    sizes = ("continuousWidth", "continuousHeight", "discreteWidth", "discreteHeight")
-    own["view"] = {key: value for key, value in (own.get("view") or {}).items() if key not in sizes}
-    return {**spec, "config": _merged(theme(dark=dark, text=text), own)}
+    own = {key: value for key, value in (spec.get("config") or {}).items() if key != "view"}
+    return {**spec, "config": _merged(theme(), own)}
 
 
 def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

@@ -81,25 +81,19 @@ def _results(source: Any) -> Results:
 
 
 def _stores(source: Any, found: Figure) -> list[Store | Part]:
-    named = isinstance(source, str | Path)
-    if isinstance(source, Results) or (named and (file_of(source) != Path(source) or _is_table(source))):
-        what = source if named else "this"
-        raise UsageError(f"figure {found.name} is drawn from {found.of}, and {what} is a results table: give a store")
     kind: type[Part | Store] = Part if found.of == "parts" else Store
-    if named:
-        return [kind.load(source)]
+    path = Path(source) if isinstance(source, str | Path) else None
+    if isinstance(source, Results) or (
+        path and (file_of(path) != path or path.suffix in (".csv", ".json", ".parquet"))
+    ):
+        what = source if path else "this"
+        raise UsageError(f"figure {found.name} is drawn from {found.of}, and {what} is a results table: give a store")
+    if path:
+        return [kind.load(path)]
     stores = [source] if isinstance(source, kind) else list(source)
-    for each in stores:
-        if not isinstance(each, kind):
-            raise UsageError(f"this figure is of {found.of}; there is a {type(each).__name__}")
-    if not stores:
-        raise UsageError("this figure is of stores, and there is none")
+    if not stores or not all(isinstance(each, kind) for each in stores):
+        raise UsageError(f"figure {found.name} is drawn from {found.of}: give {found.of}")
     return stores
-
-
-def _is_table(source: str | Path) -> bool:
-    path = Path(source)
-    return path.suffix in (".csv", ".json", ".parquet") and not path.is_dir()
 
 
 def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None:

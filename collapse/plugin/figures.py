@@ -88,7 +88,7 @@ def figure(
 
     def declare(function: Function) -> Function:
         try:
-            _check(name, title, of, needs, source)
+            _check(name, title, of, needs)
         except PluginError as error:
             called = f"{getattr(function, '__module__', '?')}.{name_of(function)}"
             raise PluginError(f"the declaration of {called} is wrong: {error}") from error
@@ -111,17 +111,15 @@ def declared_figure(function: Any) -> Figure:
     return found
 
 
-def _check(name: Any, title: Any, of: Any, needs: Any, source: Any) -> None:
+def _check(name: Any, title: Any, of: Any, needs: Any) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise PluginError(f"{name!r:.40} is not a figure name: use lower-case letters, digits, _ and -")
-    if not isinstance(title, str) or not title.strip() or len(title.splitlines()) > 1:
+    if not isinstance(title, str) or not title.strip():
         raise PluginError(f"title={title!r:.40}: give one line of text")
     if of not in get_args(Of):
         raise PluginError(f"of={of!r:.40}: there is no such choice; {near_names(str(of), get_args(Of))}")
-    if isinstance(needs, str) or not isinstance(needs, Sequence) or not all(isinstance(need, str) for need in needs):
+    if isinstance(needs, str):
         raise PluginError(f"needs={needs!r:.60}: give a list of names, such as ['val_loss']")
-    if not isinstance(source, str):
-        raise PluginError(f"source={source!r:.40}: give a text")
 
 
 def numbers_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -133,12 +131,11 @@ def numbers_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     for key, value in spec.items():
-        if key == "data" and isinstance(value, Mapping):
+        if key == "data":
             found += value.get("values") or []
-        elif key == "datasets" and isinstance(value, Mapping):
+        elif key == "datasets":
             found += [row for rows in value.values() for row in rows]
-        elif isinstance(value, Mapping):
-            found += numbers_of(value)
-        elif isinstance(value, list):
-            found += [row for each in value if isinstance(each, Mapping) for row in numbers_of(each)]
+        else:
+            views = value if isinstance(value, list) else [value]
+            found += [row for each in views if isinstance(each, Mapping) for row in numbers_of(each)]
     return found

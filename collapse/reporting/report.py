@@ -1,27 +1,39 @@
 """Write a report of results and stores: one HTML file with what stands out, figures, tables and methods."""
 
-import os
+import base64
+import hashlib
+import math
 from collections.abc import Iterable
-from importlib.util import find_spec
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from collapse.errors import CollapseError, UsageError
+from collapse.escaping import visible
+from collapse.extras import missing_package
 from collapse.figures.sources import Material, Source, gather
 from collapse.figures.theme import theme
+from collapse.measurement.cells import number, plain
+from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.reading import open_regular
-from collapse.reporting.drawn import Drawn, draw_all
-from collapse.reporting.measurements import measurement_table
-from collapse.reporting.methods import definition_table, row_table, source_table, store_tables, version_table
+from collapse.reporting.association import analysis_table, associations
 from collapse.reporting.overview import LOSS, called, findings, warnings
-from collapse.reporting.page import MARK, Section, bullets, figure, page_of, paragraphs, table
-from collapse.reporting.tables import analysis_table, tests_of, token_tables
+from collapse.reporting.tables import (
+    definition_table,
+    measurement_table,
+    row_table,
+    store_table,
+    token_tables,
+    version_table,
+)
 from collapse.stores.writing import check_output_place, write_output
-from collapse.vocabulary.choosing import check_number
+from collapse.version import VERSION
 
-_SUFFIXES = (".html", ".htm")
+MARK = "<!-- a report of collapse -->"
+"""Second line of every report: only a file with it is replaced."""
 _TEXT = 11.0  # pixels, of the labels of figures
 _BEGINNING = 200  # bytes of a file in which the mark of a report must be
 
@@ -32,8 +44,6 @@ def report(
     output: str | Path = "report.html",
     *,
     title: str | None = None,
-    permutations: int = 9_999,
-    tokens: int = 2_000,
     tokenizer: str | Path | None = None,
     progress: Report | None = None,
 ) -> Path:
@@ -48,8 +58,6 @@ def report(
             of a collection give no row, but a curve of convergence.
         output: The file, .html. An existing file is replaced only if it is a report.
         title: Its title; by default it names the sources.
-        permutations: Random permutations of the test against validation loss.
-        tokens: How many of the most frequent tokens of a store are in its table.
         tokenizer: Folder or Hub id of the stores' tokenizer; None for the one that each records.
         progress: Called as progress(what, done, total).
 
@@ -63,96 +71,130 @@ def report(
     if not isinstance(output, str | Path):
         raise UsageError(f"output is of type {type(output).__name__}: give the path of a page, as report.html")
     output = Path(output)
-    check_report_place(output)
-    for number, name in ((permutations, "permutations"), (tokens, "tokens")):
-        check_number(number, name)
-    if find_spec("vl_convert") is None:
-        raise CollapseError("vl_convert is not installed: pip install 'linguistic-collapse[report]'")
+    _check_place(output)
+    try:
+        import jinja2
+        import vl_convert
+    except ImportError as error:
+        raise CollapseError(missing_package(error) or str(error)) from error
     material = gather(sources, progress)
+    names = [called(name) for _, name, _ in material.origins]
+    _check_rows(material, ", ".join(names))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    content = _content(material, tokenizer, progress)
+    content["title"] = title or f"Neural collapse: {', '.join(names[:3])}{more}"
+    content |= _scripts(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
+    environment = jinja2.Environment(autoescape=True, finalize=_visible, trim_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    write_output(output, environment.from_string(_file("page.html")).render(content).encode())
+    return output
+
+
+def _check_place(output: Path) -> None:
+    """Check that a report may be written to a path, before any work is done for it."""
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{output} is not a page: the name of a report must end in .html")
+    check_output_place(output, in_folder=True)
+    if output.exists():
+        with open_regular(output) as file:
+            beginning = file.read(_BEGINNING)
+        if beginning and MARK.encode() not in beginning:
+            raise UsageError(f"{output} exists and is not a report of collapse: choose another --output")
+
+
+def _check_rows(material: Material, names: str) -> None:
     if not len(material.results):
-        names = ", ".join(name for _, name, _ in material.origins)
         raise CollapseError(f"{names}: parts of a collection make no row: merge them (collapse merge), or add results")
     frame = material.results.frame()
     if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
-        names = ", ".join(name for _, name, _ in material.origins)
         raise CollapseError(
             f"{names}: no row has a measurement or a validation loss: collapse measure MODEL --output results.csv "
             f"makes such rows (the columns are {', '.join(map(called, frame.columns[:6]))})"
         )
-    figures = draw_all(material, progress)
-    themes = {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")}
-    of_tokens, lacking = token_tables(material.stores, tokens, tokenizer, progress)
-    about_tokens = "".join(table(f"tokens-{number}", each) for number, each in enumerate(of_tokens))
-    about_tokens += paragraphs(lacking, "note")
-    sections = [
-        *_about_rows(material, permutations, figures),
-        *([Section("tokens", "Tokens", about_tokens)] if about_tokens else []),
-        *_methods(material, figures),
-    ]
-    made = page_of(title or _title(material), sections, vega=_vega(), themes=themes)
-    write_output(output, made.encode())
-    return output
 
 
-def check_report_place(output: Path) -> None:
-    """Check that a report may be written to a path, before any work is done for it.
-
-    Raises:
-        UsageError: It is no .html file, cannot be written, or exists and is no report.
-    """
-    if output.suffix.lower() not in _SUFFIXES:
-        raise UsageError(f"{output} is not a page: the name of a report must end in .html")
-    check_output_place(output, in_folder=True)
-    if not output.exists():
-        return
-    try:
-        with open_regular(output) as file:
-            beginning = file.read(_BEGINNING)
-    except OSError as error:
-        raise UsageError(f"{output} exists and cannot be read: {os.strerror(error.errno or 0)}") from error
-    if beginning and MARK.encode() not in beginning:
-        raise UsageError(f"{output} exists and is not a report of collapse: choose another --output")
-
-
-def _title(material: Material) -> str:
-    names = [called(name) for _, name, _ in material.origins]
-    return f"Neural collapse: {', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-
-
-def _about_rows(material: Material, permutations: int, figures: list[Drawn]) -> list[Section]:
+def _content(material: Material, tokenizer: str | Path | None, progress: Report | None) -> dict[str, Any]:
+    """Return what the template shows: the sections with their texts, figures and tables."""
     frame = material.results.frame()
-    tests = tests_of(material.results, permutations)
-    overview = paragraphs(warnings(frame), "warning") + bullets(findings(frame, tests))
-    drawn = "".join(figure(each) for each in figures if each.drawing is not None)
-    analyses = {**tests.over, **{f"{name}-within": each for name, each in tests.within.items()}}
-    association = "".join(table(name, analysis_table(each)) for name, each in analyses.items())
-    association += paragraphs(tests.lacking, "note")
-    sections = [Section("overview", "What stands out", overview)]
-    if drawn:
-        sections.append(Section("figures", "Figures", drawn))
-    measured = table("measurements", measurement_table(material.results), heading=False)
-    sections.append(Section("measurements", "Measurements", measured))
-    if association:
-        sections.append(Section("association", "What goes with loss", association))
-    return sections
-
-
-def _methods(material: Material, figures: list[Drawn]) -> list[Section]:
-    frame = material.results.frame()
+    tests = associations(material.results)
+    figures = list(material.drawn(list(plugins().figures.values()), progress))
+    tokens, without_tokens = token_tables(material.stores, tokenizer, progress)
+    tested = {**tests.over, **{f"{name}-within": each for name, each in tests.within.items()}}
     rows = row_table(frame)
-    content = table("definitions", definition_table(frame)) + table("sources", source_table(material))
-    content += table("rows", rows) if rows is not None else ""
-    for number, each in enumerate(store_tables(material)):
-        content += table(f"store-{number}", each, folded=True)
-    content += table("versions", version_table())
-    missing = "".join(figure(each) for each in figures if each.drawing is None)
-    if missing:
-        content += f"<h3>Figures that are not drawn</h3>\n{missing}"
-    return [Section("methods", "Methods", content + paragraphs(plugins().problems, "note"))]
+    stores = [_data(f"store-{at}", store_table(each), folded=True) for at, each in enumerate(material.stores)]
+    tables = {
+        "overview": [],
+        "figures": [],
+        "measurements": [_data("measurements", measurement_table(material.results))],
+        "association": [_data(name, analysis_table(each)) for name, each in tested.items()],
+        "tokens": [_data(f"tokens-{at}", each) for at, each in enumerate(tokens)],
+        "methods": [
+            _data("definitions", definition_table(frame)),
+            _data("sources", Table("Sources", ["kind", "name", "holds"], material.origins)),
+            *([_data("rows", rows)] if rows is not None else []),
+            *stores,
+            _data("versions", version_table()),
+        ],
+    }
+    missing = [f"{figure.title}: not drawn: {why}" for figure, drawing, why in figures if drawing is None]
+    notes = {"association": tests.lacking, "tokens": without_tokens, "methods": [*missing, *plugins().problems]}
+    headings = {
+        "overview": "What stands out",
+        "figures": "Figures",
+        "measurements": "Measurements",
+        "association": "What goes with loss",
+        "tokens": "Tokens",
+        "methods": "Methods",
+    }
+    drawn = {"overview": True, "figures": len(missing) < len(figures)}
+    return {
+        "sections": [each for each in headings.items() if tables[each[0]] or notes.get(each[0]) or drawn.get(each[0])],
+        "warnings": warnings(frame),
+        "findings": findings(frame, tests),
+        "figures": figures,
+        "tables": tables,
+        "notes": notes,
+        "themes": {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")},
+    }
 
 
-def _vega() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script."""
-    import vl_convert
+def _data(name: str, table: Table, *, folded: bool = False) -> dict[str, Any]:
+    """Return a table for the template; its rows are data, which the script shows."""
+    rows = [[_cell(value) for value in row] for row in table.rows]
+    data = {"name": name, "columns": [visible(each) for each in table.columns], "rows": rows}
+    return {"name": name, "title": table.title, "notes": table.notes, "folded": folded, "data": data}
 
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;"))
+
+def _cell(value: Any) -> Any:
+    """Return a value of a table as JSON holds it: an infinite number as a text, NaN and pandas' NA as None.
+
+    >>> [_cell(each) for each in (1.5, float("nan"), float("-inf"), "a\\n", True)]
+    [1.5, None, '−∞', 'a\\\\n', 'yes']
+    """
+    import pandas as pd
+
+    if pd.isna(value) is True:
+        return None
+    value = number(value) if isinstance(value, float) and math.isinf(value) else plain(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else _visible(value)
+
+
+def _visible(value: Any) -> Any:
+    """Return a text with its control characters visible; HTML and anything else as it is."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def _scripts(vega: str) -> dict[str, Any]:
+    """Return the style sheet, and the only two scripts that run: the browser compares their hashes."""
+    from markupsafe import Markup
+
+    vega = vega.replace("\r", "").replace("</script", "<\\/script")
+    script = "\n".join(_file(name) for name in ("tables.js", "figures.js"))
+    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (vega, script)]
+    safe = {"mark": MARK, "css": _file("page.css"), "vega": vega, "script": script}
+    safe["hashes"] = " ".join(f"'sha256-{each}'" for each in digests)
+    return {"version": VERSION, **{name: Markup(text) for name, text in safe.items()}}
+
+
+def _file(name: str) -> str:
+    return resources.files("collapse.reporting").joinpath(name).read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
-"""Check a figure: its specification, its words and axes, and what it makes of missing values, few rows and stores."""
+"""Check a figure: its specification, and what it makes of missing values, few rows and stores."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,6 @@ LAWS = (
     "drawing",
     "repeatable",
     "reads only",
-    "words",
-    "axes",
-    "text",
-    "layout",
     "size",
     "rendering",
     "missing values",
@@ -32,7 +28,6 @@ LAWS = (
 )
 _ROWS = 12
 _GAPS = 2  # columns that are tested with a missing value, and without any value
-_LEAST_TEXT = 7.0  # points
 _MOST_ROWS = 5_000  # of data of stores, however many classes they have
 
 Draw = Callable[[str, Any], Drawing | None]
@@ -100,21 +95,6 @@ def _drawer(checked: Checked, declared: Figure) -> Draw:
 
 def _check_drawing(checked: Checked, declared: Figure, drawing: Drawing) -> None:
     name, spec = declared.name, drawing.spec
-    for said, text in (("caption", drawing.caption), ("title", drawing.title)):
-        if not isinstance(text, str) or not text.strip():
-            checked.breach("words", name, f"its {said} is empty")
-    if not str(drawing.caption).strip().endswith((".", "!", "?", ")")):
-        checked.breach("words", name, f"its caption is no sentence: it ends with {str(drawing.caption)[-20:]!r}")
-    if not declared.summary:
-        checked.breach("words", name, "its function has no docstring")
-    for channel, field in _untitled(spec):
-        checked.breach("axes", name, f"the {channel} axis of {field} has no title")
-    for key, size in _text_sizes(spec):
-        if size < _LEAST_TEXT:
-            checked.breach("text", name, f"{key} is {size:g} points: at least {_LEAST_TEXT:g} can be read in print")
-    for key in ("width", "height"):
-        if any(isinstance(view.get(key), int | float) for view in _views(spec)):
-            checked.breach("layout", name, f"it sets the {key} of a view: leave it out, for it is fitted to the page")
     rows = numbers_of(spec)
     if declared.of != "results" and len(rows) > _MOST_ROWS:
         checked.breach("size", name, f"its data have {len(rows):,} rows: bin or sample the classes")
@@ -191,44 +171,3 @@ def _content(given: Any) -> Any:
         return given.frame().to_json(), [row.to_dict() for row in given.rows]
     held = [each.shards[0].tensors() if isinstance(each, Part) else each.tensors("train") for each in given]
     return [each[name].tolist() for each in held for name in ("counts", "means")]
-
-
-def _views(node: Any) -> Iterator[dict[str, Any]]:
-    """Every view of a specification: what has a mark, or views of its own."""
-    if isinstance(node, dict):
-        if {"mark", "layer", "hconcat", "vconcat", "concat", "facet", "repeat", "spec"} & set(node):
-            yield node
-        for key, value in node.items():
-            if key not in ("data", "datasets", "config", "encoding"):
-                yield from _views(value)
-    elif isinstance(node, list):
-        for each in node:
-            yield from _views(each)
-
-
-def _untitled(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Axes of numbers without a title; the layers of a view share theirs."""
-    layered = [layer for view in _views(spec) for layer in view.get("layer", ())]
-    for view in _views(spec):
-        if "layer" not in view and any(view is layer for layer in layered):
-            continue
-        units = [view, *view.get("layer", ())]
-        for channel in ("x", "y"):
-            found = [each["encoding"][channel] for each in units if channel in each.get("encoding", {})]
-            numeric = [each for each in found if each.get("type") in ("quantitative", "temporal")]
-            if numeric and not any(each.get("title") or (each.get("axis") or {}).get("title") for each in numeric):
-                if all("axis" in each and each["axis"] is None for each in numeric):  # it has none on purpose
-                    continue
-                yield channel, str(numeric[0].get("field", "a value"))
-
-
-def _text_sizes(node: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(node, dict):
-        for name, value in node.items():
-            if name not in ("data", "datasets"):
-                yield from _text_sizes(value, str(name))
-    elif isinstance(node, list):
-        for each in node:
-            yield from _text_sizes(each, key)
-    elif key.lower().endswith("fontsize") and isinstance(node, int | float):
-        yield key, float(node)

@@ -5,29 +5,27 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from collapse import Drawing, Results, figure
-from collapse.errors import counted
 from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
-from collapse_figures.labels import shown
-from collapse_figures.panels import axis, coloured, headed, together
+from collapse_figures.panels import axis, headed, panel, together
 from collapse_figures.tables import (
     Colour,
     caution,
     colour_of,
-    field,
+    drawn_in,
     having,
     measured,
-    models_in,
+    models,
     r_squared,
     records,
     remarks,
+    shown,
 )
 
 if TYPE_CHECKING:
     import pandas as pd
 
 D_EFF = "nc2.effective_dimension"
-_UNIFORMITY = ("gnc2.hyperspherical_uniformity", "gnc2.uncentred_uniformity")
 _LINE, _CURVE = "fitted", "uniform"
 
 
@@ -38,21 +36,19 @@ def dimension(results: Results) -> Drawing:
     log_d, loss = np.log(frame[D_EFF]), frame["val_loss"]
     fits = r_squared(log_d, loss)
     frame[_LINE] = np.nan if fits is None else np.poly1d(np.polyfit(log_d, loss, 1))(log_d)
-    present = having(frame, _UNIFORMITY) if "classes" in frame else []
+    present = having(frame, drawn_in("dimension")) if "classes" in frame else []
     if present:
         pairs = zip(frame["classes"], frame[D_EFF], strict=True)
         limit = plugins().measurements()[present[0]][1].reachable
         frame[_CURVE] = [limit_at(limit, int(c), d) if c > 0 and d >= 3 else None for c, d in pairs]  # a pole at d = 2
     colour = colour_of(frame)
-    below = f"R² = {fits:.3f}, of log d_eff" if fits is not None else ""
-    panels = [_panel(frame, "val_loss", _LINE, below, colour)]
+    panels = [_panel(frame, "val_loss", _LINE, f"R² = {fits:.3f}, of log d_eff" if fits is not None else "", colour)]
     panels += [_panel(frame, name, _CURVE, "line: uniform points", colour) for name in present]
     columns = ["model", "val_loss", D_EFF, _LINE, *present, _CURVE, *([colour.column] if colour else [])]
-    models = counted(models_in(frame), "model")
     caption = (
-        f"Validation loss{' and the CoV of GNC2' if present else ''} of {models} against the effective dimension of "
-        "their class means, d_eff = 1/(mean squared cosine). The line of the loss is fitted to all models together."
-        f"{' That of GNC2 is the value of uniform points in d_eff dimensions, from 3 on.' if present else ''}"
+        f"Validation loss{' and the CoV of GNC2' if present else ''} of {models(frame)} against the effective "
+        "dimension of their class means, d_eff = 1/(mean squared cosine). The line of the loss is fitted to all models "
+        f"together.{' That of GNC2 is the value of uniform points in d_eff dimensions, from 3 on.' if present else ''}"
         f"{caution(frame)}"
     )
     spec = together(panels, records(frame, columns))
@@ -62,10 +58,8 @@ def dimension(results: Results) -> Drawing:
 def _panel(frame: "pd.DataFrame", name: str, line: str, below: str, colour: Colour | None) -> Any:
     import altair as alt
 
-    about = shown(name)
-    x = axis("x", D_EFF, frame[D_EFF], log=True)
-    y = axis("y", name, [*frame[name], *frame[line].dropna()])
-    hover = [alt.Tooltip("model:N"), *(alt.Tooltip(f"{field(each)}:Q", title=each) for each in (D_EFF, name))]
-    points = alt.Chart().mark_point().encode(x=x, y=y, tooltip=hover, **coloured(colour))
+    x, about = axis("x", D_EFF, frame[D_EFF], log=True), shown(name)
+    points = panel(frame, name, x, colour=colour, y=axis("y", name, [*frame[name], *frame[line].dropna()]))
+    points.title = alt.Undefined
     drawn = alt.Chart().mark_line(strokeWidth=0.8).encode(x=x, y=alt.Y(f"{line}:Q", title=about.axis))
     return alt.layer(points, drawn, title=headed(about.title, below))

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from collapse import CollapseError, Drawing, Store, figure
+from collapse import Drawing, Store, figure
 from collapse.errors import counted
 from collapse_figures.panels import axis, specification
-from collapse_figures.stores import MOST, names_of
+from collapse_figures.tables import names_of
 
+_MOST = 2_000  # points of the figure: a specification is read by browsers and editors
 _LEAST = 50  # points of a curve, however many stores
 
 
@@ -25,22 +26,19 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
     import altair as alt
 
     rows: list[dict[str, Any]] = []
-    said = []
-    drawn: dict[str, str] = {}  # stores of one text have equal counts: one curve
-    each_most = max(MOST // len(stores), _LEAST)
+    said: dict[bytes, str] = {}  # stores of one text have equal counts: one curve
+    most = max(_MOST // len(stores), _LEAST)
     for store, name in zip(stores, names_of(stores), strict=True):
         counts = np.sort(store.statistics().counts.numpy())[::-1]
-        if not len(counts) or counts[0] <= 0:
-            raise CollapseError(f"the store of {store.model} has no class with a sample")
-        known = drawn.setdefault(counts.tobytes().hex(), name)
-        if known != name:
+        if counts.tobytes() in said:
             continue
-        ranks = np.unique(np.geomspace(1, len(counts), each_most).round().astype(int))
+        ranks = np.unique(np.geomspace(1, len(counts), most).round().astype(int))
         rows += [{"store": name, "rank": int(rank), "count": int(counts[rank - 1])} for rank in ranks]
-        said.append(f"{name}: C = {len(counts):,}, N = {int(counts.sum()):,}, {int((counts == 1).sum()):,} occur once")
+        once = int((counts == 1).sum())
+        said[counts.tobytes()] = f"{name}: C = {len(counts):,}, N = {int(counts.sum()):,}, {once:,} occur once"
     encoding: dict[str, Any] = {
-        "x": axis("x", "rank", [row["rank"] for row in rows], title="rank of the class", log=True),
-        "y": axis("y", "count", [row["count"] for row in rows], title="samples N_c", log=True),
+        "x": axis("x", "rank", [row["rank"] for row in rows], title="rank of the class", log=True, format="~s"),
+        "y": axis("y", "count", [row["count"] for row in rows], title="samples N_c", log=True, format="~s"),
         "tooltip": ["store:N", "rank:Q", "count:Q"],
     }
     if len(said) > 1:
@@ -48,7 +46,7 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
     chart = alt.Chart(alt.InlineData(values=rows)).mark_line(point={"size": 5, "strokeWidth": 0}).encode(**encoding)
     caption = (
         f"Training samples of each class (next token) by rank, both on log axes, of {counted(len(said), 'text')}: at "
-        f"most {each_most:,} ranks a curve are drawn. {'; '.join(said)}."
+        f"most {most:,} ranks a curve are drawn. {'; '.join(said.values())}."
     )
     same = len(stores) - len(said)
     notes = (f"{counted(same, 'store')} with the same counts as another one drawn once",) if same else ()

@@ -1,114 +1,107 @@
-"""Panels in Vega-Altair: axes, colours, and the selections that link panels on a screen and do nothing in print."""
+"""Panels in Vega-Altair: a measurement each, side by side, and the selections that link them on a screen."""
 
 import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from collapse_figures.labels import shown
-from collapse_figures.tables import Colour, field
+from collapse_figures.tables import Colour, field, records, shown
 
 if TYPE_CHECKING:
-    import altair as alt
     import pandas as pd
 
-BRUSH, PICKED = "brush", "picked"
-"""Names of the selections."""
-
-_DECADE = 10
 _PADDING = 4  # points between the outermost values and the ends of an axis: half the height of a label
-_LARGE, _DIGITS = 10_000, 4  # larger numbers, and such with more digits behind the point, are written shorter
+_LINE = {"point": {"size": 10, "strokeWidth": 0}, "strokeWidth": 0.8}
 
 
-def axis(channel: str, name: str, values: Iterable[Any], *, title: str = "", log: bool = False, **scale: Any) -> Any:
+def axis(channel: str, name: str, numbers: Iterable[Any], *, title: str = "", log: bool = False, **more: Any) -> Any:
     """Return an axis of numbers, with a title.
 
     Args:
         channel: "x" or "y".
         name: A column, as in the table.
-        values: Its values.
+        numbers: What is drawn along it.
         title: Another title than the measurement's.
         log: On a log scale.
-        **scale: More about the scale, such as ``base=2``.
+        **more: About the labels, such as ``format="~s"``, or ``values``.
     """
     import altair as alt
 
-    known = [float(each) for each in values if each == each]
-    # Ticks inside the range of the values, which is padded, keep labels within their panel: titles are in line.
-    kind: dict[str, Any] = {"type": "log"} if log else {"zero": False}
-    kind |= {"nice": False, "padding": _PADDING}
-    ticks: dict[str, Any] = {"values": log_ticks(known), "format": log_format(known)} if log else linear_ticks(known)
-    if len(set(known)) == 1:  # Vega would label the only tick with a rounded number
-        kind |= {"domain": [known[0] / 2, known[0] * 2] if log else [known[0] - 0.5, known[0] + 0.5], "nice": False}
-        ticks = {"values": known[:1], "format": ".3~g"}
-    return {"x": alt.X, "y": alt.Y}[channel](
-        field(name),
-        type="quantitative",
-        title=title or shown(name).axis,
-        scale=alt.Scale(**{**kind, **scale}),
-        axis=alt.Axis(**ticks),
-    )
+    scale = alt.Scale(nice=False, padding=_PADDING, **({"type": "log"} if log else {"zero": False}))
+    marked = ticks(numbers, log)
+    labels = {"values": marked, **({"format": "~g"} if log or len(marked) == 1 else {}), **more}
+    kind = {"x": alt.X, "y": alt.Y}[channel]
+    return kind(field(name), type="quantitative", title=title or shown(name).axis, scale=scale, axis=alt.Axis(**labels))
 
 
-def linear_ticks(values: Iterable[float]) -> dict[str, Any]:
-    """Return even ticks between the least and the largest of some values, and their format: as many digits each.
+def ticks(values: Iterable[Any], log: bool = False) -> list[float]:
+    """Return a few round numbers between the least and the largest value.
 
-    >>> linear_ticks([0.06, 0.21]), linear_ticks([120.0, 31_000.0])
-    ({'values': [0.1, 0.15, 0.2], 'format': '.2f'}, {'values': [10000.0, 20000.0, 30000.0], 'format': '~s'})
+    Vega's may lie beyond these, which lifts the title of a panel above the others, and on a log axis mark every digit.
+
+    >>> ticks([0.06, 0.21]), ticks([0.0002, 0.3], log=True), ticks([30.0, 70.0], log=True)
+    ([0.1, 0.15, 0.2], [0.001, 0.01, 0.1], [30.0, 40.0, 50.0, 60.0, 70.0])
     """
-    known = list(values)
-    if not known:
-        return {"tickCount": 4}
-    ticks = _even_ticks(min(known), max(known))
-    if max(map(abs, ticks)) >= _LARGE:
-        return {"values": ticks, "format": "~s"}
-    digits = max(len(f"{each:.12f}".rstrip("0").partition(".")[2]) for each in ticks)
-    return {"values": ticks, "format": f".{digits}f" if digits <= _DIGITS else "~g"}
-
-
-def log_ticks(values: Any) -> list[float]:
-    """Return few round numbers between the least and the largest of some positive values; Vega would mark every digit.
-
-    Within less than a decade they are as far apart as on a linear axis, which it nearly is.
-
-    >>> log_ticks([0.0002, 0.3]), log_ticks([30.0, 70.0]), log_ticks([5.04889, 8.82268])
-    ([0.001, 0.01, 0.1], [30.0, 40.0, 50.0, 60.0, 70.0], [6.0, 7.0, 8.0])
-    """
-    known = [float(each) for each in values if each > 0]  # leaves NaN out
-    low, high = min(known), max(known)
-    if high < _DECADE * low:
-        return _even_ticks(low, high)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in ((1,), (1, 3), (1, 2, 3, 5, 7)):
-        ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
-        inside = [each for each in ticks if low <= each <= high]
-        if len(inside) > 2:
-            return inside[:: -(-len(inside) // 6)]
-    return [low, high]
-
-
-def log_format(values: Iterable[float]) -> str:
-    """Return the format of these ticks: as many digits as they have, because they may differ in the last only."""
-    known = [float(each) for each in values if each > 0]
-    if min(known) >= 1:
-        return "~s"
-    return "~g" if max(known) < _DECADE * min(known) else ".3~g"
-
-
-def _even_ticks(low: float, high: float) -> list[float]:
-    """Return three to six multiples of 1, 2 or 5 times a power of ten in a range; one number if it is empty."""
+    known = [float(each) for each in values if each == each and (each > 0 or not log)]
+    low, high = min(known, default=0.0), max(known, default=1.0)
+    if log and high >= 10 * low:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for digits in ((1,), (1, 3), (1, 2, 3, 5, 7)):
+            inside = [at for power in powers for digit in digits if low <= (at := float(f"{digit}e{power}")) <= high]
+            if len(inside) > 2:
+                break
+        return inside[:: -(-len(inside) // 6)]
     if high <= low:
-        return [low]
+        return [float(f"{low:.3g}")]
     power = math.floor(math.log10(high - low))
-    for step in (f"{digit}e{below}" for below in (power, power - 1) for digit in (5, 2, 1)):
-        first, last = math.ceil(low / float(step)), math.floor(high / float(step))
+    for step in (float(f"{digit}e{below}") for below in (power, power - 1) for digit in (5, 2, 1)):
+        first, last = math.ceil(low / step), math.floor(high / step)
         if last - first >= 2:
             break
-    return [float(f"{each * float(step):.12g}") for each in range(first, last + 1)]
+    return [float(f"{each * step:.12g}") for each in range(first, last + 1)]
 
 
 def logged(frame: "pd.DataFrame", name: str) -> bool:
     """Whether a measurement is drawn on a log axis: one of a wide range, if all of its values are positive."""
     return shown(name).log and bool((frame[name].dropna() > 0).all())
+
+
+def panel(
+    frame: "pd.DataFrame",
+    name: str,
+    x: Any,
+    *,
+    mark: str = "point",
+    colour: Colour | None = None,
+    lines: Sequence[str] = (),
+    hover: Sequence[str] = ("model",),
+    below: str = "",
+    **more: Any,
+) -> Any:
+    """Return the panel of a measurement against something, as points or as lines with points.
+
+    Args:
+        frame: The table.
+        name: The measurement.
+        x: The axis of what it is drawn against.
+        mark: "point" or "line".
+        colour: What gives marks their colour.
+        lines: Columns in whose values lines differ, beside the colour.
+        hover: Columns whose values are shown beside the mouse.
+        below: A line below the title.
+        **more: Other channels.
+    """
+    import altair as alt
+
+    chart = alt.Chart(title=headed(shown(name).title, below))
+    hovered = [alt.Tooltip(f"{each}:N") for each in hover]
+    marked = chart.mark_line(**_LINE) if mark == "line" else chart.mark_point()
+    channels: dict[str, Any] = {
+        "x": x,
+        "y": axis("y", name, frame[name], log=logged(frame, name)),
+        "detail": [alt.Detail(f"{field(each)}:N") for each in lines],
+        "tooltip": [*hovered, alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
+    }
+    return marked.encode(**channels | coloured(colour) | more)
 
 
 def headed(title: str, below: str) -> Any:
@@ -124,65 +117,73 @@ def coloured(colour: Colour | None) -> dict[str, Any]:
 
     if colour is None:
         return {}
-    scale = alt.Scale(type="log") if colour.kind == "quantitative" else alt.Undefined
-    given = {"labelExpr": "datum.value === null ? 'not given' : datum.label"}
+    scale, legend = alt.Undefined, alt.Legend(labelExpr="datum.value === null ? 'not given' : datum.label")
     if colour.kind == "nominal":
-        legend = alt.Legend(columns=1, labelLimit=170, titleOrient="top", **given)
-    else:
-        legend = alt.Legend(format="," if colour.column == "n_params" else alt.Undefined, **given)
-    if colour.kind == "quantitative":
-        legend = alt.Legend(format="~s", gradientLength=90)
+        legend = alt.Legend(columns=1, labelLimit=170, titleOrient="top")
+    elif colour.kind == "quantitative":
+        scale, legend = alt.Scale(type="log"), alt.Legend(format="~s", gradientLength=90)
     return {"color": alt.Color(field(colour.column), type=colour.kind, title=colour.title, scale=scale, legend=legend)}
 
 
-def linked(panels: Sequence["alt.Chart"], colour: Colour | None) -> list["alt.Chart"]:
-    """Return panels whose points fade unless they are in the brush and chosen in the legend (see :func:`together`)."""
-    import altair as alt
+def curves(
+    frame: "pd.DataFrame",
+    names: Sequence[str],
+    along: str,
+    x: Any,
+    colour: Colour | None,
+    lines: Sequence[str],
+    *,
+    hover: Sequence[str] = ("model",),
+) -> dict[str, Any]:
+    """Return the specification of curves, a panel a measurement, along a column.
 
-    chosen = alt.when(alt.selection_interval(name=BRUSH))
-    if _is_listed(colour):
-        chosen = alt.when(alt.selection_interval(name=BRUSH), alt.selection_point(name=PICKED))
-    faded = chosen.then(alt.value(1)).otherwise(alt.value(0.08))
-    return [panel.encode(opacity=faded).properties(name=f"panel_{index}") for index, panel in enumerate(panels)]
+    Args:
+        frame: The table.
+        names: The measurements.
+        along: A column.
+        x: Its axis.
+        colour: What gives lines their colour.
+        lines: Columns in whose values lines differ, beside the colour.
+        hover: Columns whose values are shown beside the mouse.
+    """
+    options: dict[str, Any] = {"mark": "line", "colour": colour, "lines": lines, "hover": hover}
+    panels = [panel(frame, name, x, **options) for name in names]
+    columns = [*hover, along, *([colour.column] if colour else []), *lines, *names]
+    return together(panels, records(frame, columns))
 
 
 def together(
-    panels: Sequence[Any], rows: list[dict[str, Any]], *, columns: int = 4, colour: Colour | None = None
+    panels: Sequence[Any],
+    rows: list[dict[str, Any]] | None = None,
+    *,
+    columns: int = 4,
+    linked: bool = False,
+    colour: Colour | None = None,
 ) -> dict[str, Any]:
-    """Return the specification of panels side by side, all of the same rows.
-
-    Panels of :func:`linked` get their selections here, once for all of them: one that each panel brings would be
-    merged by Altair with a warning, and named differently in each process.
+    """Return the specification of panels side by side.
 
     Args:
-        panels: Charts without data.
-        rows: The data.
+        panels: Charts.
+        rows: The data of all of them; None if each has its own.
         columns: Panels side by side, at most.
-        colour: What gives the points of linked panels their colour.
+        linked: Points fade unless they are in a brush, and chosen in the legend of the colour.
+        colour: What gives linked points their colour.
     """
     import altair as alt
 
-    chart = alt.concat(*panels, data=alt.InlineData(values=rows), columns=columns).resolve_scale(color="shared")
-    spec = specification(chart)
-    views = [each["name"] for each in spec["concat"] if "name" in each]
-    if views:
-        spec["params"] = [{"name": BRUSH, "select": {"type": "interval"}, "views": views}]
-        if colour is not None and _is_listed(colour):
-            fields = {"type": "point", "fields": [field(colour.column)]}
-            spec["params"].append({"name": PICKED, "select": fields, "bind": "legend", "views": views})
-    return spec
-
-
-def _is_listed(colour: Colour | None) -> bool:
-    """Whether the legend lists values that can be chosen."""
-    return colour is not None and colour.kind != "quantitative"
-
-
-def beside(panels: Sequence[Any], *, columns: int) -> dict[str, Any]:
-    """Return the specification of panels side by side that have their own data."""
-    import altair as alt
-
-    return specification(alt.concat(*panels, columns=columns).resolve_scale(color="shared"))
+    data = alt.Undefined if rows is None else alt.InlineData(values=rows)
+    params: list[dict[str, Any]] = []
+    if linked:  # named here, because Altair would name the selections differently in each process
+        params = [{"name": "brush", "select": {"type": "interval"}}]
+        if colour is not None and colour.kind != "quantitative":
+            picked = {"type": "point", "fields": [field(colour.column)]}
+            params.append({"name": "picked", "select": picked, "bind": "legend"})
+        chosen = alt.when(*(alt.param(each["name"]) for each in params))
+        faded = chosen.then(alt.value(1)).otherwise(alt.value(0.08))
+        panels = [each.encode(opacity=faded).properties(name=f"panel_{at}") for at, each in enumerate(panels)]
+    spec = specification(alt.concat(*panels, data=data, columns=columns).resolve_scale(color="shared"))
+    views = [each.get("name") for each in spec["concat"]]
+    return spec | ({"params": [{**each, "views": views} for each in params]} if params else {})
 
 
 def specification(chart: Any) -> dict[str, Any]:

@@ -1,14 +1,15 @@
 """Measurements beside their nulls: the same of the untrained model and of shuffled labels, and what is reachable."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
-from collapse import CollapseError, Drawing, Results, figure
+from collapse import CollapseError, Drawing, Results, Row, figure
 from collapse.errors import counted
-from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
-from collapse_figures.labels import shown
-from collapse_figures.panels import axis, beside
+from collapse_figures.panels import axis, together
+from collapse_figures.reachable import reachable_value
+from collapse_figures.tables import shown
 
 _MODEL, _REACHABLE = "model", "reachable"
 
@@ -23,7 +24,8 @@ def nulls(results: Results) -> Drawing:
     panels = []
     for name in plugins().headlines():
         values = [each for row in having for each in _values(row, name)]
-        if any(each["of"] in kinds for each in values) and any(each["of"] == _MODEL for each in values):
+        present = {each["of"] for each in values}
+        if _MODEL in present and present & set(kinds):
             panels.append(_panel(name, values, [_MODEL, *kinds, _REACHABLE]))
     if not panels:
         raise CollapseError("no headline measurement has a value in both a row and one of its nulls")
@@ -35,20 +37,17 @@ def nulls(results: Results) -> Drawing:
     )
     left_out = len(results) - len(having)
     notes = (f"{counted(left_out, 'row')} without nulls not drawn",) if left_out else ()
-    return Drawing(beside(panels, columns=4), caption, notes=notes)
+    return Drawing(together(panels), caption, notes=notes)
 
 
-def _values(row: Any, name: str) -> list[dict[str, Any]]:
-    _, measure = plugins().measurements()[name]
-    limit = measure.towards if measure.reachable is None else measure.reachable
+def _values(row: Row, name: str) -> Iterator[dict[str, Any]]:
     of = {_MODEL: row.measurements.get(name)}
     of |= {kind: values.get(name) for kind, values in row.nulls.items()}
-    of |= {_REACHABLE: limit_at(limit, row.classes, row.dim)}
-    return [
-        {"model": row.model, "name": name, "of": each, "value": value}
-        for each, value in of.items()
-        if value is not None and math.isfinite(value) and (value > 0 or each != _REACHABLE or not shown(name).log)
-    ]
+    of |= {_REACHABLE: reachable_value(name, row.classes, row.dim)}
+    for each, value in of.items():
+        drawable = value is not None and math.isfinite(value)
+        if drawable and (value > 0 or each != _REACHABLE or not shown(name).log):  # type: ignore[operator]
+            yield {"model": row.model, "name": name, "of": each, "value": value}
 
 
 def _panel(name: str, values: list[dict[str, Any]], order: list[str]) -> Any:

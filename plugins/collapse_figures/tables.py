@@ -1,4 +1,4 @@
-"""A results table made ready for figures: measurements under our names, parts of models' names, what gives a colour."""
+"""A results table made ready for figures: which measurements each figure draws, and what gives points their colour."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,32 +6,74 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collapse import CollapseError, CoV, Results
-from collapse.errors import UsageError, counted
-from collapse.measurement.columns import read_column
-from collapse.measurement.comparing import corpora_of, mixed
-from collapse.measurement.model_names import with_parts
+from collapse import CollapseError, CoV, Part, Results, Store
+from collapse.errors import counted, shortened
+from collapse.measurement.prepared import prepared, remarks_on, sizes_said
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
     import pandas as pd
 
-# measurements that the published tables hold under other names, or as components (docs/tinystories.md)
-_PUBLISHED = {
-    "nc1.cdnv": "cdnv_mean",
-    "nc2.equinormness": "norms_log_std/norms_log_mean",
-    "nc2.interference": "interfere_mean",
-    "nc2.interference_std": "interfere_std",
-    "nc2.equiangularity": "interfere_std/interfere_mean",
-    "nc2.effective_dimension": "1/(interfere_std**2+interfere_mean**2)",
-    "gnc2.uncentred_uniformity": "log_dist_std/log_dist_mean",
-    "nc3.self_duality": "sims_mean",
-    "unc3.uniform_duality": "sims_std/sims_mean",
-    "nc4.agreement": "matches/(matches+misses)",
-}
+_COLOURS = 8  # a legend with more entries cannot be read: then a scale of colours is drawn
+_LONGEST = 60  # characters of a name in a legend or caption
 
-_COLOURS = 8
-"""A legend with more entries cannot be read: then a scale of colours is drawn."""
+
+@dataclass(frozen=True)
+class Shown:
+    """How a measurement is drawn.
+
+    Attributes:
+        title: Of the panel: the property.
+        axis: Of the axis: what is measured, with its unit; values without one have none.
+        figures: The kinds of figures that draw it.
+        log: On a log axis.
+    """
+
+    title: str
+    axis: str
+    figures: str = ""
+    log: bool = False
+
+
+MEASUREMENTS = {
+    "val_loss": Shown("Loss", "loss (nats/token)", "curves"),
+    "nc1.cdnv": Shown("NC1", "mean CDNV (1/h²)", "loss curves table1 parts", log=True),
+    "nc1.cdnv_ratio": Shown("NC1, ratio", "variance / distance²", "parts", log=True),
+    "nc1.cdnv_ratio_debiased": Shown("NC1, debiased", "variance / distance²", "parts", log=True),
+    "nc2.equinormness": Shown("NC2: norms", "CoV of log norms", "geometry curves table1 parts"),
+    "nc2.interference": Shown("NC2: mean angle", "mean cosine"),
+    "nc2.interference_std": Shown("NC2: angles (std)", "std of cosines", "geometry curves parts"),
+    "nc2.equiangularity": Shown("NC2: angles (CoV)", "CoV of cosines", "geometry table1"),
+    "nc2.effective_dimension": Shown("NC2: dimensions", "effective dimension", log=True),
+    "nc2.etf_error": Shown("NC2: ETF error", "distance from an ETF"),
+    "nc3.duality_error": Shown("NC3: ETF error", "distance from an ETF"),
+    "gnc2.hyperspherical_uniformity": Shown("GNC2", "CoV of log(1/dist.)", "geometry dimension parts"),
+    "gnc2.uncentred_uniformity": Shown("GNC2, not centred", "CoV of log(1/dist.)", "loss dimension curves table1"),
+    "nc3.self_duality": Shown("NC3", "mean cos(w, μ)", "duality curves table1 parts"),
+    "nc3.self_duality_ratio": Shown("NC3, ratio", "cosine of W and M", "parts"),
+    "nc3.self_duality_ratio_debiased": Shown("NC3, debiased", "cosine of W and M", "parts"),
+    "unc3.uniform_duality": Shown("UNC3", "CoV of cos(w, μ)", "loss duality curves table1 parts"),
+    "nc4.agreement": Shown("NC4", "agreeing share", "loss curves table1"),
+}
+"""In the order of panels. Each debiased measurement stands after its plug-in."""
+
+
+def shown(name: str) -> Shown:
+    """Return how a measurement is drawn; one that is not known here is called by its name.
+
+    >>> shown("nc1.cdnv").axis, shown("mine.mean_count").axis
+    ('mean CDNV (1/h²)', 'mine.mean_count')
+    """
+    return MEASUREMENTS.get(name) or Shown(name, name)
+
+
+def drawn_in(figure: str) -> list[str]:
+    """Return the measurements of a kind of figure.
+
+    >>> drawn_in("duality")
+    ['nc3.self_duality', 'unc3.uniform_duality']
+    """
+    return [name for name, about in MEASUREMENTS.items() if figure in about.figures.split()]
 
 
 @dataclass(frozen=True)
@@ -50,9 +92,9 @@ class Colour:
 
 
 def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
-    """Return a table with the parts of its models' names, and published components as measurements.
+    """Return a table with the parts of its models' names; columns of numbers hold finite ones or NaN.
 
-    Columns of numbers hold finite ones or NaN. ``width`` is d where the names say nothing.
+    ``width`` is d where the names say nothing.
 
     Args:
         results: Any results table.
@@ -63,24 +105,18 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    frame = with_parts(results.frame()).reset_index(drop=True).copy()
-    for name, expression in _PUBLISHED.items():
-        if name not in frame:
-            try:
-                frame[name] = read_column(frame, expression).values
-            except (UsageError, CollapseError):  # it lacks the components, or they are text or not finite
-                continue
+    frame = prepared(results).reset_index(drop=True)
     for name in frame.columns:
         if "." in str(name) or name in ("val_loss", "n_params", "dim", "classes", "width", "depth"):
-            frame[name] = pd.to_numeric(frame[name], errors="coerce").astype(np.float64)
-            frame[name] = frame[name].where(np.isfinite(frame[name]))
+            numbers = pd.to_numeric(frame[name], errors="coerce").astype(np.float64)
+            frame[name] = numbers.where(np.isfinite(numbers))
     if "width" not in frame and "dim" in frame:
         frame["width"] = frame["dim"]
     if "model" not in frame:
         frame["model"] = [f"row {index + 1}" for index in range(len(frame))]
-    frame["called"] = _short([str(each) for each in frame["model"]])
-    lacking = [name for name in needs if name not in frame or not frame[name].notna().any()]
-    if lacking:
+    last = frame["model"].astype(str).str.rstrip("/").str.split("/").str[-1]  # without the owner or folder
+    frame["called"] = last if last.nunique() == frame["model"].nunique() else frame["model"].astype(str)
+    if lacking := [name for name in needs if not having(frame, [name])]:
         raise CollapseError(f"needs {', '.join(lacking)}, of which the table has no value")
     kept = frame.dropna(subset=list(needs))
     if needs and kept.empty:
@@ -93,10 +129,22 @@ def having(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
     return [name for name in names if name in frame and frame[name].notna().any()]
 
 
+def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
+    """Return those columns that have a number in one row at least.
+
+    Raises:
+        CollapseError: There is none.
+    """
+    found = having(frame, names)
+    if not found:
+        raise CollapseError(f"needs one of {', '.join(names)}, of which the table has no value")
+    return found
+
+
 def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
     """Return what tells sizes of models apart: width, number of parameters, or else a column of names if few."""
     for column, title in (("width", "width d"), ("n_params", "parameters"), ("dim", "width d")):
-        if column not in frame or frame[column].isna().all():
+        if not having(frame, [column]):
             continue
         different = frame[column].nunique()
         if different > _COLOURS and (frame[column] > 0).all():
@@ -108,28 +156,33 @@ def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
 
 
 def records(frame: "pd.DataFrame", columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return rows with these columns, as plain values; dots in names become underscores (Vega reads dots as paths)."""
-    import pandas as pd
-
-    made: dict[str, list[Any]] = {}
-    for name in dict.fromkeys(columns):
-        if name in frame:
-            values = frame[name].tolist()
-            made[field(name)] = [None if pd.isna(each) is True else _whole(each) for each in values]
-    return [dict(zip(made, row, strict=True)) for row in zip(*made.values(), strict=True)]
-
-
-def models_in(frame: "pd.DataFrame") -> int:
-    """Return how many models the rows are of: rows of one store that differ in ``--min-count`` are of one.
+    """Return rows with those of the columns that there are; dots in names become underscores: Vega reads them as paths.
 
     >>> import pandas as pd
-    >>> models_in(pd.DataFrame({"store": ["a", "a", "b", None]}))
-    3
+    >>> records(pd.DataFrame({"nc1.cdnv": [0.5, None]}), ["nc1.cdnv", "absent"])
+    [{'nc1_cdnv': 0.5}, {'nc1_cdnv': None}]
+    """
+    kept = frame[[name for name in dict.fromkeys(columns) if name in frame]].astype(object)
+    found: list[dict[str, Any]] = kept.where(kept.notna(), None).rename(columns=field).to_dict("records")
+    return found
+
+
+def field(name: str) -> str:
+    """Return the name of a column in a specification."""
+    return name.replace(".", "_")
+
+
+def models(frame: "pd.DataFrame") -> str:
+    """Say how many models the rows are of: rows of one store that differ in ``--min-count`` are of one.
+
+    >>> import pandas as pd
+    >>> models(pd.DataFrame({"store": ["a", "a", "b", None]}))
+    '3 models'
     """
     if "store" not in frame:
-        return len(frame)
+        return counted(len(frame), "model")
     stores = frame["store"].where(frame["store"] != "")
-    return int(stores.nunique() + stores.isna().sum())
+    return counted(int(stores.nunique() + stores.isna().sum()), "model")
 
 
 def limits_of_lines(frame: "pd.DataFrame") -> list[str]:
@@ -137,39 +190,16 @@ def limits_of_lines(frame: "pd.DataFrame") -> list[str]:
     return ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
 
 
-def field(name: str) -> str:
-    """Return the name of a column in a specification.
-
-    >>> field("nc1.cdnv")
-    'nc1_cdnv'
-    """
-    return name.replace(".", "_")
-
-
 def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
-    """Return remarks on the rows of a figure: mixed texts, equal names, rows without a value."""
-    found = mixed(frame.to_dict("records"))
-    if not found and len(corpora := corpora_of(frame)) > 1:
-        found.append(f"rows of different corpora are mixed: {', '.join(corpora[:4])}")
-    again = int(frame["model"].duplicated().sum())
-    if again:
-        found.append(f"{counted(again, 'row')} with the name of another row")
-    if left_out:
-        found.append(f"{counted(left_out, 'row')} left out for missing values")
-    return tuple(found)
+    """Return remarks on the rows of a figure, and on those without a value."""
+    more = [f"{counted(left_out, 'row')} left out for missing values"] if left_out else []
+    return (*remarks_on(frame), *more)
 
 
 def caution(frame: "pd.DataFrame") -> str:
     """Return the sentence of a caption with R² of models of several sizes."""
-    sizes = sizes_in(frame)
-    return f" {sizes[:1].upper()}{sizes[1:]}: size alone can give a large R²." if sizes else ""
-
-
-def sizes_in(frame: "pd.DataFrame") -> str:
-    """Return how many sizes the models have, or "" for models of one size, whose rows may be exchangeable."""
-    names = ("architecture", "n_params", "dim")
-    size = next((name for name in names if name in frame and frame[name].nunique() > 1), None)
-    return f"the models have {frame[size].nunique()} values of {size}" if size else ""
+    said = sizes_said(frame)
+    return f" {said[0].upper()}{said[1:]}: size alone can give a large R²." if said else ""
 
 
 def mean_crosses_0(frame: "pd.DataFrame", name: str) -> bool:
@@ -186,22 +216,18 @@ def r_squared(x: Any, y: Any) -> float | None:
     """
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     kept = np.isfinite(x) & np.isfinite(y)
-    x, y = x[kept], y[kept]
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    if kept.sum() < 3 or np.ptp(x[kept]) == 0 or np.ptp(y[kept]) == 0:
         return None
-    return float(np.corrcoef(x, y)[0, 1] ** 2)
+    return float(np.corrcoef(x[kept], y[kept])[0, 1] ** 2)
 
 
-def _short(names: list[str]) -> list[str]:
-    """Return names for a legend: without the owner or folder where they differ without it.
-
-    >>> _short(["user/a", "user/b", "user/a"]), _short(["x/a", "y/a"])
-    (['a', 'b', 'a'], ['x/a', 'y/a'])
-    """
-    last = [each.rstrip("/").rpartition("/")[2] for each in names]
-    return last if len(set(last)) == len(set(names)) else names
-
-
-def _whole(value: Any) -> Any:
-    """Return a number without a fraction as an integer, so that legends show 64, not 64.0."""
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+def names_of(stores: Sequence[Store | Part]) -> list[str]:
+    """Return a different name for each store: its model, with the text or the digest where models share a name."""
+    models_ = [shortened(each.model, _LONGEST) for each in stores]
+    texts = [shortened(each.corpus, _LONGEST) for each in stores]
+    for made in (models_, [f"{model} on {text}" for model, text in zip(models_, texts, strict=True)]):
+        if len(set(made)) == len(stores):
+            return made
+    return [
+        f"{at + 1}: {model} ({each.digest[:8]})" for at, (model, each) in enumerate(zip(models_, stores, strict=True))
+    ]

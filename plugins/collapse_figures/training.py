@@ -1,60 +1,29 @@
 """Training curves: the loss and the properties of collapse at each checkpoint of a run."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse.measurement.model_names import run_and_step
-from collapse_figures.labels import shown
-from collapse_figures.panels import axis, coloured, logged, together
-from collapse_figures.scaling import HEADLINES
-from collapse_figures.tables import colour_of, field, having, limits_of_lines, measured, records, remarks
+from collapse_figures.panels import axis, curves
+from collapse_figures.tables import colour_of, drawn_in, limits_of_lines, measured, one_of, remarks
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_FEW = 6  # ticks
 
 
 @figure("training", title="Loss and neural collapse during training", source="Wu & Papyan 2024, Figure 5")
 def training(results: Results) -> Drawing:
     """Loss and every headline measurement at the checkpoints of each run, by training step or epoch."""
-    import altair as alt
-
     frame, along, title = _by_time(results)
-    present = having(frame, HEADLINES)
-    if not present:
-        raise CollapseError(f"needs one of {', '.join(HEADLINES)}, of which the table has no value")
-    colour = colour_of(frame, names="run")
     lines = ["run", *limits_of_lines(frame)]
-    panels = [
-        alt.Chart(title=shown(name).title)
-        .mark_line(point={"size": 10, "strokeWidth": 0}, strokeWidth=0.8)
-        .encode(
-            x=_time_axis(frame, along, title),
-            y=axis("y", name, frame[name], log=logged(frame, name)),
-            detail=[f"{each}:N" for each in lines],
-            tooltip=[alt.Tooltip("model:N"), alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
-            **coloured(colour),
-        )
-        for name in present
-    ]
-    rows = records(frame, ["model", *lines, along, *present, *([colour.column] if colour else [])])
+    x = axis("x", along, frame[along], title=title, format="~s")
+    spec = curves(frame, one_of(frame, drawn_in("curves")), along, x, colour_of(frame, names="run"), lines)
     runs = counted(frame["run"].nunique(), "run")
     checkpoints = counted(len(frame[["run", along]].drop_duplicates()), "checkpoint")
     each = "run" if len(lines) == 1 else "run and limit of --min-count"
     caption = f"Loss and measurements of {checkpoints} of {runs}, a line per {each}, against {title}."
-    return Drawing(together(panels, rows), caption, notes=remarks(frame))
-
-
-def _time_axis(frame: "pd.DataFrame", along: str, title: str) -> Any:
-    import altair as alt
-
-    times = sorted({float(each) for each in frame[along]})
-    found = axis("x", along, times, title=title)
-    if len(times) <= _FEW:
-        found.axis = alt.Axis(values=times, format="~s")
-    return found
+    return Drawing(spec, caption, notes=remarks(frame))
 
 
 def _by_time(results: Results) -> "tuple[pd.DataFrame, str, str]":

@@ -7,11 +7,13 @@ import pytest
 import collapse
 from collapse import CollapseError
 from collapse.plugin.figures import numbers_of
-from collapse.reporting import report as writing
 from collapse.testing import check_figure
-from collapse_figures.convergence import MEASURED, converging
+from collapse_figures.convergence import converging
+from collapse_figures.tables import drawn_in
 
 pytest.importorskip("altair", reason="needs the extra report")
+
+MEASURED = drawn_in("parts")
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +66,8 @@ def test_parts_serve_this_figure_only(parts, tmp_path):
     assert alone.problem == "it is drawn from parts, and none is given"
 
 
-def test_a_report_plots_them_beside_its_rows(parts, tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "_vega", str)  # bundling Vega takes seconds
-    page = collapse.report(["paper", *parts], tmp_path / "r.html", permutations=9).read_text("utf-8")
+def test_a_report_plots_them_beside_its_rows(parts, tmp_path):
+    page = collapse.report(["paper", *parts], tmp_path / "r.html").read_text("utf-8")
     assert '<figure id="figure-convergence"' in page
     sources = page.partition('id="data-sources">')[2].partition("</script>")[0]
     kinds = [row[0] for row in json.loads(sources)["rows"]]

@@ -7,9 +7,7 @@ import pytest
 import collapse
 from collapse import CollapseError, Results, Row
 from collapse.figures.rendering import converted, svg_of
-from collapse.figures.theme import theme
 from collapse.plugin.figures import numbers_of
-from collapse_figures.panels import linear_ticks
 
 pytest.importorskip("altair", reason="needs the extra report")
 pytest.importorskip("vl_convert", reason="needs the extra report")
@@ -19,17 +17,6 @@ def row(model, loss, uniformity, **more):
     numbers = {"val_loss": loss, "nc1.cdnv": 0.1 * loss, "nc2.etf_error": 1.01, "nc4.agreement": 1 / (1 + loss)}
     numbers |= {"gnc2.hyperspherical_uniformity": -0.3, "gnc2.uncentred_uniformity": uniformity, **more}
     return Row(model, None, "text", model, 1, 100, 8, 999, numbers)
-
-
-def test_every_row_of_the_reachable_figure_has_its_name():
-    drawing = collapse.draw("reachable", Results([row("a", 1.0, -0.4), row("b", 2.0, -0.2)]))
-    svg = svg_of(drawing.spec)
-    for name in {each["measurement"] for each in numbers_of(drawing.spec)}:
-        assert f">{name}<" in svg
-
-
-def test_names_of_rows_are_kept_whatever_the_size_of_the_text():
-    assert theme(text=11.0)["axisDiscrete"]["labelOverlap"] is False
 
 
 def test_no_r_squared_is_given_of_a_cov_whose_mean_crosses_0():
@@ -83,13 +70,6 @@ def titles(svg):
     return found
 
 
-def test_two_panels_never_have_one_title():
-    for figure in ("geometry", "loss", "duality"):
-        spec = collapse.draw(figure, "paper").spec
-        named = [each["title"]["text"] for each in spec["concat"]]
-        assert len(set(named)) == len(named)
-
-
 def test_the_permutation_figure_has_the_columns_of_table_1_and_says_that_cdnv_is_itself():
     drawing = collapse.draw("permutation-null", "paper")
     assert "No p is shown: the models have 30 values of architecture" in drawing.caption
@@ -98,10 +78,6 @@ def test_the_permutation_figure_has_the_columns_of_table_1_and_says_that_cdnv_is
     assert drawn["nc1_cdnv"] == pytest.approx(0.56, abs=0.01)
     assert "not of its logarithm" in drawing.caption
     assert "NC1 (mean CDNV)" in str(drawing.spec)
-
-
-def test_ticks_are_even_and_have_equal_digits():
-    assert linear_ticks([0.04, 0.11]) == {"values": [0.04, 0.06, 0.08, 0.1], "format": ".2f"}
 
 
 def test_a_figure_of_stores_says_so_of_a_results_table():

@@ -164,8 +164,8 @@ def test_mixed_corpora_and_equal_names_are_said(paper):
     frame = paper.frame().iloc[:4].assign(corpus=["a", "a", "b", "b"], model=["x", "x", "y", "z"])
     drawing = collapse.draw("loss", Results.from_frame(frame))
     assert drawing.notes == (
-        "rows of different corpora are mixed: a, b",
-        "1 row with the name of another row",
+        "rows of 2 corpora are mixed: a, b",
+        "1 row with the model name of another row: they may not be independent",
     )
     assert all("shape" in view["encoding"] for view in drawing.spec["concat"])
 

@@ -9,8 +9,8 @@ import pytest
 
 from collapse import Results, analyze
 from collapse.plugin.plugin_manager import plugins
+from collapse.reporting.association import associations as associations_of
 from collapse.reporting.overview import findings
-from collapse.reporting.tables import tests_of as associations_of
 from collapse_analyses.fits import explained, interval_of_r, interval_of_slope, products_without_each, r_of, refits
 from collapse_analyses.strata import crossed
 
