@@ -117,7 +117,7 @@ def r_of(products_Gkk: Floats, column: int = 0, goal: int = -1) -> Floats:
     return np.clip(both / np.sqrt(of_column * of_goal), -1, 1)
 
 
-def interval(value: float, without_G: Floats, degrees: float) -> Interval | None:
+def interval(value: float, without_G: Floats, degrees: int | float) -> Interval | None:
     """Return the ends and the two-sided p of 0, by Student's t with the jackknife's standard error.
 
     The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each of G units. None with fewer than
@@ -145,7 +145,7 @@ def interval(value: float, without_G: Floats, degrees: float) -> Interval | None
     return value - reach, value + reach, p
 
 
-def interval_of_r(r: float, r_G: Floats, degrees: float) -> Interval | None:
+def interval_of_r(r: float, r_G: Floats, degrees: int | float) -> Interval | None:
     """Do the same with a correlation, through Fisher's z, whose distribution is nearly symmetric."""
     z, z_G = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (r, r_G))
     found = interval(float(z), z_G, degrees)
