@@ -26,7 +26,7 @@ def test_commands_take_the_digest_or_the_model(measured, tiny, tmp_path):
     assert "all match the manifest" in command("verify", digest).stdout
     assert "A and B are the same store" in command("compare", digest, tiny.model, "--metrics", "nc1.cdnv").stdout
     assert command("tokens", digest, "--top", "2").stdout == command("tokens", store, "--top", "2").stdout
-    command("report", digest, "--permutations", "9", "--output", tmp_path / "report.html")
+    command("report", digest, "--output", tmp_path / "report.html")
     assert (tmp_path / "report.html").is_file()
     wrong = command("info", "0" * 12, ok=False)
     assert (wrong.returncode, wrong.stderr) == (1, f"collapse: there is no store in {'0' * 12} (no collapse.json)\n")

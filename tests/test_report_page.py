@@ -123,23 +123,6 @@ def test_a_heading_sorts_and_the_box_filters(opened):
     assert all("12x1024" in name for name in column(table, 0))
 
 
-def test_the_page_stays_where_it_is_while_a_button_is_pressed(opened):
-    page = opened("published", phone=True)
-    heading = page.locator("#measurements .table th", has_text="val_loss")
-    heading.scroll_into_view_if_needed()
-    page.wait_for_timeout(500)  # for what is near it
-    heading.locator("button").hover()
-    page.mouse.down()
-    before = heading.bounding_box()
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")  # draws all figures
-    page.wait_for_timeout(1000)
-    # the browser may round where it has scrolled to
-    assert heading.bounding_box() == pytest.approx(before, abs=1)
-    page.mouse.up()
-    assert heading.get_attribute("aria-sort") == "descending"
-    page.locator(".view:not([data-drawn='light'])").first.wait_for(state="detached")
-
-
 def test_names_are_shown_as_they_are(opened):
     page = opened("hostile")
     table = page.locator("#measurements .table")

@@ -40,7 +40,8 @@ def command(
 
     \b
     collapse figures results.csv stores/a --out figures
-    collapse figures results.csv --out figures --format pdf,csv --figure loss --width page --where 'model=*_10L@9'
+    collapse figures results.csv --out figures --format pdf,csv --figure loss
+    collapse figures results.csv --out figures --where 'model=*_10L@9'
     """
     from collapse.cli.progress_bar import progress
     from collapse.figures.saving import save_figures

@@ -117,8 +117,9 @@ def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
     """Check that every file can be written and replaces only one of ours; return what the index holds."""
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--out {folder} is not a folder: choose another one")
-    if is_store(folder):
-        raise UsageError(f"--out {folder} is a store: choose another folder")
+    for each in (folder, *folder.resolve().parents):
+        if is_store(each):
+            raise UsageError(f"--out {folder} would write figures into the store {each}: choose another folder")
     written: dict[str, Any] = {}
     if (folder / INDEX).exists():
         try:

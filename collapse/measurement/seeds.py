@@ -71,15 +71,10 @@ def _with_limit(frame: "pd.DataFrame", min_count: int) -> "tuple[pd.DataFrame, l
 
     Tables without the column, such as the published ones, are of all classes.
     """
-    if "min_count" not in frame:
-        limits = {1}
-    else:
-        limits = {int(each) for each in frame["min_count"].fillna(1)}
-        if len(limits) > 1 and min_count in limits:
-            return frame[frame["min_count"].fillna(1) == min_count], []
-    if limits <= {min_count}:
-        return frame, []
-    theirs = " and ".join(f"{each:,}" for each in sorted(limits))
+    limits = frame["min_count"].fillna(1).astype(int) if "min_count" in frame else frame.index.to_series() * 0 + 1
+    if (limits == min_count).any() or frame.empty:
+        return frame[limits == min_count], []
+    theirs = " and ".join(f"{each:,}" for each in sorted(limits.unique()))
     return frame, [f"seeds: measured with --min-count {theirs}, A and B with {min_count:,}"]
 
 

@@ -34,18 +34,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure:
-    """A declared figure.
-
-    Attributes:
-        name: Its name, part of file names.
-        function: ``f(results) -> Drawing``, ``f(stores) -> Drawing`` or ``f(parts) -> Drawing``.
-        title: One line.
-        of: Whether the function takes a :class:`collapse.Results`, a list of :class:`collapse.Store`, or one of such
-            stores that are parts of collections, of which :func:`collapse.convergence` measures growing merges.
-        needs: Columns that the results must have, with a number in one row at least; of stores, what each must hold
-            (see :func:`collapse.metric`).
-        source: Where such a figure is published, or "".
-    """
+    """A declared figure: its name, its function, and the keywords of :func:`figure`."""
 
     name: str
     function: Callable[..., Any]
@@ -70,16 +59,16 @@ def figure(
 ) -> Callable[[Function], Function]:
     """Declare ``f(results) -> Drawing`` or, with ``of="stores"`` or ``of="parts"``, ``f(stores) -> Drawing``.
 
-    A function that cannot draw what it is given, for want of a column or of enough rows, raises a
-    :class:`collapse.CollapseError` that says what is missing.
+    A function that cannot draw what it is given raises a :class:`collapse.CollapseError` that says what is missing.
 
     Args:
         name: Lower-case letters, digits, _ and -: part of the names of files.
         title: One line, shown above the figure.
         of: "results" for a function of a results table, "stores" for one of a list of stores, "parts" for one of stores
-            that are parts of collections (``collapse collect --part k/n``), of any number of them.
-        needs: Columns that the results must have; of stores, what each must hold: counts, means, variances, classifier,
-            validation, n_params, or a statistic's name.
+            that are parts of collections (``collapse collect --part k/n``), of any number of them, of which
+            :func:`collapse.convergence` measures growing merges.
+        needs: Columns in which the results must have a number; of stores, what each must hold: counts, means,
+            variances, classifier, validation, n_params, or a statistic's name.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:

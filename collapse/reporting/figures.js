@@ -2,7 +2,6 @@
 // Figures: drawn when they come into view, again when the theme changes, and downloaded as they are.
 
 const PANEL = 270, AXES = 70, NARROWEST = 90, WIDEST = 560, PHONE = 500;  // pixels
-const LONGEST_PRESS = 5000;  // milliseconds; a release outside the window is never told
 const themes = dataOf("themes");
 
 function isDark() {
@@ -50,16 +49,6 @@ function rowsOf(spec) {
   return found;
 }
 
-// The page must not move between the press and the release of a button, or the click meets something else.
-let pressed = 0;  // when, in milliseconds of this page; 0 where nothing is pressed
-window.addEventListener("pointerdown", () => { pressed = performance.now(); }, true);
-// The click follows the release at once, in the same task.
-for (const end of ["pointerup", "pointercancel", "blur"]) window.addEventListener(end, () => setTimeout(() => { pressed = 0; }), true);
-
-async function released() {
-  while (pressed && performance.now() - pressed < LONGEST_PRESS) await new Promise((resolve) => setTimeout(resolve, 20));
-}
-
 function figureOf(holder) {
   const spec = dataOf(holder.dataset.from), name = holder.dataset.name;
   const view = holder.querySelector(".view");
@@ -91,7 +80,6 @@ function figureOf(holder) {
       drawn = "failed";
       inner.textContent = `This figure cannot be drawn: ${error.message}`;
     }
-    await released();
     embedded?.finalize();
     embedded = made;
     aside.className = "";

@@ -8,22 +8,9 @@ import numpy as np
 
 from collapse import Results, Table, analysis
 from collapse.errors import UsageError, counted
-from collapse_analyses import shown
+from collapse_analyses import fits, shown
 from collapse_analyses.choosing import Chosen, check_groups, choose, left_varying, names_of, sizes_note, trained_note
-from collapse_analyses.fits import (
-    FEWEST,
-    LEVEL,
-    Codes,
-    Explained,
-    Floats,
-    explained,
-    holm,
-    interval_of_r,
-    p_of_r,
-    products_without_each,
-    r_of,
-    refits,
-)
+from collapse_analyses.fits import Codes, Explained, Floats
 from collapse_analyses.signs import correlated, degrees_of
 from collapse_analyses.strata import Crossed, crossed, in_each, signs_of, strata_table
 
@@ -101,7 +88,7 @@ def correlation(
     groupings = [chosen.groups(name) for name in names]
     if strata:
         return strata_table(chosen, groupings[0])
-    model = explained(len(chosen), groupings, [each.values for each in chosen.controls])
+    model = fits.explained(len(chosen), groupings, [each.values for each in chosen.controls])
     if names or chosen.controls:
         chosen = left_varying(chosen, model)
     test = _Test(model, groupings, chosen.groups(*of) if of else None, " and ".join(of), None, resamples)
@@ -153,14 +140,14 @@ def _records(chosen: Chosen, test: _Test) -> list[dict[str, Any]]:
     spearman = _spearman(left_kn if test.groupings or chosen.controls else chosen.values(), test)
     for column, left_n, (about, p, _), ranked in zip(chosen.tested, left_kn[:-1], pearson, spearman, strict=True):
         if test.clusters_n is None:
-            p = p_of_r(about["r"], degrees)
+            p = fits.p_of_r(about["r"], degrees)
         elif test.table is not None and p is not None:
             p = test.table.p(left_n, left_kn[-1], n=test.permutations)
         signs = signs_of(in_each(column, chosen.goal, test.groupings[0]) if test.groupings else None)
         records.append({"column": column.label, **rows, **about, **ranked, "p": p, "holm": None, "bh": None, **signs})
     if all(each["p"] is not None for each in records):
         p_k = np.array([each["p"] for each in records])
-        for each, by_holm, by_bh in zip(records, holm(p_k), false_discovery_control(p_k), strict=True):
+        for each, by_holm, by_bh in zip(records, fits.holm(p_k), false_discovery_control(p_k), strict=True):
             each |= {"holm": float(by_holm), "bh": float(by_bh)}
     return sorted(records, key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
 
@@ -179,11 +166,12 @@ def _spearman(values_kn: Floats, test: _Test) -> list[dict[str, float | None]]:
     """Spearman's correlation of each row of values with the last one, and its interval."""
     from scipy.stats import rankdata  # takes half a second
 
-    fits = refits(explained(values_kn.shape[1]), test.clusters_n)
-    products = products_without_each(values_kn, fits, ranks=True)
+    each_left_out = fits.refits(fits.explained(values_kn.shape[1]), test.clusters_n)
+    products = fits.products_without_each(values_kn, each_left_out, ranks=True)
+    degrees = degrees_of(test.model, test.clusters_n)
     found = []
     for i, rho in enumerate(np.corrcoef(rankdata(values_kn, axis=1))[-1, :-1]):
-        ends = interval_of_r(float(rho), r_of(products, i), degrees_of(test.model, test.clusters_n)) or [None] * 3
+        ends = fits.interval_of_r(float(rho), fits.r_of(products, i), degrees) or [None] * 3
         found.append({"spearman": float(rho), "spearman_low": ends[0], "spearman_high": ends[1]})
     return found
 
@@ -195,9 +183,9 @@ def _explain(chosen: Chosen, records: Sequence[Mapping[str, Any]], test: _Test) 
         many = int(test.clusters_n.max()) + 1
         how, units = f"t-test, clustered by {test.of}", f"the {many} values of {test.of}"
         one = f"one of {units}"
-        if many < FEWEST:
+        if many < fits.FEWEST:
             few = f"{counted(many, 'value')} of {test.of} are too few for an interval or a p-value"
-            return [f"{few}: at least {FEWEST} are needed"]
+            return [f"{few}: at least {fits.FEWEST} are needed"]
     if test.table is not None:
         how = (
             f"share of {test.permutations:,} random permutations of {units} (seed 0), each with all its cells, "
@@ -221,7 +209,7 @@ def _explain(chosen: Chosen, records: Sequence[Mapping[str, Any]], test: _Test) 
 
 def _additive(chosen: Chosen, table: Crossed) -> str:
     first, product, p = table.additivity(chosen.goal.values)
-    not_additive = p is not None and p <= 1 - LEVEL
+    not_additive = p is not None and p <= 1 - fits.LEVEL
     return (
         f"of what the two effects leave of the cells' means of {chosen.goal.label}, {first:.0%} is one singular "
         f"component, and {product:.0%} the product of the effects (p of Tukey's test of additivity: "

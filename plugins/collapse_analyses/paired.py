@@ -8,18 +8,9 @@ import numpy as np
 from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
-from collapse_analyses import shown
+from collapse_analyses import fits, shown
 from collapse_analyses.choosing import Chosen, choose
-from collapse_analyses.fits import (
-    Floats,
-    explained,
-    interval,
-    interval_of_r,
-    is_explained,
-    products_without_each,
-    r_of,
-    refits,
-)
+from collapse_analyses.fits import Floats
 from collapse_analyses.pairing import Pairs, pairs_of
 from collapse_analyses.signs import direction, one_width
 
@@ -121,7 +112,7 @@ def _changes(change_n: Floats, lower: int | None, pairs: Pairs) -> dict[str, Any
     sum_G, size_G = np.bincount(pairs.units_n, weights=change_n), np.bincount(pairs.units_n)
     without_G = (change_n.sum() - sum_G) / (len(change_n) - size_G)
     mean = float(change_n.mean())
-    low, high, _ = interval(mean, without_G, len(size_G) - 1) or [None] * 3
+    low, high, _ = fits.interval(mean, without_G, len(size_G) - 1) or [None] * 3
     up, down = int((sum_G > 0).sum()), int((sum_G < 0).sum())
     return {
         "mean": mean,
@@ -136,12 +127,12 @@ def _changes(change_n: Floats, lower: int | None, pairs: Pairs) -> dict[str, Any
 
 def _with_goal(change_n: Floats, goal_n: Floats | None, pairs: Pairs) -> dict[str, float | None]:
     """The correlation of a column's differences with the goal's."""
-    if goal_n is None or is_explained(change_n) or is_explained(goal_n):
+    if goal_n is None or fits.is_explained(change_n) or fits.is_explained(goal_n):
         return dict.fromkeys(("r", "r_low", "r_high"))
     r = float(np.corrcoef(change_n, goal_n)[0, 1])
-    fits = refits(explained(len(change_n)), pairs.units_n)
-    without_G = r_of(products_without_each(np.stack([change_n, goal_n]), fits))
-    low, high, _ = interval_of_r(r, without_G, int(pairs.units_n.max()) - 1) or [None] * 3
+    each_left_out = fits.refits(fits.explained(len(change_n)), pairs.units_n)
+    without_G = fits.r_of(fits.products_without_each(np.stack([change_n, goal_n]), each_left_out))
+    low, high, _ = fits.interval_of_r(r, without_G, int(pairs.units_n.max()) - 1) or [None] * 3
     return {"r": r, "r_low": low, "r_high": high}
 
 

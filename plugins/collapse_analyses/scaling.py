@@ -1,6 +1,7 @@
 """Power laws of measurements in the size of models and in the epochs of training."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,19 +12,9 @@ from collapse.errors import counted
 from collapse.measurement.columns import choose_rows, read_column
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.prepared import prepared
-from collapse_analyses import shown
+from collapse_analyses import fits, shown
 from collapse_analyses.choosing import Chosen, choose
-from collapse_analyses.fits import (
-    FEWEST,
-    Codes,
-    Floats,
-    explained,
-    interval,
-    interval_of_slope,
-    is_explained,
-    products_without_each,
-    refits,
-)
+from collapse_analyses.fits import Codes, Explained, Floats
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +27,7 @@ FIXED: Mapping[str, tuple[str, ...]] = {
     "epochs": (ARCHITECTURE, "decay"),
 }
 """Sizes, and what is held fixed in the fit for each, where the table has it."""
+_CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
 
 
 @analysis("scaling")
@@ -77,7 +69,7 @@ def scaling(
     frame, tested = chosen.frame, list(chosen.tested)
     if columns is None and "val_loss" in frame:
         loss = read_column(frame, "val_loss")
-        if not np.isnan(loss.values).any() and not is_explained(loss.values):
+        if not np.isnan(loss.values).any() and not fits.is_explained(loss.values):
             tested.insert(0, loss)
     fitted = [each for each in tested if (each.values > 0).all() or (each.values < 0).all()]
     log_kn = np.log(np.abs([each.values for each in fitted])).reshape(len(fitted), len(frame))
@@ -122,61 +114,75 @@ def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
     return there
 
 
+@dataclass(frozen=True)
+class _Fit:
+    """What is held fixed, and what it leaves of a power of log size (rows,), and of the columns (k, rows)."""
+
+    model: Explained
+    x_n: Floats
+    y_kn: Floats
+
+    def slopes(self) -> list[float]:
+        """Return the slope of each column on the power of log size."""
+        return [float(slope) for slope in self.y_kn @ self.x_n / (self.x_n @ self.x_n)]
+
+    def intervals(self, clusters_n: Codes | None, *, curved: bool) -> list[tuple[float | None, float | None]]:
+        """Return the interval of each slope; with a line held fixed too, the plain jackknife is cautious."""
+        each_left_out = list(fits.refits(self.model, clusters_n))
+        products = fits.products_without_each(np.concatenate([self.x_n[None], self.y_kn]), each_left_out)
+        degrees = self.model.degrees if clusters_n is None else int(clusters_n.max())
+        found: list[tuple[float | None, float | None]] = []
+        for at, slope in enumerate(self.slopes(), start=1):
+            slope_G = products[:, 0, at] / products[:, 0, 0]
+            span = fits.interval(slope, slope_G, degrees)
+            if curved:
+                span = fits.interval_of_slope(slope, self.x_n, slope_G, each_left_out)
+            found.append((span[0], span[1]) if span else (None, None))
+        return found
+
+
+def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> _Fit | None:
+    """Fit columns, given by their logarithms, to a power of log size beside the lower ones; None if that is nothing."""
+    if len(frame) < 3:
+        return None
+    x_n = np.log(frame[size].to_numpy(np.float64))
+    x_n = x_n - x_n.mean()
+    groupings = [_codes(frame, name) for name in _fixed(frame, size)]
+    model = fits.explained(len(x_n), groupings, [x_n] if power > 1 else [])
+    x_n = x_n**power
+    if model.degrees < 1 or fits.is_explained(x_n, model.residuals(x_n)):
+        return None
+    return _Fit(model, model.residuals(x_n), model.residuals(log_kn))
+
+
 def _records(frame: "pd.DataFrame", size: str, log_kn: Floats) -> list[dict[str, Any]]:
     """Fit every column, given by its logarithms, for one size; [] if what is held fixed leaves nothing of it."""
     kept = _kept(frame, size)
     frame, log_kn = frame.loc[kept], log_kn[:, kept]
-    straight = _slopes(frame, size, log_kn)
+    straight = _fit(frame, size, log_kn)
     if straight is None:
         return []
-    x = np.log(frame[size].to_numpy(np.float64))
-    sizes = np.unique(x)
-    empty = [dict.fromkeys(("exponent", "low", "high"))] * len(log_kn)
-    bent = (_slopes(frame, size, log_kn, curved=True) if len(sizes) > 2 else None) or empty
-    small, large = empty, empty
-    if bent is not empty:
-        half = (len(sizes) + 1) // 2
-        halves = (x <= sizes[half - 1], x >= sizes[-half])
-        small, large = (_slopes(frame.loc[rows], size, log_kn[:, rows], intervals=False) or empty for rows in halves)
-    records = []
-    for line, curve, below, above in zip(straight, bent, small, large, strict=True):
-        curvature = {
-            f"curvature{end}": curve[name] for end, name in (("", "exponent"), ("_low", "low"), ("_high", "high"))
-        }
-        exponents = {"exponent_small": below["exponent"], "exponent_large": above["exponent"]}
-        records.append(line | {"rows": int(kept.sum())} | curvature | exponents)
-    return records
-
-
-def _slopes(
-    frame: "pd.DataFrame", size: str, log_kn: Floats, *, curved: bool = False, intervals: bool = True
-) -> list[dict[str, Any]] | None:
-    """The slope of each column on log size, or curved on its square beside it: exponent, low, high, R2."""
-    if len(frame) < 3:
-        return None
-    x = np.log(frame[size].to_numpy(np.float64))
-    x = x - x.mean()
-    model = explained(len(x), [_codes(frame, name) for name in _fixed(frame, size)], [x] if curved else [])
-    x = x**2 if curved else x
-    if model.degrees < 1 or is_explained(x, model.residuals(x)):
-        return None
-    x_n, y_kn = model.residuals(x), model.residuals(log_kn)
-    xx, slope_k = float(x_n @ x_n), y_kn @ x_n / float(x_n @ x_n)
-    if not intervals:
-        return [{"exponent": float(slope)} for slope in slope_k]
     clusters_n = _codes(frame, ARCHITECTURE) if _by_architecture(frame) else None
-    fits = list(refits(model, clusters_n))
-    products = products_without_each(np.concatenate([x_n[None], y_kn]), fits)
-    degrees = model.degrees if clusters_n is None else int(clusters_n.max())
-    found = []
-    for at, (slope, y_n) in enumerate(zip(slope_k, y_kn, strict=True), start=1):
-        slope_G = products[:, 0, at] / products[:, 0, 0]
-        # with a line held fixed too, the plain jackknife is cautious
-        span = interval_of_slope(slope, x_n, slope_G, fits) if curved else interval(slope, slope_G, degrees)
-        low, high, _ = span or [None] * 3
-        r2 = float(slope**2 * xx / (y_n @ y_n)) if y_n.any() else None
-        found.append({"exponent": float(slope), "low": low, "high": high} | ({} if curved else {"R2": r2}))
-    return found
+    shares = straight.x_n @ straight.x_n / (straight.y_kn**2).sum(axis=1)
+    records = []
+    ends = straight.intervals(clusters_n, curved=False)
+    for slope, (low, high), share in zip(straight.slopes(), ends, shares, strict=True):
+        record = {"exponent": slope, "low": low, "high": high, "R2": float(slope**2 * share), "rows": len(frame)}
+        records.append(record | dict.fromkeys(_CURVED))
+    sizes = np.unique(frame[size])
+    bent = _fit(frame, size, log_kn, power=2) if len(sizes) > 2 else None
+    if bent is None:
+        return records
+    ends = bent.intervals(clusters_n, curved=True)
+    for record, slope, (low, high) in zip(records, bent.slopes(), ends, strict=True):
+        record |= {"curvature": slope, "curvature_low": low, "curvature_high": high}
+    half = (len(sizes) + 1) // 2
+    halves = {"exponent_small": frame[size] <= sizes[half - 1], "exponent_large": frame[size] >= sizes[-half]}
+    for name, rows in halves.items():
+        part = _fit(frame[rows], size, log_kn[:, rows])
+        for record, slope in zip(records, part.slopes() if part else (), strict=False):
+            record[name] = slope
+    return records
 
 
 def _kept(frame: "pd.DataFrame", size: str) -> NDArray[np.bool_]:
@@ -213,7 +219,7 @@ def _explain(chosen: Chosen, records: Sequence[Mapping[str, Any]]) -> list[str]:
             notes.append(f"{size}: {' and '.join(fixed) or 'nothing'} held fixed{additive}{last}")
         units.setdefault("groups of equal architecture" if _by_architecture(frame) else "rows", []).append(size)
     drawn = [what + (f" ({', '.join(of)})" if len(units) > 1 else "") for what, of in units.items()]
-    few = f"; –: fewer than {FEWEST}" if any(each["low"] is None for each in records) else ""
+    few = f"; –: fewer than {fits.FEWEST}" if any(each["low"] is None for each in records) else ""
     notes.append(f"intervals: jackknife of {' and of '.join(drawn)}, Student's t{few}")
     if any(each["curvature"] is not None for each in records):
         notes.append(

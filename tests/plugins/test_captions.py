@@ -63,12 +63,6 @@ def test_revisions_of_one_repository_have_steps_of_their_own():
     assert "3 checkpoints of 1 run, a line per run, against training step." in drawing.caption
 
 
-def test_models_without_a_mark_are_not_counted():
-    rows = [row(f"m{index}", index) for index in range(2)]
-    rows.append(replace(rows[0], model="other", measurements={"val_loss": 2.0, "nc1.cdnv": 0.1}))
-    assert draw("reachable", rows).caption.startswith("Measurements of 2 models divided by")
-
-
 def test_a_table_of_losses_lacks_measurements():
     rows = [replace(row(f"m{index}", index), measurements={"val_loss": 2.0 + index}) for index in range(4)]
     with pytest.raises(CollapseError, match=r"needs one of nc1\.cdnv, .* of which the table has no value"):

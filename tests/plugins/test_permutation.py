@@ -22,17 +22,6 @@ from collapse_analyses.correlation import correlation
 from collapse_analyses.fits import Floats
 from collapse_analyses.permutation import permutation, shuffle
 
-TABLE_1 = [  # column, R², p with 6 million permutations, max-T p, predicted sign
-    ("nc1.cdnv", 0.192011, 0.0476, 0.202, "r > 0"),
-    ("nc2.equinormness", 0.026174, 0.4814, 0.942, "r > 0"),
-    ("nc2.equiangularity", 0.218574, 0.0322, 0.148, None),  # its mean nears 0
-    ("gnc2.uncentred_uniformity", 0.487935, 0.00051, 0.003, "r < 0"),
-    ("nc3.self_duality", 0.322210, 0.0073, 0.040, "r < 0"),
-    ("unc3.uniform_duality", 0.000036, 0.9791, 1.000, "r > 0"),
-    ("nc4.agreement", 0.490278, 0.00036, 0.003, "r < 0"),
-]
-SEEDS = "model=02x0768_01d*@0"
-
 
 def table(*, classes: int = 9, dim: int = 4, **columns: list[float | None]) -> Results:
     """Results with these measurement columns (``__`` in a name stands for a dot)."""
@@ -51,23 +40,6 @@ def brute_force(y_n: Floats, x_nk: Floats) -> tuple[Floats, Floats]:
     null = np.array(every)
     p = (null >= observed - 1e-9).mean(axis=0)
     return p, (null.max(axis=1)[:, None] >= observed - 1e-9).mean(axis=0)
-
-
-def test_table_1(shared: Path) -> None:
-    published = Results.read(shared / "data" / "published" / "lc-2024_05_18.csv")
-    found = permutation(published, columns="paper", where=SEEDS, n=10_000)
-    ordered = sorted(TABLE_1, key=lambda each: each[2])
-    for row, (column, r2, p, max_t_p, predicted) in zip(found.records(), ordered, strict=True):
-        assert row["column"] == column
-        sure = row["r_low"] * row["r_high"] > 0
-        assert row["agrees"] == (True if sure and predicted else None)
-        assert f"{row['R2']:.6f}" == f"{r2:.6f}"
-        assert abs(row["p"] - p) < 4 * math.sqrt(p * (1 - p) / 1e4)
-        assert row["p_error"] == pytest.approx(math.sqrt(row["p"] * (1 - row["p"]) / 1e4))
-        assert abs(row["max_t_p"] - max_t_p) < 4 * math.sqrt(max_t_p * (1 - max_t_p) / 1e4) + 5e-4  # 3 decimals known
-        assert row["predicted"] == predicted
-    assert found.notes[0] == "21 of 230 rows, with model=02x0768_01d*@0"
-    assert "10,000 random permutations of val_loss (seed 0)" in found.notes[1]
 
 
 values = st.floats(-1e6, 1e6, width=32)
