@@ -22,7 +22,9 @@ from collapse.plugin.metrics import (
     Std,
     analysis,
     class_metric,
+    derived,
     metric,
+    pair_derived,
     pair_metric,
 )
 from collapse.version import VERSION
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
     from collapse.measurement.table import Table
-    from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
-    from collapse.numerics.tiles import Pair
+    from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
+    from collapse.numerics.values import Chunks
     from collapse.plugin.batch import Batch, Side, ValidationBatch
     from collapse.plugin.state import State
     from collapse.plugin.statistic import Statistic, ValidationStatistic
@@ -60,9 +62,9 @@ __version__ = VERSION
 
 _LAZY = {
     "Batch": "plugin.batch",
+    "Chunks": "numerics.values",
     "EmbeddingStatistics": "numerics.statistics",
     "Note": "measurement.results",
-    "Pair": "numerics.tiles",
     "Results": "measurement.results",
     "Row": "measurement.results",
     "SavedFigure": "figures.saving",
@@ -82,7 +84,6 @@ _LAZY = {
     "compare": "collection.side_by_side",
     "confusable_pairs": "vocabulary.confusable",
     "convergence": "collection.converging",
-    "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
     "draw": "measurement.drawing",
     "frequency_matched": "vocabulary.matching",
@@ -96,6 +97,7 @@ _LAZY = {
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
     "report": "reporting.report",
+    "row_cosine": "numerics.statistics",
     "save_figures": "figures.saving",
     "tokens": "vocabulary.token_table",
     "vectors": "measurement.measuring",
@@ -104,6 +106,7 @@ _LAZY = {
 __all__ = [
     "API",
     "Batch",
+    "Chunks",
     "CoV",
     "CollapseError",
     "Drawing",
@@ -116,7 +119,6 @@ __all__ = [
     "Min",
     "Note",
     "Noted",
-    "Pair",
     "Results",
     "Row",
     "SavedFigure",
@@ -138,8 +140,8 @@ __all__ = [
     "compare",
     "confusable_pairs",
     "convergence",
-    "cosine",
     "cov",
+    "derived",
     "draw",
     "figure",
     "frequency_matched",
@@ -151,12 +153,14 @@ __all__ = [
     "merge",
     "metric",
     "neighbours",
+    "pair_derived",
     "pair_metric",
     "permutation",
     "pull",
     "push",
     "push_to_hub",
     "report",
+    "row_cosine",
     "save_figures",
     "tokens",
     "vectors",

@@ -14,7 +14,7 @@ HOSTILE = [
 ]
 
 FIGURES = '''
-from collapse import CollapseError, Drawing, figure, hookimpl
+from collapse import CollapseError, Drawing, figure
 
 POINT = {"type": "point", "tooltip": True, "filled": True, "size": 60}
 
@@ -58,11 +58,6 @@ def classes(stores):
     rows = [{"rank": rank + 1, "count": count} for rank, count in enumerate(counts)]
     encoding = {name: {"field": name, "type": "quantitative"} for name in ("rank", "count")}
     return Drawing({"data": {"values": rows}, "mark": "line", "encoding": encoding}, "Counts.")
-
-
-@hookimpl
-def collapse_figures():
-    return [panels, pairs, broken, classes]
 '''
 
 

@@ -61,9 +61,7 @@ def statistic_of(shape: tuple[object, ...], reduction: str) -> type[Statistic]:
 
 def filled(kind: type[Statistic], batch: Batch) -> Statistic:
     made = kind()
-    made._begin(batch)
-    made.update(batch)
-    made._check(batch)
+    made._fill(batch)
     return made
 
 

@@ -177,10 +177,6 @@ def drawing_of(spec, caption="What is drawn."):
     return mine
 
 
-def changed(**channel):
-    return {**POINTS, "encoding": {**POINTS["encoding"], "x": {**POINTS["encoding"]["x"], **channel}}}
-
-
 counter = iter(range(1000))
 
 
@@ -191,12 +187,6 @@ counter = iter(range(1000))
         ("drawing", drawing_of({**POINTS, "data": {"url": "https://example.org/x.csv"}})),
         ("repeatable", drawing_of(lambda _: {**POINTS, "name": f"view_{next(counter)}"})),
         ("reads only", drawing_of(lambda results: results.rows.pop() and POINTS)),
-        ("words", drawing_of(POINTS, "")),
-        ("axes", drawing_of(changed(title=None))),
-        ("text", drawing_of(changed(axis={"labelFontSize": 4}))),
-        ("layout", drawing_of({**POINTS, "width": 300})),
-        ("size", drawing_of({**POINTS, "data": {"values": []}})),
-        ("rendering", drawing_of(changed(type="none"))),
         ("missing values", drawing_of(lambda results: [results.frame()["val_loss"]] and POINTS)),
         ("few rows", drawing_of(lambda results: results.frame().iloc[2] is None or POINTS)),
     ],

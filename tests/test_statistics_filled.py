@@ -10,7 +10,7 @@ from collapse.plugin.registry import check_declared
 
 PLUGIN = """
 import torch
-from collapse import Statistic, hookimpl, metric
+from collapse import Statistic, metric
 
 class Samples(Statistic):
     name = "{name}"
@@ -25,18 +25,10 @@ class Samples(Statistic):
         self.total = self.total + other.total
         {merge}
 
-@metric("{name}.total", needs=["{name}"])
-def total(s):
+@metric("{name}.total")
+def total({name}):
     "Samples."
-    return s.statistic("{name}")["total"].sum()
-
-@hookimpl
-def collapse_statistics():
-    return [Samples]
-
-@hookimpl
-def collapse_metrics():
-    return [total]
+    return {name}["total"].sum()
 """
 
 

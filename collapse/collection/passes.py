@@ -242,7 +242,7 @@ class Collection:
     def _provenance(self, phase: Phase, batch: int, statistics: Iterable[str]) -> dict[str, Any]:
         earlier = self._earlier.get(phase.name)
         more: dict[str, Any] = {"slices_of_earlier_runs": earlier} if earlier else {}
-        made_by = {name: plugins().made_by("collapse_statistics", name) for name in statistics}
+        made_by = {name: plugins().made_by("statistic", name) for name in statistics}
         if made_by:
             more["made_by"] = made_by
         return {

@@ -142,7 +142,7 @@ def _measured(store: Store, progress: Report | None) -> Row:
     kept = kept_row(store)
     known = plugins().measurements()
     present = {name: metric.version for name, (metric, _) in known.items()}
-    makers = {name: plugins().made_by("collapse_metrics", name) for name in known}
+    makers = {name: plugins().made_by("metric", name) for name in known}
     if kept is not None and (kept.min_count, kept.versions) == (1, present):
         same = all(kept.made_by.get(name, "") == maker for name, maker in makers.items())
         if same:

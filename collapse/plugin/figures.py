@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from collapse.errors import PluginError, near_names
-from collapse.plugin.measures import name_of
+from collapse.plugin.guarding import called
+from collapse.plugin.parameters import DECLARATION
 
 Of = Literal["results", "stores", "parts"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_DECLARATION = "__collapse_figure__"
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -57,7 +57,7 @@ class Figure:
     @property
     def called(self) -> str:
         """The function's full name, for messages."""
-        return f"{self.function.__module__}.{name_of(self.function)}"
+        return called(self.function)
 
     @property
     def summary(self) -> str:
@@ -86,13 +86,13 @@ def figure(
         PluginError: The declaration is wrong; the message names the keyword.
     """
 
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PluginError(f"{name!r:.40} is not a figure name: use lower-case letters, digits, _ and -")
+    if of not in get_args(Of):
+        raise PluginError(f"of={of!r:.40}: there is no such choice; {near_names(str(of), get_args(Of))}")
+
     def declare(function: Function) -> Function:
-        try:
-            _check(name, title, of, needs, source)
-        except PluginError as error:
-            called = f"{getattr(function, '__module__', '?')}.{name_of(function)}"
-            raise PluginError(f"the declaration of {called} is wrong: {error}") from error
-        setattr(function, _DECLARATION, Figure(name, function, title, of, tuple(needs), source))
+        setattr(function, DECLARATION, Figure(name, function, title, of, tuple(needs), source))
         return function
 
     return declare
@@ -104,24 +104,11 @@ def declared_figure(function: Any) -> Figure:
     Raises:
         PluginError: The function was not declared.
     """
-    found = getattr(function, _DECLARATION, None)
+    found = getattr(function, DECLARATION, None)
     if not isinstance(found, Figure):
         name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
         raise PluginError(f"{name} is not declared as a figure: decorate it with @figure")
     return found
-
-
-def _check(name: Any, title: Any, of: Any, needs: Any, source: Any) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise PluginError(f"{name!r:.40} is not a figure name: use lower-case letters, digits, _ and -")
-    if not isinstance(title, str) or not title.strip() or len(title.splitlines()) > 1:
-        raise PluginError(f"title={title!r:.40}: give one line of text")
-    if of not in get_args(Of):
-        raise PluginError(f"of={of!r:.40}: there is no such choice; {near_names(str(of), get_args(Of))}")
-    if isinstance(needs, str) or not isinstance(needs, Sequence) or not all(isinstance(need, str) for need in needs):
-        raise PluginError(f"needs={needs!r:.60}: give a list of names, such as ['val_loss']")
-    if not isinstance(source, str):
-        raise PluginError(f"source={source!r:.40}: give a text")
 
 
 def numbers_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -1,11 +1,13 @@
-"""The complete plugin contract. A plugin is a module with any of these hooks, marked ``@collapse.hookimpl``.
+"""The hooks that a plugin may implement, marked ``@collapse.hookimpl``: actions, each with one answer or none.
+
+Metrics, statistics, analyses and figures need no hook: the declarations in a plugin's module are found.
 
 Entry points in the group ``collapse`` name modules that compute (loaded when first needed; they may import torch).
 Those in ``collapse.commands`` name a click command as ``module:object`` (loaded when it is used or its help is shown),
 or a module that adds commands (loaded at every start, so it imports nothing heavy).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,33 +16,11 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
-    from collapse.plugin.statistic import Statistic
-
-API = 1
-"""Version of the contract. A plugin may declare the version for which it was written: ``COLLAPSE_API = 1``."""
+API = 2
+"""Version of the contract. A plugin may declare the version for which it was written: ``COLLAPSE_API = 2``."""
 
 hookspec = pluggy.HookspecMarker("collapse")
 hookimpl = pluggy.HookimplMarker("collapse")
-
-
-@hookspec
-def collapse_metrics() -> Sequence[Callable[..., Any]]:  # type: ignore[empty-body]  # a specification has no body
-    """Return metrics: functions declared with ``@metric``, ``@class_metric`` or ``@pair_metric``."""
-
-
-@hookspec
-def collapse_statistics() -> Sequence[type["Statistic"]]:  # type: ignore[empty-body]  # as above
-    """Return extra statistics, filled in the same pass as the means: subclasses of ``collapse.Statistic``."""
-
-
-@hookspec
-def collapse_analyses() -> Sequence[Callable[..., Any]]:  # type: ignore[empty-body]  # as above
-    """Return analyses of a results table: functions declared with ``@analysis``."""
-
-
-@hookspec
-def collapse_figures() -> Sequence[Callable[..., Any]]:  # type: ignore[empty-body]  # as above
-    """Return figures of a results table or of stores: functions declared with ``@figure``."""
 
 
 @hookspec
@@ -62,7 +42,7 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookspec
-def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # as above
+def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # a specification has no body
     """Return results tables that can be given by a name instead of a file: the files (.csv, .json, .parquet) by name.
 
     A name is lower-case letters, digits, ``_`` and ``-``. A file of the user with this very path comes first.

@@ -1,39 +1,21 @@
-"""Check a figure: its specification, its words and axes, and what it makes of missing values, few rows and stores."""
+"""Check a figure: that it draws, repeats and reads only, and what it makes of missing values and few rows."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+from collapse.collection.features import collect_arrays
 from collapse.errors import CollapseError, PluginError
-from collapse.extras import missing_package
-from collapse.figures.rendering import svg_of
 from collapse.measurement.drawing import drawn
 from collapse.measurement.results import Results
-from collapse.plugin.figures import Drawing, Figure, declared_figure, numbers_of
+from collapse.plugin.figures import Drawing, declared_figure
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features, random_results
 
-LAWS = (
-    "drawing",
-    "repeatable",
-    "reads only",
-    "words",
-    "axes",
-    "text",
-    "layout",
-    "size",
-    "rendering",
-    "missing values",
-    "few rows",
-    "few classes",
-)
+LAWS = ("drawing", "repeatable", "reads only", "missing values", "few rows", "few classes")
 _ROWS = 12
 _GAPS = 2  # columns that are tested with a missing value, and without any value
-_LEAST_TEXT = 7.0  # points
-_MOST_ROWS = 5_000  # of data of stores, however many classes they have
-
-Draw = Callable[[str, Any], Drawing | None]
 
 
 def check_figure(
@@ -62,7 +44,18 @@ def check_figure(
         samples = [_store(20, "a"), _store(12, "b")] if declared.of == "stores" else _parts(3)
         given = list(stores) if stores is not None else samples
     with Checked(LAWS, without) as checked:
-        draw = _drawer(checked, declared)
+
+        def draw(law: str, given: Any) -> Drawing | None:
+            """Return the drawing, or None if the figure refuses what is given with an error of its own."""
+            try:
+                return drawn(declared, given)
+            except PluginError as error:
+                checked.breach(law, declared.name, str(error))
+            except CollapseError as error:
+                if law in ("drawing", "repeatable"):
+                    checked.breach(law, declared.name, f"it refuses what it is given: {error}")
+            return None
+
         before = _content(given)
         first = draw("drawing", given)
         if first is None:
@@ -72,87 +65,26 @@ def check_figure(
         again = draw("repeatable", given)
         if again is not None and again != first:
             checked.breach("repeatable", declared.name, "called twice, the drawing differs: name every parameter")
-        _check_drawing(checked, declared, first)
-        if declared.of == "stores":
-            _check_few_classes(draw)
-        elif declared.of == "parts":
-            _check_few_parts(draw)
-        else:
-            _check_gaps(given, draw)
+        for law, fewer in _fewer(declared.of, given):
+            draw(law, fewer)
 
 
-def _drawer(checked: Checked, declared: Figure) -> Draw:
-    def draw(law: str, given: Any) -> Drawing | None:
-        """Return the drawing, or None if the figure refuses what is given with an error of its own."""
-        try:
-            return drawn(declared, given)
-        except PluginError as error:
-            checked.breach(law, declared.name, str(error))
-        except CollapseError as error:
-            if law in ("drawing", "repeatable"):
-                checked.breach(law, declared.name, f"it refuses what it is given: {error}")
-        return None
-
-    return draw
-
-
-def _check_drawing(checked: Checked, declared: Figure, drawing: Drawing) -> None:
-    name, spec = declared.name, drawing.spec
-    for said, text in (("caption", drawing.caption), ("title", drawing.title)):
-        if not isinstance(text, str) or not text.strip():
-            checked.breach("words", name, f"its {said} is empty")
-    if not str(drawing.caption).strip().endswith((".", "!", "?", ")")):
-        checked.breach("words", name, f"its caption is no sentence: it ends with {str(drawing.caption)[-20:]!r}")
-    if not declared.summary:
-        checked.breach("words", name, "its function has no docstring")
-    for channel, field in _untitled(spec):
-        checked.breach("axes", name, f"the {channel} axis of {field} has no title")
-    for key, size in _text_sizes(spec):
-        if size < _LEAST_TEXT:
-            checked.breach("text", name, f"{key} is {size:g} points: at least {_LEAST_TEXT:g} can be read in print")
-    for key in ("width", "height"):
-        if any(isinstance(view.get(key), int | float) for view in _views(spec)):
-            checked.breach("layout", name, f"it sets the {key} of a view: leave it out, for it is fitted to the page")
-    rows = numbers_of(spec)
-    if declared.of != "results" and len(rows) > _MOST_ROWS:
-        checked.breach("size", name, f"its data have {len(rows):,} rows: bin or sample the classes")
-    if not rows:
-        checked.breach("size", name, "it has no data")
-    try:
-        svg_of(spec)
-    except CollapseError as error:
-        if not missing_package(error.__cause__ or error):
-            checked.breach("rendering", name, str(error))
-
-
-def _check_gaps(results: Results, draw: Draw) -> None:
-    frame = results.frame()
+def _fewer(of: str, given: Any) -> list[tuple[str, Any]]:
+    """Return what else the figure must draw or refuse, with the law."""
+    if of == "stores":
+        one = _store(6, "one")
+        return [("few classes", each) for each in ([_store(1, "few")], [_store(2, "few")], [one, one])]
+    if of == "parts":
+        first, second = _parts(2)
+        return [("few rows", [first]), ("few rows", [second, first]), ("few classes", _parts(2, classes=1))]
+    frame = given.frame()
     numbers = [name for name in frame.columns if "." in str(name) or name == "val_loss"]
-    for name in ["val_loss", *numbers[:_GAPS]]:
-        if name in frame:
-            draw("missing values", Results.from_frame(frame.assign(**{name: frame[name].where(frame.index > 0)})))
-            draw("missing values", Results.from_frame(frame.assign(**{name: frame[name].iloc[0]})))
-            draw("missing values", Results.from_frame(frame.drop(columns=[name])))
-    draw("missing values", Results.from_frame(frame[[name for name in frame if name not in numbers]]))
-    if "model" in frame:
-        draw("missing values", Results.from_frame(frame.assign(model="the same")))
-    for count in (0, 1, 2):
-        draw("few rows", Results.from_frame(frame.iloc[:count]))
-
-
-def _check_few_classes(draw: Draw) -> None:
-    for classes in (1, 2, 3):
-        draw("few classes", [_store(classes, "few")])
-    one = _store(6, "one")
-    draw("few classes", [one, one])
-
-
-def _check_few_parts(draw: Draw) -> None:
-    first, second = _parts(2)
-    draw("few rows", [first])
-    draw("few rows", [first, first])
-    draw("few rows", [second, first])
-    draw("few classes", _parts(2, classes=1))
+    frames = [frame[[name for name in frame if name not in numbers]]]
+    for name in [each for each in ["val_loss", *numbers[:_GAPS]] if each in frame]:
+        frames.append(frame.assign(**{name: frame[name].where(frame.index > 0)}))
+        frames.append(frame.assign(**{name: frame[name].iloc[0]}))
+    gaps = [("missing values", Results.from_frame(each)) for each in frames]
+    return gaps + [("few rows", Results.from_frame(frame.iloc[:count])) for count in (0, 1, 2)]
 
 
 def _parts(count: int, classes: int = 12) -> list[Store]:
@@ -170,8 +102,6 @@ def _slice(at: int, count: int) -> dict[str, Any]:
 
 
 def _store(classes: int, name: str, seed: int = 0) -> Store:
-    from collapse.collection.features import collect_arrays
-
     features = random_features(classes, 4, 20 * classes, seed=seed)
     return collect_arrays(
         features["train_features"],
@@ -188,44 +118,3 @@ def _content(given: Any) -> Any:
         return given.frame().to_json(), [row.to_dict() for row in given.rows]
     tensors = [vars(each.statistics(part=True))[name] for each in given for name in ("counts", "means", "variances")]
     return [each.tolist() for each in tensors]
-
-
-def _views(node: Any) -> Iterator[dict[str, Any]]:
-    """Every view of a specification: what has a mark, or views of its own."""
-    if isinstance(node, dict):
-        if {"mark", "layer", "hconcat", "vconcat", "concat", "facet", "repeat", "spec"} & set(node):
-            yield node
-        for key, value in node.items():
-            if key not in ("data", "datasets", "config", "encoding"):
-                yield from _views(value)
-    elif isinstance(node, list):
-        for each in node:
-            yield from _views(each)
-
-
-def _untitled(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Axes of numbers without a title; the layers of a view share theirs."""
-    layered = [layer for view in _views(spec) for layer in view.get("layer", ())]
-    for view in _views(spec):
-        if "layer" not in view and any(view is layer for layer in layered):
-            continue
-        units = [view, *view.get("layer", ())]
-        for channel in ("x", "y"):
-            found = [each["encoding"][channel] for each in units if channel in each.get("encoding", {})]
-            numeric = [each for each in found if each.get("type") in ("quantitative", "temporal")]
-            if numeric and not any(each.get("title") or (each.get("axis") or {}).get("title") for each in numeric):
-                if all("axis" in each and each["axis"] is None for each in numeric):  # it has none on purpose
-                    continue
-                yield channel, str(numeric[0].get("field", "a value"))
-
-
-def _text_sizes(node: Any, key: str = "") -> Iterator[tuple[str, float]]:
-    if isinstance(node, dict):
-        for name, value in node.items():
-            if name not in ("data", "datasets"):
-                yield from _text_sizes(value, str(name))
-    elif isinstance(node, list):
-        for each in node:
-            yield from _text_sizes(each, key)
-    elif key.lower().endswith("fontsize") and isinstance(node, int | float):
-        yield key, float(node)

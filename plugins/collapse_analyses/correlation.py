@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from collapse import CollapseError, Results, Table, analysis, hookimpl
+from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse_analyses import shown
@@ -288,9 +288,3 @@ def _shown(records: Sequence[Mapping[str, Any]], level: float, strata: bool) -> 
             row += [*(each[name] for name in counts), shown.signed(each["strata_median_r"])]
         rows.append(row)
     return Table("", headings, rows)
-
-
-@hookimpl
-def collapse_analyses() -> list[object]:
-    """The analyses of this file."""
-    return [correlation]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from collapse import CollapseError, Results, Table, analysis, hookimpl
+from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse_analyses import shown
@@ -176,9 +176,3 @@ def _shown(records: Sequence[Mapping[str, Any]], level: float, goal: str) -> Tab
         for each in records
     ]
     return Table("", [*headings, f"{percent} of r"], rows)
-
-
-@hookimpl
-def collapse_analyses() -> list[object]:
-    """The analyses of this file."""
-    return [paired]

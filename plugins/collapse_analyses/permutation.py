@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collapse import Results, Table, analysis, hookimpl
+from collapse import Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
 from collapse_analyses import shown
@@ -214,9 +214,3 @@ def _explain(
             "for an expression other than the logarithm of a measurement; a label changes nothing"
         )
     return notes
-
-
-@hookimpl
-def collapse_analyses() -> list[object]:
-    """The analyses of this file."""
-    return [permutation]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collapse import CollapseError, Results, Table, analysis, hookimpl
+from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column, read_column
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
@@ -251,9 +251,3 @@ def _shown(records: Sequence[Mapping[str, Any]], level: float) -> Table:
     ]
     headings = ["column", "size", "exponent", f"{100 * level:g} % interval", "R²", "rows"]
     return Table("", [*headings, "curvature", "its interval", "small", "large"], rows, keys=2)
-
-
-@hookimpl
-def collapse_analyses() -> list[object]:
-    """The analyses of this file."""
-    return [scaling]

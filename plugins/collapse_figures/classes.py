@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collapse import CollapseError, Drawing, Store, figure, hookimpl, vectors
+from collapse import CollapseError, Drawing, Store, figure, vectors
 from collapse.errors import counted
 from collapse_figures.panels import axis, beside
 from collapse_figures.stores import MOST, names_of
@@ -170,9 +170,3 @@ def _edges(values: Floats, bins: int, *, log: bool) -> Floats:
     edges = np.geomspace(low, high, bins + 1) if log else np.linspace(low, high, bins + 1)
     edges[0], edges[-1] = low, high
     return edges
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figure of this file."""
-    return [class_distributions]

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from collapse import CollapseError, Drawing, Store, convergence, figure, hookimpl
+from collapse import CollapseError, Drawing, Store, convergence, figure
 from collapse.errors import counted
 from collapse.plugin.plugin_manager import plugins
 from collapse_figures.labels import shown
@@ -92,9 +92,3 @@ def _said(stores: Sequence[Store]) -> str:
 
 def _are(count: int) -> str:
     return f"is {count}" if count == 1 else f"are {count}, of different collections"
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figure of this file."""
-    return [converging]

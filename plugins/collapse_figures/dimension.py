@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collapse import Drawing, Results, figure, hookimpl
+from collapse import Drawing, Results, figure
 from collapse.errors import counted
 from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
@@ -69,9 +69,3 @@ def _panel(frame: "pd.DataFrame", name: str, line: str, below: str, colour: Colo
     points = alt.Chart().mark_point().encode(x=x, y=y, tooltip=hover, **coloured(colour))
     drawn = alt.Chart().mark_line(strokeWidth=0.8).encode(x=x, y=alt.Y(f"{line}:Q", title=about.axis))
     return alt.layer(points, drawn, title=headed(about.title, below))
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figure of this file."""
-    return [dimension]

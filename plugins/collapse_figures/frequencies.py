@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from collapse import CollapseError, Drawing, Store, figure, hookimpl
+from collapse import CollapseError, Drawing, Store, figure
 from collapse.errors import counted
 from collapse_figures.panels import axis, specification
 from collapse_figures.stores import MOST, names_of
@@ -53,9 +53,3 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
     same = len(stores) - len(said)
     notes = (f"{counted(same, 'store')} with the same counts as another one drawn once",) if same else ()
     return Drawing(specification(chart), caption, notes=notes)
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figure of this file."""
-    return [class_frequencies]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collapse import CollapseError, Drawing, Results, figure, hookimpl
+from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse.measurement.comparing import corpora_of
 from collapse_figures.labels import shown
@@ -132,9 +132,3 @@ def _panel(frame: "pd.DataFrame", name: str, colour: Colour | None) -> Any:
         )
     title = headed(about.title, f"R² = {fits:.3f}" if fits is not None else "")
     return alt.Chart(title=title).mark_point().encode(**encoding)
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figures of this file."""
-    return [loss, geometry, duality]

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collapse import CollapseError, Drawing, Results, figure, hookimpl
+from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse_figures.labels import shown
 from collapse_figures.panels import headed, linear_ticks, together
@@ -129,9 +129,3 @@ def _panel(title: str, key: str, p: float | None, highest: float) -> Any:
         .encode(x="observed:Q", tooltip=[alt.Tooltip("observed:Q", format=".3f"), alt.Tooltip("p:Q", format=".2g")])
     )
     return alt.layer(bars, rule).transform_filter(of)
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figure of this file."""
-    return [permutation_null]

@@ -3,7 +3,7 @@
 import math
 from typing import TYPE_CHECKING, Any
 
-from collapse import CollapseError, Drawing, Results, figure, hookimpl
+from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
@@ -74,9 +74,3 @@ def _limited(frame: "pd.DataFrame") -> list[str]:
     wanted = [*plugins().headlines(), "nc2.etf_error", "nc3.duality_error"]
     known = plugins().measurements()
     return sorted(name for name in having(frame, wanted) if name in known)
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figure of this file."""
-    return [reachable]

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from collapse import CollapseError, Drawing, Results, figure, hookimpl
+from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse.plugin.metrics import limit_at
 from collapse.plugin.plugin_manager import plugins
@@ -66,9 +66,3 @@ def _panel(name: str, values: list[dict[str, Any]], order: list[str]) -> Any:
             tooltip=["model:N", "name:N", "of:N", alt.Tooltip("value:Q", format=".4g")],
         )
     )
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figure of this file."""
-    return [nulls]

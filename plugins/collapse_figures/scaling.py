@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from collapse import CollapseError, Drawing, Results, figure, hookimpl
+from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse_figures.labels import shown
 from collapse_figures.panels import axis, logged, together
@@ -189,9 +189,3 @@ def _labelled(values: Sequence[float], *, log: bool) -> list[float]:
         if not near and at[last] - at[index] >= (room[index] + room[last]) / 2:
             kept.append(index)
     return [values[index] for index in [*kept, last]]
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figures of this file."""
-    return [by_width, by_depth, by_epochs, by_decay]

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from collapse import CollapseError, Drawing, Results, figure, hookimpl
+from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse.measurement.model_names import run_and_step
 from collapse_figures.labels import shown
@@ -74,9 +74,3 @@ def _by_time(results: Results) -> "tuple[pd.DataFrame, str, str]":
         "needs two checkpoints of one run: a column step, or models named after their step or epoch, such as "
         "run/checkpoint-100, run-step100, owner/name@step100 or TinyStories-02x0768_03d@2"
     )
-
-
-@hookimpl
-def collapse_figures() -> list[object]:
-    """The figure of this file."""
-    return [training]

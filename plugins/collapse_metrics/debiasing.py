@@ -7,14 +7,13 @@ estimate of their variance: they are left out, of the global mean too.
 Shapes: K classes, d dimensions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, Noted
+from collapse import EmbeddingStatistics, Noted, derived
 
 _CANCELLED = 1e-12  # a float64 difference smaller than this, relative to its terms, has lost most of its digits
 _RESOLVED = 2  # standard errors that the mean squared norm must exceed, because ratios are divided by it
@@ -25,18 +24,22 @@ class Estimates:
     """Variances and squared norms of classes, debiased or plug-in.
 
     Attributes:
-        s: Statistics of the classes; μ̄ is over these classes.
+        counts: N_c, shape (K,).
+        means: μ_c − μ̄ over these classes, shape (K, d).
+        norms: Their norms, shape (K,).
         variances: σ̃_c² = σ_c² N_c/(N_c − 1), plug-in σ_c²; shape (K,).
         noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, plug-in 0; shape (K,).
         sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); its estimate can be negative.
-        remark: How many classes are left out, or "".
+        classifier: Its rows, shape (K, d), or None.
     """
 
-    s: EmbeddingStatistics
+    counts: Float[Tensor, " K"]
+    means: Float[Tensor, "K d"]
+    norms: Float[Tensor, " K"]
     variances: Float[Tensor, " K"]
     noise: Float[Tensor, " K"]
     sqnorms: Float[Tensor, " K"]
-    remark: str = ""
+    classifier: Float[Tensor, "K d"] | None
 
     @property
     def sqnorm(self) -> float:
@@ -57,14 +60,10 @@ class Estimates:
         error (r from 1 to d) where few classes, or true norms of unequal length, make the spread a bad estimate; of two
         classes, whose norms are equal, it is the bound for r = 1.
         """
-        classes = len(self.noise)
-        bound = (2 * self.noise.square() * self.s.counts / (self.s.counts - 1).clamp(min=1)).sum().sqrt() / classes
+        classes, dim = self.means.shape
+        bound = (2 * self.noise.square() * self.counts / (self.counts - 1).clamp(min=1)).sum().sqrt() / classes
         spread = self.sqnorms.std() / classes**0.5 if classes > 2 else bound
-        return float(torch.clamp(spread, bound / self.s.dim**0.5, bound))
-
-    def noted(self, value: float) -> Noted | float:
-        """Return a number with the remark, if classes are left out."""
-        return Noted(value, self.remark, "singletons") if self.remark else value
+        return float(torch.clamp(spread, bound / dim**0.5, bound))
 
 
 UNRESOLVED = Noted(
@@ -72,37 +71,45 @@ UNRESOLVED = Noted(
 )
 
 
-def ratio(of: Estimates | Noted, value: Callable[[Estimates], Noted | float]) -> Noted | float:
-    """Return a number that is divided by the mean squared norm; null where that is no more than its noise."""
-    if isinstance(of, Noted):
-        return of
-    if of.sqnorm <= max(_CANCELLED * float(of.s.norms.square().mean()), _RESOLVED * of.error):
-        return UNRESOLVED
-    found = value(of)
-    return found if isinstance(found, Noted) else of.noted(found)
+@derived
+def debiased(
+    ids: Tensor, counts: Tensor, means: Tensor, variances: Tensor, classifier: Tensor | None = None
+) -> Estimates | Noted:
+    """Unbiased estimates of the classes with two samples or more.
 
-
-def plug_in(s: EmbeddingStatistics) -> Estimates:
-    """Return the estimates as if the means had no noise, for the biased measurement beside each debiased one."""
-    return Estimates(s, s.variances, torch.zeros_like(s.variances), s.norms.square())
-
-
-def debiased(s: EmbeddingStatistics) -> Estimates | Noted:
-    """Return the unbiased estimates, or a note without a number if fewer than two classes have two samples.
-
-    >>> import torch
+    >>> from collapse.testing import value
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
     ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 3.0]).double())
-    >>> found = debiased(s)
+    >>> found = value(debiased, s)
     >>> found.variances.tolist(), found.noise.tolist(), found.sqdist  # 16 − 1 − 3
     ([2.0, 6.0], [1.0, 3.0], 12.0)
     """
-    alone = int((s.counts < 2).sum())
-    if s.n_classes - alone < 2:
+    alone = int((counts < 2).sum())
+    if len(counts) - alone < 2:
         return Noted(None, "fewer than two classes have two samples, which an unbiased variance needs", "singletons")
-    remark = f"{alone:,} of {s.n_classes:,} classes have one sample and are left out" if alone else ""
-    remark += ": compare with the measurement that is not debiased at --min-count 2" if alone else ""
-    s = s.keep(2)
-    noise_K = s.variances / (s.counts - 1)
-    shrunk_K = s.norms.square() - (1 - 2 / s.n_classes) * noise_K - noise_K.sum() / s.n_classes**2
-    return Estimates(s, noise_K * s.counts, noise_K, shrunk_K, remark)
+    s = EmbeddingStatistics(classes=ids, counts=counts, means=means, variances=variances, classifier=classifier).keep(2)
+    K, noise_K = s.n_classes, s.variances / (s.counts - 1)
+    shrunk_K = s.norms.square() - (1 - 2 / K) * noise_K - noise_K.sum() / K**2
+    found = Estimates(s.counts, s.centred_means, s.norms, noise_K * s.counts, noise_K, shrunk_K, s.classifier)
+    if not alone:
+        return found
+    text = f"{alone:,} of {len(counts):,} classes have one sample and are left out"
+    return Noted(found, f"{text}: compare with the measurement that is not debiased at --min-count 2", "singletons")
+
+
+@derived
+def resolved(debiased: Estimates) -> Estimates | Noted:
+    """The unbiased estimates, if their mean squared norm, by which ratios are divided, is more than its noise."""
+    return _if_resolved(debiased)
+
+
+@derived
+def plug_in(counts: Tensor, centred_means: Tensor, norms: Tensor, variances: Tensor) -> Estimates | Noted:
+    """The estimates as if the means had no noise, for the biased measurement beside each debiased one."""
+    noise = torch.zeros_like(variances)
+    return _if_resolved(Estimates(counts, centred_means, norms, variances, noise, norms.square(), None))
+
+
+def _if_resolved(of: Estimates) -> Estimates | Noted:
+    least = max(_CANCELLED * float(of.norms.square().mean()), _RESOLVED * of.error)
+    return of if of.sqnorm > least else UNRESOLVED

@@ -14,26 +14,30 @@ from typing import Any
 
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, Mean, Noted, hookimpl, metric
+from collapse import Mean, Noted, metric
 
 
-def simplex_dimension(classes: int, dim: int) -> float:
+def simplex_dimension(C: int) -> float:
     """(C−1)², since every cosine of a simplex is −1/(C−1); its participation ratio is C−1."""
-    return float(classes - 1) ** 2
+    return float(C - 1) ** 2
 
 
-def uniform_dimension(classes: int, dim: int) -> float:
+def uniform_dimension(C: int, d: int) -> float:
     """d, for points uniform on the sphere, whose mean squared cosine is 1/d; a simplex, where C ≤ d+1."""
-    return simplex_dimension(classes, dim) if classes <= dim + 1 else float(dim)
+    return simplex_dimension(C) if d + 1 >= C else float(d)
 
 
-def uniform_participation(classes: int, dim: int) -> float:
+def uniform_participation(C: int, d: int) -> float:
     """Participation ratio of points uniform on the sphere, C·d/(C+d−1); C−1 of a simplex, where C ≤ d+1."""
-    return classes - 1.0 if classes <= dim + 1 else classes * dim / (classes + dim - 1)
+    return C - 1.0 if d + 1 >= C else C * d / (C + d - 1)
 
 
 class InverseMeanSquare(Mean):
     """1/(mean² + std²), std of the population: the inverse of the mean square over classes or pairs."""
+
+    def scale_of(self, scale: Any) -> float | None:
+        """Twice the values' exponent, negative."""
+        return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
 
     def of(self, reducer: Any) -> Tensor:
         """Return the number of each group of the reducer, shape (G,)."""
@@ -42,30 +46,24 @@ class InverseMeanSquare(Mean):
 
 @metric(
     "nc2.participation_ratio",
-    needs=["means"],
-    towards=lambda classes, dim: classes - 1.0,
+    towards=lambda C: C - 1,
     reachable=uniform_participation,
     reached_by="uniform random points",
-    source="participation ratio of the spectrum (Gao et al. 2017), of centred unit means",
-    equation="(tr M)² / tr M², M = Σ_c u_c u_cᵀ",
 )
-def participation_ratio(s: EmbeddingStatistics) -> Noted | float:
+def participation_ratio(unit_means: Tensor) -> Noted | float:
     """Participation ratio of the d×d spectrum of the unit centred class means, no unit; C−1 at full collapse.
 
     Classes whose centred mean is zero have no unit vector and are left out.
 
-    >>> from collapse.testing import statistics_of
+    Equation: (tr M)² / tr M², M = Σ_c u_c u_cᵀ
+    Source: participation ratio of the spectrum (Gao et al. 2017), of centred unit means
+
+    >>> from collapse.testing import statistics_of, value
     >>> s = statistics_of([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
-    >>> round(participation_ratio(s), 12)  # two orthogonal lines
+    >>> round(value(participation_ratio, s), 12)  # two orthogonal lines
     2.0
     """
-    units_Kd = s.centred_means[s.has_direction] / s.norms[s.has_direction].unsqueeze(1)
+    units_Kd = unit_means[unit_means[:, 0].isfinite()]
     if not len(units_Kd):
         return Noted(None, "no class has a centred mean that differs from zero")
     return len(units_Kd) ** 2 / float((units_Kd.T @ units_Kd).square().sum())
-
-
-@hookimpl
-def collapse_metrics() -> list[object]:
-    """The participation ratio; the cosines of :mod:`collapse_metrics.nc2` have ``nc2.effective_dimension``."""
-    return [participation_ratio]

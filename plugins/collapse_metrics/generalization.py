@@ -3,99 +3,78 @@
 import math
 import sys
 
+import torch
 from torch import Tensor
 
-from collapse import EmbeddingStatistics, Noted, hookimpl, metric
-from collapse_metrics.nc4 import HITS, LOSS, by_block, validation
+from collapse import Chunks, Noted, ValidationStatistics, metric
 
 
-def loss_by_label(s: EmbeddingStatistics) -> tuple[Tensor, Tensor]:
+def loss_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
     """Labels that occur in validation, and each one's mean cross-entropy in nats."""
-    v = validation(s)
-    occurs = v.counts > 0
-    return v.classes[occurs], v.loss_sum[occurs] / v.counts[occurs]
+    occurs = validation.counts > 0
+    return validation.classes[occurs], validation.loss_sum[occurs] / validation.counts[occurs]
 
 
 @metric(
     "val_loss",
-    needs=["validation"],
     headline=True,
     vector=loss_by_label,
-    influence=by_block(LOSS),
+    standard_error=True,
     better="lower",
-    source="of the model",
-    equation="mean of −log softmax(Wh + b)_y",
     translation=False,
     scale=None,
 )
-def val_loss(s: EmbeddingStatistics) -> float:
+def val_loss(chunks: Chunks) -> Tensor:
     """Mean cross-entropy over the whole output vocabulary, nats a token.
 
-    >>> import collapse.testing
-    >>> val_loss(collapse.testing.tiny_statistics())
+    Equation: mean of −log softmax(Wh + b)_y
+    Source: of the model
+
+    >>> from collapse.testing import tiny_statistics, value
+    >>> value(val_loss, tiny_statistics())
     1.5
     """
-    v = validation(s)
-    return float(v.loss_sum.sum()) / v.samples
+    return chunks.loss / chunks.samples
 
 
-@metric(
-    "val_accuracy",
-    needs=["validation"],
-    influence=by_block(HITS),
-    better="higher",
-    source="of the model",
-    equation="share of argmax_v ⟨w_v,h⟩+b_v = y",
-    translation=False,
-    scale=None,
-)
-def val_accuracy(s: EmbeddingStatistics) -> float:
+@metric("val_accuracy", standard_error=True, better="higher", translation=False, scale=None)
+def val_accuracy(chunks: Chunks) -> Tensor:
     """Share of validation samples whose label is the argmax over the whole output vocabulary.
 
-    >>> import collapse.testing
-    >>> val_accuracy(collapse.testing.tiny_statistics())
+    Equation: share of argmax_v ⟨w_v,h⟩+b_v = y
+    Source: of the model
+
+    >>> from collapse.testing import tiny_statistics, value
+    >>> value(val_accuracy, tiny_statistics())
     0.5
     """
-    v = validation(s)
-    return int(v.vocabulary_hits.sum()) / v.samples
+    return chunks.hits / chunks.samples
 
 
-@metric(
-    "perplexity",
-    needs=["validation"],
-    better="lower",
-    source="of the model",
-    equation="exp(val_loss)",
-    influence=lambda s: math.exp(val_loss(s)) * by_block(LOSS)(s),
-    translation=False,
-    scale=None,
-)
-def perplexity(s: EmbeddingStatistics) -> Noted | float:
+@metric("perplexity", standard_error=True, better="lower", translation=False, scale=None)
+def perplexity(val_loss: Tensor) -> Noted | Tensor:
     """exp of the validation loss in nats.
 
-    >>> import collapse.testing
-    >>> round(perplexity(collapse.testing.tiny_statistics()), 6)
+    Equation: exp(val_loss)
+    Source: of the model
+
+    >>> from collapse.testing import tiny_statistics, value
+    >>> round(value(perplexity, tiny_statistics()), 6)
     4.481689
     """
-    loss = val_loss(s)
-    if loss > math.log(sys.float_info.max):
-        return Noted(None, f"exp({loss:.6g}) is beyond float64: read val_loss", "not_finite")
-    return math.exp(loss)
+    if val_loss > math.log(sys.float_info.max):
+        return Noted(None, f"exp({float(val_loss):.6g}) is beyond float64: read val_loss", "not_finite")
+    return torch.exp(val_loss)
 
 
-@metric("n_params", needs=["n_params"], source="the model", equation="")
-def n_params(s: EmbeddingStatistics) -> int:
+@metric("n_params")
+def parameters(n_params: int) -> int:
     """Parameters of the model, tied weights counted once.
 
-    >>> import collapse.testing
-    >>> n_params(collapse.testing.tiny_statistics())
+    Source: the model
+
+    >>> from collapse.testing import tiny_statistics, value
+    >>> value(parameters, tiny_statistics())
     100
     """
-    assert s.n_params is not None  # declared in needs
-    return s.n_params
-
-
-@hookimpl
-def collapse_metrics() -> list[object]:
-    """The metrics of this file."""
-    return [val_loss, val_accuracy, perplexity, n_params]
+    return n_params

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import CoV, LogMeanExp, Mean, Pair, Std, hookimpl, pair_metric
+from collapse import CoV, LogMeanExp, Mean, Std, pair_metric
 
 UNIFORM = "uniform random points"
 """No bound: some frames, such as an orthoplex, have a CoV closer to 0."""
 
 
-def uniform_log_kernel(classes: int, dim: int | float) -> float | None:
+def uniform_log_kernel(C: int, d: int | float) -> float | None:
     """Mean of log‖u − u′‖⁻¹ for points uniform on the sphere: −ln 2 − ½(ψ(a) − ψ(2a)), a = (d−1)/2.
 
     For such points (1 − cos)/2 has a Beta(a, a) distribution. If C ≤ d+1, a simplex has the minimum, ½ ln((C−1)/(2C)).
@@ -20,27 +20,27 @@ def uniform_log_kernel(classes: int, dim: int | float) -> float | None:
     >>> round(uniform_log_kernel(1000, 3), 6)  # on S², −ln 2 + ½
     -0.193147
     """
-    if classes <= dim + 1:
-        return math.log((classes - 1) / (2 * classes)) / 2
-    if dim == 2:
+    if d + 1 >= C:
+        return math.log((C - 1) / (2 * C)) / 2
+    if d == 2:
         return 0.0  # exactly, because on a circle far and near pairs cancel
-    if dim < 2:
+    if d < 2:
         return None
-    at_a, at_2a = torch.special.digamma(_a_and_2a(dim)).tolist()
+    at_a, at_2a = torch.special.digamma(_a_and_2a(d)).tolist()
     return -math.log(2) - (at_a - at_2a) / 2
 
 
-def uniform_log_kernel_std(classes: int, dim: int | float) -> float | None:
+def uniform_log_kernel_std(C: int, d: int | float) -> float | None:
     """Std of log‖u − u′‖⁻¹ for points uniform on the sphere: ½√(ψ₁(a) − ψ₁(2a)); a simplex, where C ≤ d+1, has 0.
 
     >>> round(uniform_log_kernel_std(1000, 3), 6)
     0.5
     """
-    if classes <= dim + 1:
+    if d + 1 >= C:
         return 0.0
-    if dim < 2:
+    if d < 2:
         return None
-    at_a, at_2a = torch.special.zeta(2.0, _a_and_2a(dim)).tolist()  # ψ₁(x) = ζ(2, x)
+    at_a, at_2a = torch.special.zeta(2.0, _a_and_2a(d)).tolist()  # ψ₁(x) = ζ(2, x)
     return math.sqrt(at_a - at_2a) / 2
 
 
@@ -48,33 +48,30 @@ def _a_and_2a(dim: int | float) -> Float[Tensor, "2"]:
     return torch.tensor([(dim - 1) / 2, dim - 1], dtype=torch.float64)
 
 
-def uniform_cov(classes: int, dim: int | float) -> float | None:
+def uniform_cov(C: int, d: int | float) -> float | None:
     """CoV of log‖u − u′‖⁻¹ for points uniform on the sphere, also of a fractional dimension, or for a simplex.
 
     None on a circle, d = 2, where the mean is 0.
     """
-    mean, std = uniform_log_kernel(classes, dim), uniform_log_kernel_std(classes, dim)
+    mean, std = uniform_log_kernel(C, d), uniform_log_kernel_std(C, d)
     return std / mean if mean and std is not None else None
 
 
 @pair_metric(
-    needs=["means"],
-    over="distinct_directions",
-    measures=[
-        CoV("gnc2.hyperspherical_uniformity", towards=0.0, reachable=uniform_cov, reached_by=UNIFORM, headline=True),
-        Mean("gnc2.log_kernel", reachable=uniform_log_kernel, reached_by=UNIFORM),
-        Std("gnc2.log_kernel_std", towards=0.0, reachable=uniform_log_kernel_std, reached_by=UNIFORM),
-        LogMeanExp("gnc2.log_riesz", exponent=lambda classes, dim: dim - 2.0),
-        LogMeanExp("gnc2.log_riesz_square", exponent=lambda classes, dim: 2 * (dim - 2.0)),
-    ],
-    source="Wu & Papyan 2024, Eq. 7; Liu et al. 2023",
-    equation="log‖u_c − u_c′‖⁻¹",
+    CoV("gnc2.hyperspherical_uniformity", towards=0, reachable=uniform_cov, reached_by=UNIFORM, headline=True),
+    Mean("gnc2.log_kernel", reachable=uniform_log_kernel, reached_by=UNIFORM),
+    Std("gnc2.log_kernel_std", towards=0, reachable=uniform_log_kernel_std, reached_by=UNIFORM),
+    LogMeanExp("gnc2.log_riesz", exponent=lambda d: d - 2),
+    LogMeanExp("gnc2.log_riesz_square", exponent=lambda d: 2 * (d - 2)),
 )
-def log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
-    """Logarithmic inverse distance of unit centred class means.
+def log_kernel(unit_sqdist: Tensor) -> Tensor:
+    """Logarithmic inverse distance of unit centred class means; pairs of equal directions are left out.
 
     ``gnc2.log_riesz`` is (1/s)·log mean‖u_c − u_c′‖^(−s) with s = d−2, computed by log-sum-exp.
     ``gnc2.log_riesz_square`` is the same with 2s; together they give the variance of the Riesz kernel.
+
+    Equation: log‖u_c − u_c′‖⁻¹
+    Source: Wu & Papyan 2024, Eq. 7; Liu et al. 2023
 
     >>> import collapse, torch
     >>> from collapse.testing import statistics_of
@@ -82,23 +79,20 @@ def log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
     >>> round(collapse.measure(s, metrics=["gnc2.log_kernel"]).measurements["gnc2.log_kernel"], 9)  # opposite: −ln 2
     -0.693147181
     """
-    return pair.unit_sqdist.log().mul_(-0.5)
+    return unit_sqdist.log().mul_(-0.5)
 
 
 @pair_metric(
-    needs=["means"],
-    over="distinct_uncentred_directions",
-    measures=[
-        CoV("gnc2.uncentred_uniformity", towards=0.0, reachable=uniform_cov, reached_by=UNIFORM),
-        Mean("gnc2.uncentred_log_kernel", reachable=uniform_log_kernel, reached_by=UNIFORM),
-        Std("gnc2.uncentred_log_kernel_std", towards=0.0, reachable=uniform_log_kernel_std, reached_by=UNIFORM),
-    ],
+    CoV("gnc2.uncentred_uniformity", towards=0, reachable=uniform_cov, reached_by=UNIFORM),
+    Mean("gnc2.uncentred_log_kernel", reachable=uniform_log_kernel, reached_by=UNIFORM),
+    Std("gnc2.uncentred_log_kernel_std", towards=0, reachable=uniform_log_kernel_std, reached_by=UNIFORM),
     translation=False,
-    source="Wu & Papyan 2024, Table 1 and Figure 1 as published",
-    equation="log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹",
 )
-def uncentred_log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
+def uncentred_log_kernel(uncentred_unit_sqdist: Tensor) -> Tensor:
     """The logarithmic kernel without centring: what the published Table 1 and Figure 1 used, not Eq. 7.
+
+    Equation: log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹
+    Source: Wu & Papyan 2024, Table 1 and Figure 1 as published
 
     >>> import collapse, torch
     >>> from collapse.testing import statistics_of
@@ -107,18 +101,15 @@ def uncentred_log_kernel(pair: Pair) -> Float[Tensor, "R S"]:
     ...     .measurements["gnc2.uncentred_uniformity"]), 9)
     0.0
     """
-    return pair.uncentred_unit_sqdist.log().mul_(-0.5)
+    return uncentred_unit_sqdist.log().mul_(-0.5)
 
 
-@pair_metric(
-    needs=["means"],
-    over="directions",
-    measures=[Mean("gnc2.distance"), Std("gnc2.distance_std")],
-    source="Liu et al. 2023",
-    equation="‖u_c − u_c′‖",
-)
-def unit_distance(pair: Pair) -> Float[Tensor, "R S"]:
+@pair_metric(Mean("gnc2.distance"), Std("gnc2.distance_std"))
+def unit_distance(unit_sqdist: Tensor) -> Tensor:
     """Distance of unit centred class means, no unit.
+
+    Equation: ‖u_c − u_c′‖
+    Source: Liu et al. 2023
 
     >>> import collapse, torch
     >>> from collapse.testing import statistics_of
@@ -126,10 +117,4 @@ def unit_distance(pair: Pair) -> Float[Tensor, "R S"]:
     >>> round(collapse.measure(s, metrics=["gnc2.distance"]).measurements["gnc2.distance"], 9)
     2.0
     """
-    return pair.unit_sqdist.sqrt()
-
-
-@hookimpl
-def collapse_metrics() -> list[object]:
-    """The metrics of this file."""
-    return [log_kernel, uncentred_log_kernel, unit_distance]
+    return unit_sqdist.sqrt()

@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import CoV, EmbeddingStatistics, Mean, Noted, Pair, Std, class_metric, hookimpl, metric, pair_metric
-from collapse_metrics.debiasing import debiased
+from collapse import CoV, Mean, Noted, Std, class_metric, metric, pair_metric
+from collapse_metrics.debiasing import Estimates
+from collapse_metrics.debiasing import debiased as debiased
 from collapse_metrics.effective_dimension import InverseMeanSquare, simplex_dimension, uniform_dimension
 
 _CANCELLED = 1e-12  # a float64 sum smaller than this, relative to its terms, has lost most of its digits
@@ -17,14 +18,12 @@ _RESOLVED = 0.25  # share of its noise that a squared norm must exceed, because 
 _WEAK = 0.05  # largest share of classes without such a norm: with more of them, those left are no fair sample
 
 
-def simplex_interference(classes: int, dim: int) -> float:
+def simplex_interference(C: int) -> float:
     """Cosine between any two vertices of a simplex centred on 0: −1/(C−1)."""
-    return -1 / (classes - 1)
+    return -1 / (C - 1)
 
 
-def least_interference_std(
-    classes: int, dim: int, measured: Mapping[str, float | None] = MappingProxyType({})
-) -> float | None:
+def least_interference_std(C: int, d: int, measured: Mapping[str, float | None] = MappingProxyType({})) -> float | None:
     """Least std of the cosines of C directions in d dimensions at their measured mean m, or at −1/(C−1) without one.
 
     Their Gram matrix K has trace C, rank ≤ r = min(d, C), and 1ᵀK1/C = λ = 1 + (C−1)m. Its squared norm
@@ -37,99 +36,85 @@ def least_interference_std(
     1.0
     """
     mean = measured.get("nc2.interference")
-    mean = simplex_interference(classes, dim) if mean is None else mean
-    rank, top = min(dim, classes), 1 + (classes - 1) * mean
-    squares = classes**2 / rank
-    if top > classes / rank and rank > 1:
-        squares = top**2 + (classes - top) ** 2 / (rank - 1)
-    variance = (squares - classes) / (classes * (classes - 1)) - mean**2
+    mean = simplex_interference(C) if mean is None else mean
+    rank, top = min(d, C), 1 + (C - 1) * mean
+    squares = C**2 / rank
+    if top > C / rank and rank > 1:
+        squares = top**2 + (C - top) ** 2 / (rank - 1)
+    variance = (squares - C) / (C * (C - 1)) - mean**2
     return math.sqrt(variance) if variance > 1e-15 else 0.0
 
 
-def least_etf_error(classes: int, dim: int) -> float:
+def least_etf_error(C: int, d: int) -> float:
     """√(2 − 2√(d/(C−1))), 0 for C ≤ d+1: a Gram matrix of rank d cannot be a simplex of more than d+1 vertices."""
-    return math.sqrt(2 - 2 * math.sqrt(min(1.0, dim / (classes - 1))))
+    return math.sqrt(2 - 2 * math.sqrt(min(1.0, d / (C - 1))))
 
 
 @class_metric(
-    needs=["means"],
-    over="directions",
-    measures=[
-        CoV("nc2.equinormness", towards=0.0, headline=True),
-        Mean("nc2.log_norm"),
-        Std("nc2.log_norm_std", towards=0.0, scale=0.0),
-    ],
-    scale=None,
-    source="Wu & Papyan 2024, Eq. 5",
-    equation="log‖μ_c − μ̄‖",
+    CoV("nc2.equinormness", towards=0, headline=True),
+    Mean("nc2.log_norm"),
+    Std("nc2.log_norm_std", towards=0),
+    scale="log",
 )
-def log_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+def log_norms(norms: Tensor) -> Tensor:
     """Log norms of the centred class means; their CoV depends on the unit of h (the paper's measure, kept).
 
-    >>> from collapse.testing import statistics_of
-    >>> log_norms(statistics_of([[-1.0], [1.0]])).tolist()
+    Classes whose centred mean is zero are left out.
+
+    Equation: log‖μ_c − μ̄‖
+    Source: Wu & Papyan 2024, Eq. 5
+
+    >>> from collapse.testing import statistics_of, value
+    >>> value(log_norms, statistics_of([[-1.0], [1.0]])).tolist()
     [0.0, 0.0]
     """
-    return s.norms.log()
+    return norms.log()
 
 
-@class_metric(
-    needs=["means"],
-    measures=[
-        Mean("nc2.norm"),
-        Std("nc2.norm_std", towards=0.0),
-        CoV("nc2.norm_cov", towards=0.0, scale=0.0),
-    ],
-    scale=1.0,
-    source="Papyan, Han & Donoho 2020",
-    equation="‖μ_c − μ̄‖",
-)
-def norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+@class_metric(Mean("nc2.norm"), Std("nc2.norm_std", towards=0), CoV("nc2.norm_cov", towards=0), scale=1)
+def plain_norms(norms: Tensor) -> Tensor:
     """Norms of the centred class means, in units of h.
 
-    >>> from collapse.testing import statistics_of
-    >>> norms(statistics_of([[-3.0], [1.0]])).tolist()
+    Equation: ‖μ_c − μ̄‖
+    Source: Papyan, Han & Donoho 2020
+
+    >>> from collapse.testing import statistics_of, value
+    >>> value(plain_norms, statistics_of([[-3.0], [1.0]])).tolist()
     [2.0, 2.0]
     """
-    return s.norms
+    return norms
 
 
-@class_metric(
-    needs=["means"],
-    measures=[Mean("nc2.scaled_norm")],
-    scale=2.0,
-    source="Wu & Papyan 2024, Table 4",
-    equation="‖μ_c − μ̄‖² / √d",
-)
-def scaled_norms(s: EmbeddingStatistics) -> Float[Tensor, " C"]:
+@class_metric(Mean("nc2.scaled_norm"), scale=2)
+def scaled_norms(norms: Tensor, d: int) -> Tensor:
     """The paper's scaled norm a class, squared units of h.
 
-    >>> from collapse.testing import statistics_of
-    >>> scaled_norms(statistics_of([[-3.0], [1.0]])).tolist()
+    Equation: ‖μ_c − μ̄‖² / √d
+    Source: Wu & Papyan 2024, Table 4
+
+    >>> from collapse.testing import statistics_of, value
+    >>> value(scaled_norms, statistics_of([[-3.0], [1.0]])).tolist()
     [4.0, 4.0]
     """
-    return s.norms.square() / math.sqrt(s.dim)
+    return norms.square() / math.sqrt(d)
 
 
 @pair_metric(
-    needs=["means"],
-    over="directions",
-    measures=[
-        CoV("nc2.equiangularity"),  # no goal: its mean tends to −1/(C−1), nearly 0, and what is divided by it grows
-        Mean("nc2.interference", towards=simplex_interference),
-        Std("nc2.interference_std", towards=0.0, reachable=least_interference_std, headline=True),
-        InverseMeanSquare(
-            "nc2.effective_dimension",
-            towards=simplex_dimension,
-            reachable=uniform_dimension,
-            reached_by="uniform random points",
-        ),
-    ],
-    source="Wu & Papyan 2024, Eq. 6",
-    equation="⟨u_c, u_c′⟩",
+    CoV("nc2.equiangularity"),  # no goal: its mean tends to −1/(C−1), nearly 0, and what is divided by it grows
+    Mean("nc2.interference", towards=simplex_interference),
+    Std("nc2.interference_std", towards=0, reachable=least_interference_std, headline=True),
+    InverseMeanSquare(
+        "nc2.effective_dimension",
+        towards=simplex_dimension,
+        reachable=uniform_dimension,
+        reached_by="uniform random points",
+    ),
 )
-def interference(pair: Pair) -> Float[Tensor, "R S"]:
+def interference(cosine: Tensor) -> Tensor:
     """Cosine between centred class means; −1/(C−1) for equal norms whatever the angles, std 0 at full collapse.
+
+    Equation: ⟨u_c, u_c′⟩
+    Source: Wu & Papyan 2024, Eq. 6
 
     >>> import collapse
     >>> from collapse.testing import statistics_of
@@ -137,25 +122,21 @@ def interference(pair: Pair) -> Float[Tensor, "R S"]:
     >>> round(collapse.measure(s, metrics=["nc2.interference"]).measurements["nc2.interference"], 12)
     -0.5
     """
-    return pair.cosine
+    return cosine
 
 
-@metric(
-    "nc2.etf_error",
-    needs=["means"],
-    towards=0.0,
-    reachable=least_etf_error,
-    source="Kothapalli 2023; of the classifier in Zhu et al. 2021",
-    equation="‖G/‖G‖_F − E/‖E‖_F‖_F",
-)
-def etf_error(s: EmbeddingStatistics) -> Noted | float:
+@metric("nc2.etf_error", towards=0, reachable=least_etf_error)
+def etf_error(centred_means: Tensor) -> Noted | float:
     """Distance of the normalized Gram matrix of the centred means to a simplex ETF's, E = I − 11ᵀ/C; in [0, √2].
 
-    >>> from collapse.testing import statistics_of
-    >>> round(etf_error(statistics_of(torch.eye(3))), 7)
+    Equation: ‖G/‖G‖_F − E/‖E‖_F‖_F
+    Source: Kothapalli 2023; of the classifier in Zhu et al. 2021
+
+    >>> from collapse.testing import statistics_of, value
+    >>> round(value(etf_error, statistics_of(torch.eye(3))), 7)
     0.0
     """
-    return etf_distance(s.centred_means, s.centred_means, "the Gram matrix of the centred means")
+    return etf_distance(centred_means, centred_means, "the Gram matrix of the centred means")
 
 
 def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"], name: str) -> Noted | float:
@@ -181,65 +162,46 @@ def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"], name: s
     return math.sqrt(2 - 2 * inner / (math.sqrt(gram_square) * size))
 
 
-@metric(
-    "nc2.scaled_norm_debiased",
-    needs=["counts", "means", "variances"],
-    scale=2.0,
-    source="unbiased, after Wu & Papyan 2024, Table 4",
-    equation="mean ñ_c² / √d",
-)
-def debiased_scaled_norm(s: EmbeddingStatistics) -> Noted | float:
+@metric("nc2.scaled_norm_debiased", scale=2)
+def debiased_scaled_norm(debiased: Estimates, d: int) -> float:
     """The mean scaled norm without the noise of the class means, squared units of h.
 
-    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
-    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
-    >>> debiased_scaled_norm(s)  # 4 − 6 / 4
+    Equation: mean ñ_c² / √d
+    Source: unbiased, after Wu & Papyan 2024, Table 4
+
+    >>> from collapse.testing import two_classes, value
+    >>> value(debiased_scaled_norm, two_classes(distance=4, variances=(1, 5), samples=2))  # 4 − 6 / 4
     2.5
     """
-    of = debiased(s)
-    return of if isinstance(of, Noted) else of.noted(float(of.sqnorms.mean()) / math.sqrt(s.dim))
+    return float(debiased.sqnorms.mean()) / math.sqrt(d)
 
 
-@metric(
-    "nc2.interference_debiased",
-    needs=["counts", "means", "variances"],
-    towards=simplex_interference,
-    source="of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6",
-    equation="mean g̃_cc′ / (ñ_c ñ_c′)",
-    version=2,
-)
-def debiased_interference(s: EmbeddingStatistics) -> Noted | float:
+@metric("nc2.interference_debiased", towards=simplex_interference, version=2)
+def debiased_interference(debiased: Estimates) -> Noted | float:
     """Mean cosine between centred class means, from debiased products and norms; −1/(C−1) at full collapse.
 
     Classes whose debiased squared norm is below a quarter of their noise are left out, because their cosines would be
     divided by nearly nothing. Above 5 % of them there is no number, because which classes are left depends on their
     noise, and biases the mean. The sum over pairs is computed from sums over classes.
 
-    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
-    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 1.0]).double())
-    >>> debiased_interference(s)
+    Equation: mean g̃_cc′ / (ñ_c ñ_c′)
+    Source: of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6
+
+    >>> from collapse.testing import two_classes, value
+    >>> value(debiased_interference, two_classes(distance=4, variances=(1, 1), samples=2))
     -1.0
     """
-    of = debiased(s)
-    if isinstance(of, Noted):
-        return of
-    classes, total = of.s.n_classes, of.noise.sum()
-    known = (of.sqnorms > _RESOLVED * of.noise) & of.s.has_direction
-    weak = classes - int(known.sum())
-    said = f"the means of {weak:,} of {classes:,} classes are within their noise"
-    if weak > _WEAK * classes:
+    of = debiased
+    C, total = len(of.noise), of.noise.sum()
+    known = (of.sqnorms > _RESOLVED * of.noise) & (of.norms > 0)
+    weak = C - int(known.sum())
+    said = f"the means of {weak:,} of {C:,} classes are within their noise"
+    if weak > _WEAK * C:
         return Noted(None, f"{said}, which biases their mean cosine: see --min-count, or collect more text")
-    a_Kd, v_K, q_K = of.s.centred_means[known], of.noise[known], of.sqnorms[known].rsqrt()
+    a_Kd, v_K, q_K = of.means[known], of.noise[known], of.sqnorms[known].rsqrt()
     # Σ over c ≠ c′ of (⟨a, a′⟩ + (v + v′)/C − Σv/C²) q q′, since centring takes v/C of each class from every product
     products = (q_K @ a_Kd).square().sum() - (a_Kd.square().sum(dim=1) * q_K.square()).sum()
-    shared = 2 / classes * ((v_K * q_K).sum() * q_K.sum() - (v_K * q_K.square()).sum())
-    centre = total / classes**2 * (q_K.sum().square() - q_K.square().sum())
+    shared = 2 / C * ((v_K * q_K).sum() * q_K.sum() - (v_K * q_K.square()).sum())
+    centre = total / C**2 * (q_K.sum().square() - q_K.square().sum())
     mean = float(products + shared - centre) / (len(q_K) * (len(q_K) - 1))
-    remark = "; ".join(each for each in (of.remark, f"{said} and are left out" if weak else "") if each)
-    return Noted(mean, remark, "singletons") if remark else mean
-
-
-@hookimpl
-def collapse_metrics() -> list[object]:
-    """The metrics of this file."""
-    return [log_norms, norms, scaled_norms, interference, etf_error, debiased_scaled_norm, debiased_interference]
+    return Noted(mean, f"{said} and are left out", "singletons") if weak else mean

@@ -458,7 +458,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collapse import Results
 
-from collapse import Table, analysis, hookimpl
+from collapse import Table, analysis
 
 
 @analysis("guest")
@@ -477,11 +477,6 @@ def guest(
 @analysis("odd")
 def odd(results: Results, *, what: dict):
     """Cannot become a command."""
-
-
-@hookimpl
-def collapse_analyses():
-    return [guest, odd]
 '''
 
 

@@ -1,6 +1,6 @@
 """The zoo's plugin for every command of ``collapse``: a fast GPT-Neo, texts of runs, the published table."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +46,3 @@ def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
         return parse(model).parts()
     except UsageError:
         return None
-
-
-@hookimpl
-def collapse_figures() -> Sequence[Callable[..., Any]]:
-    """Return the figure of a run's training loss."""
-    from collapse_zoo.figures import run_loss
-
-    return [run_loss]

@@ -27,16 +27,12 @@ class Calibration(ValidationStatistic):
             total.index_add_(0, bins, values)
 
 
-@metric(
-    "calibration.error",
-    needs=["example_calibration"],
-    scale=None,
-    translation=False,
-    better="lower",
-    source="Guo et al. 2017",
-    equation="Σ_b |hits_b − confidence_b| / n",
-)
-def calibration_error(s):
-    """Expected calibration error in 15 bins, from 0 to 1."""
-    held = s.statistic("example_calibration")
+@metric("calibration.error", scale=None, translation=False, better="lower")
+def calibration_error(example_calibration):
+    """Expected calibration error in 15 bins, from 0 to 1.
+
+    Equation: Σ_b |hits_b − confidence_b| / n
+    Source: Guo et al. 2017
+    """
+    held = example_calibration
     return (held["hits"] - held["confidence"]).abs().sum() / held["samples"].sum()
