@@ -3,7 +3,7 @@
 Shapes: G groups, n values per group.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from jaxtyping import Float
@@ -61,10 +61,10 @@ class Tally:
         if bool(finite.all()):
             self._add(values, values.sum(dim=1, dtype=torch.float64), run)
             return
-        start = 0 if run is None else run.start
-        for row in range(len(values)):
-            kept = values[row : row + 1, finite[row]]
-            self._add(kept, kept.sum(dim=1, dtype=torch.float64), slice(start + row, start + row + 1))
+        start, whole = 0 if run is None else run.start, finite.all(dim=1).tolist()
+        for row, stop in _runs(whole):
+            kept = values[row:stop] if whole[row] else values[row:stop, finite[row]]
+            self._add(kept, kept.sum(dim=1, dtype=torch.float64), slice(start + row, start + stop))
 
     def _add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"], run: slice | None) -> None:
         if not values.numel():
@@ -98,3 +98,16 @@ class Tally:
         """Return how many values a number excludes: those that are not finite, or zeros of a mean logarithm."""
         own = self.reducer(name).left_out()
         return self.nan + self.infinite + (0 if own is None else round(float(own.sum())))
+
+
+def _runs(whole: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first row and the end of runs of whole rows, and of each other row.
+
+    >>> list(_runs([True, True, False, False, True]))
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    start = 0
+    for row in range(1, len(whole) + 1):
+        if row == len(whole) or not (whole[row - 1] and whole[row]):
+            yield start, row
+            start = row

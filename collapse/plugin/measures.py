@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     from collapse.plugin.reducers import Reducer
 
-Limit = float | Callable[..., float | None] | None
+Limit = int | float | Callable[..., float | None] | None
 """A number, or a function with any of the parameters C, d and measured, or None if there is no limit."""
 
-Scale = float | Literal["log"] | None
+Scale = int | float | Literal["log"] | None
 """How a value changes under h → s·h: by s to this power, by log s added ("log"), or in another way (None)."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
@@ -54,7 +54,7 @@ class Measure:
 
     def scale_of(self, scale: Scale) -> float | None:
         """Return the exponent of its change under h → s·h, from how the values change; None if it follows no power."""
-        return None if isinstance(scale, str) else scale
+        return None if scale is None or isinstance(scale, str) else float(scale)
 
     def reducer(self, C: int, d: int) -> "Reducer":
         """Return the empty reducer of the values; measures whose reducers are alike share one."""
@@ -80,7 +80,7 @@ class Std(Mean):
 
     def scale_of(self, scale: Scale) -> float | None:
         """That of the values; 0 of logarithms."""
-        return 0.0 if isinstance(scale, str) else scale
+        return 0.0 if isinstance(scale, str) else super().scale_of(scale)
 
     def of(self, reducer: Any) -> "Tensor":
         """See :meth:`Measure.of`."""
@@ -127,7 +127,7 @@ class LogMeanExp(_OfLogs):
     """
 
     _: KW_ONLY
-    exponent: float | Callable[..., float] = 1.0
+    exponent: int | float | Callable[..., float] = 1.0
 
     def reducer(self, C: int, d: int) -> "Reducer":
         """See :meth:`Measure.reducer`."""
@@ -168,7 +168,7 @@ def limit_at(
     -0.25
     """
     if not callable(limit):
-        return limit
+        return None if limit is None else float(limit)
     given = {"C": classes, "d": dim, "measured": measured or {}}
     try:
         value = limit(**{name: given[name] for name in signature(limit).parameters if name in given})

@@ -6,7 +6,7 @@ A name is that of another declared function in the same module, one of :mod:`col
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
-from inspect import Parameter, signature
+from inspect import Parameter, signature, unwrap
 from typing import Any, Literal
 
 from collapse.errors import PluginError, near_names
@@ -52,12 +52,18 @@ def _looked_up(parameter: Parameter, function: Callable[..., Any]) -> Asked:
 
 
 def _found(name: str, function: Callable[..., Any], optional: bool) -> Asked:
-    other = getattr(function, "__globals__", {}).get(name)
+    other = globals_of(function).get(name)
     if other is not function and _gives_a_value(other):
         return Asked(name, "function", other, optional)
     if name in OF_PAIRS:
         return Asked(name, "field", None, optional)
     return Asked(name, "core" if name in HELD or name in OF_CLASSES else "statistic", None, optional)
+
+
+def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the names of the module in which a function is written, also of one that a decorator wraps."""
+    found: dict[str, Any] = getattr(unwrap(function), "__globals__", {})
+    return found
 
 
 def _gives_a_value(value: Any) -> bool:
@@ -104,7 +110,7 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
         pairs: Whether it is called with tiles of pairs.
         statistics: The names of all statistics.
     """
-    own = [name for name, each in function.__globals__.items() if _gives_a_value(each)]
+    own = [name for name, each in globals_of(function).items() if _gives_a_value(each)]
     known = {*HELD, *OF_CLASSES, *(OF_PAIRS if pairs else ()), *statistics, *own} - {function.__name__}
     for each in closure(function):
         inner = each.target if each.kind == "block" else each

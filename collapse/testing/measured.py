@@ -14,6 +14,7 @@ from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, copied
 from collapse.plugin.guarding import Failed, tensors_in
 from collapse.plugin.metrics import Metric
+from collapse.plugin.parameters import globals_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.testing.changed_features import Features
@@ -26,7 +27,7 @@ Numbers = dict[str, float | None]
 
 def statistics_for(metric: Metric) -> list[type[Statistic]]:
     """Return the statistics that a metric asks for: installed ones, or those of its own module."""
-    own = metric.function.__globals__.values()
+    own = globals_of(metric.function).values()
     kinds = [each for each in own if isinstance(each, type) and issubclass(each, Statistic)]
     known = {each.name: each for each in [*kinds, *plugins().statistics.values()] if hasattr(each, "name")}
     return [known[need] for need in metric.needs if need in known]

@@ -31,7 +31,9 @@ def statistics_of(means: Sequence[Sequence[float]] | Tensor, classifier: Tensor 
     )
 
 
-def two_classes(distance: float, variances: tuple[float, float], samples: int = 3) -> EmbeddingStatistics:
+def two_classes(
+    distance: int | float, variances: tuple[int | float, int | float], samples: int = 3
+) -> EmbeddingStatistics:
     """Return two classes on a line, at 0 and at a distance, of equal numbers of samples.
 
     >>> two_classes(4, (1, 3)).means.tolist()

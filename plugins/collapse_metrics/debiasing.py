@@ -10,7 +10,7 @@ Shapes: K classes, d dimensions.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse import EmbeddingStatistics, Noted, derived
@@ -33,7 +33,7 @@ class Estimates:
         classifier: Its rows, shape (K, d), or None.
     """
 
-    counts: Float[Tensor, " K"]
+    counts: Int[Tensor, " K"]
     means: Float[Tensor, "K d"]
     norms: Float[Tensor, " K"]
     variances: Float[Tensor, " K"]
