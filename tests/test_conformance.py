@@ -2,6 +2,8 @@
 
 import logging
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -506,3 +508,14 @@ def test_each_check_says_which_one_is_for_what():
 
 def test_std_of_classes_at_an_exact_simplex():
     check_metric(by_class(lambda norms: norms, Std, scale=1.0))
+
+
+def test_pytest_checks_what_a_plugin_declares(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from collapse import metric\n\n@metric('mine.good')\ndef good(C):\n    return C\n\n"
+        "@metric('mine.bad')\ndef bad(norms):\n    return norms.mean()\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "collapse.testing.pytest_plugin", "--collapse-laws", "mine.py"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "1 failed, 1 passed" in done.stdout
+    assert "mine.bad breaks the law of scale" in done.stdout
