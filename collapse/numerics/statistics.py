@@ -130,12 +130,12 @@ class EmbeddingStatistics:
         """Length below which a difference of means is a rounding error: ROUNDING·(‖μ_c‖ + ‖μ̄‖)."""
         return ROUNDING * (self.means.norm(dim=1) + self.global_mean.norm())
 
-    @cached_property
+    @property
     def unit_means(self) -> Float[Tensor, "C d"]:
         """u_c = (μ_c − μ̄)/‖μ_c − μ̄‖; nan where that is zero."""
         return self.centred_means / self.norms.unsqueeze(1)
 
-    @cached_property
+    @property
     def centred_rows(self) -> Float[Tensor, "C d"] | None:
         """Classifier rows minus their mean over the classes kept; exactly 0 where a row equals it up to rounding."""
         if self.classifier is None:

@@ -17,6 +17,9 @@ from collapse.plugin.guarding import Failed, Shared, call
 from collapse.plugin.metrics import Metric, Noted
 from collapse.plugin.parameters import Asked, asked
 
+_LARGE = ("unit_means", "centred_rows")
+"""Values of C × d numbers that are computed again for each function: to keep them would cost more than that."""
+
 _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
 
 
@@ -80,7 +83,7 @@ class Values:
         return found
 
     def _call(self, function: Callable[..., Any]) -> Any:
-        given = {each.name: self.argument(each) for each in asked(function)}
+        given = {each.name: self.argument(each, keep=each.name not in _LARGE) for each in asked(function)}
         lacking = next((each for each in given.values() if isinstance(each, Noted) and each.value is None), None)
         if lacking is not None:
             return lacking
@@ -88,11 +91,13 @@ class Values:
         plain = {name: each.value if isinstance(each, Noted) else each for name, each in given.items()}
         return with_remarks(call(function, plain, self.shared), remarks)
 
-    def argument(self, each: Asked) -> Any:
-        """Return the value of one parameter."""
+    def argument(self, each: Asked, *, keep: bool = True) -> Any:
+        """Return the value of one parameter; without ``keep``, one that is not held already is not kept."""
         if each.kind == "function":
             return self.value(each.target)
         if each.name not in self._held:
+            if not keep:
+                return self._read(each)
             self._held[each.name] = self._read(each)
             self.shared.add(each.name, self._held[each.name])
         return self._held[each.name]

@@ -73,7 +73,13 @@ UNRESOLVED = Noted(
 
 @derived
 def debiased(
-    ids: Tensor, counts: Tensor, means: Tensor, variances: Tensor, classifier: Tensor | None = None
+    ids: Tensor,
+    counts: Tensor,
+    means: Tensor,
+    centred_means: Tensor,
+    norms: Tensor,
+    variances: Tensor,
+    classifier: Tensor | None = None,
 ) -> Estimates | Noted:
     """Unbiased estimates of the classes with two samples or more.
 
@@ -84,16 +90,20 @@ def debiased(
     >>> found.variances.tolist(), found.noise.tolist(), found.sqdist  # 16 − 1 − 3
     ([2.0, 6.0], [1.0, 3.0], 12.0)
     """
-    alone = int((counts < 2).sum())
-    if len(counts) - alone < 2:
+    classes, alone = len(counts), int((counts < 2).sum())
+    if classes - alone < 2:
         return Noted(None, "fewer than two classes have two samples, which an unbiased variance needs", "singletons")
-    s = EmbeddingStatistics(classes=ids, counts=counts, means=means, variances=variances, classifier=classifier).keep(2)
-    K, noise_K = s.n_classes, s.variances / (s.counts - 1)
-    shrunk_K = s.norms.square() - (1 - 2 / K) * noise_K - noise_K.sum() / K**2
-    found = Estimates(s.counts, s.centred_means, s.norms, noise_K * s.counts, noise_K, shrunk_K, s.classifier)
+    if alone:  # the others are centred on their own mean
+        s = EmbeddingStatistics(classes=ids, counts=counts, means=means, variances=variances, classifier=classifier)
+        s = s.keep(2)
+        counts, centred_means, norms, classifier = s.counts, s.centred_means, s.norms, s.classifier
+        variances = s.variances
+    K, noise_K = len(counts), variances / (counts - 1)
+    shrunk_K = norms.square() - (1 - 2 / K) * noise_K - noise_K.sum() / K**2
+    found = Estimates(counts, centred_means, norms, noise_K * counts, noise_K, shrunk_K, classifier)
     if not alone:
         return found
-    text = f"{alone:,} of {len(counts):,} classes have one sample and are left out"
+    text = f"{alone:,} of {classes:,} classes have one sample and are left out"
     return Noted(found, f"{text}: compare with the measurement that is not debiased at --min-count 2", "singletons")
 
 
