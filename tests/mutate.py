@@ -39,9 +39,8 @@ PAIRS = (
     "--deselect tests/test_pairs.py::test_any_tiling_equals_all_pairs_at_once " + METRICS
 )
 PERMUTATION = (
-    "tests/plugins/test_permutation.py tests/plugins/test_within.py "
+    "tests/plugins/test_permutation.py "
     "--deselect tests/plugins/test_permutation.py::test_the_command "
-    "--deselect tests/plugins/test_permutation.py::test_bad_input_to_the_command "
     "--deselect tests/plugins/test_permutation.py::test_a_guests_analysis_is_a_command"
 )
 CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_findings.py "
@@ -56,7 +55,7 @@ TESTS = {
     + " tests/test_accumulate.py tests/test_tensor_checks.py::test_a_wrong_covariance_costs_its_own_measurement",
     "plugins/collapse_analyses/permutation.py": PERMUTATION,
     "plugins/collapse_analyses/choosing.py": PERMUTATION,
-    "plugins/collapse_analyses/signs.py": PERMUTATION,
+    "plugins/collapse_analyses/pearson.py": PERMUTATION,
     "collapse/measurement/permuting.py": PERMUTATION,
     "plugins/collapse_analyses/correlation.py": CORRELATION,
     "plugins/collapse_analyses/fits.py": CORRELATION,
