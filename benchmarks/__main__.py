@@ -20,9 +20,9 @@ from benchmarks.record import Record
 from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say, say_error
 from collapse.cli.threads import Threads
+from collapse.core.extras import missing_package
+from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.extras import missing_package
-from collapse.threads import prepare
 
 NAMES = ("accumulate", "collect", "validate", "pairs", "train", "startup", "neighbour")
 RESULTS = ROOT / "benchmarks" / "results"

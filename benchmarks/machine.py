@@ -22,7 +22,7 @@ def described(*, quick: bool, gpu: str | None = None) -> dict[str, Any]:
     import torch
 
     import collapse
-    from collapse.threads import waiting
+    from collapse.core.threads import waiting
 
     instructions = torch.backends.cpu.get_cpu_capability()
     return {

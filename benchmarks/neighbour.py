@@ -1,7 +1,7 @@
 """Collection, validation and the pair sweep beside a process that keeps one core busy, and within half a CPU.
 
-Each setting of the threads is a process of its own that ``collapse.threads`` prepares before torch is loaded, as the
-command line does it; the processes take turns.
+Each setting of the threads is a process of its own that ``collapse.core.threads`` prepares before torch is loaded, as
+the command line does it; the processes take turns.
 """
 
 import os
@@ -28,7 +28,7 @@ if procs:
     with open(procs, "w") as file:
         file.write(str(os.getpid()))
 if threads != "torch":
-    from collapse.threads import prepare
+    from collapse.core.threads import prepare
     prepare(int(threads) if threads else None)
 from benchmarks.neighbour import made
 works.update(made(folder, bool(quick)))

@@ -85,7 +85,7 @@ TESTS = {
     "collapse/testing/probing.py": "tests/test_conformance.py",
     "collapse/numerics/lending.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/plugin/guarding.py": "tests/test_guarding.py tests/test_hostile_plugins.py " + METRICS,
-    "collapse/precision.py": "tests/test_precision.py "
+    "collapse/core/precision.py": "tests/test_precision.py "
     "--deselect tests/test_precision.py::test_a_program_that_chose_fast_products_gets_the_same_store",
     "collapse/plugin/measures.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/collection/features.py": METRICS,

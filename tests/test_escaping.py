@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 import collapse
 from collapse import Results, Row
 from collapse.cli import _add_commands, _run, progress_bar, rendering, terminal
-from collapse.escaping import markdown, visible
+from collapse.core.escaping import markdown, visible
 from collapse.hub.card import card
 from collapse.stores.building import build
 from collapse.testing import random_features

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 import collapse
+from collapse.core.precision import Precision, exact_arithmetic, newer_settings
 from collapse.errors import CollapseError
-from collapse.precision import Precision, exact_arithmetic, newer_settings
 
 CHOSEN = {
     "nothing": lambda: None,

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from collapse.scoped import deterministic_algorithms, environment
+from collapse.core.scoped import deterministic_algorithms, environment
 
 
 @pytest.fixture(autouse=True)

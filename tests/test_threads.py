@@ -9,8 +9,8 @@ from unittest.mock import patch
 
 import pytest
 
+from collapse.core.threads import cpu_quota, prepare
 from collapse.errors import UsageError
-from collapse.threads import cpu_quota, prepare
 
 ASKS = """
 import json, os, sys, torch

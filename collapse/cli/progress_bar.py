@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, contextmanager
 
 from collapse.cli.rendering import console
 from collapse.cli.terminal import say_aside
-from collapse.progress import Report, lasting
-from collapse.progress_bar import progress_bar
+from collapse.core.progress import Report, lasting
+from collapse.core.progress_bar import progress_bar
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from collapse.core.precision import is_exact
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase
 from collapse.numerics.devices import is_out_of_memory
 from collapse.numerics.finite import NotFinite
-from collapse.precision import is_exact
-from collapse.progress import Report
 
 log = logging.getLogger("collapse")
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from collapse.collection.passes import Collection
 from collapse.collection.request import Request
+from collapse.core.progress import Report
+from collapse.core.scoped import deterministic_algorithms
 from collapse.errors import CollapseError, counted
 from collapse.inputs.collection_spec import CollectionSpec, typed
 from collapse.inputs.corpus import Corpus
@@ -23,8 +25,6 @@ from collapse.inputs.source import Source
 from collapse.inputs.text_pair import Texts
 from collapse.inputs.text_source import TextPhase, advice
 from collapse.plugin.statistic import Statistic
-from collapse.progress import Report
-from collapse.scoped import deterministic_algorithms
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import LAYER, OF_VALIDATION, VERSION, is_store
 from collapse.stores.provenance import Clock

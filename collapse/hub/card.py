@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from collapse.core.escaping import markdown, visible
 from collapse.errors import counted
-from collapse.escaping import markdown, visible
 from collapse.hub.requests import is_repo_id
 from collapse.measurement.last_results import kept_row
 from collapse.stores.naming import recorded_model

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, runtime_checkable
 
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, counted, near_names, some
-from collapse.reading import read_json
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.lock import LOCK
 from collapse.stores.manifest import MANIFEST, SHARDS

@@ -3,11 +3,11 @@
 from contextlib import suppress
 from pathlib import Path
 
+from collapse.core.paths import home, mistyped
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.hub.fingerprints import Folder, weights_fingerprint
 from collapse.hub.remote import FOLDER, reach, split_name
 from collapse.hub.requests import is_repo_id
-from collapse.paths import home, mistyped
 from collapse.stores.manifest import is_store
 from collapse.stores.store import Store
 

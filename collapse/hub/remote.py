@@ -11,6 +11,8 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from collapse.core.reading import read_json
+from collapse.core.scoped import quiet
 from collapse.errors import CollapseError, StoreError
 from collapse.hub.requests import (
     clear_errors,
@@ -21,8 +23,6 @@ from collapse.hub.requests import (
     split_revision,
     steadily,
 )
-from collapse.reading import read_json
-from collapse.scoped import quiet
 from collapse.stores.files import canonical, home, sha256_file, sha256_of
 from collapse.stores.manifest import LAYER, MANIFEST, read_manifest
 from collapse.stores.store import Store

@@ -14,8 +14,8 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
+from collapse.core.scoped import no_bars, quiet
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.scoped import no_bars, quiet
 from collapse.stores.writing import ANOTHER_CACHE, is_full, raise_if_full, write_atomic
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collapse.core.escaping import visible
+from collapse.core.progress import Report
+from collapse.core.progress_bar import shows_progress
 from collapse.errors import StoreError
-from collapse.escaping import visible
 from collapse.hub.card import card
 from collapse.hub.committing import check_repo, commit_files, create_repo, read_branch
 from collapse.hub.opening import open_store
 from collapse.hub.remote import FOLDER, Remote
 from collapse.hub.requests import client_errors, steadily
 from collapse.measurement.last_results import kept_row
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
 from collapse.stores.origin import keep_origin

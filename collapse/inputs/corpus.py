@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import expanded
+from collapse.core.scoped import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.hub.remote import fetch_snapshot
 from collapse.hub.requests import is_repo_id, resolve_commit, split_revision
@@ -27,8 +29,6 @@ from collapse.inputs.textfiles import (
     show_names,
     suffix,
 )
-from collapse.paths import expanded
-from collapse.scoped import environment, quiet
 from collapse.stores.files import stamp
 from collapse.stores.writing import ANOTHER_HOME, raise_if_full
 

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from collapse.core.precision import set_exact
+from collapse.core.progress import Report
+from collapse.core.scoped import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
 from collapse.hub.requests import hub_cache
@@ -27,9 +30,6 @@ from collapse.inputs.references import config_of
 from collapse.inputs.untrained import untrained
 from collapse.inputs.unused_tensors import unused_recorded
 from collapse.numerics.devices import pick_device
-from collapse.precision import set_exact
-from collapse.progress import Report
-from collapse.scoped import environment, gguf_reported, quiet
 from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from collapse.core.reading import parse_json
 from collapse.errors import UsageError
-from collapse.reading import parse_json
 
 TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 

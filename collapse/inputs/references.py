@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import expanded, mistyped, near_folders
+from collapse.core.reading import is_utf8
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
     Files,
@@ -21,8 +23,6 @@ from collapse.hub.remote import Remote
 from collapse.hub.requests import at_revision, is_repo_id, repo_cache, resolve_commit, split_revision
 from collapse.measurement.model_names import run_and_step
 from collapse.measurement.named_results import named_results
-from collapse.paths import expanded, mistyped, near_folders
-from collapse.reading import is_utf8
 
 _CARD_LIMIT = 1 << 20
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")

@@ -11,8 +11,8 @@ from typing import Any
 
 import pluggy
 
+from collapse.core.paths import expanded
 from collapse.errors import CollapseError, PluginError, near_names
-from collapse.paths import expanded
 from collapse.plugin import hookspecs
 from collapse.plugin.metrics import FILE_PREFIX
 

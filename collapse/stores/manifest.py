@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from collapse.core.reading import parse_json, read_bytes, read_json
 from collapse.errors import StoreError
-from collapse.reading import parse_json, read_bytes, read_json
 from collapse.stores.files import canonical, sha256_of
 
 MANIFEST = "collapse.json"

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import is_utf8, open_regular, parse_json
 from collapse.errors import StoreError
-from collapse.reading import is_utf8, open_regular, parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor

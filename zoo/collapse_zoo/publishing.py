@@ -4,12 +4,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.committing import check_repo, commit_files, create_repo, move_tag, user_name
 from collapse.hub.fingerprints import Folder, weights_fingerprint
 from collapse.hub.remote import reach
 from collapse.hub.sharing import files_of, folder_of
-from collapse.progress import Report
 from collapse.stores.manifest import is_store
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import Any
 
-from collapse.progress import Report
+from collapse.core.progress import Report
 
 
 @contextmanager

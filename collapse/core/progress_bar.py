@@ -7,8 +7,8 @@ from functools import wraps
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from collapse.escaping import visible
-from collapse.progress import Report
+from collapse.core.escaping import visible
+from collapse.core.progress import Report
 
 if TYPE_CHECKING:
     from rich.console import Console
