@@ -22,7 +22,6 @@ def described(*, quick: bool, gpu: str | None = None) -> dict[str, Any]:
     import torch
 
     import collapse
-    from collapse.core.threads import waiting
 
     instructions = torch.backends.cpu.get_cpu_capability()
     return {
@@ -43,7 +42,6 @@ def described(*, quick: bool, gpu: str | None = None) -> dict[str, Any]:
         "commit": _git("rev-parse", "--short=10", "HEAD"),
         "dirty": bool(_git("status", "--porcelain", "--untracked-files=no", "--", ".", ":!benchmarks/results")),
         "threads": torch.get_num_threads(),
-        "waiting": waiting(),
         "quick": quick,
         "date": datetime.now(UTC).date().isoformat(),
     }

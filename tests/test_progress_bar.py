@@ -9,7 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from collapse.core.progress_bar import progress_bar
+from collapse.core.progress import progress_bar
 
 PROGRAM = """
 import sys, collapse

@@ -16,8 +16,7 @@ from collapse.collection.store_options import check_store_options
 from collapse.collection.text_request import TextRequest
 from collapse.core.paths import expanded
 from collapse.core.precision import exact_arithmetic
-from collapse.core.progress import Report
-from collapse.core.progress_bar import shows_progress
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.features import is_features_file

@@ -9,7 +9,7 @@ from typing import Any
 
 from collapse.collection.collecting import collect
 from collapse.core.progress import Report
-from collapse.core.scoped import quiet
+from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.stores.store import Store
 

@@ -17,7 +17,6 @@ from collapse.collection.folding import fold_training, fold_validation, training
 from collapse.collection.request import part_of, refuse_unlike
 from collapse.collection.slices import Slices, run_slices
 from collapse.core.progress import Report
-from collapse.core.threads import waiting
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
 from collapse.inputs.source import Phase, Source
@@ -219,7 +218,6 @@ class Collection:
             "device": device_name(self.source.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),
-            **({"waiting": spins} if (spins := waiting()) else {}),
             **phase.provenance(),
             "versions": versions(),
             "command": self.source.command,

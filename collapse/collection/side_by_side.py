@@ -9,8 +9,7 @@ from torch import Tensor
 
 from collapse.collection.part_errors import Parts, exceeded, measured_parts
 from collapse.core.precision import exact_arithmetic
-from collapse.core.progress import Report
-from collapse.core.progress_bar import shows_progress
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
 from collapse.measurement.measuring import Classes, measured

@@ -1,6 +1,22 @@
-"""The progress callback of long operations."""
+"""The progress callback of long operations, and a bar on a terminal or in a notebook."""
 
-from typing import Any, Protocol, runtime_checkable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
+
+from collapse.core.escaping import visible
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PERIOD = 1_800.0
+"""Seconds over which the speed is estimated: in rich's 30 a large model may not complete two batches."""
 
 
 @runtime_checkable
@@ -10,15 +26,62 @@ class Report(Protocol):
     def __call__(self, what: str, done: int, total: int | None, note: str = "", /) -> Any: ...
 
 
-def lasting(seconds: float) -> str:
-    """Return a duration in words, to two digits at most.
+@contextmanager
+def progress_bar(out: "Console") -> Iterator[Report]:
+    """Yield a progress callback that draws a bar for each phase and removes it when the phase is done."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    >>> [lasting(seconds) for seconds in (20.0, 80.0, 3000.0, 2e4, 3e5)]
-    ['under a minute', '1 min', '50 min', '5.6 h', '3.5 days']
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=None),  # what the texts leave
+        TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(compact=True),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=out, transient=True, expand=True, speed_estimate_period=_PERIOD) as bar:
+        tasks: dict[str, Any] = {}
+
+        def report(what: str, done: int, total: int | None, note: str = "") -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(visible(what), total=total, completed=max(done - 1, 0), rate="")
+            speed = bar.tasks[bar.task_ids.index(tasks[what])].speed
+            bar.update(tasks[what], completed=done, total=total, rate=visible(note) or _shown(speed))
+            if total is not None and done >= total:
+                bar.remove_task(tasks.pop(what))
+
+        yield report
+
+
+def _shown(speed: float | None) -> str:
+    """Return a number of units per second, or per minute if there are few.
+
+    >>> _shown(None), _shown(12345.6), _shown(0.05)
+    ('', '12,345.6/s', '3.0/min')
     """
-    if seconds < 60:
-        return "under a minute"
-    if seconds < 3600:
-        return f"{seconds / 60:.0f} min"
-    number, unit = (seconds / 3600, "h") if seconds < 48 * 3600 else (seconds / 86_400, "days")
-    return f"{number:.1f} {unit}" if number < 10 else f"{number:.0f} {unit}"
+    if not speed:
+        return ""
+    return f"{speed:,.1f}/s" if speed >= 0.1 else f"{60 * speed:.1f}/min"
+
+
+def shows_progress(function: Callable[P, R]) -> Callable[P, R]:
+    """Give a public function a progress bar if its caller passes no ``progress`` and somebody is looking."""
+
+    @wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        if options.get("progress") is not None or not _somebody_looks():
+            return function(*arguments, **options)
+        from rich.console import Console
+
+        with progress_bar(Console(stderr=True)) as report:
+            options["progress"] = report
+            return function(*arguments, **options)
+
+    return run
+
+
+def _somebody_looks() -> bool:
+    """Whether the program runs on a terminal, or in a notebook that can show a bar."""
+    if "ipykernel" in sys.modules:
+        return find_spec("ipywidgets") is not None
+    return sys.stderr is not None and sys.stderr.isatty()

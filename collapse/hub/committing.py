@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 
 from collapse.core.progress import Report
-from collapse.core.scoped import quiet  # the client logs signed addresses
+from collapse.core.settings import quiet  # the client logs signed addresses
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.remote import Remote, reach
 from collapse.hub.requests import TRIES, clear_errors, client_errors, is_repo_id, steadily

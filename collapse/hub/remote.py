@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from collapse.core.reading import read_json
-from collapse.core.scoped import quiet
+from collapse.core.settings import quiet
 from collapse.errors import CollapseError, StoreError
 from collapse.hub.requests import (
     clear_errors,

@@ -14,7 +14,7 @@ from json import JSONDecodeError
 from pathlib import Path
 from typing import Any, TypeVar
 
-from collapse.core.scoped import no_bars, quiet
+from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.stores.writing import ANOTHER_CACHE, is_full, raise_if_full, write_atomic
 
@@ -132,7 +132,7 @@ def _may_pass(error: BaseException) -> bool:
 @contextmanager
 def quiet_client() -> Iterator[None]:
     """Silence the client's progress bars and its low-disk warning; a full disk raises an error later."""
-    with no_bars("huggingface_hub"), warnings.catch_warnings():
+    with quiet("huggingface_hub"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Not enough free disk space")
         yield
 

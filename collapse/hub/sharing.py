@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.escaping import visible
-from collapse.core.progress import Report
-from collapse.core.progress_bar import shows_progress
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import StoreError
 from collapse.hub.card import card
 from collapse.hub.committing import check_repo, commit_files, create_repo, read_branch

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.paths import expanded
-from collapse.core.scoped import environment, quiet
+from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.hub.remote import fetch_snapshot
 from collapse.hub.requests import is_repo_id, resolve_commit, split_revision

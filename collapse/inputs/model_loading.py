@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from collapse.core.precision import set_exact
 from collapse.core.progress import Report
-from collapse.core.scoped import environment, gguf_reported, quiet
+from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
 from collapse.hub.requests import hub_cache
@@ -63,13 +62,12 @@ def load_model(
         check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
         check_kernels(reference, config, arguments)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
-    with _loading, environment(override=True, DISABLE_SAFETENSORS_CONVERSION="1"), unused_recorded() as unused:
+    with _loading, environment(DISABLE_SAFETENSORS_CONVERSION="1"), unused_recorded() as unused:
         model, info = (
             (untrained(reference, spec, arguments), None)
             if spec.null == "untrained"
             else _from_pretrained(reference, spec, arguments, report)
         )
-    set_exact()  # the model's code may have changed settings when it was imported
     places = {*getattr(model, "hf_device_map", {}).values()}
     if len(places) > 1 or any(each.is_meta for each in model.parameters()):
         raise CollapseError(

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from collapse.core.scoped import quiet
+from collapse.core.settings import quiet
 from collapse.inputs.checkpoints import loading_error
 
 if TYPE_CHECKING:

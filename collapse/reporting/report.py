@@ -10,8 +10,7 @@ from typing import Any
 
 from collapse.core.escaping import visible
 from collapse.core.extras import missing_package
-from collapse.core.progress import Report
-from collapse.core.progress_bar import shows_progress
+from collapse.core.progress import Report, shows_progress
 from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError
 from collapse.figures.sources import Material, Source, gather

@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.core.precision import exact_arithmetic
-from collapse.core.progress import Report
-from collapse.core.progress_bar import shows_progress
+from collapse.core.progress import Report, shows_progress
 from collapse.measurement.class_values import check_name, measure_classes, pair_measurements
 from collapse.measurement.table import Table
 from collapse.numerics.lending import settle

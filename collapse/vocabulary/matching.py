@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from collapse.core.progress import Report
-from collapse.core.progress_bar import shows_progress
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
 from collapse.measurement.class_values import measure_classes
 from collapse.measurement.table import Table

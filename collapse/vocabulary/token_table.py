@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from collapse.core.progress import Report
-from collapse.core.progress_bar import shows_progress
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
 from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
 from collapse.measurement.row_tables import headings_of, notes_of

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from collapse.core.extras import missing_package
-from collapse.core.scoped import quiet
+from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run

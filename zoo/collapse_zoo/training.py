@@ -14,7 +14,7 @@ import transformers
 
 from collapse.core.extras import missing_package
 from collapse.core.progress import Report
-from collapse.core.scoped import quiet
+from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.inputs.packing import Chunks
 from collapse.numerics.devices import is_out_of_memory
