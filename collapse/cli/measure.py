@@ -268,7 +268,6 @@ def _is_local(store: str) -> bool:
     """Whether --store is a local folder, existing or new; ``user/repo`` may be on the Hub if there is no ``user``."""
     from pathlib import Path
 
-    from collapse.hub.remote import split_name
-    from collapse.hub.requests import is_repo_id
+    from collapse.hub.requests import is_repo_id, split_name
 
     return "/" not in store or not is_repo_id(split_name(store)[0].partition("@")[0]) or Path(store).parent.exists()

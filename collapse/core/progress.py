@@ -35,9 +35,9 @@ def progress_bar(out: "Console") -> Iterator[Report]:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),  # what the texts leave
         TaskProgressColumn(),
-        TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
+        TextColumn("{task.fields[rate]}", markup=False),  # last, because what does not fit is cut
     )
     with Progress(*columns, console=out, transient=True, expand=True, speed_estimate_period=_PERIOD) as bar:
         tasks: dict[str, Any] = {}
