@@ -16,8 +16,8 @@ from benchmarks.record import Record
 from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say, say_error
 from collapse.cli.threads import Threads
+from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.threads import prepare
 
 NAMES = ("accumulate", "collect", "validate", "pairs", "train", "startup")
 
