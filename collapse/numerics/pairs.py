@@ -211,8 +211,8 @@ def _product(
 def _without_diagonal(values: Float[Tensor, "R R"]) -> Float[Tensor, "R S"]:
     """Return each row without the pair of a class with itself.
 
-    >>> _without_diagonal(torch.arange(9).view(3, 3)).tolist()
-    [[1, 2], [3, 5], [6, 7]]
+    >>> _without_diagonal(torch.arange(9.0).view(3, 3)).tolist()
+    [[1.0, 2.0], [3.0, 5.0], [6.0, 7.0]]
     """
     n = len(values)
     return values.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
