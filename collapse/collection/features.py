@@ -22,8 +22,8 @@ from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
 from collapse.numerics.devices import pick_device
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.plugin.offers import check_declared
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.stores.files import canonical
 from collapse.stores.provenance import Clock
