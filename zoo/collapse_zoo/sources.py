@@ -16,8 +16,7 @@ from collapse.inputs.text_pair import Texts, check_limits, find_texts
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
 from collapse_zoo.recipes import CORPUS, Name, Recipe
-from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.tokenizing import train_tokenizer
+from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"
