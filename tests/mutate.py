@@ -71,9 +71,9 @@ TESTS = {
     "tests/test_hostile_statistics.py tests/plugins/test_numbers.py",
     "collapse/numerics/tiles.py": PAIRS,
     "collapse/numerics/pairs.py": "tests/test_notes.py " + PAIRS,
-    "collapse/plugin/reducers.py": "tests/test_reducers.py " + PAIRS,
-    "collapse/plugin/state.py": "tests/test_declared_state.py",
-    "collapse/numerics/reducing.py": "tests/test_reducers.py " + PAIRS,
+    "collapse/plugin/measures.py": "tests/test_measures.py " + PAIRS,
+    "collapse/plugin/statistic.py": "tests/test_declared_state.py",
+    "collapse/numerics/reducing.py": "tests/test_measures.py " + PAIRS,
     "collapse/numerics/near_pairs.py": PAIRS,
     "collapse/numerics/statistics.py": "tests/test_statistics.py " + PAIRS,
     "collapse/numerics/accumulate.py": "tests/test_accumulate.py tests/test_hostile_statistics.py " + METRICS,
@@ -85,7 +85,6 @@ TESTS = {
     "collapse/plugin/guarding.py": "tests/test_guarding.py tests/test_hostile_plugins.py " + METRICS,
     "collapse/precision.py": "tests/test_precision.py "
     "--deselect tests/test_precision.py::test_a_program_that_chose_fast_products_gets_the_same_store",
-    "collapse/plugin/measures.py": "tests/test_hostile_plugins.py " + METRICS,
     "collapse/collection/features.py": METRICS,
     "collapse/inputs/packing.py": "tests/test_packing.py "
     "tests/test_corpus.py::test_two_processes_that_pack_the_same_text",

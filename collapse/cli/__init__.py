@@ -22,7 +22,7 @@ from collapse.extras import missing_package
 from collapse.threads import prepare
 
 if TYPE_CHECKING:
-    from collapse.plugin.registry import Plugin
+    from collapse.plugin.loading import Plugin
 
 command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
