@@ -12,8 +12,8 @@ from typing import Any
 
 import pluggy
 
+from collapse.core.paths import expanded
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.paths import expanded
 from collapse.plugin import hookspecs
 from collapse.plugin.parameters import DECLARATION, FILE_PREFIX
 
