@@ -129,7 +129,6 @@ def test_the_features_example_of_the_front_page_runs(tmp_path):
 
 
 def test_a_property_without_headlines_shows_what_the_docs_say():
-    from collapse.plugin.loading import Plugin
     from collapse.plugin.registry import Plugins
 
     @collapse.class_metric(collapse.Max("some.most"), collapse.Min("some.least"))
@@ -138,7 +137,7 @@ def test_a_property_without_headlines_shows_what_the_docs_say():
         return variances
 
     installed = Plugins()
-    installed.take(Plugin("mine", "mine 1.0"), some)
+    installed.take(some)
     assert installed.headlines() == ["some.least"]
     for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
         assert "whose name is first in the alphabet" in " ".join(text.split())
