@@ -97,7 +97,6 @@ def test_the_files_of_weights_are_those_that_are_read(tmp_path, files, arguments
     ("files", "arguments", "error", "said"),
     [
         ("config.json", {}, CollapseError, r"nor a model \(no weights\)"),
-        ("config.json m.safetensors", {}, CollapseError, "transformers reads no weights from m.safetensors"),
         ("model.safetensors", {}, CollapseError, r"nor a model \(no config\.json\)"),
         ("config.json b.gguf a.gguf c.gguf", {}, UsageError, "GGUF files only: name one with .*gguf_file=a.gguf$"),
         ("model.gguf", {"gguf_file": "modle.gguf"}, UsageError, "holds no modle.gguf; did you mean model.gguf"),

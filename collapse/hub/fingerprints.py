@@ -24,7 +24,6 @@ TOKENIZER = (
 """Files of a tokenizer."""
 
 ADAPTER = "adapter_config.json"
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 Arguments = Mapping[str, Any] | None
 """A model's arguments (``--model-arg``)."""
@@ -153,9 +152,7 @@ def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:
         return UsageError(f"{place} is a folder of {counted(len(stores), 'store')}: name them, {place}/*")
     if files.remedy:
         return CollapseError(f"{place} is only partly cached (no {lacking}){files.remedy}")
-    others = [name for name in names if name.endswith(_WEIGHTS)]
-    beside = f"; transformers reads no weights from {some(others)}" if others and lacking == "weights" else ""
-    return CollapseError(f"{place} holds neither a store (no collapse.json) nor a model (no {lacking}){beside}")
+    return CollapseError(f"{place} holds neither a store (no {MANIFEST}) nor a model (no {lacking})")
 
 
 def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
