@@ -25,7 +25,6 @@ from collapse import (
 )
 from collapse.measurement.comparing import mixed
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.reducers import Reducer
 from collapse.testing import LawBroken, check_analysis, check_metric, check_statistic, random_results
 
 
@@ -61,28 +60,16 @@ def by_pair(function, measure=Mean, **declared):
     return pair_metric(measure("mine.x"), **declared)(function)
 
 
-class Average(Reducer):
-    """The mean."""
-
-    def __init__(self):
-        self.count = self.total = torch.zeros(1, dtype=torch.float64)
-
-    def add(self, values):
-        self.count = self.count + values.shape[1]
-        self.total = self.total + values.sum(1)
-
-    def merge(self, other):
-        self.count, self.total = self.count + other.count, self.total + other.total
-
-    def result(self):
-        return self.total / self.count
-
-
 class AverageOf(Measure):
-    """The mean, by a reducer of its own."""
+    """The mean, by a state of its own."""
 
-    def reducer(self, C, d):
-        return Average()
+    empty = (0.0, 0.0)
+
+    def state(self, values, sums):
+        return torch.stack([torch.full_like(sums, values.shape[1]), sums])
+
+    def result(self, state):
+        return state[1] / state[0]
 
 
 class Sums(Statistic):
@@ -115,7 +102,7 @@ KEEPING = {
     "a vector": scalar(lambda norms: norms.max() / norms.min(), vector=lambda ids, norms: (ids, norms)),
     "std of classes": by_class(lambda norms: norms, Std, scale=1.0),
     "power means": by_class(lambda norms: norms, LogMeanExp, scale=1),
-    "a reducer of its own": by_class(lambda norms: norms, AverageOf, scale=1.0),
+    "a measure of its own": by_class(lambda norms: norms, AverageOf, scale=1.0),
     "pairs": by_pair(lambda distance: distance, scale=1.0),
     "logarithms of pairs": by_pair(lambda distance: distance.log(), Std, scale="log"),
     "a statistic of its module": scalar(lambda totals: totals["total"].norm(), scale=1.0, translation=False),
@@ -151,7 +138,7 @@ BREAKING = {
         (scalar(lambda norms, left_out: norms.max() / norms.min() + left_out), "of features without rare classes")
     ],
     "tile size": [(by_pair(lambda sqdist: sqdist / sqdist.amax()), "in one tile")],
-    "float32": [(scalar(lambda norms: 2 + (1e7 * norms.mean()).sin(), scale=None), "of float32 embeddings")],
+    "float32": [(scalar(lambda norms: 2 + (1e7 * norms.mean()).sin(), scale=None), "becomes")],
     "simplex": [(scalar(lambda C: C - 1.0, towards=6.0), "at an exact simplex")],
     "degenerate classes": [
         (scalar(lambda C, norms: norms[0] / norms[0] if C > 2 else 1 // 0), "ZeroDivisionError"),
@@ -161,10 +148,9 @@ BREAKING = {
     "value": [
         (scalar(lambda means: None), "value"),
         (scalar(lambda maens: 1.0), "nothing gives maens"),
-        (scalar(lambda means: means.numpy().fill(1.0) or 1.0), "value"),
         (by_class(lambda norms: norms[:1]), "value"),
         (by_pair(lambda cosine: cosine.abs_()), "value"),
-        (scalar(lambda norms: norms.max() / norms.min(), vector=lambda ids, norms: (ids, norms[1:])), "vector="),
+        (scalar(lambda norms: norms.max() / norms.min(), vector=lambda ids: 1 // 0), "ZeroDivisionError"),
     ],
 }
 
