@@ -167,14 +167,13 @@ def test_a_metric_that_breaks_a_law(law, function, said):
         check_metric(function, without=raised.value.laws)
 
 
-class Agreeing(Sums, ValidationStatistic):
-    """How many samples both rules decide alike: keeps every law of the validation phase."""
+class ByPosition(Sums, ValidationStatistic):
+    """Sums the loss by position: keeps every law of the validation phase."""
 
-    name = "agreeing"
+    name = "by_position"
 
     def update(self, batch):
-        by_position = torch.zeros(8, dtype=torch.float64).index_add_(0, batch.position, batch.loss)
-        self.total = torch.cat([by_position, (batch.linear == batch.ncc).sum().reshape(1)])
+        self.total = torch.zeros(8, dtype=torch.float64).index_add_(0, batch.position, batch.loss)
 
 
 class FirstChunk(Sums, ValidationStatistic):
@@ -196,16 +195,6 @@ class Last(Sums):
         self.total = other.total
 
 
-class MeanOfMeans(Sums):
-    """Averages two sides without their counts."""
-
-    def update(self, batch):
-        self.total = batch.h.mean(dim=0)
-
-    def merge(self, other, mine, theirs):
-        self.total = (self.total + other.total) / 2
-
-
 class Writes(Sums):
     """Writes to the batch."""
 
@@ -221,13 +210,6 @@ class Forgets(Sums):
         self.total = self.total + self.parts * other.total
 
 
-class Idle(Sums):
-    """Merges nothing."""
-
-    def merge(self, other, mine, theirs):
-        pass
-
-
 class Seen(Sums, ValidationStatistic):
     """Relies on a mean for each label of the validation text."""
 
@@ -237,23 +219,13 @@ class Seen(Sums, ValidationStatistic):
         self.total = batch.deviations.square().sum().reshape(1)
 
 
-class Infinite(Sums):
-    """Divides by zero."""
-
-    def update(self, batch):
-        self.total = batch.h.sum(dim=0) / 0
-
-
 STATISTICS = {
     Sums: set(),
-    Agreeing: set(),
+    ByPosition: set(),
     FirstChunk: {"batch size", "merge"},
     Last: {"sample order", "merge"},
-    MeanOfMeans: {"batch size", "merge"},
     Writes: {"value"},
     Forgets: {"resume"},
-    Infinite: {"value"},
-    Idle: {"value"},
     Seen: {"value"},
 }
 
