@@ -23,7 +23,6 @@ from benchmarks.options import Options
 from benchmarks.record import Goal, Growth, Record, Row, Table
 from benchmarks.timing import exponents
 from collapse.collection import text_request
-from collapse.collection.planning import plan_collection
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model
@@ -51,7 +50,7 @@ class Work:
     def load(self) -> LanguageModel:
         """Load the model."""
         spec = CollectionSpec(text=self.text, chunk_length=self.chunk_length, model_args=self.model_args)
-        return load_model(plan_collection(self.model, spec).model, spec)
+        return load_model(text_request.text_request(self.model, spec).model, spec)
 
     def collect(self, loaded: LanguageModel, chunks: int) -> tuple[int, int]:
         """Collect at most so many chunks with a model that is loaded; return how many they were, and their classes."""

@@ -30,21 +30,20 @@ from collapse.version import VERSION
 
 if TYPE_CHECKING:
     from collapse.collection.collecting import collect
-    from collapse.collection.converging import convergence
     from collapse.collection.features import collect_arrays
     from collapse.collection.loaded import collect_loaded
     from collapse.collection.measuring import measure
-    from collapse.collection.merging import merge
     from collapse.collection.nulls import measure_with_nulls
-    from collapse.collection.side_by_side import compare
     from collapse.figures.saving import SavedFigure, save_figures
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
+    from collapse.measurement.converging import convergence
     from collapse.measurement.drawing import draw
     from collapse.measurement.joining import join
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
+    from collapse.measurement.side_by_side import compare
     from collapse.measurement.table import Table
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
     from collapse.numerics.tiles import Pair
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from collapse.plugin.state import State
     from collapse.plugin.statistic import Statistic, ValidationStatistic
     from collapse.reporting.report import report
+    from collapse.stores.merging import merge
     from collapse.stores.shards import Part
     from collapse.stores.store import Store
     from collapse.vocabulary.confusable import confusable_pairs, neighbours
@@ -82,9 +82,9 @@ _LAZY = {
     "collect": "collection.collecting",
     "collect_arrays": "collection.features",
     "collect_loaded": "collection.loaded",
-    "compare": "collection.side_by_side",
+    "compare": "measurement.side_by_side",
     "confusable_pairs": "vocabulary.confusable",
-    "convergence": "collection.converging",
+    "convergence": "measurement.converging",
     "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
     "draw": "measurement.drawing",
@@ -93,7 +93,7 @@ _LAZY = {
     "load": "hub.opening",
     "measure": "collection.measuring",
     "measure_with_nulls": "collection.nulls",
-    "merge": "collection.merging",
+    "merge": "stores.merging",
     "neighbours": "vocabulary.confusable",
     "pull": "hub.sharing",
     "push": "hub.sharing",

@@ -30,7 +30,6 @@ collect_ignore = [
     "mutant_tests.py",
     "mutate.py",
     "sequences.py",
-    "sequences_without.py",
     "lowest_versions.py",
     "kernels.py",
 ]

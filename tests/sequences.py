@@ -3,8 +3,7 @@
 ``python tests/sequences.py`` runs 300 seeded sequences: collections with varying batch sizes, kills, resumes,
 recollections, parts and merges, pushes into one repository, and texts, weights and tokenizers that change under the
 same path or name. After each command that measures, its numbers are compared with a direct computation (plain
-transformers and tests/reference.py) of what the command named. ``--without MECHANISM`` takes a mechanism out (see
-sequences_without.py), which must then be found missing.
+transformers and tests/reference.py) of what the command named.
 """
 
 import argparse
@@ -26,7 +25,6 @@ from types import ModuleType
 from typing import Any
 
 HERE = Path(__file__).parent
-MECHANISMS = HERE / "sequences_without.py"
 OF_TRAINING = ("nc1.cdnv", "nc2.norm", "nc3.self_duality")
 CHECKED = (*OF_TRAINING, "nc4.agreement", "val_loss")
 TOLERANCE = 2e-3  # the fast attention rounds otherwise; other texts, weights or tokenizers differ by far more
@@ -588,7 +586,6 @@ def main() -> int:
     options.add_argument("--sequences", type=int, default=300)
     options.add_argument("--length", type=int, default=8)
     options.add_argument("--first", type=int, default=0, help="seed of the first sequence")
-    options.add_argument("--without", help="a mechanism of sequences_without.py to take out")
     chosen = options.parse_args()
     served = beside("hub_server").Hub().start()
     counts: Counter[str] = Counter()
@@ -596,10 +593,7 @@ def main() -> int:
         folder = Path(scratch).resolve()
         variants = Variants(folder / "variants")
         environment = served.environment(folder / "home") | {"OMP_NUM_THREADS": "1"}
-        if chosen.without:
-            environment["COLLAPSE_WITHOUT"] = chosen.without
-        script = MECHANISMS if chosen.without else None
-        runner = beside("commands").Runner(environment, script=script)
+        runner = beside("commands").Runner(environment)
         seconds = timed(World(variants, served, runner, folder / "timed", random.Random(0)))
         for seed in range(chosen.first, chosen.first + chosen.sequences):
             served.empty()

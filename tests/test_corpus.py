@@ -233,15 +233,15 @@ def test_two_processes_that_pack_the_same_text(tmp_path):
         yield chunk, starts
         if not seen:  # another process is a little quicker
             seen.append(True)
-            with scratch(tmp_path / "chunks", option="") as place:
+            with scratch(tmp_path / "chunks") as place:
                 _write(folder, about, chunks(), place)
             seen.append(folder.stat().st_ino)
 
-    with scratch(tmp_path / "chunks", option="") as place:
+    with scratch(tmp_path / "chunks") as place:
         _write(folder, about, chunks(), place)
     assert folder.stat().st_ino == seen[1]  # it may be reading it by now
     assert (_cached(folder).tokens == chunk).all()
     (folder / "tokens.bin").write_bytes(b"damaged")
-    with scratch(tmp_path / "chunks", option="") as place:
+    with scratch(tmp_path / "chunks") as place:
         _write(folder, about, chunks(), place)
     assert (_cached(folder).tokens == chunk).all()

@@ -6,8 +6,9 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse import Statistic
-from collapse.collection.features import FeaturesRequest
+from collapse.collection.passes import Collection
 from collapse.errors import PluginError
+from collapse.inputs.features import open_features
 from collapse.numerics.accumulate import ClassMoments
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import random_features
@@ -96,7 +97,7 @@ def test_likewise_in_the_validation_phase(tmp_path, name):
     save_file(random_features(9, 5, 120), path)
     kind, told = hostile(name, "validation")
     with pytest.raises(PluginError, match=f"statistic hostile: .*{told}"):
-        FeaturesRequest(path).collect(None, [COVARIANCE, kind])
+        Collection(open_features(path), None, [COVARIANCE, kind]).run()
 
 
 def test_tensors_of_a_store_in_memory_are_copies(tmp_path):

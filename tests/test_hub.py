@@ -14,7 +14,6 @@ from safetensors.torch import load_file, save_file
 import collapse
 from collapse.errors import CollapseError
 from collapse.measurement.last_results import keep_row
-from collapse.stores.origin import pulled_from
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +59,7 @@ def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
     assert not [path for path in files_of(hub, "owner/again") if path.endswith("origin.json")]
     for kept in ({"store": "0" * 64, "origin": origin}, {"store": collapse.load(stored).digest, "origin": "a\nb"}, []):
         (tmp_path / "pulled" / "origin.json").write_text(json.dumps(kept))
-        assert pulled_from(collapse.load(tmp_path / "pulled")) is None
+        assert collapse.load(tmp_path / "pulled").pulled_from is None
 
     expected = collapse.measure(collapse.load(stored)).measurements
     row = json.loads(as_user("measure", "owner/stats", "--json", token=None, home="reader").stdout)[0]
@@ -138,7 +137,7 @@ def test_a_pull_that_is_killed_before_its_last_file_still_says_where_it_is_from(
     assert not (tmp_path / "pulled" / "collapse.json").exists()
     assert (tmp_path / "pulled" / "origin.json").exists()  # once the store is whole, nothing is pulled again
     as_user(*words[1:])
-    assert pulled_from(collapse.load(tmp_path / "pulled")).startswith("owner/stats/collapse/text.jsonl-T32-60@")
+    assert collapse.load(tmp_path / "pulled").pulled_from.startswith("owner/stats/collapse/text.jsonl-T32-60@")
 
 
 def test_a_pull_request_leaves_main_alone(hub, as_user, stored):

@@ -9,8 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.collection.planning import plan_collection
-from collapse.collection.text_request import TextRequest
+from collapse.collection.text_request import TextRequest, text_request
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.limits import default_chunk_length
@@ -43,7 +42,7 @@ def rewrite(folder: Path, add: float) -> None:
 
 
 def plan(tiny, model: object, **options) -> TextRequest:
-    return plan_collection(str(model), CollectionSpec(**{**tiny.options(), **options}))
+    return text_request(str(model), CollectionSpec(**{**tiny.options(), **options}))
 
 
 @pytest.mark.parametrize("pickled", [False, True], ids=["safetensors", "pickle"])

@@ -1,15 +1,12 @@
-"""Some random sequences of user actions print no wrong number, and a mechanism that is taken out is missed.
+"""Some random sequences of user actions print no wrong number.
 
-The long version, of 300 sequences, is ``python tests/sequences.py``; ``--without NAME`` takes a mechanism of
-sequences_without.py out.
+The long version, of 300 sequences, is ``python tests/sequences.py``.
 """
 
 import json
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 
 def sequences(*words):
@@ -23,10 +20,3 @@ def test_numbers_are_of_what_was_named():
     counts = json.loads(done.stdout.splitlines()[-1])
     assert counts["sequences"] == 2
     assert counts["measured"] >= 2
-
-
-@pytest.mark.slow
-def test_a_comparison_taken_out_is_missed():
-    done = sequences("--sequences", "2", "--first", "102", "--without", "comparing_stores")
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "WRONG" in done.stdout

@@ -1,8 +1,6 @@
-"""Collect a model on a text into a store: :func:`collect` reuses, resumes, rejects or starts a collection."""
+"""Collect a model on a text into a store: :func:`collect` opens the store that is there, or collects what it lacks."""
 
-import dataclasses
 import logging
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, overload
@@ -10,18 +8,16 @@ from typing import Any, overload
 from collapse.collection.features import FeaturesRequest
 from collapse.collection.finding import find_store
 from collapse.collection.into_folder import collect_into
-from collapse.collection.known_texts import as_trained
-from collapse.collection.planning import plan_collection
-from collapse.collection.store_options import check_store_options
-from collapse.collection.text_request import TextRequest
-from collapse.errors import StoreError, UsageError
+from collapse.collection.request import Request
+from collapse.collection.store_options import check_store_options, options_held
+from collapse.collection.text_request import TextRequest, text_request
+from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
+from collapse.inputs.corpus import find_corpus
 from collapse.inputs.features import is_features_file
-from collapse.inputs.text_pair import check_limits
 from collapse.paths import expanded
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.statistic import Statistic
 from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
@@ -76,94 +72,94 @@ def collect(
         StoreError: The folder holds a store of something else; the message names the fields and both values.
         CollapseError: Something cannot be found, read, loaded or written, or an embedding is not finite.
     """
-    model, options = _in_its_folder(model, options)
-    spec = CollectionSpec(**as_trained(model, options, store))
-    if spec.part is not None and store is None:
-        raise UsageError("a part needs a folder of its own, to be merged from: give --store")
-    if spec.part is not None and spec.recollect:
-        raise UsageError("--recollect collects a whole store again: leave it out, and delete the folder of the part")
-    kinds = _wanted_statistics(spec)
-    if is_features_file(model):
-        features = FeaturesRequest(model, spec)
-        if store is None:
-            return features.collect(None, kinds)
-        return collect_into(Path(store), features, kinds, progress, recollect=spec.recollect)
-    if store is None and not spec.recollect and spec.null is None:  # what is published as a null is not trusted
-        found = find_store(str(model), spec)
-        if found is not None:
-            return found
-    plan = _planned(str(model), spec, options, store)
-    if store is None and not spec.recollect and not is_store(plan.cached):
-        beside = _beside(plan)
-        if beside is not None:
-            return beside.called(plan.names)
-    folder = Path(store) if store else plan.cached
-    return collect_into(folder, plan, kinds, progress, recollect=spec.recollect, cached=store is None)
-
-
-def _planned(model: str, spec: CollectionSpec, options: Mapping[str, Any], store: str | Path | None) -> TextRequest:
-    """Return the plan of a collection, which takes what it leaves open from the store that is there.
-
-    To recollect is to request everything anew.
-    """
-    there = None
-    if store and is_store(store) and not spec.recollect:
-        held = Store.load(store)
-        there = held.identity
-        trained_on = there.get("corpus") or {}
-        if spec.text is None and "text_column" not in options and not trained_on.get("lines"):
-            spec = dataclasses.replace(spec, text_column=trained_on.get("column", spec.text_column))
-        check_store_options(held, _not_compared({name: getattr(spec, name) for name in options}))
-    plan = plan_collection(model, spec, there=there)
-    check_limits(spec, plan.texts)
-    return plan
-
-
-def _wanted_statistics(spec: CollectionSpec) -> list[type[Statistic]]:
-    known = plugins().statistics
-    for name in spec.without:
-        if name not in known:
-            raise UsageError(f"no statistic is called {name!r}; there are {', '.join(sorted(known)) or 'none'}")
-    return [kind for name, kind in sorted(known.items()) if name not in spec.without]
-
-
-def _in_its_folder(model: str | Path, options: dict[str, Any]) -> tuple[str | Path, dict[str, Any]]:
-    """Return the folder of a GGUF file, and the options with the file's name; anything else unchanged."""
     if not isinstance(model, str | Path):
         raise UsageError(
             f"collect() takes a folder or a Hub id, not a {type(model).__name__}; for a loaded model: "
             "collapse.collect_loaded(model, tokenizer, texts)"
         )
-    path = expanded(str(model))
+    if is_features_file(model):
+        request: Request = FeaturesRequest(model, CollectionSpec(**options))
+        return collect_into(Path(store) if store else None, request, progress)
+    name, given = _with_texts(*_in_its_folder(str(model), options), store)
+    if CollectionSpec(**given).part is not None and store is None:
+        raise UsageError("a part needs a folder of its own, to be merged from: give --store")
+    if store is not None:
+        return collect_into(Path(store), _beside_store(name, given, Path(store)), progress)
+    found = _found(name, CollectionSpec(**given))
+    return found if isinstance(found, Store) else collect_into(found.cached, found, progress)
+
+
+def _in_its_folder(model: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the folder of a GGUF file, and the given options with the file's name; other models unchanged."""
+    given = {name: value for name, value in options.items() if value is not None}
+    path = expanded(model)
     if path.suffix != ".gguf" or not path.is_file():
-        return model, options
-    return path.parent, {**options, "model_args": {**(options.get("model_args") or {}), "gguf_file": path.name}}
+        return model, given
+    return str(path.parent), {**given, "model_args": {**given.get("model_args", {}), "gguf_file": path.name}}
 
 
-def _beside(plan: TextRequest) -> Store | None:
-    """Return a complete store of a plan that lies in the folder ``stores`` of its local model, such as a run's."""
-    if not plan.model.is_local:
+def _with_texts(model: str, given: dict[str, Any], store: str | Path | None) -> tuple[str, dict[str, Any]]:
+    """Return a model and its options with the texts that a plugin knows it was trained on, unless they name any.
+
+    So the same command refers to the same texts before, during and after a collection. A store of another text keeps
+    it, unless it is collected again.
+    """
+    known = {} if "text" in given or "split" in given else plugins().trained_on(expanded(model))
+    if not known:
+        return model, given
+    if store and is_store(store) and not given.get("recollect"):
+        text = find_corpus(known["text"], split=known.get("split"), text_column=known.get("text_column", "text"))
+        if text.identity() != Store.load(store).identity.get("corpus"):
+            return model, given
+    if given.get("validation_text"):  # the known split is one of the known text
+        known = {name: value for name, value in known.items() if name not in ("validation_text", "validation_split")}
+    return model, {**known, **given}
+
+
+def _beside_store(model: str, given: dict[str, Any], folder: Path) -> TextRequest:
+    """Return the request for a folder; options that name no text mean that of the store which is there."""
+    spec = CollectionSpec(**given)
+    if spec.text is not None or spec.recollect or not is_store(folder):
+        return text_request(model, spec)
+    store = Store.load(folder)
+    apart = ("validation_split", "text_column") if spec.validation_text else ()
+    check_store_options(store, {name: given[name] for name in _OF_TEXTS if name in given and name not in apart})
+    spec = CollectionSpec(**options_held(store.identity, given, texts_only=True))
+    return text_request(model, spec, there=None if spec.text else store.identity)
+
+
+_OF_TEXTS = ("split", "validation_split", "text_column", "without")
+
+
+def _found(model: str, spec: CollectionSpec) -> Store | TextRequest:
+    """Return the store that makes a collection into the cache unnecessary, else the request for it."""
+    if spec.recollect:
+        return text_request(model, spec)
+    try:
+        request, problem = text_request(model, spec), None
+    except CollapseError as error:
+        request, problem = None, error
+    if request is None or not is_store(request.cached):
+        # what is published as a null is not trusted
+        found = find_store(model, spec) if spec.null is None else None
+        found = found or (_beside_model(request) if request else None)
+        if found is not None:
+            return found
+    if problem is not None:
+        raise problem
+    assert request is not None  # else there is a problem
+    return request
+
+
+def _beside_model(request: TextRequest) -> Store | None:
+    """Return a complete store of a request in the folder ``stores`` of its local model, such as a run's."""
+    if not request.model.is_local:
         return None
-    for folder in sorted(Path(plan.model.location).glob("stores/*")):
+    for folder in sorted(Path(request.model.location).glob("stores/*")):
         if is_store(folder):
             with suppress(StoreError):
                 store = Store.load(folder)
-                unwanted = {*plan.spec.without} & {*store.manifest["statistics"]}
-                if store.state == "complete" and not unwanted and not plan.differences(store):
+                if store.state == "complete" and not request.differences_of(store):
                     log.warning("using the store %s, which holds exactly this collection", folder)
-                    return store.check()
+                    return store.check().called(request.names)
     return None
-
-
-# Options that are not compared with an existing store, unless one of these texts is given.
-_NOT_COMPARED: dict[str, tuple[str, ...]] = {
-    "split": ("text",),
-    "validation_split": ("validation_text",),
-    "text_column": ("text", "validation_text"),
-    "without": (),
-}
-
-
-def _not_compared(given: Mapping[str, Any]) -> dict[str, Any]:
-    given = {name: value for name, value in given.items() if value is not None}
-    return {n: given[n] for n, texts in _NOT_COMPARED.items() if n in given and not any(given.get(t) for t in texts)}

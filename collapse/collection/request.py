@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from collapse.errors import StoreError, UsageError, counted
-from collapse.plugin.statistic import Statistic
+from collapse.inputs.source import Source
 from collapse.progress import Report
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, differences
-from collapse.stores.shards import Part, Shard, intact_shards
+from collapse.stores.shards import Run
 from collapse.stores.store import Store
 
 
@@ -18,11 +18,17 @@ class Request(ABC):
 
     Attributes:
         part: (k, n) for the k-th of n shares of the slices, or None.
+        batch_size, deterministic, recollect: As of :func:`collapse.collect`.
         without: Names of statistics that the store must not hold.
+        open: Fields of the identity that a published store may have otherwise.
     """
 
     part: tuple[int, int] | None = None
+    batch_size: int | str = "auto"
+    deterministic: bool = False
+    recollect: bool = False
     without: Sequence[str] = ()
+    open: frozenset[str] = frozenset()
 
     @property
     @abstractmethod
@@ -35,14 +41,11 @@ class Request(ABC):
         """The names of the model, its texts and its tokenizer, none of which is part of the identity."""
 
     @abstractmethod
-    def collect(
-        self, folder: Path | None, kinds: Sequence[type[Statistic]], report: Report | None = None
-    ) -> Store | Part:
-        """Collect what a folder, which this process has locked, does not hold yet.
+    def source(self, trained: Store | None, report: Report | None) -> Source:
+        """Load what is to be collected.
 
         Args:
-            folder: The store's folder; None for a store in memory.
-            kinds: Plugin statistics to fill.
+            trained: The existing store, whose training samples are not needed again.
             report: Called as report(what, done, total).
         """
 
@@ -50,41 +53,25 @@ class Request(ABC):
         """Whether it needs a validation that a store with this validation text, or None, may lack."""
         return False
 
-    def differences(self, store: Store) -> list[str]:
-        """Describe how a store differs. A missing validation is no difference, because it can be added."""
-        adopts = store.identity.get("validation") is None or store.state == "trained"
-        return differences(store.identity, self.identity, apart=_apart(validation=adopts))
+    def differences(self, identity: Mapping[str, Any], *, validated: bool = True) -> list[str]:
+        """Describe how the identity of a store or shard differs.
 
-    def differences_of(self, shard: Shard) -> list[str]:
-        """Describe how a shard differs."""
-        identity = shard.about["identity"]
-        absent = identity.get("validation") is None and not self.validates_beside(None)  # the optional split
-        return differences(identity, self.identity, apart=_apart(validation=absent))
+        Args:
+            identity: Its identity.
+            validated: Whether its validation cannot be another any more.
+        """
+        apart = KNOWN_LATER | self.open
+        if not validated or (identity.get("validation") is None and not self.validates_beside(None)):
+            apart |= OF_VALIDATION
+        return differences(identity, self.identity, apart=apart)
 
-
-def refuse_unlike(folder: Path | None, shard: Shard, about: Mapping[str, Any]) -> None:
-    """Raise StoreError if a shard is not of the pass that goes on in its folder.
-
-    Args:
-        folder: The folder.
-        shard: One of its shards.
-        about: What the pass is of, as in :attr:`Shard.about`.
-    """
-    differ = differences(shard.about["identity"], about["identity"])
-    differ += differences(shard.about["coverage"], about["coverage"], prefix="slices.")
-    if shard.about.get("trained") != about.get("trained"):
-        differ.append("the class means")
-    _refuse(folder, differ)
+    def differences_of(self, store: Store) -> list[str]:
+        """Describe how a store in the request's folder differs; one that is only trained may be validated otherwise."""
+        return self.differences(store.identity, validated=store.state == "complete")
 
 
-def refuse_other_shards(folder: Path, request: Request) -> None:
-    """Raise StoreError if a folder holds shards of something else than a request, before a model is loaded."""
-    for phase in ("train", "validation"):
-        for shard in intact_shards(folder, phase)[:1]:
-            _refuse(folder, request.differences_of(shard))
-
-
-def _refuse(folder: Path | None, differ: Sequence[str]) -> None:
+def refuse_unfinished(folder: Path | None, differ: Sequence[str]) -> None:
+    """Raise StoreError if the unfinished collection in a folder differs."""
     if differ:
         raise StoreError(
             f"{folder} holds an unfinished collection that differs in {'; '.join(differ)} (there and now). Give the "
@@ -92,12 +79,7 @@ def _refuse(folder: Path | None, differ: Sequence[str]) -> None:
         )
 
 
-def _apart(*, validation: bool) -> frozenset[str]:
-    """Return the fields of an identity that no request has, with those of the validation if they may differ too."""
-    return KNOWN_LATER | OF_VALIDATION if validation else KNOWN_LATER
-
-
-def part_of(slices: int, part: tuple[int, int] | None) -> tuple[int, int]:
+def part_of(slices: int, part: tuple[int, int] | None) -> Run:
     """Return the slices of a part, as a half-open range.
 
     >>> part_of(10, None), part_of(10, (1, 3)), part_of(10, (3, 3))
@@ -109,8 +91,6 @@ def part_of(slices: int, part: tuple[int, int] | None) -> tuple[int, int]:
     if part is None:
         return 0, slices
     k, n = part
-    if not 1 <= k <= n:
-        raise UsageError(f"--part must be 1/{n} to {n}/{n}, got {k}/{n}")
     if n > slices:
         raise UsageError(
             f"--part {k}/{n}: the text has only {counted(slices, 'slice')}, so at most {counted(slices, 'part')}"

@@ -1,22 +1,44 @@
-"""Reject options that contradict a finished store, instead of ignoring them; the message says what the store holds."""
+"""Reject options that contradict a finished store, instead of ignoring them."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import UsageError, near_names
 from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_of
-from collapse.inputs.option import Role
+from collapse.inputs.option import Role, text_names
+from collapse.stores.manifest import differences
+from collapse.stores.naming import recorded_arguments
 
 if TYPE_CHECKING:
     from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
-_TEXTS = {"corpus": ("text", "split"), "validation": ("validation_text", "validation_split")}
+_TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
+_LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
+_HOW = ("shards", "eos_between", "dtype", "fast_attention", "exact_loss")
 _OF_FEATURES = ("without", "null", "recollect", "batch_size", "device", "deterministic", "trust_remote_code")
-Unlike = tuple[str, Any, str, Any]  # an option's name, its value, a field of the identity, and the field's value
+
+
+def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
+    """Return the options that ask for what a store holds, except for those that are given; local texts have no names.
+
+    Args:
+        identity: The store's identity.
+        given: The options that are given.
+        texts_only: Only the texts, and how much of them.
+    """
+    names = _LIMITS if texts_only else (*_LIMITS, *_HOW)
+    found = {name: identity[name] for name in names if identity.get(name) is not None}
+    for key, text, split in _TEXTS:
+        held = identity.get(key) or {}
+        if held.get("revision") and text not in given:
+            found |= {text: f"{held['name']}@{held['revision']}", split: held["split"]}
+        if held.get("column"):
+            found.setdefault("text_column", held["column"])
+    return {**found, **given}
 
 
 def check_store_options(store: "Store", given: Mapping[str, Any]) -> None:
@@ -31,12 +53,27 @@ def check_store_options(store: "Store", given: Mapping[str, Any]) -> None:
     """
     if given.get("recollect"):
         raise UsageError(f"{store} is measured as it is, and names no model to collect from: leave out --recollect")
-    for name, asked, what, held in _unlike(store, given):
-        shown = flag_of(name) if isinstance(asked, bool) else f"{flag_of(name)} {asked}"
+    held = {**store.identity, "model_args": recorded_arguments(store.manifest), "revision": store.revision}
+    asked = _asked(held, given)
+    unsaid = {name: getattr(CollectionSpec, name) for name, about in options_of().items() if about.role is Role.CHANGED}
+    differ = differences({name: held.get(name, unsaid.get(name)) for name in asked}, asked)
+    differ += statistics_held(store, text_names(given.get("without")))
+    if differ:
         raise UsageError(
-            f"{store} holds {what.replace('_', ' ')} {_short(held)}: {shown} does not apply; "
-            "leave the option out, or collect another store from the model"
+            f"{store} differs in {'; '.join(differ)} (there and asked): leave the option out, or collect another store "
+            "from the model"
         )
+
+
+def statistics_held(store: "Store", without: Any) -> list[str]:
+    """Describe the statistics that a store holds, and must not."""
+    from collapse.plugin.plugin_manager import plugins
+
+    held = store.manifest["statistics"]
+    for name in without:
+        if name not in plugins().statistics and name not in held:
+            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
+    return [f"statistics: it holds {name}, and --without {name} is given" for name in without if name in held]
 
 
 def check_features_options(path: str | Path, given: Mapping[str, Any]) -> None:
@@ -61,69 +98,27 @@ def warn_of_stale(store: "Store") -> None:
             log.warning("%s: %s cannot be used: the collection %s: collect again (--recollect)", store, name, differ)
 
 
-def _unlike(store: "Store", given: Mapping[str, Any]) -> Iterator[Unlike]:
-    """Yield each option that contradicts a store's identity."""
-    from collapse.inputs.references import find_tokenizer
-    from collapse.stores.naming import recorded_arguments
-
-    identity = {**store.identity, "model_args": recorded_arguments(store.manifest)}
-    for name, about in options_of().items():
-        if name not in given or about.role not in (Role.RECORDED, Role.CHANGED):
-            continue
-        unsaid = getattr(CollectionSpec, name) if about.role is Role.CHANGED else None  # its default
-        if about.record(given[name]) != identity.get(name, unsaid):
-            yield name, given[name], name, identity.get(name, unsaid)
-    yield from _unlike_texts(identity, given)
-    yield from _unlike_statistics(store, given)
-    if given.get("tokenizer") and find_tokenizer(given["tokenizer"]).tokenizer != identity.get("tokenizer"):
-        yield "tokenizer", given["tokenizer"], "tokenizer", identity.get("tokenizer")
-    if given.get("revision") and not _is_revision(given["revision"], store):
-        yield "revision", given["revision"], "revision", store.revision
-
-
-def _unlike_texts(identity: Mapping[str, Any], given: Mapping[str, Any]) -> Iterator[Unlike]:
+def _asked(held: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an identity that options ask for, without those of which they say nothing."""
     from collapse.inputs.corpus import find_corpus
-    from collapse.stores.manifest import differences
+    from collapse.inputs.references import find_tokenizer
 
-    column = given.get("text_column")
-    for key, (text, split) in _TEXTS.items():
-        held, validation = identity.get(key) or {}, key == "validation"
+    column, names_texts = given.get("text_column"), bool(given.get("text") or given.get("validation_text"))
+    asked = {
+        name: about.record(given[name])
+        for name, about in options_of().items()
+        if name in given and about.role in (Role.RECORDED, Role.CHANGED)
+    }
+    for key, text, split in _TEXTS:
         if given.get(text):
-            names, of = list(given[text]), given.get(split)
-            asked = find_corpus(names, split=of, text_column=column or "text", validation=validation).identity()
-            if differences(held, asked):
-                yield text, " ".join(names), f"{key} text", held.get("sha256") or held.get("revision")
-        elif split in given and given[split] != held.get("split"):
-            yield split, given[split], f"{key} split", held.get("split")
-    if column and not (given.get("text") or given.get("validation_text")):
-        held = (identity.get("corpus") or {}).get("column")
-        if column != held:
-            yield "text_column", column, "text column", held
-
-
-def _unlike_statistics(store: "Store", given: Mapping[str, Any]) -> Iterator[Unlike]:
-    from collapse.plugin.plugin_manager import plugins
-
-    held = store.manifest["statistics"]
-    for name in given.get("without", ()):
-        if name not in plugins().statistics and name not in held:
-            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
-        if name in held:
-            yield "without", name, "the statistic", name
-
-
-def _is_revision(revision: str, store: "Store") -> bool:
-    from collapse.inputs.references import find_model
-    from collapse.stores.naming import recorded_model
-
-    held = store.revision
-    if held is None or (held.startswith(revision) and len(revision) >= 7):
-        return held is not None
-    return find_model(recorded_model(store.manifest), revision=revision).revision == held
-
-
-def _short(value: Any) -> str:
-    if value is None or value == {}:
-        return "none"
-    text = value if isinstance(value, str) else str(value).lower()
-    return f"{text[:19]}…" if len(text) > 40 else text
+            how: dict[str, Any] = {"split": given.get(split), "text_column": column or "text"}
+            asked[key] = find_corpus(list(given[text]), validation=key == "validation", **how).identity()
+        elif given.get(split):
+            asked[key] = {**(held.get(key) or {}), "split": given[split]}
+    if column and not names_texts:
+        asked["corpus"] = {**asked.get("corpus", held.get("corpus") or {}), "column": column}
+    if given.get("tokenizer"):
+        asked["tokenizer"] = find_tokenizer(given["tokenizer"]).tokenizer
+    if given.get("revision"):
+        asked["revision"] = given["revision"]
+    return asked

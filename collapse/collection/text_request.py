@@ -1,37 +1,36 @@
-"""A request for a model on texts: what identifies it, and how it is collected."""
+"""A request for a model on texts: what identifies it, and how its embeddings are computed."""
 
 import logging
 import shlex
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.passes import Collection
 from collapse.collection.request import Request
-from collapse.errors import CollapseError, counted
+from collapse.errors import CollapseError, UsageError, counted
+from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, typed
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.language_model import LanguageModel
+from collapse.inputs.limits import check_chunk_length, default_chunk_length
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.packing import Chunks, pack
-from collapse.inputs.references import ModelReference
+from collapse.inputs.references import ModelReference, card_datasets, code_of, find_model, find_tokenizer
 from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
-from collapse.inputs.text_pair import Texts
+from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_validation
 from collapse.inputs.text_source import TextPhase, advice
-from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
-from collapse.scoped import deterministic_algorithms
 from collapse.stores.files import home, sha256_of
-from collapse.stores.manifest import LAYER, OF_VALIDATION, VERSION, is_store
+from collapse.stores.manifest import LAYER, OF_VALIDATION, VERSION
 from collapse.stores.provenance import Clock
-from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
+
+_SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,12 @@ class TextRequest(Request):
     """A request for a model on texts: the spec, and the model and texts that it refers to.
 
     Attributes:
-        spec: The options; the chunk length is known.
+        spec: The options; the chunk length is known, unless it is open.
         model, tokenizer: References to the model and the tokenizer.
-        texts: The texts; the training text is None if a trained store only lacks its validation.
+        texts: The texts; the training text is None if it is open, or if a store is trained on it already.
         trained_on: Identity of the training text in that case.
         code: Fingerprints of the trusted code, by location.
+        open: Fields of the identity that a published store may have otherwise.
     """
 
     spec: CollectionSpec
@@ -52,35 +52,27 @@ class TextRequest(Request):
     texts: Texts
     trained_on: Mapping[str, Any] | None = None
     code: Mapping[str, str] = field(default_factory=dict)
+    open: frozenset[str] = frozenset()
 
-    @property
-    def part(self) -> tuple[int, int] | None:  # type: ignore[override]
-        """The share of the slices that is collected, or None for all."""
-        return self.spec.part
-
-    @property
-    def without(self) -> Sequence[str]:  # type: ignore[override]
-        """Names of statistics that the store must not hold."""
-        return tuple(self.spec.without)
+    def __post_init__(self) -> None:
+        for name in ("part", "batch_size", "deterministic", "recollect", "without"):
+            object.__setattr__(self, name, getattr(self.spec, name))
 
     @property
     def identity(self) -> dict[str, Any]:
         """Everything that affects a stored number and is known without loading the model."""
         training, validation = self.texts.training, self.texts.validation
+        recorded = self.spec.identity
+        arguments = {name: value for name, value in recorded["model_args"].items() if name != "gguf_file"}
         return ({"code": dict(self.code)} if self.code else {}) | {
             "weights": self.model.weights,
             "tokenizer": self.tokenizer.tokenizer,
             "corpus": training.identity() if training else self.trained_on,
             "validation": validation.identity() if validation else None,
             "layers": [LAYER],
-            **_by_content(self.spec.identity),
+            **recorded,
+            "model_args": arguments,  # the content of a GGUF file is hashed, and its name is not
         }
-
-    @property
-    def separate_tokenizer(self) -> str | None:
-        """The Hub's name of a tokenizer that is not the model's own, by which it is found again."""
-        separate = self.tokenizer is not self.model and not self.tokenizer.is_local
-        return f"{self.tokenizer.location}@{self.tokenizer.revision}" if separate else None
 
     @property
     def names(self) -> dict[str, str | None]:
@@ -89,97 +81,151 @@ class TextRequest(Request):
         step = {} if self.model.step is None else {"step": str(self.model.step)}
         return {"model": self.model.name, **step, **folder, **self.texts.names}
 
-    def collect(
-        self, folder: Path | None, kinds: Sequence[type[Statistic]], report: Report | None = None
-    ) -> Store | Part:
-        """See :class:`Request`."""
-        trained = Store.load(folder) if folder is not None and is_store(folder) else None
-        with deterministic_algorithms() if self.spec.deterministic else nullcontext():
-            source = _opened(self, trained, report)
-            return Collection(source, folder, kinds, self.spec.batch_size, self.part, report).run(trained)
-
-    def validates_beside(self, validation: str | None) -> bool:
-        """See :class:`Request`."""
-        return self.texts.wanted_beside(validation)
-
     @property
     def cached(self) -> Path:
         """The store's folder in the user's cache."""
         return home() / "stores" / sha256_of([VERSION, self.identity])[:40]
 
+    def validates_beside(self, validation: str | None) -> bool:
+        """See :class:`Request`."""
+        return self.texts.wanted_beside(validation)
 
-def _by_content(identity: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an identity without the name of a GGUF file, whose content is hashed."""
-    arguments = identity.get("model_args") or {}
-    return {**identity, "model_args": {name: value for name, value in arguments.items() if name != "gguf_file"}}
+    def source(self, trained: Store | None, report: Report | None) -> Source:
+        """Load the model and pack the texts.
+
+        Raises:
+            UsageError: A text is too short for one chunk.
+            CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
+        """
+        spec, texts, clock = self.spec, self.texts, Clock()
+        own = spec.model_args if self.tokenizer is self.model else None
+        tokenizer = load_tokenizer(self.tokenizer, model_args=own, trust_remote_code=spec.trust_remote_code)
+        remember_tokenizer(self.tokenizer)
+
+        def packed(corpus: Corpus, cut: CollectionSpec) -> Chunks:
+            _warn_of_added_tokens(corpus, tokenizer)
+            key = self.tokenizer.tokenizer
+            hashed = sha256_of([key, dict(self.code)]) if self.code else key
+            return pack(corpus, tokenizer, cut, tokenizer_hash=hashed, cache=home(), progress=report)
+
+        train = packed(texts.training, spec) if trained is None and texts.training else None
+        validates = trained is not None or spec.part is None  # parts may be validated after merging
+        validation = texts.pack_validation(lambda corpus: packed(corpus, spec.of_validation)) if validates else None
+        model = load_model(self.model, spec, report)
+        for chunks in (train, validation):
+            if chunks is not None:
+                _check_ids(chunks, tokenizer, model, self.model.name)
+        lacks_validation = validates and validation is None  # there is none, or its split is optional and absent
+        source = Source(
+            identity=self._identity_of(model, lacks_validation=lacks_validation),
+            model=self._about(model),
+            corpus={
+                "name": texts.names["corpus"],
+                "validation": None if lacks_validation else texts.names["validation"],
+            },
+            weight=model.weight,
+            bias=model.bias,
+            train=None if train is None else TextPhase("train", train, model),
+            validation=None if validation is None else TextPhase("validation", validation, model),
+            remedy=f"the row is a vocabulary entry: {advice(model.weight.dtype)}",
+            command=f"collapse collect {shlex.quote(self.model.name)} {typed(spec, shown=True)}".rstrip(),
+            exact_loss=spec.exact_loss,
+            clock=clock,
+        )
+        return shuffled(source, {}) if spec.null == "shuffled" else source  # the identity says so already
+
+    def _identity_of(self, model: LanguageModel, *, lacks_validation: bool) -> dict[str, Any]:
+        """Return the identity with what is known of the loaded model; an optional split may be absent."""
+        head = {"tied": model.tied, "bias": model.bias is not None}
+        identity = {**self.identity, "attention": model.attention, "head": head}
+        if not lacks_validation:
+            return identity
+        return {name: value for name, value in identity.items() if name not in OF_VALIDATION} | {"validation": None}
+
+    def _about(self, model: LanguageModel) -> dict[str, Any]:
+        """Return the manifest's entry for the model."""
+        about: dict[str, Any] = {"name": self.model.name, "revision": self.model.revision}
+        about |= {"n_params": model.n_params, "vocabulary": len(model.weight)}
+        if self.model.step is not None:
+            about["step"] = self.model.step
+        if self.tokenizer is not self.model and not self.tokenizer.is_local:
+            about["tokenizer"] = f"{self.tokenizer.location}@{self.tokenizer.revision}"  # by which it is found again
+        return about
 
 
-def _opened(plan: TextRequest, store: Store | None, report: Report | None) -> Source:
-    """Load the model of a plan and pack its texts.
+def text_request(
+    model: str, spec: CollectionSpec, *, there: Mapping[str, Any] | None = None, leave_open: bool = False
+) -> TextRequest:
+    """Find the model and the texts of a request.
 
     Args:
-        plan: What to collect.
-        store: The existing store, whose training text is not read again.
-        report: Called as report(what, done, total).
+        model: A local folder, or a Hub id.
+        spec: The options.
+        there: Identity of a store that is trained on a text which the spec does not name.
+        leave_open: What the spec does not say of text, length and limits may be anything.
 
     Raises:
-        UsageError: A text is too short for one chunk.
-        CollapseError: Something cannot be loaded or read, or the tokenizer does not match the model.
+        UsageError: No corpus is given and the model's card names none, or an option is invalid.
+        CollapseError: The model, tokenizer or a text cannot be found or read.
     """
-    spec, texts, clock = plan.spec, plan.texts, Clock()
-    tokenizer = load_tokenizer(
-        plan.tokenizer,
-        model_args=spec.model_args if plan.tokenizer is plan.model else None,
-        trust_remote_code=spec.trust_remote_code,
-    )
-    remember_tokenizer(plan.tokenizer)
-    hashed = sha256_of([plan.tokenizer.tokenizer, dict(plan.code)]) if plan.code else plan.tokenizer.tokenizer
+    gguf = (spec.model_args or {}).get("gguf_file")
+    check_model_args(spec.model_args or {})
+    if spec.null == "untrained" and gguf:
+        raise UsageError(
+            f"{gguf} does not say how its model was initialized: for --null untrained name the "
+            "model that it was made of; --null shuffled applies"
+        )
+    reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
+    tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
+    unsaid = _unsaid(spec) if leave_open else frozenset()
+    trained_on = there["corpus"] if there else None
+    if trained_on or "corpus" in unsaid:
+        named = spec.validation_text
+        texts = Texts(None, find_validation(spec, named) if named else None)
+    else:
+        texts = find_texts(spec, lambda: _text_of_card(reference))
+    if texts.validation and texts.training:  # the text that is named has its own
+        unsaid -= {"validation"}
+    corpus = texts.training.identity() if texts.training else trained_on
+    if texts.validation and texts.validation.identity() == corpus:
+        log.warning(_SAME_TEXTS)
+    if not leave_open:
+        check_limits(spec, texts)
+        spec = replace(spec, chunk_length=spec.chunk_length or default_chunk_length(reference, spec.model_args))
+    if spec.chunk_length is not None:
+        check_chunk_length(reference, spec.chunk_length, spec.model_args)
+    code = code_of(reference, tokenizer, spec.model_args) if spec.trust_remote_code else {}
+    return TextRequest(spec, reference, tokenizer, texts, trained_on, code, unsaid)
 
-    def pack_now(corpus: Corpus, cut: CollectionSpec) -> Chunks:
-        added = tokenizer.num_special_tokens_to_add()
-        if added and corpus.files and corpus.files[0].endswith(".txt"):
-            log.warning(
-                f"the tokenizer adds {counted(added, 'special token')} to each line of {corpus.name}, which count as "
-                "classes and samples: texts of several lines can be rows of a .jsonl file"
-            )
-        return pack(corpus, tokenizer, cut, tokenizer_hash=hashed, cache=home(), progress=report)
 
-    training = pack_now(texts.training, spec) if store is None and texts.training else None
-    validates = store is not None or spec.part is None
-    validation = texts.pack_validation(lambda corpus: pack_now(corpus, spec.of_validation)) if validates else None
-    model = load_model(plan.model, spec, report)
-    for chunks in (training, validation):
-        if chunks is not None:
-            _check_ids(chunks, tokenizer, model, plan.model.name)
-    identity = plan.identity | {
-        "attention": model.attention,
-        "head": {"tied": model.tied, "bias": model.bias is not None},
-    }
-    if validation is None and spec.part is None:  # an optional split that is absent
-        identity = {name: value for name, value in identity.items() if name not in OF_VALIDATION}
-        identity["validation"] = None
-    validated = validation is not None or spec.part is not None  # parts may be validated after merging
-    source = Source(
-        identity=identity,
-        model={
-            "name": plan.model.name,
-            "revision": plan.model.revision,
-            "n_params": model.n_params,
-            "vocabulary": len(model.weight),
-            **({} if plan.model.step is None else {"step": plan.model.step}),
-            **({"tokenizer": plan.separate_tokenizer} if plan.separate_tokenizer else {}),
-        },
-        corpus={"name": texts.names["corpus"], "validation": texts.names["validation"] if validated else None},
-        weight=model.weight,
-        bias=model.bias,
-        train=None if training is None else TextPhase("train", training, model),
-        validation=None if validation is None else TextPhase("validation", validation, model),
-        remedy=f"the row is a vocabulary entry: {advice(model.weight.dtype)}",
-        command=f"collapse collect {shlex.quote(plan.model.name)} {typed(spec, shown=True)}".rstrip(),
-        exact_loss=spec.exact_loss,
-        clock=clock,
-    )
-    return shuffled(source, {}) if spec.null == "shuffled" else source  # the plan's identity says so
+def _unsaid(spec: CollectionSpec) -> frozenset[str]:
+    """Return the fields of an identity of which options say nothing."""
+    any_text = spec.text is None and spec.split in (None, "train") and spec.text_column == "text"
+    any_validation = not (spec.validation_text or spec.validation_split)
+    some = {"corpus": any_text, "validation": any_validation, "chunk_length": spec.chunk_length is None}
+    some |= {"max_chunks": spec.max_chunks is None}
+    some |= {"max_validation_chunks": spec.max_chunks is None and spec.max_validation_chunks is None}
+    return frozenset(name for name, is_open in some.items() if is_open)
+
+
+def _text_of_card(reference: ModelReference) -> str:
+    named = card_datasets(reference)
+    if not named:
+        raise UsageError(
+            f"no corpus: the card of {reference.name} names no data set. Give the text it was trained on, for example "
+            f"--text roneneldan/TinyStories, or --text train.jsonl --validation-text validation.jsonl"
+        )
+    log.info("corpus: %s, named by the card of %s", named[0], reference.name)
+    return named[0]
+
+
+def _warn_of_added_tokens(corpus: Corpus, tokenizer: Any) -> None:
+    added = tokenizer.num_special_tokens_to_add()
+    if added and corpus.files and corpus.files[0].endswith(".txt"):
+        log.warning(
+            f"the tokenizer adds {counted(added, 'special token')} to each line of {corpus.name}, which count as "
+            "classes and samples: texts of several lines can be rows of a .jsonl file"
+        )
 
 
 def _check_ids(chunks: Chunks, tokenizer: Any, model: LanguageModel, name: str) -> None:

@@ -24,9 +24,8 @@ from collapse.progress import Report
 from collapse.progress_bar import shows_progress
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
-from collapse.stores.origin import keep_origin
 from collapse.stores.store import Store, load_same
-from collapse.stores.store_folder import settled, writing
+from collapse.stores.store_folder import writing
 
 log = logging.getLogger("collapse")
 
@@ -175,7 +174,7 @@ def pull(name: str, folder: str | Path, *, progress: Report | None = None) -> St
     """
     folder = Path(folder)
     remote = open_store(name)
-    if not is_store(folder) or not settled(folder):
+    if not is_store(folder):
         with writing(folder):
             if not is_store(folder):  # another process may have just written it
                 return _download(name, remote, folder, progress)
@@ -191,6 +190,5 @@ def _download(name: str, remote: Store, folder: Path, progress: Report | None) -
         done += entry["size"]
     if progress:
         progress(f"pulling {name}", done, remote.size)
-    if remote.origin is not None:  # first: where a killed pull left a store, the next one would have nothing to do
-        keep_origin(folder, remote.digest, remote.origin)
+    remote.keep_origin(folder)  # first: where a killed pull left a store, the next one would have nothing to do
     return remote.write_in(folder)

@@ -149,7 +149,7 @@ def pack(
             return replace(chunks, tokens=chunks.tokens[:max_chunks])
     folder = some if max_chunks else whole
     try:
-        with scratch(cache / "chunks", option="COLLAPSE_HOME") as place:
+        with scratch(cache / "chunks") as place:
             rows = load_rows(corpus, _made(place / "text"))
             _write(folder, about, _chunks(rows, corpus, tokenize, spec, progress), place)
     except OSError as error:
