@@ -80,12 +80,14 @@ def collect(
     if is_features_file(model):
         request: Request = FeaturesRequest(model, CollectionSpec(**options))
         return collect_into(Path(store) if store else None, request, progress)
-    name, given = _with_texts(*_in_its_folder(str(model), options), store)
-    if CollectionSpec(**given).part is not None and store is None:
+    model, given = _in_its_folder(str(model), options)
+    given = _with_texts(model, given, store)
+    spec = CollectionSpec(**given)
+    if spec.part is not None and store is None:
         raise UsageError("a part needs a folder of its own, to be merged from: give --store")
     if store is not None:
-        return collect_into(Path(store), _beside_store(name, given, Path(store)), progress)
-    found = _found(name, CollectionSpec(**given))
+        return collect_into(Path(store), _beside_store(model, given, Path(store)), progress)
+    found = _found(model, spec)
     return found if isinstance(found, Store) else collect_into(found.cached, found, progress)
 
 
@@ -98,22 +100,22 @@ def _in_its_folder(model: str, options: dict[str, Any]) -> tuple[str, dict[str, 
     return str(path.parent), {**given, "model_args": {**given.get("model_args", {}), "gguf_file": path.name}}
 
 
-def _with_texts(model: str, given: dict[str, Any], store: str | Path | None) -> tuple[str, dict[str, Any]]:
-    """Return a model and its options with the texts that a plugin knows it was trained on, unless they name any.
+def _with_texts(model: str, given: dict[str, Any], store: str | Path | None) -> dict[str, Any]:
+    """Return the options with the texts that a plugin knows the model was trained on, unless they name any.
 
     So the same command refers to the same texts before, during and after a collection. A store of another text keeps
     it, unless it is collected again.
     """
     known = {} if "text" in given or "split" in given else plugins().trained_on(expanded(model))
     if not known:
-        return model, given
+        return given
     if store and is_store(store) and not given.get("recollect"):
         text = find_corpus(known["text"], split=known.get("split"), text_column=known.get("text_column", "text"))
         if text.identity() != Store.load(store).identity.get("corpus"):
-            return model, given
+            return given
     if given.get("validation_text"):  # the known split is one of the known text
         known = {name: value for name, value in known.items() if name not in ("validation_text", "validation_split")}
-    return model, {**known, **given}
+    return {**known, **given}
 
 
 def _beside_store(model: str, given: dict[str, Any], folder: Path) -> TextRequest:
