@@ -22,7 +22,7 @@ from benchmarks.models import made_in
 from benchmarks.options import Options
 from benchmarks.record import Goal, Growth, Record, Row, Table
 from benchmarks.timing import exponents
-from collapse.collection import text_request
+from collapse.inputs import text_request
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model

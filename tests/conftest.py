@@ -27,7 +27,6 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores: threads 
 
 # Programs, not modules to look for doctests in.
 collect_ignore = [
-    "mutant_tests.py",
     "mutate.py",
     "sequences.py",
     "lowest_versions.py",

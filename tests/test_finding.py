@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from golden_store import GOLDEN
 
-from collapse.collection.finding import find_store, find_store_at
-from collapse.collection.text_request import text_request
 from collapse.errors import UsageError
 from collapse.hub.opening import open_named, open_store
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.finding import find_store, find_store_at
+from collapse.inputs.text_request import text_request
 from collapse.stores.manifest import MANIFEST, render, sealed
 
 A, B = "a" * 40, "b" * 40

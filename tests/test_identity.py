@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.collection.text_request import TextRequest, text_request
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.limits import default_chunk_length
 from collapse.inputs.model_loading import load_model
 from collapse.inputs.references import find_model
+from collapse.inputs.text_request import TextRequest, text_request
 
 CODE = """
 from transformers import GPTNeoConfig, GPTNeoForCausalLM

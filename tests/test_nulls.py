@@ -157,6 +157,6 @@ def test_a_published_null_is_never_looked_for(monkeypatch, tiny):
     def searched(*_):
         raise AssertionError
 
-    monkeypatch.setattr("collapse.collection.collecting.find_store", searched)
+    monkeypatch.setattr("collapse.inputs.resolving.find_store", searched)
     made = collapse.collect(tiny.model, null="shuffled", **few(tiny))
     assert np.isfinite(collapse.measure(made, metrics="nc2.norm").measurements["nc2.norm"])

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from collapse.collection.request import part_of
-from collapse.collection.text_request import text_request
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, options_of
+from collapse.inputs.request import part_of
+from collapse.inputs.text_request import text_request
 
 COMMIT = "a" * 40
 

@@ -193,9 +193,8 @@ def _add_commands() -> None:
             cli.add_command(import_module(f"collapse.cli.{name}").command, name)
     command_found.extend(command_plugins(cli))
     for plugin in command_found:
-        for remark in (plugin.problem, plugin.remark):
-            if remark:
-                say_error(remark)
+        if plugin.problem:
+            say_error(plugin.problem)
 
 
 class _Plain(logging.Handler):

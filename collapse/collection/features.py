@@ -1,7 +1,6 @@
 """Collect features files and arrays into a store, with the same passes as for a model."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,61 +9,16 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.collection.passes import Collection
-from collapse.collection.request import Request
-from collapse.collection.store_options import check_features_options
 from collapse.errors import CollapseError, PluginError, UsageError, first_line
-from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.features import check_features, open_features, source_of
-from collapse.inputs.shuffling import shuffled
-from collapse.inputs.source import Source
-from collapse.numerics.devices import pick_device
+from collapse.inputs.features import check_features, source_of
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.plugin.offers import check_declared
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.precision import exact_arithmetic
-from collapse.progress import Report
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import hash_of
-
-
-class FeaturesRequest(Request):
-    """A request for a features file, which is read at once: its content is its identity.
-
-    Args:
-        path: The features file.
-        spec: The options, of which few apply.
-
-    Raises:
-        UsageError: An option does not apply to a features file.
-        CollapseError: A tensor is missing or of the wrong shape, or a label lies outside the classifier.
-    """
-
-    def __init__(self, path: str | Path, spec: CollectionSpec) -> None:
-        check_features_options(path, spec.given)
-        pick_device(spec.device)  # not used, but an unavailable device is an error
-        source = open_features(path)
-        self._source = shuffled(source, {"null": spec.null}) if spec.null else source
-        self.without, self.recollect = tuple(spec.without), spec.recollect
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """See :class:`Request`."""
-        return self._source.identity
-
-    @property
-    def names(self) -> dict[str, str | None]:
-        """See :class:`Request`."""
-        return {"model": self._source.model["name"], "corpus": self._source.corpus["name"]}
-
-    def validates_beside(self, validation: str | None) -> bool:
-        """See :class:`Request`."""
-        return self._source.validation is not None
-
-    def source(self, trained: Store | None, report: Report | None) -> Source:
-        """See :class:`Request`."""
-        return self._source
 
 
 @outside_inference_mode

@@ -6,9 +6,8 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from collapse.collection.passes import Collection
-from collapse.collection.request import Request, part_of, refuse_unfinished
-from collapse.collection.store_options import statistics_held, warn_of_stale
 from collapse.errors import StoreError, UsageError, near_names
+from collapse.inputs.request import Request, part_of, refuse_unfinished
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.progress import Report
@@ -100,14 +99,13 @@ def _finished(folder: Path, request: Request) -> Store | Part | None:
     if not is_store(folder):
         return _finished_part(folder, request)
     store = Store.load(folder).check()
-    if differ := request.differences_of(store) + statistics_held(store, request.without):
+    if differ := request.differences_of(store) + request.statistics_in(store):
         raise StoreError(
             f"{folder} holds another store, which differs in {'; '.join(differ)} (there and now): "
             "give the same options, or choose another --store"
         )
     if store.state == "trained" and request.validates_beside(store.manifest["corpus"].get("validation")):
         return None
-    warn_of_stale(store)
     return store
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
-from collapse.collection.store_options import options_held
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.collection_spec import NULLS, CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
+from collapse.inputs.store_options import options_held
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
 from collapse.paths import expanded

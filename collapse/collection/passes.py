@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.collection.request import part_of, refuse_unfinished
 from collapse.collection.slices import run_slices, units_of
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
+from collapse.inputs.request import part_of, refuse_unfinished
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally

@@ -205,7 +205,7 @@ def _said_of_errors(
             over.setdefault((said, min(units)), []).append(str(name))
         if difference is None or error is not None or set(metric.needs) == {"n_params"}:
             continue
-        if metric.influence is not None:
+        if metric.standard_error:
             reason = "the validation text is one block"
         elif "validation" in metric.needs:
             reason = "stores do not keep its counts by block"

@@ -277,7 +277,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collapse import Results
 
-from collapse import Table, analysis, hookimpl
+from collapse import Table, analysis
 
 
 @analysis("guest")

@@ -1,27 +1,30 @@
 """A request for a model on texts: what identifies it, and how its embeddings are computed."""
 
 import logging
+import os
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.request import Request
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, typed
-from collapse.inputs.corpus import Corpus
+from collapse.inputs.corpus import Corpus, find_corpus
 from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.limits import check_chunk_length, default_chunk_length
 from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference, card_datasets, code_of, find_model, find_tokenizer
+from collapse.inputs.request import Request
 from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
+from collapse.inputs.store_options import check_store_options, options_held
 from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_validation
 from collapse.inputs.text_source import TextPhase, advice
+from collapse.plugin.plugin_manager import plugins
 from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import LAYER, OF_VALIDATION, VERSION
@@ -30,6 +33,7 @@ from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
+_OF_TEXTS = ("split", "validation_split", "text_column", "without")
 _SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
 
 
@@ -154,40 +158,38 @@ class TextRequest(Request):
 
 
 def text_request(
-    model: str, spec: CollectionSpec, *, there: Mapping[str, Any] | None = None, leave_open: bool = False
+    model: str, spec: CollectionSpec, *, held: Store | None = None, leave_open: bool = False
 ) -> TextRequest:
     """Find the model and the texts of a request.
 
     Args:
-        model: A local folder, or a Hub id.
+        model: A local folder, a GGUF file, or a Hub id.
         spec: The options.
-        there: Identity of a store that is trained on a text which the spec does not name.
+        held: The store that is there: it says which text is meant, and how much of it, unless the spec does.
         leave_open: What the spec does not say of text, length and limits may be anything.
 
     Raises:
         UsageError: No corpus is given and the model's card names none, or an option is invalid.
         CollapseError: The model, tokenizer or a text cannot be found or read.
     """
-    gguf = (spec.model_args or {}).get("gguf_file")
-    check_model_args(spec.model_args or {})
-    if spec.null == "untrained" and gguf:
-        raise UsageError(
-            f"{gguf} does not say how its model was initialized: for --null untrained name the "
-            "model that it was made of; --null shuffled applies"
-        )
+    path = Path(os.path.expanduser(model))
+    if path.suffix == ".gguf" and path.is_file():
+        model, spec = str(path.parent), replace(spec, model_args={**(spec.model_args or {}), "gguf_file": path.name})
+    _check_arguments(spec)
     reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
+    spec = _with_texts(spec, reference, held)
+    trained_on = held.identity["corpus"] if held is not None and spec.text is None else None
     unsaid = _unsaid(spec) if leave_open else frozenset()
-    trained_on = there["corpus"] if there else None
     if trained_on or "corpus" in unsaid:
-        named = spec.validation_text
-        texts = Texts(None, find_validation(spec, named) if named else None)
+        texts = Texts(None, find_validation(spec, spec.validation_text) if spec.validation_text else None)
     else:
         texts = find_texts(spec, lambda: _text_of_card(reference))
     if texts.validation and texts.training:  # the text that is named has its own
         unsaid -= {"validation"}
-    corpus = texts.training.identity() if texts.training else trained_on
-    if texts.validation and texts.validation.identity() == corpus:
+    if texts.validation and texts.validation.identity() == (
+        texts.training.identity() if texts.training else trained_on
+    ):
         log.warning(_SAME_TEXTS)
     if not leave_open:
         check_limits(spec, texts)
@@ -196,6 +198,42 @@ def text_request(
         check_chunk_length(reference, spec.chunk_length, spec.model_args)
     code = code_of(reference, tokenizer, spec.model_args) if spec.trust_remote_code else {}
     return TextRequest(spec, reference, tokenizer, texts, trained_on, code, unsaid)
+
+
+def _check_arguments(spec: CollectionSpec) -> None:
+    arguments = spec.model_args or {}
+    check_model_args(arguments)
+    if spec.null == "untrained" and arguments.get("gguf_file"):
+        raise UsageError(
+            f"{arguments['gguf_file']} does not say how its model was initialized: for --null untrained name the "
+            "model that it was made of; --null shuffled applies"
+        )
+
+
+def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
+    """Return the options with texts that they do not name: those of a store, or on which a plugin knows it was trained.
+
+    So the same command refers to the same texts before, during and after a collection.
+    """
+    if spec.text is not None:
+        return spec
+    if spec.split is None and model.is_local:
+        known = plugins().first_answer("collapse_trained_on", Path(model.location)) or {}
+        if spec.validation_text:  # the known split is one of the known text
+            known = {name: value for name, value in known.items() if not name.startswith("validation_")}
+        if known and (held is None or _is_trained_on(held, known)):
+            return CollectionSpec(**{**known, **spec.given})
+    if held is None:
+        return spec
+    apart = ("validation_split", "text_column") if spec.validation_text else ()
+    given = {name: value for name, value in spec.given.items() if name in _OF_TEXTS and name not in apart}
+    check_store_options(held, given)
+    return CollectionSpec(**options_held(held.identity, spec.given, texts_only=True))
+
+
+def _is_trained_on(store: Store, text: Mapping[str, Any]) -> bool:
+    found = find_corpus(text["text"], split=text.get("split"), text_column=text.get("text_column", "text"))
+    return found.identity() == store.identity.get("corpus")
 
 
 def _unsaid(spec: CollectionSpec) -> frozenset[str]:

@@ -1,25 +1,21 @@
 """Reject options that contradict a finished store, instead of ignoring them."""
 
-import logging
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collapse.errors import UsageError, near_names
-from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_of
+from collapse.inputs.collection_spec import CollectionSpec, options_of
+from collapse.inputs.corpus import find_corpus
 from collapse.inputs.option import Role, text_names
+from collapse.inputs.references import find_tokenizer
+from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import differences
 from collapse.stores.naming import recorded_arguments
-
-if TYPE_CHECKING:
-    from collapse.stores.store import Store
-
-log = logging.getLogger("collapse")
+from collapse.stores.store import Store
 
 _TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _LIMITS = ("chunk_length", "max_chunks", "max_validation_chunks")
 _HOW = ("shards", "eos_between", "dtype", "fast_attention", "exact_loss")
-_OF_FEATURES = ("without", "null", "recollect", "batch_size", "device", "deterministic", "trust_remote_code")
 
 
 def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts_only: bool = False) -> dict[str, Any]:
@@ -41,7 +37,7 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
     return {**found, **given}
 
 
-def check_store_options(store: "Store", given: Mapping[str, Any]) -> None:
+def check_store_options(store: Store, given: Mapping[str, Any]) -> None:
     """Raise UsageError for options that ask for another collection than the one that a store holds.
 
     Args:
@@ -57,7 +53,11 @@ def check_store_options(store: "Store", given: Mapping[str, Any]) -> None:
     asked = _asked(held, given)
     unsaid = {name: getattr(CollectionSpec, name) for name, about in options_of().items() if about.role is Role.CHANGED}
     differ = differences({name: held.get(name, unsaid.get(name)) for name in asked}, asked)
-    differ += statistics_held(store, text_names(given.get("without")))
+    for name in text_names(given.get("without")):
+        if name in store.manifest["statistics"]:
+            differ.append(f"statistics: it holds {name}")
+        elif name not in plugins().statistics:
+            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
     if differ:
         raise UsageError(
             f"{store} differs in {'; '.join(differ)} (there and asked): leave the option out, or collect another store "
@@ -65,44 +65,8 @@ def check_store_options(store: "Store", given: Mapping[str, Any]) -> None:
         )
 
 
-def statistics_held(store: "Store", without: Any) -> list[str]:
-    """Describe the statistics that a store holds, and must not."""
-    from collapse.plugin.plugin_manager import plugins
-
-    held = store.manifest["statistics"]
-    for name in without:
-        if name not in plugins().statistics and name not in held:
-            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
-    return [f"statistics: it holds {name}, and --without {name} is given" for name in without if name in held]
-
-
-def check_features_options(path: str | Path, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for options that do not apply to a features file; arguments as :func:`check_store_options`."""
-    for name in given:
-        if name not in _OF_FEATURES:
-            raise UsageError(f"{path} is a features file: {flag_of(name)} does not apply; leave the option out")
-    if given.get("null") == "untrained":
-        raise UsageError(f"{path} has no model to initialize: --null untrained does not apply, --null shuffled does")
-
-
-def warn_of_stale(store: "Store") -> None:
-    """Warn of statistics in a store that the installed plugins did not fill, whose metrics are null therefore."""
-    from collapse.plugin.filling import conflict
-    from collapse.plugin.plugin_manager import plugins
-
-    made_by = store.manifest.get("statistics_by", {})
-    for name, version in store.manifest["statistics"].items():
-        kind = plugins().statistics.get(name)
-        differ = conflict(kind, version, made_by.get(name)) if kind else ""
-        if differ:
-            log.warning("%s: %s cannot be used: the collection %s: collect again (--recollect)", store, name, differ)
-
-
 def _asked(held: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an identity that options ask for, without those of which they say nothing."""
-    from collapse.inputs.corpus import find_corpus
-    from collapse.inputs.references import find_tokenizer
-
     column, names_texts = given.get("text_column"), bool(given.get("text") or given.get("validation_text"))
     asked = {
         name: about.record(given[name])

@@ -31,6 +31,11 @@ class Request(ABC):
     open: frozenset[str] = frozenset()
 
     @property
+    def cached(self) -> Path | None:
+        """The store's folder in the user's cache, or None for a store in memory."""
+        return None
+
+    @property
     @abstractmethod
     def identity(self) -> dict[str, Any]:
         """Everything that affects a stored number and is known without loading a model."""
@@ -64,6 +69,11 @@ class Request(ABC):
         if not validated or (identity.get("validation") is None and not self.validates_beside(None)):
             apart |= OF_VALIDATION
         return differences(identity, self.identity, apart=apart)
+
+    def statistics_in(self, store: Store) -> list[str]:
+        """Describe the statistics that a store holds, and must not."""
+        held = store.manifest["statistics"]
+        return [f"statistics: it holds {name}, and --without {name} is given" for name in self.without if name in held]
 
     def differences_of(self, store: Store) -> list[str]:
         """Describe how a store in the request's folder differs; one that is only trained may be validated otherwise."""

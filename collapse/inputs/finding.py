@@ -6,13 +6,12 @@ the user already trusts: the model's own repository, or one that the user names.
 
 import logging
 
-from collapse.collection.store_options import statistics_held
-from collapse.collection.text_request import TextRequest, text_request
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.hub.opening import in_folder
 from collapse.hub.remote import Remote, reach, split_name
 from collapse.hub.requests import is_repo_id, models_tagged
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.text_request import TextRequest, text_request
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -83,7 +82,7 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
 
 def _differences(request: TextRequest, store: Store) -> list[str]:
     """Describe how a store differs from a request, apart from fields that the user left open."""
-    found = request.differences(store.identity) + statistics_held(store, request.without)
+    found = request.differences(store.identity) + request.statistics_in(store)
     if store.state == "trained" and store.identity.get("validation") is not None:
         found.append(f"it is not complete ({store.state})")
     return found
