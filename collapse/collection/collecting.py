@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any, overload
 
 from collapse.collection.into_folder import collect_into
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.resolving import resolve
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.precision import exact_arithmetic
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
 

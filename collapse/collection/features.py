@@ -9,13 +9,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.collection.passes import Collection
+from collapse.core.precision import exact_arithmetic
 from collapse.errors import CollapseError, PluginError, UsageError, first_line
 from collapse.inputs.features import check_features, source_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
-from collapse.precision import exact_arithmetic
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import hash_of

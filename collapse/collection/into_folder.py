@@ -2,16 +2,15 @@
 
 import logging
 import shutil
-from contextlib import nullcontext
 from pathlib import Path
 
 from collapse.collection.passes import Collection
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, near_names
 from collapse.inputs.request import Request, part_of, refuse_unfinished
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
-from collapse.progress import Report
-from collapse.scoped import deterministic_algorithms
 from collapse.stores.manifest import SHARDS, is_store
 from collapse.stores.shards import Part, gaps, remove_shards, shards_in
 from collapse.stores.store import Store
@@ -62,8 +61,8 @@ def _collected(
 ) -> Store | Part:
     """Collect what a folder, which this process has locked, does not hold yet."""
     trained = Store.load(folder) if folder is not None and is_store(folder) else None
-    with deterministic_algorithms() if request.deterministic else nullcontext():
-        source = request.source(trained, report)
+    source = request.source(trained, report)
+    with exact_arithmetic(deterministic=request.deterministic):  # the model's code may have changed settings
         return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)
 
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from collapse.collection.slices import run_slices, units_of
+from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
 from collapse.inputs.request import part_of, refuse_unfinished
@@ -27,13 +28,11 @@ from collapse.numerics.memory import in_memory, ran_out
 from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
-from collapse.progress import Report
 from collapse.stores.folding import fold_training, fold_validation, training_hash, usable
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.shards import Part, Shard, gaps, shards_in
 from collapse.stores.store import Store
-from collapse.threads import waiting
 
 log = logging.getLogger("collapse")
 
@@ -225,7 +224,6 @@ class Collection:
             "device": device_name(self.source.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),
-            "waiting": waiting() or None,
             **phase.provenance(),
             "versions": versions(),
         }

@@ -11,12 +11,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase
 from collapse.numerics.devices import is_out_of_memory
 from collapse.numerics.finite import NotFinite
-from collapse.precision import is_exact
-from collapse.progress import Report
 
 log = logging.getLogger("collapse")
 
@@ -68,7 +67,10 @@ def run_slices(
             except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
                 batch = _halved(batch, phase, error)
                 continue
-            _add(add, phase, h_nd, y_n, position, units)
+            try:
+                add(h_nd, y_n, position, units)
+            except NotFinite as error:
+                raise CollapseError(phase.not_finite(position, error.row, error.wrong)) from error
             position += units
             if report:
                 report(f"collecting {phase.name}", position - first, end - first)
@@ -82,19 +84,6 @@ def run_slices(
     speed = (end - first) * phase.size / (time.perf_counter() - began)
     units_done = counted(end - first, phase.words[0])
     log.log(level, "%s: %s collected, %s %s/s", phase.name, units_done, f"{speed:,.0f}", phase.words[1])
-
-
-def _add(add: Add, phase: Phase, h_nd: Tensor, y_n: Tensor, position: int, units: int) -> None:
-    try:
-        add(h_nd, y_n, position, units)
-    except NotFinite as error:
-        raise CollapseError(phase.not_finite(position, error.row, error.wrong)) from error
-    if not is_exact():
-        raise CollapseError(
-            f"torch's precision of float32 products was changed while {phase.name} {phase.words[0]} {position} was "
-            "computed, by another thread of this program or by the model's code: nothing was stored of it. "
-            "Change it before or afterwards; the same call continues"
-        )
 
 
 def _halved(batch: int, phase: Phase, error: BaseException) -> int:

@@ -86,8 +86,8 @@ class CollectionSpec:
     validation_split: str | None = option(
         "Validation split of a data set.", Role.RESOLVED, resolved="validation", unset="validation"
     )
-    text_column: str = option(
-        "Column that holds the text.", Role.RESOLVED, resolved="corpus validation", default="text"
+    text_column: str | None = option(
+        "Column that holds the text.", Role.RESOLVED, resolved="corpus validation", unset="text"
     )
     tokenizer: str | None = option(
         "Another tokenizer than the model's own.", Role.RESOLVED, resolved="tokenizer", metavar="MODEL"

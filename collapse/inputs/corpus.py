@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import expanded
+from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.hub.remote import fetch_snapshot
-from collapse.hub.requests import is_repo_id, resolve_commit, split_revision
+from collapse.hub.remote import Remote, reach
+from collapse.hub.requests import is_repo_id, split_revision
 from collapse.inputs.option import TextNames, text_names
 from collapse.inputs.textfiles import (
     BUILDERS,
@@ -27,8 +29,6 @@ from collapse.inputs.textfiles import (
     show_names,
     suffix,
 )
-from collapse.paths import expanded
-from collapse.scoped import environment, quiet
 from collapse.stores.files import stamp
 from collapse.stores.writing import ANOTHER_HOME, raise_if_full
 
@@ -74,14 +74,14 @@ class Corpus:
 
 
 def find_corpus(
-    text: TextNames, *, split: str | None = None, text_column: str = "text", validation: bool = False
+    text: TextNames, *, split: str | None = None, text_column: str | None = None, validation: bool = False
 ) -> Corpus:
     """Find the text of ``--text``: files, globs, or a data set on the Hub (``owner/name``, ``owner/name@revision``).
 
     Args:
         text: Its name or names.
         split: Split of a data set; None for "train", or for "validation" if it is a validation text.
-        text_column: Column that holds the text.
+        text_column: Column that holds the text; None for "text".
         validation: Whether it is a validation text.
 
     Raises:
@@ -89,15 +89,14 @@ def find_corpus(
             data set.
         CollapseError: A file is empty or not UTF-8, or the Hub cannot be reached and nothing is cached.
     """
-    given = text_names(text)
+    given, column = text_names(text), text_column or "text"
     if len(given) == 1 and not _looks_local(given[0]):
-        repo, revision = split_revision(given[0])
         try:
-            commit, online = resolve_commit(repo, revision, "dataset")
+            found = reach(given[0], "dataset")
         except UsageError as error:
             raise UsageError(f"{error}; and there is no file {given[0]}") from error
         split = ("validation" if validation else "train") if split is None else split
-        return Corpus(repo, "hub", (), split, text_column, commit, online=online)
+        return Corpus(found.repo, "hub", (), split, column, found.commit, online=found.online)
     files = find_files(given)
     if split is not None:
         option = "--validation-split" if validation else "--split"
@@ -105,7 +104,7 @@ def find_corpus(
             f"{option} {split} does not apply: {show_names(files)} is local and has no splits: leave the option out"
         )
     lines = BUILDERS[suffix(files[0])] == "text" and could_be_json(files)
-    return Corpus(show_names(files), "files", tuple(files), column=text_column, sha256=hash_checked(files), lines=lines)
+    return Corpus(show_names(files), "files", tuple(files), column=column, sha256=hash_checked(files), lines=lines)
 
 
 def load_rows(corpus: Corpus, folder: Path) -> Any:
@@ -235,8 +234,8 @@ def _load_hub(datasets: Any, corpus: Corpus, folder: Path) -> Any:
     ``datasets`` chooses the files of each split by their names. Its choice must not depend on what is cached: it is
     given a folder that has every file of the repository, and those that it chooses are then linked to the cache.
     """
-    about = corpus.name, str(corpus.revision), "dataset"
-    cached, names = fetch_snapshot(*about, _READ_TO_CHOOSE, online=corpus.online)
+    remote = Remote(corpus.name, str(corpus.revision), corpus.online, "dataset")
+    names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)
     place = folder.resolve() / corpus.name.split("/")[-1]
     for name in names:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +246,7 @@ def _load_hub(datasets: Any, corpus: Corpus, folder: Path) -> Any:
     try:
         reader = datasets.load_dataset_builder(str(place), cache_dir=str(folder / "rows"))
         chosen = [Path(file).relative_to(place) for files in reader.config.data_files.values() for file in files]
-        fetch_snapshot(*about, [glob.escape(file.as_posix()) for file in chosen], online=corpus.online)
+        remote.download([glob.escape(file.as_posix()) for file in chosen])
         for file in chosen:
             (place / file).unlink(missing_ok=True)
             _link(place / file, cached / file)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.features import open_features
@@ -10,7 +11,6 @@ from collapse.inputs.request import Request
 from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
 from collapse.numerics.devices import pick_device
-from collapse.progress import Report
 from collapse.stores.store import Store
 
 _OPTIONS = ("without", "null", "recollect", "batch_size", "device", "deterministic", "trust_remote_code")

@@ -8,8 +8,8 @@ import logging
 
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.hub.opening import in_folder
-from collapse.hub.remote import Remote, reach, split_name
-from collapse.hub.requests import is_repo_id, models_tagged
+from collapse.hub.remote import Remote, reach
+from collapse.hub.requests import is_repo_id, models_tagged, split_name
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_request import TextRequest, text_request
 from collapse.stores.store import Store

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, counted
 from collapse.inputs.source import Source
-from collapse.progress import Report
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, differences
 from collapse.stores.shards import Run
 from collapse.stores.store import Store

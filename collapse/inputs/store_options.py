@@ -75,7 +75,7 @@ def _asked(held: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     }
     for key, text, split in _TEXTS:
         if given.get(text):
-            how: dict[str, Any] = {"split": given.get(split), "text_column": column or "text"}
+            how: dict[str, Any] = {"split": given.get(split), "text_column": column}
             asked[key] = find_corpus(list(given[text]), validation=key == "validation", **how).identity()
         elif given.get(split):
             asked[key] = {**(held.get(key) or {}), "split": given[split]}

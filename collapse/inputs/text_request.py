@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec, typed
@@ -25,7 +26,6 @@ from collapse.inputs.store_options import check_store_options, options_held
 from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_validation
 from collapse.inputs.text_source import TextPhase, advice
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import LAYER, OF_VALIDATION, VERSION
 from collapse.stores.provenance import Clock
@@ -232,13 +232,13 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
 
 
 def _is_trained_on(store: Store, text: Mapping[str, Any]) -> bool:
-    found = find_corpus(text["text"], split=text.get("split"), text_column=text.get("text_column", "text"))
+    found = find_corpus(text["text"], split=text.get("split"), text_column=text.get("text_column"))
     return found.identity() == store.identity.get("corpus")
 
 
 def _unsaid(spec: CollectionSpec) -> frozenset[str]:
     """Return the fields of an identity of which options say nothing."""
-    any_text = spec.text is None and spec.split in (None, "train") and spec.text_column == "text"
+    any_text = spec.text is None and spec.split in (None, "train") and spec.text_column in (None, "text")
     any_validation = not (spec.validation_text or spec.validation_split)
     some = {"corpus": any_text, "validation": any_validation, "chunk_length": spec.chunk_length is None}
     some |= {"max_chunks": spec.max_chunks is None}

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from collapse.core.progress import Report
 from collapse.errors import counted
 from collapse.measurement.comparing import SAME_TEXTS
 from collapse.measurement.results import Note
@@ -19,7 +20,6 @@ from collapse.plugin.guarding import Failed, described, truncated
 from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.reducers import Moments
-from collapse.progress import Report
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from collapse.core.reading import read_bytes
 from collapse.errors import StoreError
-from collapse.reading import parse_json, read_bytes
 from collapse.stores.files import canonical, sha256_of
 
 MANIFEST = "collapse.json"
@@ -63,7 +63,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise StoreError(f"{file} is not a manifest of a collapse store: {error}") from error
     try:
-        manifest: dict[str, Any] = parse_json(data)
+        manifest: dict[str, Any] = json.loads(data)
         version = manifest["version"]
         if manifest["format"] == "collapse" and isinstance(version, int) and version not in (0, VERSION):
             remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"

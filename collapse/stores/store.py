@@ -12,9 +12,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.paths import expanded
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, StoreError
-from collapse.paths import expanded
-from collapse.reading import read_json
 from collapse.stores.files import canonical
 from collapse.stores.manifest import LAYER, ORIGIN, SHARDS, differences, is_store, read_manifest
 from collapse.stores.naming import shown_model

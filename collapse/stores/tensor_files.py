@@ -1,12 +1,13 @@
 """Tensor files: safetensors that are checked against the manifest, and for the invariants of a collection."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import is_utf8, open_regular
 from collapse.errors import StoreError
-from collapse.reading import is_utf8, open_regular, parse_json
 from collapse.stores.files import canonical, sha256_file
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def hash_of(about: Any, tensors: Mapping[str, "Tensor"]) -> str:
 
 def described(data: bytes) -> dict[str, Any]:
     """Return the manifest entry for a tensor file: size, sha256, and each tensor's dtype and shape."""
-    header = parse_json(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": _shapes(header)}
 
 
@@ -57,7 +58,7 @@ def read_header(path: Path) -> dict[str, Any]:
         length = int.from_bytes(file.read(8), "little")
         if length > min(path.stat().st_size - 8, _HEADER_LIMIT):
             raise ValueError("its header is longer than the file")
-        header = parse_json(file.read(length))
+        header = json.loads(file.read(length))
     if not isinstance(header, dict):
         raise ValueError("its header is no dictionary")
     return header
