@@ -218,7 +218,8 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
     if spec.text is not None:
         return spec
     if spec.split is None and model.is_local:
-        known = plugins().first_answer("collapse_trained_on", Path(model.location)) or {}
+        answers = plugins().answers("collapse_trained_on", Path(model.location))
+        known: Mapping[str, Any] = next((known for _, known in answers if known), {})
         if spec.validation_text:  # the known split is one of the known text
             known = {name: value for name, value in known.items() if not name.startswith("validation_")}
         if known and (held is None or _is_trained_on(held, known)):
