@@ -14,7 +14,7 @@ from collapse.collection.store_options import check_store_options
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import ArrayPhase
-from collapse.inputs.shuffling import ShuffledPhase, permuted
+from collapse.inputs.shuffling import permuted
 from collapse.measurement.row_tables import over_null, whole_table_of
 from collapse.testing import random_features
 
@@ -64,8 +64,8 @@ def test_places_are_as_good_as_drawn():
 
 def test_labels_are_those_of_the_permuted_places_whatever_the_units(file):
     features = load_file(file)
-    phase = ArrayPhase("train", features["train_features"], features["train_labels"], "f")
-    null = ShuffledPhase(phase)
+    phase, null = (ArrayPhase("train", features["train_features"], features["train_labels"], "f") for _ in range(2))
+    null.shuffled = True
     assert null.units == 3
     whole = torch.cat([null.labels(unit, unit + 1) for unit in range(3)])
     assert torch.equal(null.labels(0, 3), whole)

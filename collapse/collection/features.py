@@ -18,8 +18,7 @@ from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, first_line
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import check_features, open_features, source_of
-from collapse.inputs.shuffling import shuffled
-from collapse.inputs.source import Source
+from collapse.inputs.source import Source, shuffled
 from collapse.numerics.devices import pick_device
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
@@ -46,7 +45,7 @@ class FeaturesRequest(Request):
         spec = spec or CollectionSpec()
         check_features_options(path, spec.given)
         pick_device(spec.device)  # not used, but an unavailable device is an error
-        source = open_features(path)
+        source = open_features(Path(path))
         self.source = shuffled(source, {"null": spec.null}) if spec.null else source
         self.without = tuple(spec.without)
 

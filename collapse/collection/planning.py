@@ -10,11 +10,11 @@ from collapse.errors import UsageError
 from collapse.inputs.checkpoints import check_model_args
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
-from collapse.inputs.limits import check_chunk_length, default_chunk_length
 from collapse.inputs.references import (
     ModelReference,
-    card_datasets,
+    check_chunk_length,
     code_of,
+    default_chunk_length,
     find_model,
     find_tokenizer,
 )
@@ -49,8 +49,8 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
     if texts.validation and texts.validation.identity() == corpus:
         log.warning(SAME_TEXTS)
     tokenizing = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
-    chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference, spec.model_args)
-    check_chunk_length(reference, chunk_length, spec.model_args)
+    chunk_length = spec.chunk_length or there.get("chunk_length") or default_chunk_length(reference)
+    check_chunk_length(reference, chunk_length)
     return TextRequest(
         spec=replace(
             spec,
@@ -62,7 +62,7 @@ def plan_collection(model: str, spec: CollectionSpec, *, there: Mapping[str, Any
         tokenizer=tokenizing,
         texts=texts,
         trained_on=trained_on,
-        code=code_of(reference, tokenizing, spec.model_args) if spec.trust_remote_code else {},
+        code=code_of(reference, tokenizing) if spec.trust_remote_code else {},
     )
 
 
@@ -75,7 +75,7 @@ def _validation_alone(spec: CollectionSpec, there: Mapping[str, Any]) -> Texts:
 
 
 def _text_of_card(reference: ModelReference) -> str:
-    named = card_datasets(reference)
+    named = reference.card_datasets()
     if not named:
         raise UsageError(
             f"no corpus: the card of {reference.name} names no data set. Give the text it was trained on, for example "

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.errors import UsageError, near_names
-from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_of
-from collapse.inputs.option import Role
+from collapse.inputs.collection_spec import CollectionSpec, flag_of, options_of, record
 
 if TYPE_CHECKING:
     from collapse.stores.store import Store
@@ -68,10 +67,10 @@ def _unlike(store: "Store", given: Mapping[str, Any]) -> Iterator[Unlike]:
 
     identity = {**store.identity, "model_args": recorded_arguments(store.manifest)}
     for name, about in options_of().items():
-        if name not in given or about.role not in (Role.RECORDED, Role.CHANGED):
+        if name not in given or about.role not in ("recorded", "changed"):
             continue
-        unsaid = getattr(CollectionSpec, name) if about.role is Role.CHANGED else None  # its default
-        if about.record(given[name]) != identity.get(name, unsaid):
+        unsaid = getattr(CollectionSpec, name) if about.role == "changed" else None  # its default
+        if record(name, given[name]) != identity.get(name, unsaid):
             yield name, given[name], name, identity.get(name, unsaid)
     yield from _unlike_texts(identity, given)
     yield from _unlike_statistics(store, given)

@@ -12,15 +12,15 @@ from collapse.collection.request import Request
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, counted
-from collapse.inputs.collection_spec import CollectionSpec, typed
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus
 from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.model_loading import load_model, load_tokenizer
+from collapse.inputs.option_words import typed
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference
-from collapse.inputs.shuffling import shuffled
-from collapse.inputs.source import Source
+from collapse.inputs.source import Source, shuffled
 from collapse.inputs.text_pair import Texts
 from collapse.inputs.text_source import TextPhase, advice
 from collapse.plugin.statistic import Statistic
@@ -136,7 +136,7 @@ def _opened(plan: TextRequest, store: Store | None, report: Report | None) -> So
 
     def pack_now(corpus: Corpus, cut: CollectionSpec) -> Chunks:
         added = tokenizer.num_special_tokens_to_add()
-        if added and corpus.files and corpus.files[0].endswith(".txt"):
+        if added and corpus.lines:
             log.warning(
                 f"the tokenizer adds {counted(added, 'special token')} to each line of {corpus.name}, which count as "
                 "classes and samples: texts of several lines can be rows of a .jsonl file"
