@@ -13,7 +13,7 @@ import collapse
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import ArrayPhase
-from collapse.inputs.shuffling import ShuffledPhase, permuted
+from collapse.inputs.shuffling import permuted
 from collapse.testing import random_features
 
 
@@ -51,8 +51,8 @@ def test_every_place_is_taken_once(total, seed):
 
 def test_labels_are_those_of_the_permuted_places_whatever_the_units(file):
     features = load_file(file)
-    phase = ArrayPhase("train", features["train_features"], features["train_labels"], "f")
-    null = ShuffledPhase(phase)
+    phase, null = (ArrayPhase("train", features["train_features"], features["train_labels"], "f") for _ in range(2))
+    null.shuffled = True
     assert null.units == 3
     whole = torch.cat([null.labels(unit, unit + 1) for unit in range(3)])
     assert torch.equal(null.labels(0, 3), whole)

@@ -5,7 +5,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import collapse
-from collapse.measurement.model_names import run_and_step, with_parts
+from collapse.core.steps import run_and_step
+from collapse.measurement.model_names import with_parts
 from collapse.measurement.results import Results
 from collapse.plugin.figures import numbers_of
 

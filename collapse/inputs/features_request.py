@@ -8,8 +8,7 @@ from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.features import open_features
 from collapse.inputs.request import Request
-from collapse.inputs.shuffling import shuffled
-from collapse.inputs.source import Source
+from collapse.inputs.source import Source, shuffled
 from collapse.numerics.devices import pick_device
 from collapse.stores.store import Store
 
@@ -31,7 +30,7 @@ class FeaturesRequest(Request):
     def __init__(self, path: str | Path, spec: CollectionSpec) -> None:
         check_features_options(path, spec.given)
         pick_device(spec.device)  # not used, but an unavailable device is an error
-        source = open_features(path)
+        source = open_features(Path(path))
         self._source = shuffled(source, {"null": spec.null}) if spec.null else source
         self.without, self.recollect = tuple(spec.without), spec.recollect
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from collapse.errors import UsageError, near_names
-from collapse.inputs.collection_spec import CollectionSpec, options_of
+from collapse.inputs.collection_spec import CollectionSpec, options_of, record, text_names
 from collapse.inputs.corpus import find_corpus
-from collapse.inputs.option import Role, text_names
 from collapse.inputs.references import find_tokenizer
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import differences
@@ -51,7 +50,7 @@ def check_store_options(store: Store, given: Mapping[str, Any]) -> None:
         raise UsageError(f"{store} is measured as it is, and names no model to collect from: leave out --recollect")
     held = {**store.identity, "model_args": recorded_arguments(store.manifest), "revision": store.revision}
     asked = _asked(held, given)
-    unsaid = {name: getattr(CollectionSpec, name) for name, about in options_of().items() if about.role is Role.CHANGED}
+    unsaid = {name: getattr(CollectionSpec, name) for name, about in options_of().items() if about.role == "changed"}
     differ = differences({name: held.get(name, unsaid.get(name)) for name in asked}, asked)
     for name in text_names(given.get("without")):
         if name in store.manifest["statistics"]:
@@ -69,9 +68,9 @@ def _asked(held: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an identity that options ask for, without those of which they say nothing."""
     column, names_texts = given.get("text_column"), bool(given.get("text") or given.get("validation_text"))
     asked = {
-        name: about.record(given[name])
+        name: record(name, given[name])
         for name, about in options_of().items()
-        if name in given and about.role in (Role.RECORDED, Role.CHANGED)
+        if name in given and about.role in ("recorded", "changed")
     }
     for key, text, split in _TEXTS:
         if given.get(text):

@@ -11,17 +11,23 @@ from typing import Any
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.checkpoints import check_model_args
-from collapse.inputs.collection_spec import CollectionSpec, typed
+from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, find_corpus
 from collapse.inputs.known_tokenizers import remember_tokenizer
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.limits import check_chunk_length, default_chunk_length
 from collapse.inputs.model_loading import load_model, load_tokenizer
+from collapse.inputs.option_words import typed
 from collapse.inputs.packing import Chunks, pack
-from collapse.inputs.references import ModelReference, card_datasets, code_of, find_model, find_tokenizer
+from collapse.inputs.references import (
+    ModelReference,
+    check_chunk_length,
+    code_of,
+    default_chunk_length,
+    find_model,
+    find_tokenizer,
+)
 from collapse.inputs.request import Request
-from collapse.inputs.shuffling import shuffled
-from collapse.inputs.source import Source
+from collapse.inputs.source import Source, shuffled
 from collapse.inputs.store_options import check_store_options, options_held
 from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_validation
 from collapse.inputs.text_source import TextPhase, advice
@@ -193,10 +199,10 @@ def text_request(
         log.warning(_SAME_TEXTS)
     if not leave_open:
         check_limits(spec, texts)
-        spec = replace(spec, chunk_length=spec.chunk_length or default_chunk_length(reference, spec.model_args))
+        spec = replace(spec, chunk_length=spec.chunk_length or default_chunk_length(reference))
     if spec.chunk_length is not None:
-        check_chunk_length(reference, spec.chunk_length, spec.model_args)
-    code = code_of(reference, tokenizer, spec.model_args) if spec.trust_remote_code else {}
+        check_chunk_length(reference, spec.chunk_length)
+    code = code_of(reference, tokenizer) if spec.trust_remote_code else {}
     return TextRequest(spec, reference, tokenizer, texts, trained_on, code, unsaid)
 
 
@@ -248,7 +254,7 @@ def _unsaid(spec: CollectionSpec) -> frozenset[str]:
 
 
 def _text_of_card(reference: ModelReference) -> str:
-    named = card_datasets(reference)
+    named = reference.card_datasets()
     if not named:
         raise UsageError(
             f"no corpus: the card of {reference.name} names no data set. Give the text it was trained on, for example "
@@ -260,7 +266,7 @@ def _text_of_card(reference: ModelReference) -> str:
 
 def _warn_of_added_tokens(corpus: Corpus, tokenizer: Any) -> None:
     added = tokenizer.num_special_tokens_to_add()
-    if added and corpus.files and corpus.files[0].endswith(".txt"):
+    if added and corpus.lines:
         log.warning(
             f"the tokenizer adds {counted(added, 'special token')} to each line of {corpus.name}, which count as "
             "classes and samples: texts of several lines can be rows of a .jsonl file"

@@ -3,8 +3,8 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.steps import run_and_step
 from collapse.errors import shortened
-from collapse.measurement.model_names import run_and_step
 from collapse.stores.files import sha256_of
 from collapse.stores.naming import shown_model
 
