@@ -185,7 +185,6 @@ def test_keys_and_values():
         ({"model_args": "a=b"}, "--model-arg must be a dictionary, got 'a=b'"),
         ({"eos_between": 1}, "--eos-between must be True or False, got 1"),
         ({"text": 3}, "--text must be a string or a list of strings, got 3"),
-        ({"text_column": None}, "--text-column must be a string, got None"),
         ({"tokenizer": 5}, "--tokenizer must be a string, got 5"),
     ],
 )
