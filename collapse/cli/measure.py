@@ -208,8 +208,9 @@ def _report_failure(model: str, error: Exception) -> None:
 
 def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | None) -> None:
     """Refuse options that a store or features file named here does not follow, before any work is done."""
-    from collapse.collection.store_options import check_features_options, check_store_options
     from collapse.inputs.features import is_features_file
+    from collapse.inputs.features_request import check_features_options
+    from collapse.inputs.store_options import check_store_options
     from collapse.stores.manifest import is_store
     from collapse.stores.store import Store
 
@@ -248,11 +249,11 @@ def _open(model: str, store: str | None, models: int, given: dict[str, Any], rep
 
 def _published(model: str, store: str | None, given: dict[str, Any]) -> Any:
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
-    from collapse.collection.finding import find_store_at
-    from collapse.collection.store_options import check_store_options
     from collapse.hub.opening import open_named
     from collapse.hub.requests import at_revision
     from collapse.inputs.collection_spec import CollectionSpec
+    from collapse.inputs.finding import find_store_at
+    from collapse.inputs.store_options import check_store_options
 
     named = open_named(at_revision(model, given.get("revision")))
     if named is not None:

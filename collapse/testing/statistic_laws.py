@@ -6,13 +6,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from collapse.collection.folding import NOTHING
 from collapse.errors import PluginError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.plugin.filling import Filled
 from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
+from collapse.stores.folding import NOTHING
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features
 
