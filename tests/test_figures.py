@@ -12,10 +12,10 @@ import pytest
 import collapse
 from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import UsageError
-from collapse.figures.rendering import converted, inches, svg_of
-from collapse.figures.theme import theme, themed
 from collapse.plugin.figures import declared_figure
 from collapse.plugin.plugin_manager import plugins
+from collapse.showing.rendering import converted, inches, svg_of
+from collapse.showing.theme import theme, themed
 from collapse.testing import LawBroken, check_figure
 from collapse_zoo.published import FILE
 

@@ -39,7 +39,7 @@ def reports(tmp_path_factory):
     (folder / "figures_of_a_test.py").write_text(FIGURES)
     made = {
         "published": collapse.report(PUBLISHED, folder / "published.html"),
-        "store": collapse.report(folder / "store", folder / "store.html"),
+        "store": collapse.report(folder / "store", folder / "store.html", tokens=collapse.tokens),
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plugin_manager, "_extra", [])
@@ -209,8 +209,8 @@ def test_a_very_long_name_is_short_in_words():
     import pandas as pd
 
     from collapse.measurement.comparing import mixed
-    from collapse.reporting.association import Associations
-    from collapse.reporting.overview import findings, warnings
+    from collapse.showing.association import Associations
+    from collapse.showing.overview import findings, warnings
     from collapse_figures.tables import names_of
 
     long = "m" * 3_000

@@ -10,16 +10,16 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = (
     "",
+    "core",
     "plugin",
     "numerics",
     "stores",
     "measurement",
     "hub",
-    "figures",
+    "showing",
     "inputs",
     "collection",
     "vocabulary",
-    "reporting",
     "testing",
     "cli",
 )

@@ -11,7 +11,7 @@ from collapse.measurement.model_names import with_parts
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.reporting.association import Associations
+from collapse.showing.association import Associations
 
 if TYPE_CHECKING:
     import pandas as pd

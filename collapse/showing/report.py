@@ -3,25 +3,22 @@
 import base64
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from collapse.core.escaping import visible
+from collapse.core.extras import missing_package
+from collapse.core.progress import Report, shows_progress
+from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError
-from collapse.escaping import visible
-from collapse.extras import missing_package
-from collapse.figures.sources import Material, Source, gather
-from collapse.figures.theme import theme
 from collapse.measurement.cells import number, plain
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
-from collapse.reading import open_regular
-from collapse.reporting.association import analysis_table, associations
-from collapse.reporting.overview import LOSS, called, findings, warnings
-from collapse.reporting.tables import (
+from collapse.showing.association import analysis_table, associations
+from collapse.showing.overview import LOSS, called, findings, warnings
+from collapse.showing.report_tables import (
     definition_table,
     measurement_table,
     row_table,
@@ -29,6 +26,9 @@ from collapse.reporting.tables import (
     token_tables,
     version_table,
 )
+from collapse.showing.sources import Material, Source, gather
+from collapse.showing.theme import theme
+from collapse.stores.store import Store
 from collapse.stores.writing import check_output_place, write_output
 from collapse.version import VERSION
 
@@ -44,7 +44,7 @@ def report(
     output: str | Path = "report.html",
     *,
     title: str | None = None,
-    tokenizer: str | Path | None = None,
+    tokens: Callable[[Store], Table] | None = None,
     progress: Report | None = None,
 ) -> Path:
     """Write a report of results and stores as one HTML file, which opens from disk and loads nothing.
@@ -58,7 +58,7 @@ def report(
             of a collection give no row, but a curve of convergence.
         output: The file, .html. An existing file is replaced only if it is a report.
         title: Its title; by default it names the sources.
-        tokenizer: Folder or Hub id of the stores' tokenizer; None for the one that each records.
+        tokens: Makes the table of a store's tokens, such as :func:`collapse.tokens`; None for no such tables.
         progress: Called as progress(what, done, total).
 
     Returns:
@@ -81,7 +81,7 @@ def report(
     names = [called(name) for _, name, _ in material.origins]
     _check_rows(material, ", ".join(names))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    content = _content(material, tokenizer, progress)
+    content = _content(material, tokens, progress)
     content["title"] = title or f"Neural collapse: {', '.join(names[:3])}{more}"
     content |= _scripts(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
     environment = jinja2.Environment(autoescape=True, finalize=_visible, trim_blocks=True)
@@ -113,12 +113,12 @@ def _check_rows(material: Material, names: str) -> None:
         )
 
 
-def _content(material: Material, tokenizer: str | Path | None, progress: Report | None) -> dict[str, Any]:
+def _content(material: Material, tokens: Callable[[Store], Table] | None, progress: Report | None) -> dict[str, Any]:
     """Return what the template shows: the sections with their texts, figures and tables."""
     frame = material.results.frame()
     tests = associations(material.results)
     figures = list(material.drawn(list(plugins().figures.values()), progress))
-    tokens, without_tokens = token_tables(material.stores, tokenizer, progress)
+    of_tokens, without_tokens = token_tables(material.stores, tokens) if tokens else ([], [])
     tested = {**tests.over, **{f"{name}-within": each for name, each in tests.within.items()}}
     rows = row_table(frame)
     stores = [_data(f"store-{at}", store_table(each), folded=True) for at, each in enumerate(material.stores)]
@@ -127,7 +127,7 @@ def _content(material: Material, tokenizer: str | Path | None, progress: Report 
         "figures": [],
         "measurements": [_data("measurements", measurement_table(material.results))],
         "association": [_data(name, analysis_table(each)) for name, each in tested.items()],
-        "tokens": [_data(f"tokens-{at}", each) for at, each in enumerate(tokens)],
+        "tokens": [_data(f"tokens-{at}", each) for at, each in enumerate(of_tokens)],
         "methods": [
             _data("definitions", definition_table(frame)),
             _data("sources", Table("Sources", ["kind", "name", "holds"], material.origins)),
@@ -197,4 +197,4 @@ def _scripts(vega: str) -> dict[str, Any]:
 
 
 def _file(name: str) -> str:
-    return resources.files("collapse.reporting").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("collapse.showing").joinpath(name).read_text(encoding="utf-8")

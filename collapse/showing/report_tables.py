@@ -1,11 +1,11 @@
 """The tables of a report: measurements, tokens, and how the numbers were made."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.escaping import visible
 from collapse.errors import CollapseError, counted, shortened
 from collapse.measurement.cells import is_number, text
 from collapse.measurement.results import Results
@@ -14,11 +14,8 @@ from collapse.measurement.rows import ABOUT, Row
 from collapse.measurement.table import Table, table_of_frame
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 from collapse.stores.provenance import now, versions
 from collapse.stores.store import Store
-from collapse.vocabulary.token_table import tokens
-from collapse.vocabulary.token_texts import quoted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -134,20 +131,12 @@ def version_table() -> Table:
     return Table("Versions", ["package", "version"], rows, [f"the report was made at {now()}"])
 
 
-def token_tables(
-    stores: Sequence[Store], tokenizer: str | Path | None = None, progress: Report | None = None
-) -> tuple[list[Table], list[str]]:
-    """Return for each store its table of tokens, and why others have none.
-
-    Args:
-        stores: The stores.
-        tokenizer: Folder or Hub id of their tokenizer; None for the one that each records.
-        progress: Called as progress(what, done, total).
-    """
+def token_tables(stores: Sequence[Store], tokens: Callable[[Store], Table]) -> tuple[list[Table], list[str]]:
+    """Return for each store its table of tokens, and why others have none."""
     tables, lacking = [], []
     for store in stores:
         try:
-            tables.append(token_extract(tokens(store, tokenizer=tokenizer, progress=progress), store.model))
+            tables.append(token_extract(tokens(store), store.model))
         except CollapseError as error:
             lacking.append(f"tokens of {store.model}: {error}")
     return tables, lacking
@@ -177,6 +166,6 @@ def token_extract(table: Table, model: str, most: int = _TOKENS) -> Table:
         )
         frame = frame.loc[sorted(chosen)]
     # Texts in quotes, because spaces count; an id is a name, not a number.
-    texts = [None if each is None else quoted(each) for each in frame["text"]]
+    texts = [None if each is None else f'"{visible(each)}"' for each in frame["text"]]
     frame = frame.assign(id=frame["id"].astype(str), text=texts)
     return table_of_frame(f"Tokens of {shortened(model, 60)}", frame, notes)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from collapse.core.paths import expanded
+from collapse.core.progress import Report
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.measurement.results import as_csv
-from collapse.paths import expanded
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
-from collapse.reading import read_json
 from collapse.showing.rendering import Format, converted, inches, svg_of, vl_convert
 from collapse.showing.sources import Source, gather
 from collapse.stores.manifest import is_store
@@ -94,14 +94,15 @@ def save_figures(
         before = written.get(figure.name, {}).get("files", [])  # of other formats
         written[figure.name] = {**about, "files": list(dict.fromkeys([*before, *(path.name for path in files)]))}
         index = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
-        for path, content in zip((*files, folder / INDEX), (*made.values(), index.encode("utf-8", "replace")), strict=True):
+        made["json"] = index.encode("utf-8", "replace")
+        for path, content in zip((*files, folder / INDEX), made.values(), strict=True):
             write_output(path, content, other=ANOTHER_FOLDER)
         saved.append(SavedFigure(figure.name, files, **about))
     return saved
 
 
 def _formats(formats: str | Sequence[str]) -> list[str]:
-    listed = formats.split(",") if isinstance(formats, str) else formats
+    listed = formats if isinstance(formats, list | tuple) else str(formats).split(",")
     kinds = list(dict.fromkeys(str(each).strip().lower() for each in listed))
     for each in kinds:
         if each not in FORMATS:

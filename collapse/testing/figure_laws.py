@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, PluginError
-from collapse.extras import missing_package
-from collapse.figures.rendering import svg_of
 from collapse.measurement.drawing import drawn
 from collapse.measurement.results import Results
 from collapse.plugin.figures import Drawing, Figure, declared_figure, numbers_of
 from collapse.plugin.plugin_manager import plugins
+from collapse.showing.rendering import svg_of
 from collapse.stores.shards import Part, Shard
 from collapse.stores.store import Store
 from collapse.testing.laws import Checked

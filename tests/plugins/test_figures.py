@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import collapse
 from collapse import CollapseError, Results, Row
-from collapse.figures.rendering import svg_of
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
+from collapse.showing.rendering import svg_of
 from collapse.testing import check_figure
 from collapse_figures.panels import ticks
 from collapse_zoo.published import FILE, published

@@ -47,7 +47,7 @@ def test_every_picture_is_shown_with_its_command_and_is_small(script):
 
 
 def test_slimming_keeps_what_is_painted(script, tmp_path):
-    from collapse.figures.rendering import svg_of
+    from collapse.showing.rendering import svg_of
 
     values = [{"x": x / 7, "y": x * x} for x in range(40)]
     axes = {name: {"field": name, "type": "quantitative", "title": f"{name} (m)"} for name in "xy"}
