@@ -49,8 +49,7 @@ if TYPE_CHECKING:
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
     from collapse.numerics.values import Chunks
     from collapse.plugin.batch import Batch, Side, ValidationBatch
-    from collapse.plugin.state import State
-    from collapse.plugin.statistic import Statistic, ValidationStatistic
+    from collapse.plugin.statistic import State, Statistic, ValidationStatistic
     from collapse.showing.report import report
     from collapse.showing.saving import SavedFigure, save_figures
     from collapse.stores.shards import Part
@@ -71,7 +70,7 @@ _LAZY = {
     "Row": "measurement.results",
     "SavedFigure": "showing.saving",
     "Side": "plugin.batch",
-    "State": "plugin.state",
+    "State": "plugin.statistic",
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
     "Table": "measurement.table",
