@@ -5,7 +5,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,7 +15,6 @@ from collapse import (
     LogMeanExp,
     Mean,
     Measure,
-    Results,
     Statistic,
     Std,
     Table,
@@ -435,14 +433,6 @@ def unlike(results, table):
 unlike.calls = 0
 
 
-def alike(results):
-    """The rows that can be compared with the first."""
-    frame = results.frame()
-    columns = ["corpus_id", "validation_id", "dtype", "min_count", "chunk_length", "max_chunks"]
-    kept = frame[(frame[columns].fillna(-1) == frame[columns].iloc[:1].fillna(-1).to_numpy()).all(axis=1)]
-    return SimpleNamespace(frame=lambda: kept)
-
-
 ANALYSES = {
     "keeps": (lambda results, table: table, set()),
     "no table": (lambda results, table: table.rows, {"table"}),
@@ -457,7 +447,6 @@ ANALYSES = {
         lambda results, table: replace(table, notes=[each for each in table.notes if "dtypes" in each]),
         {"mixed rows"},
     ),
-    "some rows": (lambda results, table: replace(largest(alike(results)), notes=[]), set()),
     "objects": (lambda results, table: replace(table, rows=[[{}]]), {"table"}),
 }
 
@@ -473,14 +462,6 @@ def test_an_analysis_that_breaks_a_law_is_told_which(name):
         check_analysis(changed(name, change), results=results)
     assert raised.value.laws >= laws
     assert all(breach.of == name for breach in raised.value.breaches)
-
-
-def test_an_analysis_is_checked_on_rows_that_have_an_odd_value_already():
-    results = random_results(12, ["nc1.cdnv", "nc2.norm"])
-    odd = [replace(row, dtype="bfloat16", min_count=5, max_chunks=100, chunk_length=32) for row in results.rows]
-    check_analysis(changed("some rows", ANALYSES["some rows"][0]), results=Results(odd))
-    with pytest.raises(CollapseError, match="the results hold no rows"):
-        check_analysis(changed("some rows", ANALYSES["some rows"][0]), results=Results([]))
 
 
 def test_each_check_says_which_one_is_for_what():
