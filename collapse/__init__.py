@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collapse.collection.loaded import collect_loaded
     from collapse.collection.measuring import measure
     from collapse.collection.nulls import measure_with_nulls
-    from collapse.figures.saving import SavedFigure, save_figures
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
@@ -50,7 +49,8 @@ if TYPE_CHECKING:
     from collapse.numerics.values import Chunks
     from collapse.plugin.batch import Batch, Side, ValidationBatch
     from collapse.plugin.statistic import State, Statistic, ValidationStatistic
-    from collapse.reporting.report import report
+    from collapse.showing.report import report
+    from collapse.showing.saving import SavedFigure, save_figures
     from collapse.stores.merging import merge
     from collapse.stores.shards import Part
     from collapse.stores.store import Store
@@ -68,7 +68,7 @@ _LAZY = {
     "Part": "stores.shards",
     "Results": "measurement.results",
     "Row": "measurement.results",
-    "SavedFigure": "figures.saving",
+    "SavedFigure": "showing.saving",
     "Side": "plugin.batch",
     "State": "plugin.statistic",
     "Statistic": "plugin.statistic",
@@ -97,9 +97,9 @@ _LAZY = {
     "pull": "hub.sharing",
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
-    "report": "reporting.report",
+    "report": "showing.report",
     "row_cosine": "numerics.statistics",
-    "save_figures": "figures.saving",
+    "save_figures": "showing.saving",
     "tokens": "vocabulary.token_table",
     "vectors": "measurement.measuring",
 }

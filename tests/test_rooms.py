@@ -16,11 +16,10 @@ ROOMS = (
     "stores",
     "measurement",
     "hub",
-    "figures",
+    "showing",
     "inputs",
     "collection",
     "vocabulary",
-    "reporting",
     "testing",
     "cli",
 )

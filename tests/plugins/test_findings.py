@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 
 from collapse import Results, analyze
-from collapse.measurement.columns import read_column
-from collapse_metrics.gnc2 import uniform_cov
 
 PAGE = Path(__file__).parents[2] / "docs" / "published.md"
 BLOCK = re.compile(r"```console\n(.*?)```", re.DOTALL)
@@ -91,44 +89,6 @@ def test_gnc2_reverses(paper):
     assert min(row["r"] for row in strata) > 0.7
     mean = [row["mean"] for row in strata]
     assert (f"{mean[0]:.2f}", f"{mean[-1]:.2f}", mean) == ("3.41", "6.39", sorted(mean))
-
-
-def test_q_is_the_cov_over_that_of_a_uniform_sphere(paper):
-    frame = paper.frame()
-    wanted = [
-        cov / uniform_cov(29_233, int(width))
-        for cov, width in zip(frame["gnc2.hyperspherical_uniformity"], frame["dim"], strict=True)
-    ]
-    np.testing.assert_allclose(read_column(frame, Q).values, wanted)
-
-
-def test_self_duality(paper):
-    assert digits(correlations(analyze("correlation", paper, columns="nc3.self_duality", where=GRID))) == {
-        "nc3.self_duality": "-0.553"
-    }
-    (row,) = analyze(
-        "correlation", paper, columns="nc3.self_duality", where=GRID, within="architecture,recipe"
-    ).records()
-    assert (row["strata"], row["strata_negative"], row["strata_positive"]) == (30, 30, 0)
-    assert (f"{row['strata_median_r']:.3f}", f"{row['r']:.3f}") == ("-0.973", "-0.818")
-
-
-def test_a_cov_and_a_standard_deviation_disagree(paper):
-    names = "nc2.equiangularity,nc2.interference_std,nc2.equinormness,nc2.log_norm_std"
-    found = analyze("correlation", paper, columns=names)
-    r, r2 = digits(correlations(found)), digits(correlations(found, "R2"))
-    assert (r["nc2.equiangularity"], r["nc2.interference_std"]) == ("-0.593", "0.935")
-    assert (r2["nc2.equinormness"], r2["nc2.log_norm_std"]) == ("0.865", "0.251")
-
-
-def test_weight_decay(paper):
-    names = "nc3.self_duality,nc4.agreement"
-    ten = analyze("paired", paper, by="decay", where=["epochs=10", "checkpoint=9"], columns=names)
-    loss, _, agreement = ten.records()
-    assert (loss["pairs"], loss["better"], f"{loss['mean']:.4f}") == (30, 30, "-0.0244")
-    assert f"{agreement['r']:.3f}" == "-0.931"
-    one = analyze("paired", paper, by="decay", where=["epochs=1", GRID], columns=names)
-    assert [row["better"] for row in one.records()] == [16, 29, 27]
 
 
 def printed(command):

@@ -8,8 +8,8 @@ import pytest
 
 from collapse import Results, analyze
 from collapse.plugin.plugin_manager import plugins
-from collapse.reporting.association import associations as associations_of
-from collapse.reporting.overview import findings
+from collapse.showing.associations import associations as associations_of
+from collapse.showing.overview import findings
 from collapse_analyses.fits import Jackknife, explained
 
 
@@ -103,25 +103,6 @@ def test_a_shared_trend_in_training_drives_equal_architecture_and_not_recipe(tab
     assert np.mean(rejected("correlation", frames[:20], "architecture")) == 1
     found = rejected("correlation", frames, "architecture,recipe", resamples=199)
     held(found, "whole architectures, each with a trend of its own", size=True, tables=tables)
-
-
-def test_the_published_residual_is_one_curve_and_only_self_duality_keeps_its_value():
-    frame = Results.read("paper").frame()
-    parts = frame["model"].str.extract(r"^(?P<architecture>\w+?)_(?P<recipe>\d+[dL]@\d)$")
-    table = frame.join(parts).pivot_table("val_loss", "architecture", "recipe").to_numpy()
-    left = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-    effects = np.outer(table.mean(1) - table.mean(), table.mean(0) - table.mean()).ravel()
-    assert table.shape == (30, 7)
-    assert np.linalg.norm(left, 2) ** 2 / (left**2).sum() == pytest.approx(0.97, abs=0.005)
-    assert np.corrcoef(left.ravel(), effects)[0, 1] ** 2 == pytest.approx(0.77, abs=0.005)
-    r = {}
-    for against in ("val_loss", "log(val_loss)"):
-        options = {"columns": "paper", "where": "seed=", "within": "architecture,recipe", "against": against}
-        r[against] = {
-            row["column"]: (row["r"], row["p"]) for row in analyze("correlation", "paper", **options).records()
-        }
-    kept = {name for name, (each, _) in r["val_loss"].items() if abs(each - r["log(val_loss)"][name][0]) < 0.1}
-    assert {name for name in kept if r["log(val_loss)"][name][1] < 0.001} == {"nc3.self_duality"}
 
 
 def noise(draw, groups, rows, slope):

@@ -12,10 +12,10 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-// The number that a cell stands for, also ∞ and a bound such as ≤ 0.0001; NaN for a text.
+// The number that a cell stands for, also ∞, +0.123 and a bound such as ≤ 0.0001; NaN for another text.
 function numberOf(value) {
   if (typeof value === "number") return value;
-  return INFINITE[value] ?? (String(value).startsWith("≤ ") ? Number(value.slice(2)) : NaN);
+  return INFINITE[value] ?? (/\d/.test(value) ? Number(String(value).replace(/^[≤<] /, "")) : NaN);
 }
 
 function numeric(value) { return !Number.isNaN(numberOf(value)); }
