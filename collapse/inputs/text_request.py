@@ -184,6 +184,7 @@ def text_request(
     _check_arguments(spec)
     reference = find_model(model, revision=spec.revision, model_args=spec.model_args)
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
+    unnamed = spec.validation_text is None and spec.validation_split is None
     spec = _with_texts(spec, reference, held)
     trained_on = held.identity["corpus"] if held is not None and spec.text is None else None
     unsaid = _unsaid(spec) if leave_open else frozenset()
@@ -191,6 +192,8 @@ def text_request(
         texts = Texts(None, find_validation(spec, spec.validation_text) if spec.validation_text else None)
     else:
         texts = find_texts(spec, lambda: _text_of_card(reference))
+    if held is not None and unnamed:  # the store's
+        texts = replace(texts, optional=True)
     if texts.validation and texts.training:  # the text that is named has its own
         unsaid -= {"validation"}
     if texts.validation and texts.validation.identity() == (
