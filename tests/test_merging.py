@@ -1,6 +1,7 @@
 """Parts of a made-up collection, merged: each slice once, whatever their order, or a refusal that says why."""
 
 from functools import cache
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,9 +12,8 @@ from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.filling import makers
-from collapse.plugin.loading import Plugin
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.statistic import ValidationStatistic
+from collapse.plugin.statistic import State, ValidationStatistic
 from collapse.stores.folding import fold_training, fold_validation, training_hash
 from collapse.stores.manifest import MANIFEST
 from collapse.stores.merging import merge
@@ -248,24 +248,22 @@ class Seen(ValidationStatistic):
     """Chunks of the validation pass."""
 
     name = "seen"
+    state: ClassVar = {"total": State((1,), torch.int64)}
 
-    def __init__(self, total: int = 0) -> None:
-        self.total = torch.tensor([total])
 
-    def merge(self, other, mine, theirs):
-        self.total = self.total + other.total
+def seen_in(run) -> Seen:
+    return Seen.from_tensors({"total": torch.tensor([len(chunks_of(run))])})
 
 
 @pytest.fixture
 def seen(monkeypatch):
     monkeypatch.setitem(plugins().statistics, "seen", Seen)
-    monkeypatch.setitem(plugins().owners, ("statistic", "seen"), Plugin("tests", "tests 1.0"))
 
 
 @pytest.mark.parametrize("runs", [[(0, 6)], [(0, 2), (2, 3), (3, 6)], [(3, 6), (0, 2), (2, 3)]], ids=str)
 def test_statistics_of_the_validation_pass_are_merged(seen, tmp_path, caplog, runs):
     store = whole()
-    parts = [validated(store, tmp_path / str(k), run, filled=[Seen(len(chunks_of(run)))]) for k, run in enumerate(runs)]
+    parts = [validated(store, tmp_path / str(k), run, filled=[seen_in(run)]) for k, run in enumerate(runs)]
     merged = merge(parts, store=tmp_path / "merged")
     assert merged.tensors("seen")["total"].tolist() == [CHUNKS]
     assert merged.manifest["statistics"] == {"covariance": 1, "seen": 1}

@@ -16,7 +16,7 @@ from collapse.plugin import plugin_manager
 from collapse.testing import tiny_statistics
 
 PLUGIN = """
-from collapse import CoV, LogMeanExp, Mean, MeanLog, Noted, Statistic, Std, class_metric, metric, pair_metric
+from collapse import CoV, LogMeanExp, Mean, MeanLog, Noted, State, Statistic, Std, class_metric, metric, pair_metric
 
 def measures(name):
     return [
@@ -53,10 +53,10 @@ def infinite(counts): return float("inf")
 def minus(counts): return -float("inf")
 
 class Each(Statistic):
-    name, per_class = "each", True
+    name, per_class, state = "each", True, {"x": State()}
 
 class Pooled(Statistic):
-    name = "pooled"
+    name, state = "pooled", {"x": State()}
 
 @metric("r.each")
 def of_each(each): return float(each["x"])

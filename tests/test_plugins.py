@@ -17,13 +17,12 @@ from collapse.testing import random_features
 ROOT = Path(__file__).resolve().parents[1]
 
 PLUGIN = '''
-from collapse import Mean, Statistic, class_metric, derived, metric, pair_metric
+from collapse import Mean, State, Statistic, class_metric, derived, metric, pair_metric
 
 class Largest(Statistic):
     """The largest norm of an embedding."""
-    name = "largest"
+    name, state = "largest", {"norm": State(reduction="max")}
     def update(self, batch): self.norm = batch.h.norm(dim=1).max()
-    def merge(self, other, mine, theirs): self.norm = max(getattr(self, "norm", other.norm), other.norm)
 
 @derived
 def samples(counts): return counts.sum()
