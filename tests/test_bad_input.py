@@ -53,14 +53,14 @@ def test_an_unforeseen_error_costs_its_own_model(told, tmp_path, monkeypatch, ca
     files = [tmp_path / f"f{number}.safetensors" for number in range(3)]
     for file in files:
         save_file(random_features(6, 4, 60), file)
-    read = collapse.inputs.features.read_features
+    read = collapse.inputs.features.load_tensors
 
     def fails(path):
         if path == files[1]:
             raise RuntimeError("what nobody thought of\nand more")
         return read(path)
 
-    monkeypatch.setattr(collapse.inputs.features, "read_features", fails)
+    monkeypatch.setattr(collapse.inputs.features, "load_tensors", fails)
     said = told(1, "measure", *files, "--metrics", "nc1.cdnv", "--output", tmp_path / "t.json")
     line = next(each for each in said.splitlines() if str(files[1]) in each)
     assert "RuntimeError: what nobody thought of" in line
@@ -301,9 +301,9 @@ def test_no_metric_is_named(told, tmp_path):
             collapse.measure(collapse.collect(features(tmp_path)), metrics=nothing)
 
 
-def test_a_name_that_is_not_utf8_as_csv(told, tmp_path):
+def test_a_features_file_whose_name_is_not_utf8(told, tmp_path):
     file = features(tmp_path).rename(tmp_path / os.fsdecode(b"f\xff.safetensors"))
-    assert "a name in the table is not UTF-8: use --format json" in told(1, "measure", file, "--format", "csv")
+    assert "is not valid UTF-8" in told(1, "measure", file)
 
 
 def test_a_file_of_another_kind_is_no_model(told, tiny, tmp_path):
@@ -372,7 +372,7 @@ def test_an_unfinished_collection_of_something_else_is_not_gone_on_with(told, wa
 def test_a_trained_store_asks_for_its_validation_text(told, tiny, tmp_path):
     collapse.collect(tiny.model, store=tmp_path / "s", batch_size=4, part=(1, 1), **tiny.options())
     said = told(2, "collect", tiny.model, "--store", tmp_path / "s", "--chunk-length", 32)
-    assert "name it again with --validation-text" in said
+    assert "name its validation text again with --validation-text" in said
 
 
 def test_a_model_that_caps_its_logits_is_refused(told, tiny, tmp_path):

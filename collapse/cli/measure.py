@@ -252,7 +252,7 @@ def _published(model: str, store: str | None, given: dict[str, Any]) -> Any:
     from collapse.hub.opening import open_named
     from collapse.hub.requests import at_revision
     from collapse.inputs.collection_spec import CollectionSpec
-    from collapse.inputs.finding import find_store_at
+    from collapse.inputs.resolving import find_store_at
     from collapse.inputs.store_options import check_store_options
 
     named = open_named(at_revision(model, given.get("revision")))
