@@ -9,7 +9,7 @@ from typing import Any
 
 from collapse.errors import UsageError
 from collapse.inputs.checkpoints import check_model_args
-from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.corpus import find_corpus
 from collapse.inputs.opening_texts import open_texts
 from collapse.inputs.references import (
@@ -20,7 +20,7 @@ from collapse.inputs.references import (
     find_model,
     find_tokenizer,
 )
-from collapse.inputs.store_options import check_store_options, options_held
+from collapse.inputs.store_options import options_held
 from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_validation
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import LAYER
@@ -29,7 +29,6 @@ from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
 
-_OF_TEXTS = ("split", "validation_split", "text_column", "without")
 _SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
 
 
@@ -128,9 +127,9 @@ def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None)
             return CollectionSpec(**{**known, **spec.given})
     if held is None:
         return spec
-    apart = ("validation_split", "text_column") if spec.validation_text else ()
-    given = {name: value for name, value in spec.given.items() if name in _OF_TEXTS and name not in apart}
-    check_store_options(held, given)
+    for name in ("split",) if spec.validation_text else ("split", "text_column"):
+        if name in spec.given:
+            raise UsageError(f"{held} holds its training text: leave out {flag_of(name)}, or give --text with it")
     return CollectionSpec(**options_held(held.identity, spec.given, texts_only=True))
 
 
