@@ -256,3 +256,9 @@ def test_another_request_for_the_same_folder_names_field_and_values(told, tiny, 
     config = json.loads((tokenizer / "tokenizer_config.json").read_text())
     (tokenizer / "tokenizer_config.json").write_text(json.dumps({**config, "model_max_length": 77}))
     assert "tokenizer: sha256:" in told(1, "collect", *words, "--tokenizer", tokenizer)
+
+
+def test_a_trained_store_asks_for_its_validation_text(told, tiny, tmp_path):
+    collapse.collect(tiny.model, store=tmp_path / "s", batch_size=4, part=(1, 1), **tiny.options())
+    said = told(2, "collect", tiny.model, "--store", tmp_path / "s", "--chunk-length", 32)
+    assert "again with --validation-text" in said

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from collapse.core.steps import folder_name
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
     TOKENIZER,
@@ -18,7 +19,7 @@ from collapse.hub.fingerprints import (
     weights_fingerprint,
 )
 from collapse.hub.remote import Remote
-from collapse.inputs.references import ModelReference, code_of, find_model, find_tokenizer, folder_name
+from collapse.inputs.references import ModelReference, code_of, find_model, find_tokenizer
 from collapse.stores.files import sha256_of
 
 A, B = "a" * 40, "b" * 40

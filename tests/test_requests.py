@@ -6,8 +6,10 @@ import pytest
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, options_of
-from collapse.inputs.request import part_of
-from collapse.inputs.text_request import text_request
+from collapse.inputs.corpus import find_corpus
+from collapse.inputs.references import find_model
+from collapse.inputs.text_request import asked_model, text_request
+from collapse.stores.request import part_of
 
 COMMIT = "a" * 40
 
@@ -41,17 +43,18 @@ def offline(tmp_path, monkeypatch):
 
 def request(model, **options):
     given = {"text": str(model.parent / "text.jsonl"), "validation_text": str(model.parent / "validation.jsonl")}
-    return text_request(str(model), CollectionSpec(**{**given, "chunk_length": 32, **options}))
+    spec = CollectionSpec(**{**given, "chunk_length": 32, **options})
+    return text_request(asked_model(str(model), spec), spec)
 
 
 def test_the_identity_says_everything(model):
     made = request(model)
     assert made.identity == {
-        "weights": made.model.weights,
-        "tokenizer": made.model.tokenizer,
+        "weights": find_model(str(model)).weights,
+        "tokenizer": find_model(str(model)).tokenizer,
         "model_args": {},
-        "corpus": made.texts.training.identity(),
-        "validation": made.texts.validation.identity(),
+        "corpus": find_corpus(str(model.parent / "text.jsonl")).identity(),
+        "validation": find_corpus(str(model.parent / "validation.jsonl")).identity(),
         "chunk_length": 32,
         "shards": 2,
         "eos_between": False,
@@ -60,7 +63,7 @@ def test_the_identity_says_everything(model):
         "layers": ["top"],
     }
     texts = {"corpus": "text.jsonl", "validation": "validation.jsonl"}
-    assert made.names == {"model": "small", "tokenizer": made.tokenizer.location, **texts}
+    assert made.names == {"model": "small", "tokenizer": str(model), **texts}
     without = request(model, validation_text=None)
     assert without.identity == made.identity | {"validation": None}
     assert without.names["validation"] is None
@@ -114,7 +117,7 @@ def test_code_counts_only_where_it_is_trusted(model):
 
 
 def test_lengths_and_arguments_that_are_refused(model):
-    assert request(model, chunk_length=None).spec.chunk_length == 64
+    assert request(model, chunk_length=None).identity["chunk_length"] == 64
     with pytest.raises(UsageError, match="--chunk-length 65 is longer"):
         request(model, chunk_length=65)
     for option, least in (("chunk_length", 2), ("max_chunks", 1), ("shards", 1)):
@@ -134,7 +137,7 @@ def test_without_a_text_the_card_names_it(model, offline, caplog):
     assert made.names["corpus"] == "owner/data"
     assert "corpus: owner/data, named by the card of small" in caplog.text
     own = request(model, text=None, validation_text=None, validation_split="test")
-    assert own.validates_beside(None)  # a split that is named must be there
+    assert not own.optional  # a split that is named must be there
     assert own.identity["validation"] == made.identity["corpus"] | {"split": "test"}
 
 
@@ -142,8 +145,8 @@ def test_a_data_set_is_validated_on_its_own_split(model, offline):
     made = request(model, text="owner/data@v1", validation_text=None, split="most", text_column="story")
     assert made.identity["corpus"] == {"name": "owner/data", "revision": "b" * 40, "split": "most", "column": "story"}
     assert made.identity["validation"] == made.identity["corpus"] | {"split": "validation"}
-    assert not made.validates_beside(None)  # the data set may lack such a split
-    assert request(model, text="owner/data", validation_text="owner/data@v1").validates_beside(None)
+    assert made.optional  # the data set may lack such a split
+    assert not request(model, text="owner/data", validation_text="owner/data@v1").optional
 
 
 def test_parts_are_runs_without_gaps():

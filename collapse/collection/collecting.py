@@ -3,13 +3,16 @@
 from pathlib import Path
 from typing import Any, overload
 
-from collapse.collection.into_folder import collect_into
+from collapse.collection.passes import Collection
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import UsageError
+from collapse.errors import UsageError, near_names
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.resolving import resolve
 from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.manifest import is_store
+from collapse.stores.request import Request
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
@@ -41,7 +44,7 @@ def collect(
     """Collect a model's embedding statistics into a store, or open the store that already holds them.
 
     Without ``store``, this looks in the local cache first, then for a published store of the same identity in the
-    model's own repository (see :func:`collapse.inputs.finding.find_store`).
+    model's own repository (see :func:`collapse.inputs.resolving.find_store`).
 
     Args:
         model: A local folder, a Hub id (``repo@revision``), or a features file.
@@ -66,7 +69,25 @@ def collect(
     spec = CollectionSpec(**options)
     if spec.part is not None and store is None:
         raise UsageError("a part needs a folder of its own, to be merged from: give --store")
-    found = resolve(model, spec, Path(store) if store else None)
-    if isinstance(found, Store):
-        return found
-    return collect_into(Path(store) if store else found.cached, found, progress)
+    if spec.part is not None and spec.recollect:
+        raise UsageError("--recollect collects a whole store again: leave it out, and delete the folder of the part")
+    for name in spec.without:
+        if name not in plugins().statistics:
+            raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
+    folder = None if store is None else Path(store)
+    request = resolve(str(model), spec, folder)
+    if isinstance(request, Store):
+        return request
+    with request.lacking(folder or request.cached) as found:
+        done = found.done = found.done or collect_request(found.target, request, progress)
+    return (found.done or done).called(request.names)
+
+
+def collect_request(folder: Path | None, request: Request, report: Report | None) -> Store | Part:
+    """Collect what a folder, which this process has locked, does not hold yet; None for a store in memory."""
+    known = plugins().statistics
+    kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
+    trained = Store.load(folder) if folder is not None and is_store(folder) else None
+    source = request.load(trained, report)
+    with exact_arithmetic(deterministic=request.deterministic):  # the model's code may have changed settings
+        return Collection(source, folder, kinds, request.batch_size, request.part, report).run(trained)

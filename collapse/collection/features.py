@@ -11,7 +11,7 @@ from torch import Tensor
 from collapse.collection.passes import Collection
 from collapse.core.precision import exact_arithmetic
 from collapse.errors import CollapseError, PluginError, UsageError, first_line
-from collapse.inputs.features import check_features, source_of
+from collapse.inputs.features import source_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import check_declared
@@ -68,8 +68,7 @@ def collect_arrays(
     required = ("train_features", "train_labels", "classifier")
     clock = Clock()
     tensors = {key: array_tensor(name, key, each) for key, each in given.items() if each is not None or key in required}
-    checked = check_features(tensors, name)
-    source = source_of(checked, called=name, digest=hash_of({}, checked), model=name, corpus=name, clock=clock)
+    source = source_of(tensors, called=name, digest=hash_of({}, tensors), model=name, corpus=name, clock=clock)
     kinds = list(plugins().statistics.values()) if statistics is None else statistics
     names = [check_declared(kind) for kind in kinds]
     if len(set(names)) < len(names):

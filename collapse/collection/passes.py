@@ -17,7 +17,6 @@ from collapse.collection.slices import run_slices, units_of
 from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
-from collapse.inputs.request import part_of, refuse_unfinished
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
@@ -31,6 +30,7 @@ from collapse.plugin.statistic import Statistic
 from collapse.stores.folding import fold_training, fold_validation, training_hash, usable
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
+from collapse.stores.request import part_of, refuse_unfinished
 from collapse.stores.shards import Part, Shard, gaps, shards_in
 from collapse.stores.store import Store
 

@@ -14,6 +14,7 @@ from collapse.errors import CollapseError, UsageError, counted, near_names, some
 from collapse.hub.remote import Remote
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.manifest import MANIFEST
+from collapse.stores.store import Store
 
 TOKENIZER = (
     *("tokenizer.json", "tokenizer.*.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -63,6 +64,14 @@ class Folder:
     def sha256(self, name: str) -> str:
         """Return the hash of a file."""
         return sha256_file(self.path / name)
+
+    def stores(self) -> list[str]:
+        """Return the folders of the stores beside the model, such as those of a run."""
+        return sorted(each.parent.relative_to(self.path).as_posix() for each in self.path.glob(f"stores/*/{MANIFEST}"))
+
+    def open(self, folder: str) -> Store:
+        """Open the store in a folder; raises StoreError if its manifest is altered."""
+        return Store.load(self.path / folder)
 
 
 Files = Folder | Remote

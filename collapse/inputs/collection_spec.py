@@ -184,6 +184,12 @@ class CollectionSpec:
         return recorded
 
     @property
+    def running(self) -> dict[str, Any]:
+        """Options that a request keeps beside its identity."""
+        names = ("part", "batch_size", "deterministic", "recollect", "without")
+        return {name: getattr(self, name) for name in names}
+
+    @property
     def of_validation(self) -> "CollectionSpec":
         """The same options with the validation text's own limit, if there is one, in ``max_chunks``."""
         return replace(self, max_chunks=self.max_validation_chunks or self.max_chunks)

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase, Source
-from collapse.stores.files import sha256_file
 from collapse.stores.provenance import Clock
-from collapse.stores.tensor_files import load_tensors
+from collapse.stores.tensor_files import hash_of, load_tensors
 
 log = logging.getLogger("collapse")
 
@@ -75,7 +74,7 @@ class ArrayPhase(Phase):
 
 def is_features_file(path: str | Path) -> bool:
     """Whether this names a features file rather than a model or a store."""
-    return Path(path).suffix == ".safetensors" and Path(path).exists() and not Path(path).is_dir()
+    return Path(path).suffix == ".safetensors" and Path(path).is_file()
 
 
 def open_features(path: Path) -> Source:
@@ -86,7 +85,20 @@ def open_features(path: Path) -> Source:
             classifier.
     """
     clock = Clock()
-    digest, features = sha256_file(path), read_features(path)
+    from safetensors import SafetensorError
+
+    try:
+        features = load_tensors(path)
+        digest = hash_of({}, features)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
+    if missing := [name for name in _WANTED if name not in features]:
+        raise CollapseError(
+            f"{path} is not a features file: it lacks {', '.join(missing)} (it has {', '.join(sorted(features))}). "
+            "It needs train_features (N, d), train_labels (N,) and classifier (C, d); for a store give its folder"
+        )
+    if unknown := sorted(set(features) - set(_SHAPES)):
+        log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))
     source = source_of(features, called=str(path), digest=digest, model=path.stem, corpus=path.name, clock=clock)
     return replace(source, command=f"collapse collect {shlex.quote(path.name)}")
 
@@ -94,15 +106,19 @@ def open_features(path: Path) -> Source:
 def source_of(
     features: Mapping[str, Tensor], *, called: str, digest: str, model: str, corpus: str, clock: Clock
 ) -> Source:
-    """Make a source of checked features (see :func:`check_features`).
+    """Check the tensors of a features file, and make a source of them; equal tensors have one identity.
 
     Args:
-        features: The tensors of a features file.
+        features: The tensors.
         called: Name of the features in messages.
-        digest: sha256 of the file.
+        digest: Their hash.
         model, corpus: Names for the manifest.
         clock: When reading began.
+
+    Raises:
+        CollapseError: A tensor has the wrong shape or dtype, or a label lies outside the classifier.
     """
+    features = check_features(features, called)
     phases = {
         name: ArrayPhase(name, features[f"{name}_features"], features[f"{name}_labels"], called)
         for name in ("train", "validation")
@@ -120,24 +136,6 @@ def source_of(
         remedy="the row is a class: correct it, or leave the class out",
         clock=clock,
     )
-
-
-def read_features(path: Path) -> dict[str, Tensor]:
-    """Read and check a features file; raises as :func:`open_features`."""
-    from safetensors import SafetensorError
-
-    try:
-        features = load_tensors(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
-    if missing := [name for name in _WANTED if name not in features]:
-        raise CollapseError(
-            f"{path} is not a features file: it lacks {', '.join(missing)} (it has {', '.join(sorted(features))}). "
-            "It needs train_features (N, d), train_labels (N,) and classifier (C, d); for a store give its folder"
-        )
-    if unknown := sorted(set(features) - set(_SHAPES)):
-        log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))
-    return check_features(features, str(path))
 
 
 def check_features(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:

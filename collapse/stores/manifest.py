@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from collapse.core.reading import read_bytes
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 
@@ -59,7 +58,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not file.is_file():
         raise _no_store(path)
     try:
-        data = read_bytes(file)
+        data = file.read_bytes()
     except OSError as error:
         raise StoreError(f"{file} is not a manifest of a collapse store: {error}") from error
     try:

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.core.reading import is_utf8, open_regular
 from collapse.errors import StoreError
-from collapse.stores.files import canonical, sha256_file
+from collapse.stores.files import sha256_file, sha256_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,11 +38,11 @@ def hash_of(about: Any, tensors: Mapping[str, "Tensor"]) -> str:
     """Return the sha256 of a description, and of tensors with their names, dtypes and shapes."""
     import torch
 
-    digest = hashlib.sha256(canonical(about))
-    for name, tensor in sorted(tensors.items()):
-        digest.update(canonical([name, str(tensor.dtype), list(tensor.shape)]))
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+    described = {}
+    for name, tensor in tensors.items():
+        data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        described[name] = [str(tensor.dtype), list(tensor.shape), hashlib.sha256(data).hexdigest()]
+    return sha256_of([about, described])
 
 
 def described(data: bytes) -> dict[str, Any]:
@@ -54,7 +53,7 @@ def described(data: bytes) -> dict[str, Any]:
 
 def read_header(path: Path) -> dict[str, Any]:
     """Read the header of a safetensors file; raises ValueError if it is damaged, and OSError."""
-    with open_regular(path) as file:
+    with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if length > min(path.stat().st_size - 8, _HEADER_LIMIT):
             raise ValueError("its header is longer than the file")
@@ -80,11 +79,10 @@ def read_tensors(path: Path, entry: Mapping[str, Any]) -> dict[str, "Tensor"]:
 
 
 def load_tensors(path: Path) -> dict[str, "Tensor"]:
-    """Load a safetensors file, which must be a regular file; the library cannot open a name that is not UTF-8."""
-    from safetensors.torch import load, load_file
+    """Load a safetensors file."""
+    from safetensors.torch import load_file
 
-    with open_regular(path) as file:
-        return load_file(path) if is_utf8(path) else load(file.read())
+    return load_file(path)
 
 
 def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:
