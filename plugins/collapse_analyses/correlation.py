@@ -59,7 +59,7 @@ def correlation(
         columns: Columns to correlate, separated by commas: names, prefixes, arithmetic such as log(nc1.cdnv) or
             gnc2.log_kernel/reachable(gnc2.log_kernel), or label=expression. All measurements by default; paper means
             the seven of Table 1, figure1 those of Figure 1.
-        where: Keep the rows whose column matches a glob, such as 'epochs=10'. Rows must match every filter.
+        where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         within: Subtract the mean of each group of rows with equal values of this column, such as architecture. Of
             several columns (with commas), such as architecture,recipe, the effects of all are subtracted, as in a
             two-way analysis of variance; p then permutes whole groups of the first. Signs are counted in those too.
