@@ -146,12 +146,12 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> li
         return []
     fits, square = Jackknife(model, _clusters(frame)), left_n @ left_n
     products = fits.products(np.concatenate([left_n[None], left_kn]))
-    found = []
+    found: list[Fit] = []
     for at, y_n in enumerate(left_kn, start=1):
         slope, slope_G = float(y_n @ left_n / square), products[:, 0, at] / products[:, 0, 0]
         # with a line held fixed too, the plain jackknife is cautious
         ends = fits.interval(slope, slope_G) if power == 1 else fits.interval_of_slope(slope, left_n, slope_G)
-        found.append((slope, *ends[:2], float(slope**2 * square / (y_n @ y_n))))
+        found.append((slope, *ends[:2], float(slope**2 * square / (y_n @ y_n or 1.0))))
     return found
 
 
