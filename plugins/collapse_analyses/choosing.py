@@ -154,9 +154,8 @@ def choose(
         raise CollapseError(f"only {counted(len(frame), 'row')} to compare{why}: at least 3 are needed")
     goal, *tested = (replace(each, values=each.values[kept]) for each in (goal, *tested))
     controls = [replace(each, values=each.values[kept]) for each in controls]
-    groupings = {
-        " and ".join(names): groups_of(frame, names) for names in ([groups] if joint else zip(groups)) if names
-    }
+    each_n = [groups] if joint and groups else [[name] for name in groups]
+    groupings = {" and ".join(names): groups_of(frame, names) for names in each_n}
     for name, groups_n in groupings.items():
         if len(np.unique(groups_n)) == len(frame):
             raise UsageError(f"every row has another {name}: no group has two rows to compare (--within)")
