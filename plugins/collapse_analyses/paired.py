@@ -161,9 +161,8 @@ def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, f
     """The correlation of a column's differences with the goal's."""
     if is_explained(change_n) or is_explained(goal_n):
         return dict.fromkeys(("r", "r_low", "r_high"))
-    r = float(np.corrcoef(change_n, goal_n)[0, 1])
-    low, high, _ = fits.interval_of_r(r, fits.products(np.stack([change_n, goal_n])))
-    return {"r": r, "r_low": low, "r_high": high}
+    (found,) = fits.correlations(np.stack([change_n, goal_n]))
+    return {"r": found.r, "r_low": found.low, "r_high": found.high}
 
 
 def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | Sequence[str] | None) -> _Pairs:

@@ -81,8 +81,8 @@ def permutation(
     pearson = correlated(chosen, chosen.model.residuals(values_kn), Jackknife(chosen.model))
     least = 0.0 if found.exact else 1.5 / (found.permutations + 1)  # p is a bound below it: no permutation reached |r|
     records: list[dict[str, Any]] = []
-    for column, p, max_t_p, (about, _, r_n) in zip(chosen.tested, found.p, found.max_t_p, pearson, strict=True):
-        known: list[float] = r_n[np.isfinite(r_n)].tolist() if len(chosen) > 3 else []
+    for column, p, max_t_p, (about, of_r) in zip(chosen.tested, found.p, found.max_t_p, pearson, strict=True):
+        known = of_r.without[np.isfinite(of_r.without)].tolist() if len(chosen) > 3 else []
         records.append(
             {
                 "column": column.label,
