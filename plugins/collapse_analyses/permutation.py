@@ -1,8 +1,7 @@
 """The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -103,22 +102,13 @@ def permutation(
     return table_of(title, records, notes, _HEADINGS)
 
 
-@dataclass(frozen=True)
-class Shuffled:
-    """Correlations of k columns with one, and what permuting that one gives.
-
-    Attributes:
-        r: (k,) Pearson correlations.
-        p: (k,) permutation p-values of |r|.
-        max_t_p: (k,) Westfall–Young single-step max-T p-values.
-        exact: Whether every order was enumerated.
-        permutations: Number of permutations evaluated.
-    """
+class Shuffled(NamedTuple):
+    """Correlations (k,) of columns with one, and what permuting that one gives."""
 
     r: Floats
-    p: Floats
-    max_t_p: Floats
-    exact: bool
+    p: Floats  # of |r|
+    max_t_p: Floats  # Westfall–Young, single step
+    exact: bool  # every order was enumerated
     permutations: int
 
 
