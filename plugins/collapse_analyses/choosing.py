@@ -40,27 +40,16 @@ SETS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """Rows and columns of a table.
+    """Rows and columns of a table; the goal and the tested columns differ from what groups and controls explain."""
 
-    Attributes:
-        frame: The rows that have every value, with the parts of their models' names.
-        goal: The column against which others are tested.
-        tested: The others.
-        controls: Columns of numbers that are controlled for.
-        within: Columns of groups.
-        groupings: (rows,) the group of each row, for each effect of groups.
-        model: The groups and controls; the goal and the tested columns differ from what it explains.
-        notes: Remarks on rows and columns that are left out or cannot be compared.
-    """
-
-    frame: "pd.DataFrame"
+    frame: "pd.DataFrame"  # the rows that have every value, with the parts of their models' names
     goal: Column
     tested: list[Column]
     controls: list[Column]
     within: list[str]
-    groupings: list[Codes]
-    model: Explained
-    notes: list[str]
+    groupings: list[Codes]  # (rows,) the group of each row, for each effect of groups
+    model: Explained  # of the groups and controls
+    notes: list[str]  # on rows and columns that are left out or cannot be compared
 
     def __len__(self) -> int:
         return len(self.frame)

@@ -22,21 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of rows.
-
-    Attributes:
-        values: The two values in which they differ.
-        equal: The columns in which they are equal.
-        first, second: (pairs,) places of the rows with the first and with the second value.
-        units_n: (pairs,) what each pair counts as: pairs of the same architectures as one, unless names say none or
-            all share one.
-    """
+    """Pairs of rows that differ in one column and are equal in others."""
 
     values: tuple[Any, Any]
     equal: list[str]
-    first: Codes
+    first: Codes  # (pairs,) places of the rows with the first value
     second: Codes
-    units_n: Codes
+    units_n: Codes  # (pairs,) pairs of the same architectures count as one, unless names say none or all share one
 
 
 @analysis("paired")
