@@ -140,20 +140,6 @@ def test_names_are_shown_as_they_are(opened):
     assert HOSTILE[1] in Path(download.value.path()).read_text("utf-8")
 
 
-def test_copying_gives_all_digits(opened):
-    page = opened("published")
-    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
-    page.evaluate("""() => {
-      const row = document.querySelector("#measurements tbody tr"), range = document.createRange();
-      range.setStartBefore(row.cells[0]); range.setEndAfter(row.cells[4]);
-      getSelection().removeAllRanges(); getSelection().addRange(range);
-      const keep = (event) => { window.copied = event.clipboardData.getData("text/plain"); };
-      row.closest(".scroll").addEventListener("copy", keep);
-      document.execCommand("copy");
-    }""")
-    assert page.evaluate("window.copied") == "01x0064_01L@0\t29233\t64\t3397440\t3.89006448"
-
-
 def test_tokens_are_searched(opened):
     table = opened("store").locator("#tokens .table")
     assert table.locator(".count").text_content() == "269 of 269 rows"  # with the average

@@ -69,16 +69,14 @@ def _losses(frame: "pd.DataFrame") -> Iterator[str]:
     if LOSS not in frame or frame[LOSS].isna().all():
         return
     rows = frame[frame[LOSS].notna()].sort_values(LOSS)
-    (best, lowest), (worst, highest) = (
-        (called(row["model"]) if "model" in row else f"row {row.name + 1}", float(row[LOSS]))
-        for row in (rows.iloc[0], rows.iloc[-1])
-    )
+    names = [called(name) for name in rows["model"]] if "model" in rows else [f"row {at + 1}" for at in rows.index]
+    lowest, highest = float(rows[LOSS].iloc[0]), float(rows[LOSS].iloc[-1])
     if lowest == highest:  # one row, or one store with several --min-count
         yield f"Validation loss is {_number(lowest)} nats a token."
     else:
         yield (
-            f"Validation loss is lowest, {_number(lowest)} nats, in {best}, and highest, {_number(highest)}, in "
-            f"{worst}; the median is {_number(rows[LOSS].median())}."
+            f"Validation loss is lowest, {_number(lowest)} nats, in {names[0]}, and highest, {_number(highest)}, in "
+            f"{names[-1]}; the median is {_number(rows[LOSS].median())}."
         )
 
 

@@ -30,11 +30,10 @@ def check_correlation(sizes, clustered, within, tables, rho, shared):
         levels, noise = draw.normal(size=(2, len(sizes))), draw.normal(size=(2, len(codes)))
         x, z = np.sqrt(shared) * levels[:, codes] + np.sqrt(1 - shared) * noise
         x, y = fits.model.residuals(np.stack([x, rho * x + np.sqrt(1 - rho**2) * z]))
-        r = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
-        found.append(fits.interval_of_r(r, fits.products(np.stack([x, y]))))
-    held([low <= rho <= high for low, high, _ in found], f"r = {rho}, {sizes[:2]}", size=False, tables=tables)
+        found += fits.correlations(np.stack([x, y]))
+    held([each.low <= rho <= each.high for each in found], f"r = {rho}, {sizes[:2]}", size=False, tables=tables)
     if rho == 0 and clustered:
-        held([p <= 0.05 for *_, p in found], f"r = 0, {len(sizes)} clusters", size=True, tables=tables)
+        held([each.p <= 0.05 for each in found], f"r = 0, {len(sizes)} clusters", size=True, tables=tables)
 
 
 CASES = [  # rows of each cluster, whether clusters count, whether their means are subtracted
