@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from collapse.measurement.table import Table
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
     from collapse.numerics.values import Chunks
-    from collapse.plugin.batch import Batch, Side, ValidationBatch
+    from collapse.plugin.batch import Batch, ValidationBatch
     from collapse.plugin.statistic import State, Statistic, ValidationStatistic
     from collapse.showing.report import report
     from collapse.showing.saving import SavedFigure, save_figures
@@ -69,7 +69,6 @@ _LAZY = {
     "Results": "measurement.results",
     "Row": "measurement.results",
     "SavedFigure": "showing.saving",
-    "Side": "plugin.batch",
     "State": "plugin.statistic",
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
@@ -124,7 +123,6 @@ __all__ = [
     "Results",
     "Row",
     "SavedFigure",
-    "Side",
     "State",
     "Statistic",
     "Std",
