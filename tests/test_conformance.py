@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +12,6 @@ from collapse import (
     CollapseError,
     LogMeanExp,
     Mean,
-    Results,
     State,
     Statistic,
     Std,
@@ -233,14 +231,6 @@ def unlike(results, table):
 unlike.calls = 0
 
 
-def alike(results):
-    """The rows that can be compared with the first."""
-    frame = results.frame()
-    columns = ["corpus_id", "validation_id", "dtype", "min_count", "chunk_length", "max_chunks"]
-    kept = frame[(frame[columns].fillna(-1) == frame[columns].iloc[:1].fillna(-1).to_numpy()).all(axis=1)]
-    return SimpleNamespace(frame=lambda: kept)
-
-
 ANALYSES = {
     "keeps": (lambda results, table: table, set()),
     "no_table": (lambda results, table: table.rows, {"table"}),
@@ -251,7 +241,6 @@ ANALYSES = {
     "gaps": (lambda results, table: table if results.frame()["nc2.norm"].notna().all() else 1 / 0, {"missing values"}),
     "few": (lambda results, table: table if len(results) > 2 else 1 / 0, {"few rows"}),
     "mixed": (lambda results, table: replace(table, notes=[]), {"mixed rows"}),
-    "some_rows": (lambda results, table: replace(largest(alike(results)), notes=[]), set()),
     "objects": (lambda results, table: replace(table, rows=[[{}]]), {"table"}),
 }
 
@@ -267,14 +256,6 @@ def test_an_analysis_that_breaks_a_law_is_told_which(name):
         check_analysis(changed(name, change), results=results)
     assert raised.value.laws >= laws
     assert all(breach.of == name for breach in raised.value.breaches)
-
-
-def test_an_analysis_is_checked_on_rows_that_have_an_odd_value_already():
-    results = random_results(12, ["nc1.cdnv", "nc2.norm"])
-    odd = [replace(row, dtype="bfloat16", min_count=5, max_chunks=100, chunk_length=32) for row in results.rows]
-    check_analysis(changed("some_rows", ANALYSES["some_rows"][0]), results=Results(odd))
-    with pytest.raises(CollapseError, match="the results hold no rows"):
-        check_analysis(changed("some_rows", ANALYSES["some_rows"][0]), results=Results([]))
 
 
 def test_pytest_checks_what_a_plugin_declares(tmp_path):
