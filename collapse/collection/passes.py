@@ -143,13 +143,13 @@ class Collection:
 
     def _identity_beside(self, store: Store) -> dict[str, Any]:
         """Return the identity of a validation of a trained store, which must be of the same model."""
-        differ = differences(store.identity, self.source.identity, apart=OF_VALIDATION)
-        if differ:
+        identity = self.source.identity
+        if differ := differences(store.identity, identity, apart=OF_VALIDATION):
             raise StoreError(
                 f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"
             )
-        identity = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
-        return identity | {name: value for name, value in self.source.identity.items() if name in OF_VALIDATION}
+        kept = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
+        return kept | {name: identity[name] for name in OF_VALIDATION & identity.keys()}
 
     def _pass(self, phase: Phase, tally: Training | Validation, about: Mapping[str, Any]) -> list[Shard]:
         """Collect the slices of this part that no shard of the folder holds.
@@ -190,7 +190,10 @@ class Collection:
         kinds, first = [kind for kind in self.kinds if kind.phase == phase.name], start
         if before is not None:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices)
-            kinds, first = _resumed(before, kinds), before.start
+            first = before.start
+            kinds, unfit = usable(kinds, before)
+            for name, why in unfit.items():
+                log.warning("statistic %s is not collected: the earlier run, which is resumed, %s", name, why)
             if before.about["first_batch"] == first_batch:  # else another batch size is asked for now
                 batch = int(before.about["batch_size"])
         tally.begin(kinds, None if before is None else before.tensors())
@@ -208,27 +211,28 @@ class Collection:
     def _in_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
         """Report that memory ran out in a pass; without ``classes`` as many count as its labels can have."""
         vocabulary, dim = self.source.weight.shape
-        remedies = ["--batch-size 1", "fewer chunks (--max-chunks)"] if phase.words[0] == "chunk" else []
-        doing = f"the {phase.name} pass of {self.source.model['name']}"
-        device = self.source.device if classes else float64_device(self.source.device)
         most = classes or min(vocabulary, phase.n_samples)
-        return in_memory(ran_out(doing, most, dim, device, *remedies[: 1 if classes else 2], most=not classes))
+        doing = f"the {phase.name} pass of {self.source.model['name']}"
+        remedies = ["--batch-size 1", "fewer chunks (--max-chunks)"] if phase.words[0] == "chunk" else []
+        return in_memory(
+            ran_out(doing, most, dim, self.source.device, *remedies[: 1 if classes else 2], most=not classes)
+        )
 
     def _made(self, phase: Phase, filled: Filled, batch: int, before: Shard | None) -> dict[str, Any]:
         """Return what a shard records of its statistics and of how it was made."""
-        made_by = {name: plugins().made_by("statistic", name) for name in filled.versions}
-        provenance = {
+        provenance: dict[str, Any] = {
             **self._clock.times(),
-            "slices_of_earlier_runs": before.stop - before.start if before else None,
-            "made_by": made_by or None,
             "device": device_name(self.source.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),
             **phase.provenance(),
             "versions": versions(),
+            "command": self.source.command,
         }
-        provenance = {name: value for name, value in provenance.items() if value is not None}
-        provenance["command"] = self.source.command
+        if before is not None:
+            provenance["slices_of_earlier_runs"] = before.stop - before.start
+        if filled.versions:
+            provenance["made_by"] = {name: plugins().made_by("statistic", name) for name in filled.versions}
         statistics_by = makers(type(each) for each in filled)
         return {"statistics": filled.versions, "statistics_by": statistics_by, "provenance": provenance}
 
@@ -246,11 +250,3 @@ def refuse_unlike(folder: Path | None, shard: Shard, about: Mapping[str, Any]) -
     if shard.about.get("trained") != about.get("trained"):
         differ.append("the class means")
     refuse_unfinished(folder, differ)
-
-
-def _resumed(before: Shard, kinds: Kinds) -> list[type[Statistic]]:
-    """Return the statistics that continue those of a shard, and warn of the others."""
-    fit, unfit = usable(kinds, before)
-    for name, why in unfit.items():
-        log.warning("statistic %s is not collected: the earlier run, which is resumed, %s", name, why)
-    return fit

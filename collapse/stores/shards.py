@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.manifest import SHARDS, is_store
-from collapse.stores.naming import shown_model
+from collapse.stores.naming import Named
 from collapse.stores.tensor_files import hash_of, read_header, tensor_bytes
 from collapse.stores.writing import write_atomic
 
@@ -88,19 +88,18 @@ class Shard:
         return Shard(self.phase, self.start, self.stop, self.about, path, self.held)
 
 
-class Part:
+class Part(Named):
     """A folder of training shards that do not cover the text: a part of a collection, or an unfinished one.
 
     Attributes:
         path: The folder.
         shards: Its shards of the training phase, in the order of their slices; at least one.
-        named: Names of the model and the texts in the user's request, as of a store.
     """
 
     state = "part"
 
     def __init__(self, path: Path, shards: Sequence[Shard]) -> None:
-        self.path, self.shards = path, list(shards)
+        self.path, self.shards, self.about = path, list(shards), shards[0].about
         self.named: dict[str, str] = {}
 
     @classmethod
@@ -115,32 +114,6 @@ class Part:
         if not shards:
             raise StoreError(f"{path} holds no part of a collection")
         return cls(path, shards)
-
-    def called(self, names: Mapping[str, str | None]) -> "Part":
-        """Record the names of :attr:`named`."""
-        self.named = {kind: name for kind, name in names.items() if name is not None}
-        return self
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What the part is of: identity, model, corpus and coverage as in a manifest."""
-        return self.shards[0].about
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What is collected, and from what."""
-        return dict(self.about["identity"])
-
-    @property
-    def model(self) -> str:
-        """The model's name."""
-        model = self.about["model"]
-        return shown_model(str(model["name"]), self.identity.get("model_args") or {}, model.get("revision"))
-
-    @property
-    def corpus(self) -> str:
-        """The training corpus's name."""
-        return str(self.about["corpus"]["name"])
 
     @property
     def digest(self) -> str:

@@ -17,7 +17,7 @@ from collapse.core.reading import read_json
 from collapse.errors import CollapseError, StoreError
 from collapse.stores.files import canonical
 from collapse.stores.manifest import LAYER, ORIGIN, SHARDS, differences, is_store, read_manifest
-from collapse.stores.naming import shown_model
+from collapse.stores.naming import Named
 from collapse.stores.store_folder import write_files, writing
 from collapse.stores.tensor_files import check_file, check_tensors, read_tensors, tensor_bytes
 from collapse.stores.writing import write_atomic
@@ -53,15 +53,13 @@ class _WhenRead(Mapping[str, Tensors]):
         return len(self._names)
 
 
-class Store:
+class Store(Named):
     """A store on disk, or one in memory (``path`` None).
 
     Attributes:
         path: Its folder.
         manifest: The content of ``collapse.json``.
         origin: Its address on the Hub, or None.
-        named: Names of the model, corpus and validation text in the user's request, and the folder of a local
-            tokenizer. They can differ from those in the manifest, because a store is found by its content.
     """
 
     def __init__(
@@ -73,7 +71,7 @@ class Store:
         fetch: Callable[[str], None] | None = None,
         origin: str | None = None,
     ) -> None:
-        self.manifest = manifest
+        self.manifest = self.about = manifest
         self.path = path
         self.origin = origin
         self._files = files or {}
@@ -100,35 +98,10 @@ class Store:
         """Whether the store is on the Hub: its files are downloaded when they are read, and never written."""
         return self._fetch is not None
 
-    def called(self, names: Mapping[str, str | None]) -> "Store":
-        """Record the names of :attr:`named`; the manifest is unchanged."""
-        self.named = {kind: name for kind, name in names.items() if name is not None}
-        return self
-
     @property
     def digest(self) -> str:
         """The sha256 of the content, without the provenance."""
         return str(self.manifest["digest"])
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What was collected and from what: equal for stores with the same content."""
-        return dict(self.manifest["identity"])
-
-    @property
-    def model(self) -> str:
-        """The model's name; of a GGUF file its own, without the folder."""
-        return shown_model(str(self.manifest["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
-
-    @property
-    def revision(self) -> str | None:
-        """The model's commit on the Hub, or None."""
-        return self.manifest["model"].get("revision")
-
-    @property
-    def corpus(self) -> str:
-        """The training corpus's name."""
-        return str(self.manifest["corpus"]["name"])
 
     @property
     def state(self) -> str:

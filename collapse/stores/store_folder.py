@@ -95,19 +95,18 @@ def replace_by_recollected(folder: Path) -> None:
     Raises:
         CollapseError: A file cannot be moved.
     """
-    new = folder / RECOLLECTED
+    new, layer = folder / RECOLLECTED, folder / LAYER
     names = set(read_manifest(new)["files"])
     try:
         (folder / MANIFEST).unlink(missing_ok=True)
         sync_folder(folder)
-        for name in sorted(names):
-            if (new / name).is_file():
-                (folder / name).parent.mkdir(exist_ok=True)
-                (new / name).replace(folder / name)
-        for old in folder.glob(f"{LAYER}/*.safetensors"):
-            if f"{LAYER}/{old.name}" not in names:
-                old.unlink()
-        sync_folder(folder / LAYER)
+        layer.mkdir(exist_ok=True)
+        for file in (new / LAYER).glob("*.safetensors"):
+            file.replace(layer / file.name)
+        for file in layer.glob("*.safetensors"):
+            if f"{LAYER}/{file.name}" not in names:
+                file.unlink()
+        sync_folder(layer)
         (new / MANIFEST).replace(folder / MANIFEST)
         sync_folder(folder)
     except OSError as error:

@@ -44,7 +44,7 @@ def replacing(path: Path, *, name: str | None = None) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared: bool = False) -> None:
-    """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename.
+    """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename. Its mode is kept.
 
     Args:
         path: The file.
@@ -56,11 +56,13 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared:
         CollapseError: No space, no permission, or another failure of the file system.
     """
     try:
-        name = f".{path.name}.{token_hex(4)}.partial" if shared else None
-        with replacing(path, name=name) as partial, partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        with replacing(path, name=f".{token_hex(8)}.partial" if shared else None) as partial:
+            with partial.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if path.exists():
+                shutil.copymode(path, partial)
         sync_folder(path.parent)
     except OSError as error:
         raise write_error(path, error, len(data), other=other) from error
@@ -93,21 +95,8 @@ def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT, in_fold
 
 
 def write_output(path: str | Path, data: bytes, *, other: str = ANOTHER_OUTPUT) -> None:
-    """Write the file of ``--output`` atomically; ``other`` is the advice in an error message.
-
-    If the path is a link, its target is replaced. Permissions are kept. Several processes may write the same file.
-
-    Raises:
-        CollapseError: The file cannot be written.
-    """
-    target = Path(os.path.realpath(path))
-    try:
-        with replacing(target, name=f".{token_hex(8)}.partial") as partial:
-            partial.write_bytes(data)
-            if target.exists():
-                shutil.copymode(target, partial)
-    except OSError as error:
-        raise write_error(path, error, len(data), other=other) from error
+    """Write the file of ``--output`` atomically; if it is a link, its target. Raises as :func:`write_atomic`."""
+    write_atomic(Path(os.path.realpath(path)), data, other=other, shared=True)
 
 
 def write_error(path: str | Path, error: BaseException, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
