@@ -44,18 +44,15 @@ CASES = [  # rows of each cluster, whether clusters count, whether their means a
 ]
 
 
-@pytest.mark.parametrize(("sizes", "clustered", "within"), CASES)
-def test_intervals_of_r_cover_and_p_by_cluster_has_its_size(sizes, clustered, within):
-    tables = 150 if len(sizes) > 100 else 400
-    check_correlation(sizes, clustered, within, tables, 0, 0.6 if clustered or within else 0)
+LONG = pytest.mark.slow
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shared", [0.5, 0.95])
+@pytest.mark.parametrize(("rho", "tables"), [(0, 0), *(pytest.param(rho, 4_000, marks=LONG) for rho in (0, 0.8))])
 @pytest.mark.parametrize(("sizes", "clustered", "within"), CASES)
-def test_intervals_of_r_cover_and_p_by_cluster_has_its_size_long(sizes, clustered, within, shared):
-    for rho in (0, 0.8):
-        check_correlation(sizes, clustered, within, 4_000, rho, shared if clustered or within else 0)
+def test_intervals_of_r_cover_and_p_by_cluster_has_its_size(sizes, clustered, within, rho, tables):
+    few = 150 if len(sizes) > 100 else 400
+    for shared in (0.5, 0.95) if tables else (0.6,):
+        check_correlation(sizes, clustered, within, tables or few, rho, shared if clustered or within else 0)
 
 
 @pytest.mark.parametrize("tables", [400, pytest.param(4_000, marks=pytest.mark.slow)])
