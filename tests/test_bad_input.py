@@ -53,14 +53,14 @@ def test_an_unforeseen_error_costs_its_own_model(told, tmp_path, monkeypatch, ca
     files = [tmp_path / f"f{number}.safetensors" for number in range(3)]
     for file in files:
         save_file(random_features(6, 4, 60), file)
-    read = collapse.inputs.features.read_features
+    read = collapse.inputs.features.load_tensors
 
     def fails(path):
         if path == files[1]:
             raise RuntimeError("what nobody thought of\nand more")
         return read(path)
 
-    monkeypatch.setattr(collapse.inputs.features, "read_features", fails)
+    monkeypatch.setattr(collapse.inputs.features, "load_tensors", fails)
     said = told(1, "measure", *files, "--metrics", "nc1.cdnv", "--output", tmp_path / "t.json")
     line = next(each for each in said.splitlines() if str(files[1]) in each)
     assert "RuntimeError: what nobody thought of" in line
@@ -103,10 +103,6 @@ def test_unknown_names_are_answered_with_near_ones(told, tiny, tmp_path):
     assert "did you mean text" in told(2, "collect", *tiny.words("--store", tmp_path / "s", "--text-column", "txt"))
     assert "no file matches" in told(2, "measure", tiny.model, "--text", tmp_path / "none.jsonl")
     assert "did you mean permutation" in told(2, "analyze", "permutatoin", tmp_path / "r.csv")
-
-
-def test_a_text_file_in_place_of_a_model_is_told_with_the_option_for_it(told, tiny):
-    assert f"--text {tiny.text}" in told(2, "measure", tiny.text)
 
 
 def test_a_tokenizer_that_is_not_found_is_told_with_its_option(told, tiny, tmp_path):

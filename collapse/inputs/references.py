@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.paths import expanded, mistyped, near_folders
-from collapse.core.reading import is_utf8
 from collapse.core.steps import run_and_step
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
@@ -24,7 +23,6 @@ from collapse.hub.fingerprints import (
 from collapse.hub.remote import Remote, reach
 from collapse.hub.requests import at_revision, is_repo_id, split_revision
 
-_CARD_LIMIT = 1 << 20
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked for on the Hub."""
 # Folder names that say which state of a model it is, or that it is a model, but not from which run.
@@ -68,9 +66,9 @@ class ModelReference:
     @property
     def source(self) -> dict[str, Any]:
         """Arguments of ``from_pretrained`` that name it: offline, the folder of its commit in the client's cache."""
-        cached = Remote(self.location, str(self.revision)).folder
         # by a Hub id transformers does not find a cached tokenizer that has no config.json
-        place = str(cached) if not self.online and cached.is_dir() else self.location
+        cached = not self.online and isinstance(self.files, Remote) and self.files.folder.is_dir()
+        place = str(self.files.folder) if cached else self.location  # type: ignore[union-attr]
         return {"pretrained_model_name_or_path": place, "revision": self.revision, "local_files_only": not self.online}
 
     @cached_property
@@ -85,23 +83,21 @@ class ModelReference:
     @cached_property
     def position_limit(self) -> int | None:
         """The longest sequence that config.json, or else the header of the GGUF file, says that the model takes."""
-        limit = _limit({**self.json("config.json"), **(self.model_args or {})})
-        gguf_file = (self.model_args or {}).get("gguf_file")
-        if not gguf_file or (limit is not None and not self.is_local):  # which may not be downloaded yet
-            return limit
-        from collapse.inputs.gguf_keys import gguf_context
+        arguments = self.model_args or {}
+        limit = limit_of({**self.json("config.json"), **arguments})
+        if limit is None and "gguf_file" in arguments:
+            from collapse.inputs.gguf_keys import gguf_context
 
-        return gguf_context(self.files.fetch(f"{inside(self.model_args)}{gguf_file}")) or limit
+            return gguf_context(self.files.fetch(f"{inside(arguments)}{arguments['gguf_file']}"))
+        return limit
 
     def card_datasets(self) -> list[str]:
         """Return the Hub data sets on which the model was trained, according to its card."""
         from huggingface_hub.repocard import metadata_load
 
-        if not self.files.has("README.md") or (card := self.files.fetch("README.md")).stat().st_size > _CARD_LIMIT:
-            return []
         try:
-            named = (metadata_load(card) or {}).get("datasets") or []
-        except Exception:  # a card is free text; an unreadable one names no data set
+            named = (metadata_load(self.files.fetch("README.md")) or {}).get("datasets") or []
+        except Exception:  # there is none, or it cannot be read: a card is free text
             return []
         named = [named] if isinstance(named, str) else named
         return [each for each in named if isinstance(each, str) and is_repo_id(each)]
@@ -163,15 +159,10 @@ def _find(name: str, revision: str | None, what: str) -> ModelReference:
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{name} is a local folder, which has no revisions: leave out --revision")
-        if not is_utf8(folder):
-            raise CollapseError(f"{folder}: the name is not valid UTF-8, and safetensors cannot open it: rename it")
         return ModelReference(folder_name(folder), str(folder), None)
     if folder.is_file():
-        is_text = folder.suffix in (".txt", ".jsonl")
-        instead = f": name the model, and give the file with --text {name}" if is_text else ""
-        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}{instead}")
-    close = mistyped(name) if revision is None else None
-    if close is not None:
+        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}")
+    if revision is None and (close := mistyped(name)):
         there = f" A model of this name on the Hub is {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
     close = near_folders(name)
@@ -193,11 +184,9 @@ def folder_name(folder: Path) -> str:
     ('2x64/checkpoint-25', '2x64')
     """
     own, *above = (folder.resolve(), *folder.resolve().parents)
-    if not _ANY_MODEL.fullmatch(own.name):
-        return own.name
-    run = next((each for each in above if not _ANY_MODEL.fullmatch(each.name)), own)
+    run = next((each for each in (own, *above) if not _ANY_MODEL.fullmatch(each.name)), own)
     # directly above a folder in a home folder is the name of a person, not of a run
-    return own.name if run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"
+    return own.name if run == own or run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"
 
 
 def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
@@ -219,10 +208,11 @@ def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
     return found
 
 
-def _limit(config: Mapping[str, Any]) -> int | None:
+def limit_of(config: Mapping[str, Any]) -> int | None:
+    """Return the longest sequence that a configuration says that its model takes, or None."""
     limits = [config[name] for name in _LIMITS if isinstance(config.get(name), int) and config[name] > 0]
     text = config.get("text_config")
-    return limits[0] if limits else _limit(text) if isinstance(text, Mapping) else None
+    return limits[0] if limits else limit_of(text) if isinstance(text, Mapping) else None
 
 
 def default_chunk_length(reference: ModelReference) -> int:
