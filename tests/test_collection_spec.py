@@ -98,7 +98,6 @@ def test_a_spec_is_typed_as_it_is_given(tmp_path):
 
     assert CliRunner().invoke(command, shlex.split(typed(CollectionSpec(**given)))).exit_code == 0
     assert said == given
-    assert typed(CollectionSpec(text_column="text")) == ""
 
 
 def test_a_typed_argument_reads_back_as_what_it_is():
@@ -140,7 +139,6 @@ def test_what_is_typed_becomes_what_python_takes():
 
 def test_defaults_are_the_papers():
     assert {each.name: each.default for each in fields(CollectionSpec) if each.default is not None} == {
-        "text_column": "text",
         "batch_size": "auto",
         "shards": 2,
         "eos_between": False,
@@ -187,7 +185,6 @@ def test_keys_and_values():
         ({"model_args": "a=b"}, "--model-arg must be a dictionary, got 'a=b'"),
         ({"eos_between": 1}, "--eos-between must be True or False, got 1"),
         ({"text": 3}, "--text must be a string or a list of strings, got 3"),
-        ({"text_column": None}, "--text-column must be a string, got None"),
         ({"tokenizer": 5}, "--tokenizer must be a string, got 5"),
     ],
 )

@@ -9,12 +9,12 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.collection.planning import plan_collection
-from collapse.collection.text_request import TextRequest
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.model_loading import load_model
 from collapse.inputs.references import default_chunk_length, find_model
+from collapse.inputs.text_request import asked_model, text_request
+from collapse.stores.request import Request
 
 CODE = """
 from transformers import GPTNeoConfig, GPTNeoForCausalLM
@@ -41,8 +41,9 @@ def rewrite(folder: Path, add: float) -> None:
     save_file({name: each * (1 + add) for name, each in weights.items()}, folder / "model.safetensors")
 
 
-def plan(tiny, model: object, **options) -> TextRequest:
-    return plan_collection(str(model), CollectionSpec(**{**tiny.options(), **options}))
+def plan(tiny, model: object, **options) -> Request:
+    spec = CollectionSpec(**{**tiny.options(), **options})
+    return text_request(asked_model(str(model), spec), spec)
 
 
 def test_a_subfolder_is_hashed_and_read(tiny, nested, tmp_path):
@@ -50,8 +51,9 @@ def test_a_subfolder_is_hashed_and_read(tiny, nested, tmp_path):
     given = {"subfolder": "sub/deep"}
     there, direct = plan(tiny, nested, model_args=given), plan(tiny, deep)
     assert there.identity == direct.identity | {"model_args": given}
-    assert default_chunk_length(there.model) == 64
-    loaded, expected = load_model(there.model, CollectionSpec(model_args=given)), load_model(direct.model)
+    model = find_model(str(nested), model_args=given)
+    assert default_chunk_length(model) == 64
+    loaded, expected = load_model(model, CollectionSpec(model_args=given)), load_model(find_model(str(deep)))
     assert torch.equal(loaded.weight, expected.weight)
     rewrite(deep, 1.0)
     tokenizer = json.loads((deep / "tokenizer_config.json").read_text())

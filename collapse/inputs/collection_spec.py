@@ -90,7 +90,7 @@ class CollectionSpec:
     )
     split: str | None = option("Training split of a data set.", "corpus", unset="train")
     validation_split: str | None = option("Validation split of a data set.", "validation", unset="validation")
-    text_column: str = option("Column that holds the text.", "corpus validation", default="text")
+    text_column: str | None = option("Column that holds the text.", "corpus validation", unset="text")
     tokenizer: str | None = option("Another tokenizer than the model's own.", "tokenizer", metavar="MODEL")
     revision: str | None = option("Branch, tag or commit of a Hub model.", "weights tokenizer")
     chunk_length: int | None = option(
@@ -156,6 +156,12 @@ class CollectionSpec:
             if role == "recorded" or (role == "changed" and value != each.default):
                 recorded[each.name] = record(each.name, value)
         return recorded
+
+    @property
+    def running(self) -> dict[str, Any]:
+        """Options that a request keeps beside its identity."""
+        names = ("part", "batch_size", "deterministic", "recollect", "without")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def of_validation(self) -> "CollectionSpec":

@@ -65,14 +65,14 @@ class Corpus:
 
 
 def find_corpus(
-    text: TextNames, *, split: str | None = None, text_column: str = "text", validation: bool = False
+    text: TextNames, *, split: str | None = None, text_column: str | None = None, validation: bool = False
 ) -> Corpus:
     """Find the text of ``--text``: files, globs, or a data set on the Hub (``owner/name``, ``owner/name@revision``).
 
     Args:
         text: Its name or names.
         split: Split of a data set; None for "train", or for "validation" if it is a validation text.
-        text_column: Column that holds the text.
+        text_column: Column that holds the text; None for "text".
         validation: Whether it is a validation text.
 
     Raises:
@@ -80,19 +80,19 @@ def find_corpus(
             data set.
         CollapseError: A file is empty or cannot be read, or the Hub cannot be reached and nothing is cached.
     """
-    given = text_names(text)
+    given, column = text_names(text), text_column or "text"
     if len(given) == 1 and not _is_local(given[0]):
         try:
             found = reach(given[0], "dataset")
         except UsageError as error:
             raise UsageError(f"{error}; and there is no file {given[0]}") from error
         split = ("validation" if validation else "train") if split is None else split
-        return Corpus(found.repo, column=text_column, split=split, revision=found.commit, online=found.online)
+        return Corpus(found.repo, column=column, split=split, revision=found.commit, online=found.online)
     files = find_files(given)
     if split is not None:
         option = "--validation-split" if validation else "--split"
         raise UsageError(f"{option} {split} does not apply: {show_names(files)} is local and has no splits")
-    return Corpus(show_names(files), tuple(files), text_column, hash_files(files))
+    return Corpus(show_names(files), tuple(files), column, hash_files(files))
 
 
 def _is_local(name: str) -> bool:

@@ -15,9 +15,8 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase, Source
-from collapse.stores.files import sha256_file
 from collapse.stores.provenance import Clock
-from collapse.stores.tensor_files import load_tensors
+from collapse.stores.tensor_files import hash_of, load_tensors
 
 log = logging.getLogger("collapse")
 
@@ -87,9 +86,11 @@ def open_features(path: Path) -> Source:
     """
     from safetensors import SafetensorError
 
-    clock, digest = Clock(), sha256_file(path)
+    clock = Clock()
+
     try:
         features = load_tensors(path)
+        digest = hash_of({}, features)
     except (SafetensorError, OSError, ValueError) as error:
         raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
     if missing := [name for name in _REQUIRED if name not in features]:
@@ -99,23 +100,26 @@ def open_features(path: Path) -> Source:
         )
     if unknown := sorted(set(features) - set(_SHAPES)):
         log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))
-    checked = check_features(features, str(path))
-    source = source_of(checked, called=str(path), digest=digest, model=path.stem, corpus=path.name, clock=clock)
+    source = source_of(features, called=str(path), digest=digest, model=path.stem, corpus=path.name, clock=clock)
     return replace(source, command=f"collapse collect {shlex.quote(path.name)}")
 
 
 def source_of(
     features: Mapping[str, Tensor], *, called: str, digest: str, model: str, corpus: str, clock: Clock
 ) -> Source:
-    """Make a source of checked features (see :func:`check_features`).
+    """Check the tensors of a features file, and make a source of them; equal tensors have one identity.
 
     Args:
-        features: The tensors of a features file.
+        features: The tensors.
         called: Name of the features in messages.
-        digest: sha256 of the file.
+        digest: Their hash.
         model, corpus: Names for the manifest.
         clock: When reading began.
+
+    Raises:
+        CollapseError: A tensor has the wrong shape or dtype, or a label lies outside the classifier.
     """
+    features = check_features(features, called)
     phases = {
         name: ArrayPhase(name, features[f"{name}_features"], features[f"{name}_labels"], called)
         for name in ("train", "validation")

@@ -142,7 +142,7 @@ def pack(
     chunks = _cached(folder)
     if chunks is None:
         try:
-            with scratch(cache / "chunks", option="COLLAPSE_HOME") as place:
+            with scratch(cache / "chunks") as place:
                 made = place / "chunks"
                 with opened(corpus) as (rows, texts):
                     _write(made, about, _chunks(rows, texts, corpus.name, tokenize, spec, progress))

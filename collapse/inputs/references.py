@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from collapse.core.paths import expanded, mistyped, near_folders
-from collapse.core.steps import run_and_step
+from collapse.core.paths import expanded, near_folders
+from collapse.core.steps import folder_name, run_and_step
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
     Files,
@@ -25,12 +25,6 @@ from collapse.hub.requests import at_revision, is_repo_id, split_revision
 
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked for on the Hub."""
-# Folder names that say which state of a model it is, or that it is a model, but not from which run.
-_ANY_MODEL = re.compile(
-    r"((checkpoint|ckpt|epoch|(global_?)?step|iter(ation)?)s?[-_@]?)?\d*|[0-9a-f]{40}|snapshots|"
-    r"model|final|best|last|latest|output|hf",
-    re.IGNORECASE,
-)
 _LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length")
 
 
@@ -39,7 +33,7 @@ class ModelReference:
     """A model's name, location and identity.
 
     Attributes:
-        name: Name in tables: the Hub id, or the folder's name (see :func:`folder_name`), with that of a GGUF file.
+        name: Name in tables: the Hub id, or the name of the folder, with that of a GGUF file.
         location: Where transformers loads it from: a folder or a Hub id.
         revision: Commit on the Hub, or None for a folder.
         weights: Fingerprint of the weights: ``sha256:…`` of the files that are read; "" for a tokenizer.
@@ -113,7 +107,7 @@ def find_model(
     """Find the model that a name refers to: a folder, or an id on the Hub with its commit.
 
     Args:
-        name: The folder or id.
+        name: The folder, the GGUF file, or the id.
         revision: Branch, tag or commit on the Hub.
         model_args: The model's arguments.
         what: What is looked for, for messages.
@@ -122,14 +116,13 @@ def find_model(
         UsageError: There is no such folder and no such model on the Hub, or a revision is given for a folder.
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
     """
-    found = _find(name, revision, what)
-    gguf_file = (model_args or {}).get("gguf_file")
+    found = _find(name, revision, what, model_args)
+    gguf_file = (found.model_args or {}).get("gguf_file")
     return replace(
         found,
         name=f"{found.name}/{gguf_file}" if gguf_file else found.name,
-        weights=weights_fingerprint(found.files, model_args),
-        tokenizer=tokenizer_fingerprint(found.files, model_args),
-        model_args=model_args,
+        weights=weights_fingerprint(found.files, found.model_args),
+        tokenizer=tokenizer_fingerprint(found.files, found.model_args),
     )
 
 
@@ -143,29 +136,29 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> Mo
     Raises:
         UsageError, CollapseError: As :func:`find_model`.
     """
-    file = expanded(name)
-    if file.suffix == ".gguf" and file.is_file():
-        name, model_args = str(file.parent), {"gguf_file": file.name}
     try:
-        found = _find(name, None, "tokenizer")
-        return replace(found, tokenizer=tokenizer_fingerprint(found.files, model_args), model_args=model_args)
+        found = _find(name, None, "tokenizer", model_args)
+        return replace(found, tokenizer=tokenizer_fingerprint(found.files, found.model_args))
     except CollapseError as error:
         raise type(error)(f"--tokenizer {name}: {error}") from error
 
 
-def _find(name: str, revision: str | None, what: str) -> ModelReference:
+def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None = None) -> ModelReference:
     """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
-    folder = expanded(name)
+    folder, close = expanded(name), near_folders(name)
+    if folder.suffix == ".gguf" and folder.is_file():
+        folder, model_args = folder.parent, {**(model_args or {}), "gguf_file": folder.name}
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{name} is a local folder, which has no revisions: leave out --revision")
-        return ModelReference(folder_name(folder), str(folder), None)
+        return ModelReference(folder_name(folder), str(folder), None, model_args=model_args)
     if folder.is_file():
-        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}")
-    if revision is None and (close := mistyped(name)):
+        is_text = folder.suffix in (".txt", ".jsonl")
+        instead = f": name the model, and give the file with --text {name}" if is_text else ""
+        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}{instead}")
+    if close and revision is None and "/" in name and "@" not in name:  # rather a path than a name on the Hub
         there = f" A model of this name on the Hub is {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
-    close = near_folders(name)
     missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
     repo, at = split_revision(at_revision(name, revision))
     if not is_repo_id(repo) or folder.suffix in _OF_FILES:
@@ -174,19 +167,8 @@ def _find(name: str, revision: str | None, what: str) -> ModelReference:
         remote = reach(at_revision(name, revision))
     except CollapseError as error:
         raise type(error)(f"{missing}; {error}") from error
-    return ModelReference(repo, repo, remote.commit, online=remote.online, step=run_and_step(str(at))[1])
-
-
-def folder_name(folder: Path) -> str:
-    """Return a folder's name: its last part, preceded by the run's name if the last part is generic.
-
-    >>> folder_name(Path("/runs/2x64/checkpoints/checkpoint-25")), folder_name(Path("/runs/2x64"))
-    ('2x64/checkpoint-25', '2x64')
-    """
-    own, *above = (folder.resolve(), *folder.resolve().parents)
-    run = next((each for each in (own, *above) if not _ANY_MODEL.fullmatch(each.name)), own)
-    # directly above a folder in a home folder is the name of a person, not of a run
-    return own.name if run == own or run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"
+    step = run_and_step(str(at))[1]
+    return ModelReference(repo, repo, remote.commit, online=remote.online, model_args=model_args, step=step)
 
 
 def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:

@@ -11,7 +11,7 @@ from collapse.measurement.model_names import with_parts
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.reporting.association import Associations
+from collapse.showing.associations import Associations
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,19 +30,12 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
         tests: What goes with validation loss.
     """
     said = [_how_many(frame), *_losses(frame)]
-    tested = tests.over.get("correlation")
-    if tested is not None:
-        columns = [name for name in (LOSS, *(each["column"] for each in tested.records())) if name in frame]
-        rows = frame[frame[columns].notna().all(axis=1)]  # of which the test is
-        said += [*_by_size(tested, tests, rows), *_over_all(_of_collapse(tested), len(rows))]
+    if tested := tests.tables.get("correlation"):
+        said += [*_by_size(frame, tests, tested), *_over_all(_of_collapse(tested))]
     elif len(frame) < 3:
         there = "is 1" if len(frame) == 1 else f"are {len(frame)}"
         said.append(f"What goes with loss can be said of 3 models or more; there {there}.")
-    if len(frame) == 1:
-        said += _of_one(frame.iloc[0])
-    elif len(frame) == 2:
-        said += _of_two(frame)
-    return said
+    return [*said, *(_of_one(frame.iloc[0]) if len(frame) == 1 else ())]
 
 
 def warnings(frame: "pd.DataFrame") -> list[str]:
@@ -55,6 +48,11 @@ def warnings(frame: "pd.DataFrame") -> list[str]:
     if LOSS not in frame or frame[LOSS].isna().all():
         said.append("No row has a validation loss: nothing is said about generalization.")
     return said
+
+
+def called(name: object) -> str:
+    """Return a name as sentences and headings have it: of one line at most; tables have the whole name."""
+    return shortened(str(name), _LONGEST)
 
 
 def _how_many(frame: "pd.DataFrame") -> str:
@@ -71,31 +69,26 @@ def _losses(frame: "pd.DataFrame") -> Iterator[str]:
     if LOSS not in frame or frame[LOSS].isna().all():
         return
     rows = frame[frame[LOSS].notna()].sort_values(LOSS)
-    best, worst = rows.iloc[0], rows.iloc[-1]
-    if rows[LOSS].nunique() == 1:  # one row, or one store with several --min-count
-        value = float(best[LOSS])
-        perplexity = f", a perplexity of {_number(math.exp(value))}" if value < 700 else ""
-        everywhere = f" in all {len(rows):,} rows with one" if len(rows) > 1 else ""
-        yield f"Validation loss is {_number(value)} nats a token{everywhere}{perplexity}."
-        return
-    yield (
-        f"Validation loss is lowest, {_number(best[LOSS])} nats, in {_name(best)}, and highest, "
-        f"{_number(worst[LOSS])}, in {_name(worst)}; the median is {_number(rows[LOSS].median())}."
-    )
+    names = [called(name) for name in rows["model"]] if "model" in rows else [f"row {at + 1}" for at in rows.index]
+    lowest, highest = float(rows[LOSS].iloc[0]), float(rows[LOSS].iloc[-1])
+    if lowest == highest:  # one row, or one store with several --min-count
+        yield f"Validation loss is {_number(lowest)} nats a token."
+    else:
+        yield (
+            f"Validation loss is lowest, {_number(lowest)} nats, in {names[0]}, and highest, {_number(highest)}, in "
+            f"{names[-1]}; the median is {_number(rows[LOSS].median())}."
+        )
 
 
-def _over_all(records: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
+def _over_all(records: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Say what goes most with loss over all rows, and which correlations have another sign than is predicted."""
     if all(each["p"] is None for each in records):  # between a few sizes, whatever differs has a large R²
         return
-    first, *others = sorted(records, key=lambda each: -each["R2"])
+    first = max(records, key=lambda each: each["R2"])
     said = f"Over all rows, {first['column']} has the largest R² with validation loss, {first['R2']:.3f}"
-    said += f" (r = {_signed(first['r'])})"
-    for each in others[:1]:
-        said += f"; {each['column']} comes next, {each['R2']:.3f}; whether two R² differ is not tested"
-    yield f"{said}."
-    if rows < _FEW:
-        yield f"With {counted(rows, 'row')}, such an R² can come by chance: see the p-values below."
+    yield f"{said} (r = {_signed(first['r'])})."
+    if first["rows"] < _FEW:
+        yield f"With {counted(first['rows'], 'row')}, such an R² can come by chance: see the p-values below."
     signed = [each for each in records if each["predicted"] and _is_sure(each)]
     against = [
         f"{each['column']} (r = {_signed(each['r'])}, predicted {each['predicted']})"
@@ -105,46 +98,36 @@ def _over_all(records: Sequence[Mapping[str, Any]], rows: int) -> Iterator[str]:
     if against:
         yield f"Against the sign that collapse predicts, over all rows and with {_SURE}: {_listed(against)}."
     elif signed:
-        rest = "has the sign that collapse predicts, where it predicts one"
-        yield f"Every correlation over all rows with {_SURE} {rest}."
+        yield f"Every correlation over all rows with {_SURE} has the sign that collapse predicts, if it predicts one."
 
 
-def _by_size(tested: Table, tests: Associations, frame: "pd.DataFrame") -> Iterator[str]:
+def _by_size(frame: "pd.DataFrame", tests: Associations, tested: Table) -> Iterator[str]:
     """Say how many sizes there are, and which correlations hold or reverse within them (Simpson's paradox)."""
     if tests.size is None:
         return
     sizes = with_parts(frame)[tests.size].value_counts()
-    rows = f"{sizes.max():,} rows each"
-    if sizes.nunique() > 1:
-        rows = f"{sizes.min():,} to {rows} (median {sizes.median():g})"
-    none = all(each["p"] is None for each in tested.records())
+    rows = f"{sizes.max():,}" if sizes.nunique() == 1 else f"{sizes.min():,} to {sizes.max():,}"
+    few = " So few groups support no p-value over all rows." if tested.records()[0]["p"] is None else ""
     yield (
-        f"The rows have {counted(len(sizes), 'value')} of {tests.size}, with {rows}."
-        f"{' So few groups support no p-value over all rows.' if none else ''}"
-        " Size may drive every correlation over all rows."
+        f"The rows have {counted(len(sizes), 'value')} of {tests.size}, with {rows} rows each.{few} "
+        "Size may drive every correlation over all rows."
     )
-    within = tests.within.get("correlation")
+    within = tests.tables.get("correlation-within")
     if within is None:
         return
-    records = _of_collapse(within)
-    among, of, inside, logged = f"Among models of equal {tests.size}", "validation loss", records, {}
+    records, among, of = _of_collapse(within), f"Among models of equal {tests.size}", "validation loss"
+    sure = {each["column"]: each for each in records if _is_sure(each)}
     if tests.trained is not None:
         among = f"Without the main effects of {tests.size} and {tests.trained} (size can act by their interaction)"
-        of = f"{of}, and with its logarithm too,"
-        again = tests.within.get("correlation-log", within)
-        logged = {each["column"]: each["r"] for each in again.records() if _is_sure(each)}
-        inside = [each for each in records if each["r"] * logged.get(each["column"], 0) > 0]
-    sure = {each["column"]: each for each in inside if _is_sure(each)}
+        of = "validation loss, and with its logarithm too,"
+        logged = tests.tables.get("correlation-log-within", within).records()
+        signs = {each["column"]: each["r"] for each in logged if _is_sure(each)}
+        sure = {name: each for name, each in sure.items() if each["r"] * signs.get(name, 0) > 0}
     said = f"{among}, {len(sure)} of {counted(len(records), 'correlation')} with {of} have {_SURE}"
     if sure:
         first = max(sure.values(), key=lambda each: each["R2"])
-        both = f" and {logged[first['column']] ** 2:.3f}" if logged else ""
-        said += f"; {first['column']} has the largest R² of them, {first['R2']:.3f}{both}"
-    said += "."
-    if permuted := tests.within.get("permutation"):
-        low = [each["column"] for each in _of_collapse(permuted) if each["max_t_p"] <= 0.05]
-        said += f" The permutation test gives p ≤ 0.05, corrected by max-T, for {_listed(low) or 'none of them'}."
-    yield said + (f" With {counted(len(frame), 'row')}, a test can miss a correlation." if len(frame) < _FEW else "")
+        said += f"; {first['column']} has the largest R² of them, {first['R2']:.3f}"
+    yield f"{said}."
     turned = [
         f"{each['column']} ({_signed(each['r'])}, then {_signed(other['r'])})"
         for each in _of_collapse(tested)
@@ -171,60 +154,29 @@ def _is_collapse(column: str) -> bool:
 
 
 def _of_one(row: "pd.Series") -> Iterator[str]:
-    """Say how far the headline measurements of one model are from full collapse."""
+    """Say how far the headline measurements of one model are from full collapse, and from what noise reaches."""
+    import pandas as pd
+
     noise = False
-    for name, value, towards, reachable in _headlines(row):
+    shaped = all(name in row and pd.notna(row[name]) for name in ("classes", "dim"))
+    for name in plugins().headlines():
+        if not shaped or name not in row or pd.isna(row[name]) or not math.isfinite(row[name]):
+            continue
+        metric, measure = plugins().measurements()[name]
+        limits, _ = limits_of(metric, measure, int(row["classes"]), int(row["dim"]))
+        towards, reachable = limits["towards"], limits["reachable"]
         ends = [f"{_number(towards)} at full collapse"] if towards is not None else []
         if reachable is not None and reachable != towards:
-            by = plugins().measurements()[name][1].reached_by or "the best of all means"
+            by = measure.reached_by or "the best of all means"
             ends.append(f"{_number(reachable)} for {by} of {row['classes']:,} classes in {row['dim']:,} dimensions")
             noise = True
         if ends:
-            yield f"{name} is {_number(value)}; it would be {' and '.join(ends)}."
+            yield f"{name} is {_number(row[name])}; it would be {' and '.join(ends)}."
     if noise:
         yield (
             "The value of random points is no sign of collapse, and no bound. Compare with a null, the same "
             "measurement of the untrained model (collapse measure --null)."
         )
-
-
-def _of_two(frame: "pd.DataFrame") -> Iterator[str]:
-    """Say in which of two models the headline measurements are nearer to full collapse."""
-    if LOSS not in frame or frame[LOSS].isna().any() or frame[LOSS].nunique() < 2:
-        return
-    better, worse = (frame.sort_values(LOSS).iloc[at] for at in (0, 1))
-    others = {name: abs(value - end) for name, value, end, _ in _headlines(worse) if end is not None}
-    nearer: dict[bool, list[str]] = {True: [], False: []}
-    for name, value, end, _ in _headlines(better):
-        if end is not None and name in others:
-            nearer[abs(value - end) < others[name]].append(name)
-    parts = [f"nearer to full collapse in {_listed(nearer[True])}"] if nearer[True] else []
-    parts += [f"farther from it in {_listed(nearer[False])}"] if nearer[False] else []
-    if parts:
-        yield f"{_name(better)}, which has the lower loss, is {' and '.join(parts)}."
-
-
-def _headlines(row: "pd.Series") -> Iterator[tuple[str, float, float | None, float | None]]:
-    """Yield the headline measurements of a row that have a value, with both of their limits."""
-    import pandas as pd
-
-    shaped = all(name in row and pd.notna(row[name]) for name in ("classes", "dim"))
-    for name in plugins().headlines():
-        if name not in row or pd.isna(row[name]) or not math.isfinite(row[name]):
-            continue
-        limits: Mapping[str, float | None] = {"towards": None, "reachable": None}
-        if shaped:
-            limits, _ = limits_of(*plugins().measurements()[name], int(row["classes"]), int(row["dim"]))
-        yield name, float(row[name]), limits["towards"], limits["reachable"]
-
-
-def called(name: object) -> str:
-    """Return a name as sentences and headings have it: of one line at most; tables have the whole name."""
-    return shortened(str(name), _LONGEST)
-
-
-def _name(row: "pd.Series") -> str:
-    return called(row["model"]) if "model" in row else f"row {row.name + 1}"
 
 
 def _number(value: float) -> str:
@@ -238,4 +190,4 @@ def _signed(r: float) -> str:
 def _listed(names: Sequence[str], most: int = 6) -> str:
     if len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]])) if names else ""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

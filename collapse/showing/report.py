@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,27 +13,25 @@ from collapse.core.extras import missing_package
 from collapse.core.progress import Report, shows_progress
 from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError
-from collapse.figures.sources import Material, Source, gather
-from collapse.figures.theme import theme
 from collapse.measurement.cells import number, plain
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
-from collapse.reporting.association import analysis_table, associations
-from collapse.reporting.overview import LOSS, called, findings, warnings
-from collapse.reporting.tables import (
-    definition_table,
-    measurement_table,
-    row_table,
-    store_table,
-    token_tables,
-    version_table,
-)
+from collapse.showing.associations import associations
+from collapse.showing.overview import LOSS, called, findings, warnings
+from collapse.showing.report_tables import definition_table, measurement_table, row_table, store_table, version_table
+from collapse.showing.sources import Material, Source, gather
+from collapse.showing.theme import theme
+from collapse.stores.store import Store
 from collapse.stores.writing import check_output_place, write_output
 from collapse.version import VERSION
 
+Tokens = Callable[..., Table]
+"""Makes the table of a store's tokens: :func:`collapse.tokens`, or the same with a tokenizer."""
 MARK = "<!-- a report of collapse -->"
 """Second line of every report: only a file with it is replaced."""
 _TEXT = 11.0  # pixels, of the labels of figures
+_MOST_TOKENS = 2_000
+_FOLDER = resources.files("collapse.showing")
 _BEGINNING = 200  # bytes of a file in which the mark of a report must be
 
 
@@ -43,7 +41,7 @@ def report(
     output: str | Path = "report.html",
     *,
     title: str | None = None,
-    tokenizer: str | Path | None = None,
+    tokens: Tokens | None = None,
     progress: Report | None = None,
 ) -> Path:
     """Write a report of results and stores as one HTML file, which opens from disk and loads nothing.
@@ -57,7 +55,7 @@ def report(
             of a collection give no row, but a curve of convergence.
         output: The file, .html. An existing file is replaced only if it is a report.
         title: Its title; by default it names the sources.
-        tokenizer: Folder or Hub id of the stores' tokenizer; None for the one that each records.
+        tokens: :func:`collapse.tokens`, for a table of each store's most frequent tokens; None for no such table.
         progress: Called as progress(what, done, total).
 
     Returns:
@@ -80,12 +78,13 @@ def report(
     names = [called(name) for _, name, _ in material.origins]
     _check_rows(material, ", ".join(names))
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    content = _content(material, tokenizer, progress)
-    content["title"] = title or f"Neural collapse: {', '.join(names[:3])}{more}"
+    content = {"title": title or f"Neural collapse: {', '.join(names[:3])}{more}", "version": VERSION}
+    content |= _content(material, tokens, progress)
     content |= _scripts(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
     environment = jinja2.Environment(autoescape=True, finalize=_visible, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
-    write_output(output, environment.from_string(_file("page.html")).render(content).encode())
+    page = environment.from_string(_FOLDER.joinpath("page.html").read_text("utf-8"))
+    write_output(output, page.render(content).encode())
     return output
 
 
@@ -112,56 +111,55 @@ def _check_rows(material: Material, names: str) -> None:
         )
 
 
-def _content(material: Material, tokenizer: str | Path | None, progress: Report | None) -> dict[str, Any]:
+def _content(material: Material, tokens: Tokens | None, progress: Report | None) -> dict[str, Any]:
     """Return what the template shows: the sections with their texts, figures and tables."""
     frame = material.results.frame()
     tests = associations(material.results)
     figures = list(material.drawn(list(plugins().figures.values()), progress))
-    tokens, without_tokens = token_tables(material.stores, tokenizer, progress)
-    tested = {**tests.over, **{f"{name}-within": each for name, each in tests.within.items()}}
-    rows = row_table(frame)
-    stores = [_data(f"store-{at}", store_table(each), folded=True) for at, each in enumerate(material.stores)]
-    tables = {
-        "overview": [],
-        "figures": [],
-        "measurements": [_data("measurements", measurement_table(material.results))],
-        "association": [_data(name, analysis_table(each)) for name, each in tested.items()],
-        "tokens": [_data(f"tokens-{at}", each) for at, each in enumerate(tokens)],
-        "methods": [
-            _data("definitions", definition_table(frame)),
-            _data("sources", Table("Sources", ["kind", "name", "holds"], material.origins)),
-            *([_data("rows", rows)] if rows is not None else []),
-            *stores,
-            _data("versions", version_table()),
-        ],
-    }
+    of_tokens, without_tokens = _token_tables(material.stores, tokens) if tokens else ({}, [])
+    sources = Table("Sources", ["kind", "name", "holds"], material.origins)
+    methods = {"definitions": definition_table(frame), "sources": sources, "rows": row_table(frame)}
+    methods |= {f"store-{at}": store_table(each) for at, each in enumerate(material.stores)}
     missing = [f"{figure.title}: not drawn: {why}" for figure, drawing, why in figures if drawing is None]
-    notes = {"association": tests.lacking, "tokens": without_tokens, "methods": [*missing, *plugins().problems]}
-    headings = {
-        "overview": "What stands out",
-        "figures": "Figures",
-        "measurements": "Measurements",
-        "association": "What goes with loss",
-        "tokens": "Tokens",
-        "methods": "Methods",
-    }
-    drawn = {"overview": True, "figures": len(missing) < len(figures)}
+    sections = [
+        ("overview", "What stands out", {}, []),
+        ("figures", "Figures", {}, []),
+        ("measurements", "Measurements", {"measurements": measurement_table(material.results)}, []),
+        ("association", "What goes with loss", tests.tables, tests.lacking),
+        ("tokens", "Tokens", of_tokens, without_tokens),
+        ("methods", "Methods", {**methods, "versions": version_table()}, [*missing, *plugins().problems]),
+    ]
+    full = {"overview", *(["figures"] if len(missing) < len(figures) else [])}
     return {
-        "sections": [each for each in headings.items() if tables[each[0]] or notes.get(each[0]) or drawn.get(each[0])],
+        "sections": [
+            (name, heading, [_data(*each) for each in tables.items()], notes)
+            for name, heading, tables, notes in sections
+            if tables or notes or name in full
+        ],
         "warnings": warnings(frame),
         "findings": findings(frame, tests),
         "figures": figures,
-        "tables": tables,
-        "notes": notes,
         "themes": {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")},
     }
 
 
-def _data(name: str, table: Table, *, folded: bool = False) -> dict[str, Any]:
-    """Return a table for the template; its rows are data, which the script shows."""
-    rows = [[_cell(value) for value in row] for row in table.rows]
-    data = {"name": name, "columns": [visible(each) for each in table.columns], "rows": rows}
-    return {"name": name, "title": table.title, "notes": table.notes, "folded": folded, "data": data}
+def _token_tables(stores: Sequence[Store], tokens: Tokens) -> tuple[dict[str, Table], list[str]]:
+    """Return the table of each store's most frequent tokens, and why others have none."""
+    tables, lacking = {}, []
+    for at, store in enumerate(stores):
+        try:
+            tables[f"tokens-{at}"] = tokens(store, top=_MOST_TOKENS, by="count")
+        except CollapseError as error:
+            lacking.append(f"tokens of {store.model}: {error}")
+    return tables, lacking
+
+
+def _data(name: str, table: Table) -> dict[str, Any]:
+    """Return a table for the template as people read it; its rows are data, which the script shows."""
+    shown = table.for_people()
+    rows = [[_cell(value) for value in row] for row in shown.rows]
+    data = {"name": name, "columns": [visible(each) for each in shown.columns], "rows": rows}
+    return {"title": shown.title, "notes": shown.notes, "folded": name.startswith("store-"), **data, "data": data}
 
 
 def _cell(value: Any) -> Any:
@@ -172,7 +170,7 @@ def _cell(value: Any) -> Any:
     """
     import pandas as pd
 
-    if pd.isna(value) is True:
+    if pd.isna(value) is True or value == "–":
         return None
     value = number(value) if isinstance(value, float) and math.isinf(value) else plain(value)
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else _visible(value)
@@ -187,13 +185,9 @@ def _scripts(vega: str) -> dict[str, Any]:
     """Return the style sheet, and the only two scripts that run: the browser compares their hashes."""
     from markupsafe import Markup
 
-    vega = vega.replace("\r", "").replace("</script", "<\\/script")
-    script = "\n".join(_file(name) for name in ("tables.js", "figures.js"))
+    css, *parts = (_FOLDER.joinpath(name).read_text("utf-8") for name in ("page.css", "tables.js", "figures.js"))
+    vega, script = vega.replace("\r", "").replace("</script", "<\\/script"), "\n".join(parts)
     digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (vega, script)]
-    safe = {"mark": MARK, "css": _file("page.css"), "vega": vega, "script": script}
-    safe["hashes"] = " ".join(f"'sha256-{each}'" for each in digests)
-    return {"version": VERSION, **{name: Markup(text) for name, text in safe.items()}}
-
-
-def _file(name: str) -> str:
-    return resources.files("collapse.reporting").joinpath(name).read_text(encoding="utf-8")
+    hashes = " ".join(f"'sha256-{each}'" for each in digests)
+    safe = {"mark": MARK, "css": css, "vega": vega, "script": script, "hashes": hashes}
+    return {name: Markup(text) for name, text in safe.items()}

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.figures.theme import themed
+from collapse.showing.theme import themed
 
 Format = Literal["pdf", "svg", "png"]
 
@@ -43,9 +43,13 @@ def inches(width: str | float) -> float:
     return found
 
 
-def check_installed() -> None:
-    """Raise a CollapseError that names the extra if vl-convert is not installed."""
-    _vl_convert()
+def vl_convert() -> Any:
+    """Import vl-convert, or raise a CollapseError that names the extra that has it."""
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise CollapseError(missing_package(error) or first_line(error)) from error
+    return vl_convert
 
 
 def converted(svg: str, form: Format) -> bytes:
@@ -80,18 +84,13 @@ def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
         spec["columns"] = min(spec["columns"], 2 if goal < _NARROW else 4)
     panels = spec.get("concat") or spec.get("hconcat") or [spec]
     columns = len(panels) if "hconcat" in spec else min(spec.get("columns") or 1, len(panels))
-    panel = max(0.7 * goal / columns, _SMALLEST_PANEL)
-    tried: list[tuple[float, float]] = []
-    for _ in range(5):  # a secant: what axes and legends take beside the panels is known only from a picture
+    panel, drawn, before = max(0.7 * goal / columns, _SMALLEST_PANEL), 0.0, None
+    for _ in range(5):  # what axes and legends take beside the panels is known only from a picture
         svg = _with_panels(spec, panel, few=len(panels) <= _FEW)
-        size = _size(svg)[0]
-        tried.append((panel, size))
-        slope = columns if len(tried) < 2 else (size - tried[-2][1]) / ((panel - tried[-2][0]) or 1)
-        following = max(panel + (goal - size) / slope, _SMALLEST_PANEL) if slope > 0.1 else panel
-        if abs(size - goal) <= _CLOSE or following == panel:  # done, or it cannot become narrower
+        drawn, height = _size(svg)
+        if abs(drawn - goal) <= _CLOSE or drawn == before:  # done, or it cannot become narrower
             break
-        panel = following
-    drawn, height = _size(svg)
+        panel, before = max(panel + (goal - drawn) / columns, _SMALLEST_PANEL), drawn
     # text shrinks only if the picture cannot become narrow enough
     return _SIZE.sub(rf'\g<1> width="{goal:g}" height="{height * goal / drawn:g}"', svg, count=1)
 
@@ -112,23 +111,16 @@ def _size(svg: str) -> tuple[float, float]:
 
 def _call(function: str, *given: Any, **options: Any) -> Any:
     """Call a function of vl-convert; raises a CollapseError for whatever it raises: a panic of Rust is no Exception."""
+    called = getattr(vl_convert(), function)
     try:
-        return getattr(_vl_convert(), function)(*given, **options)
-    except (CollapseError, KeyboardInterrupt, SystemExit, MemoryError):
+        return called(*given, **options)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:
         raise CollapseError(f"vl-convert cannot render it: {first_line(error)}") from error
 
 
-def _vl_convert() -> Any:
-    try:
-        import vl_convert
-    except ImportError as error:
-        raise CollapseError(missing_package(error) or first_line(error)) from error
-    return vl_convert
-
-
 @cache
 def _version() -> str:
     """Return the newest version of Vega-Lite that vl-convert has."""
-    return str(max(_vl_convert().get_vegalite_versions(), key=lambda each: tuple(map(int, each.split(".")))))
+    return str(max(vl_convert().get_vegalite_versions(), key=lambda each: tuple(map(int, each.split(".")))))

@@ -12,10 +12,10 @@ function element(name, properties = {}, ...children) {
   return made;
 }
 
-// The number that a cell stands for, also ∞ and a bound such as ≤ 0.0001; NaN for a text.
+// The number that a cell stands for, also ∞, +0.123 and a bound such as ≤ 0.0001; NaN for another text.
 function numberOf(value) {
   if (typeof value === "number") return value;
-  return INFINITE[value] ?? (String(value).startsWith("≤ ") ? Number(value.slice(2)) : NaN);
+  return INFINITE[value] ?? (/\d/.test(value) ? Number(String(value).replace(/^[≤<] /, "")) : NaN);
 }
 
 function numeric(value) { return !Number.isNaN(numberOf(value)); }
@@ -103,7 +103,7 @@ function fillTable(holder) {
       else if (typeof value === "string" && value.length > HUGE) [made.className, made.title] = ["clipped", value];
       else if (typeof value === "string" && value.length > LONG) made.className = "long";
       else if (at === 0 && typeof value === "string" && value.length > NAME) made.className = "name";
-      if (typeof value === "number") made.title = made.dataset.full = full(value);
+      if (typeof value === "number") made.title = full(value);
       return made;
     }))));
     count.textContent = `${found.length.toLocaleString("en")} of ${rows.length.toLocaleString("en")} rows`;
@@ -117,22 +117,8 @@ function fillTable(holder) {
   download.addEventListener("click", () => save(`collapse-${name}.csv`, csvOf(columns, matching()), "text/csv"));
   const table = element("table", {}, element("thead", {}, element("tr", {}, ...headings)), body);
   const scroll = element("div", { className: "scroll", tabIndex: 0 }, table);
-  scroll.addEventListener("copy", copyInFull);
   holder.append(element("div", { className: "tools" }, box, count, download), scroll, more);
   fill();
-}
-
-// What is copied from several cells has all digits.
-function copyInFull(event) {
-  const selection = window.getSelection();
-  if (!selection.rangeCount) return;
-  const range = selection.getRangeAt(0);
-  const lines = [...event.currentTarget.querySelectorAll("tr")]
-    .map((row) => [...row.cells].filter((each) => range.intersectsNode(each)).map((each) => each.dataset.full ?? each.textContent))
-    .filter((cells) => cells.length);
-  if (lines.length === 1 && lines[0].length === 1 && selection.anchorNode === selection.focusNode && !(/^[-\d]/.test(lines[0][0]))) return;
-  event.clipboardData.setData("text/plain", lines.map((cells) => cells.join("\t")).join("\n"));
-  event.preventDefault();
 }
 
 document.querySelectorAll(".table[data-from]").forEach(fillTable);

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from collapse.collection.folding import check_shards, fold_training, fold_validation, training_hash
-from collapse.collection.request import part_of
 from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.stores.manifest import is_store, spans
-from collapse.stores.shards import Part, Shard, gaps, shards_in
+from collapse.stores.folding import check_shards, fold_training, fold_validation, training_hash
+from collapse.stores.manifest import is_store
+from collapse.stores.shards import Part, Shard, gaps, shards_in, spans
 from collapse.stores.store import Store, load_same
-from collapse.stores.store_folder import settled, writing
+from collapse.stores.store_folder import writing
 
 
 @outside_inference_mode
@@ -29,14 +28,9 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
         StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
         CollapseError: The result's folder holds another store, or cannot be written.
     """
-    parts = [parts] if isinstance(parts, str | Path | Part | Store) else parts
-    if not isinstance(parts, Iterable):
-        raise UsageError(f"merge() takes a list of parts or of their folders, not a {type(parts).__name__}")
-    folders = [_folder(each) for each in parts]
+    folders = [_folder(each) for each in ([parts] if isinstance(parts, str | Path | Part | Store) else parts)]
     if not folders:
         raise UsageError("nothing to merge: name the folders of the parts")
-    if not isinstance(store, str | Path):
-        raise UsageError(f"merge() writes into a folder: store must be its path, got a {type(store).__name__}")
     target = Path(store)
     trained = [Store.load(folder) for folder in folders if is_store(folder)]
     phase = "validation" if len(trained) == len(folders) else "train"
@@ -44,14 +38,13 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
         if phase == "train" or each.state == "complete":
             raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
     shards = _covering(folders, phase)
-    if phase == "validation":
+    if trained:
         _check_trained(trained, shards)
-        trained[0].check()
 
     def make(folder: Path | None) -> Store:
-        return fold_validation(folder, trained[0], shards) if trained else fold_training(folder, shards)
+        return fold_validation(folder, trained[0].check(), shards) if trained else fold_training(folder, shards)
 
-    if not is_store(target) or not settled(target):
+    if not is_store(target):
         with writing(target):
             if not is_store(target):  # another process may have just written it
                 return make(target)
@@ -76,23 +69,13 @@ def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
             raise StoreError(f"{folder} holds no {what}: collapse collect MODEL --store {folder} --part k/n")
         shards += [(str(folder), shard) for shard in found]
     ordered = check_shards(shards)
-    slices = ordered[0].slices
-    missing = gaps(ordered, (0, slices))
+    missing = gaps(ordered, (0, ordered[0].slices))
     if missing:
         raise StoreError(
-            f"{phase} slices {spans([list(gap) for gap in missing])} of {slices} are in none of the parts given: "
-            f"collect {_missing_parts([(shard.start, shard.stop) for shard in ordered], slices)}, then merge all"
+            f"{phase} slices {spans(missing)} of {ordered[0].slices} are in none of the parts given: collect them "
+            "(--part k/n), then merge all"
         )
     return ordered
-
-
-def _missing_parts(covered: Sequence[tuple[int, int]], slices: int) -> str:
-    """Return the options ``--part`` that collect the missing slices, if each run of slices is a part of equal parts."""
-    for n in range(2, slices + 1):
-        parts = [part_of(slices, (k, n)) for k in range(1, n + 1)]
-        if set(covered) <= set(parts):
-            return " and ".join(f"--part {k}/{n}" for k, part in enumerate(parts, 1) if part not in covered)
-    return "the missing part"
 
 
 def _check_trained(stores: Sequence[Store], shards: Sequence[Shard]) -> None:

@@ -1,7 +1,7 @@
 """What figures and reports are made of: results files and stores, opened, measured and joined; and parts of stores."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from collapse.measurement.named_results import file_of
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure, Of
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import MANIFEST, is_part
+from collapse.stores.manifest import is_part
 from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
@@ -38,27 +38,25 @@ class Material:
     """
 
     results: Results
-    stores: list[Store]
-    parts: list[Part]
-    origins: list[tuple[str, str, str]]
+    stores: list[Store] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    origins: list[tuple[str, str, str]] = field(default_factory=list)
 
     def drawn(
         self, figures: Sequence[Figure], progress: Report | None = None
     ) -> Iterator[tuple[Figure, Drawing | None, str]]:
         """Yield each figure with its drawing, or with None and why it is not drawn; it costs only itself."""
         given: dict[Of, Any] = {"results": self.results, "stores": self.stores, "parts": self.parts}
-        for done, figure in enumerate(figures):
+        for done, figure in enumerate(figures, start=1):
+            drawing, problem = None, f"it is drawn from {figure.of}, and none is given"
+            if len(given[figure.of]):
+                try:
+                    drawing, problem = drawn(figure, given[figure.of]), ""
+                except CollapseError as error:
+                    problem = first_line(error).removeprefix(f"figure {figure.name} ")
+            yield figure, drawing, problem
             if progress is not None:
                 progress("figures", done, len(figures))
-            if not len(given[figure.of]):
-                yield figure, None, f"it is drawn from {figure.of}, and none is given"
-                continue
-            try:
-                yield figure, drawn(figure, given[figure.of]), ""
-            except CollapseError as error:
-                yield figure, None, first_line(error).removeprefix(f"figure {figure.name} ")
-        if progress is not None and figures:
-            progress("figures", len(figures), len(figures))
 
 
 def gather(
@@ -82,28 +80,26 @@ def gather(
         CollapseError: A source cannot be read, or no source has a row.
     """
     tables: list[Results] = []
-    stores: list[Store] = []
-    parts: list[Part] = []
-    origins: list[tuple[str, str, str]] = []
+    found = Material(Results([]))
     for source in _listed(sources):
         opened = _open(source)
         if isinstance(opened, Store):
             name = opened.origin or (opened.path.name if opened.path else opened.model)
-            stores.append(opened)
+            found.stores.append(opened)
             tables.append(Results([_measured(opened, progress)]))
-            origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
+            found.origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
         elif isinstance(opened, Part):
-            parts.append(opened)
-            origins.append(("part", opened.path.name, f"{opened.model}, {opened.covered()}"))
+            found.parts.append(opened)
+            found.origins.append(("part", opened.path.name, f"{opened.model}, {opened.covered()}"))
         else:
-            tables.append(opened)
             name = Path(source).name if isinstance(source, str | Path) else "in memory"
-            origins.append(("results", name, f"{counted(len(opened), 'row')}"))
+            tables.append(opened)
+            found.origins.append(("results", name, f"{counted(len(opened), 'row')}"))
     results = _each_once(join(tables, where=where)) if tables else Results([])
     if tables and not len(results):
-        names = ", ".join(name for _, name, _ in origins)
+        names = ", ".join(name for _, name, _ in found.origins)
         raise CollapseError(f"{names}: there is no row; collapse measure MODEL --output results.csv makes some")
-    return Material(results, stores, parts, origins)
+    return Material(results, found.stores, found.parts, found.origins)
 
 
 def _each_once(results: Results) -> Results:
@@ -112,8 +108,6 @@ def _each_once(results: Results) -> Results:
     if "store" not in frame:
         return results
     again = frame["store"].fillna("").ne("") & frame.duplicated([name for name in _SAME if name in frame])
-    if not again.any():
-        return results
     if results.rows:
         return Results(row for row, left_out in zip(results.rows, again, strict=True) if not left_out)
     return Results.from_frame(frame[~again])
@@ -136,13 +130,10 @@ def _open(source: Source) -> Results | Store | Part:
     if isinstance(source, Row):
         return Results([source])
     path = Path(source)
-    named = file_of(source) != path
-    if named and (path / MANIFEST).is_file():
-        raise UsageError(f"{source} is a results table and a store here: write ./{source} for the store")
+    if file_of(source) != path or (path.suffix in _TABLES and not path.is_dir()):
+        return Results.read(source)
     if is_part(path):
         return Part.load(path)
-    if named or (path.suffix in _TABLES and not path.is_dir()):
-        return Results.read(source)
     if not path.exists() and "/" not in str(source) and cached(source) is None:
         raise UsageError(
             f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or stores on the Hub"

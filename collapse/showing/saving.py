@@ -10,11 +10,11 @@ from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.figures.rendering import Format, check_installed, converted, inches, svg_of
-from collapse.figures.sources import Source, gather
 from collapse.measurement.results import as_csv
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
+from collapse.showing.rendering import Format, converted, inches, svg_of, vl_convert
+from collapse.showing.sources import Source, gather
 from collapse.stores.manifest import is_store
 from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output
 
@@ -77,36 +77,33 @@ def save_figures(
     wanted = sorted(known.figures) if names is None else [names] if isinstance(names, str) else list(names)
     figures = [known.figure(name) for name in dict.fromkeys(wanted)]
     if set(kinds) - {"csv"}:
-        check_installed()
+        vl_convert()  # before any work
     folder = expanded(folder)
     written = _check_place(folder, [f"{each.name}.{kind}" for each in figures for kind in kinds])
-    given = gather(sources, progress, where=where)
     saved = []
-    for figure, drawing, problem in given.drawn(figures, progress):
+    for figure, drawing, problem in gather(sources, progress, where=where).drawn(figures, progress):
         try:
-            pictures = {} if drawing is None else _made(drawing, kinds, size)
+            made = {} if drawing is None else _made(drawing, kinds, size)
         except CollapseError as error:
             drawing, problem = None, first_line(error)
         if drawing is None:
             saved.append(SavedFigure(figure.name, problem=problem))
             continue
-        files = {folder / f"{figure.name}.{kind}": made for kind, made in pictures.items()}
-        for path, made in files.items():
-            write_output(path, made, other=ANOTHER_FOLDER)
+        files = tuple(folder / f"{figure.name}.{kind}" for kind in made)
         about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
-        saved.append(SavedFigure(figure.name, tuple(files), **about))
         before = written.get(figure.name, {}).get("files", [])  # of other formats
         written[figure.name] = {**about, "files": list(dict.fromkeys([*before, *(path.name for path in files)]))}
         index = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
-        write_output(folder / INDEX, index.encode("utf-8", "replace"), other=ANOTHER_FOLDER)
+        made["json"] = index.encode("utf-8", "replace")
+        for path, content in zip((*files, folder / INDEX), made.values(), strict=True):
+            write_output(path, content, other=ANOTHER_FOLDER)
+        saved.append(SavedFigure(figure.name, files, **about))
     return saved
 
 
 def _formats(formats: str | Sequence[str]) -> list[str]:
-    listed = formats.split(",") if isinstance(formats, str) else formats
-    if not isinstance(listed, Sequence) or not all(isinstance(each, str) for each in listed):
-        raise UsageError(f"formats is {formats!r:.40}: give names of formats ({', '.join(FORMATS)})")
-    kinds = list(dict.fromkeys(each.strip().lower() for each in listed))
+    listed = formats if isinstance(formats, list | tuple) else str(formats).split(",")
+    kinds = list(dict.fromkeys(str(each).strip().lower() for each in listed))
     for each in kinds:
         if each not in FORMATS:
             raise UsageError(f"--format {each!r} is not a format of figures; {near_names(each, FORMATS)}")
@@ -121,6 +118,7 @@ def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
         if is_store(each):
             raise UsageError(f"--out {folder} would write figures into the store {each}: choose another folder")
     written: dict[str, Any] = {}
+    ours: set[str] = set()
     if (folder / INDEX).exists():
         try:
             written = dict(read_json(folder / INDEX))
@@ -129,8 +127,6 @@ def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
             raise UsageError(
                 f"{folder / INDEX} is not a list of figures of collapse: choose another --out, or remove it"
             ) from error
-    else:
-        ours = set()
     for name in (*names, INDEX):
         check_output_place(folder / name, other=ANOTHER_FOLDER)
         if (folder / name).exists() and name not in ours:
@@ -143,12 +139,7 @@ def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
 def _made(drawing: Drawing, kinds: Sequence[str], width: float) -> dict[str, bytes]:
     import pandas as pd
 
-    made: dict[str, bytes] = {}
-    svg = ""
-    for kind in kinds:
-        if kind == "csv":
-            made[kind] = as_csv(pd.DataFrame(numbers_of(drawing.spec)))
-            continue
-        svg = svg or svg_of({**drawing.spec, "description": drawing.title}, width=width)
-        made[kind] = converted(svg, cast(Format, kind))
-    return made
+    pictures = set(kinds) - {"csv"}
+    svg = svg_of({**drawing.spec, "description": drawing.title}, width=width) if pictures else ""
+    made = {kind: converted(svg, cast(Format, kind)) for kind in kinds if kind in pictures}
+    return made | ({"csv": as_csv(pd.DataFrame(numbers_of(drawing.spec)))} if "csv" in kinds else {})

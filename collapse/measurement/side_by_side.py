@@ -7,12 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
-from collapse.collection.part_errors import Parts, exceeded, measured_parts
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
 from collapse.measurement.measuring import Classes, measured
+from collapse.measurement.part_errors import Parts, exceeded, measured_parts
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_tables import by_property, headings_of, notes_of
 from collapse.measurement.seeds import Spread, spread_of_seeds

@@ -20,9 +20,9 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.stores.building import build
 from collapse.stores.files import sha256_of
-from collapse.stores.manifest import LAYER, differences, now, spans
+from collapse.stores.manifest import LAYER, differences, now
 from collapse.stores.provenance import versions
-from collapse.stores.shards import Shard
+from collapse.stores.shards import Shard, spans
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -164,7 +164,7 @@ def check_shards(shards: Sequence[tuple[str, Shard]]) -> list[Shard]:
             raise StoreError(f"{mine} and {theirs} are not parts of one collection: they differ in {'; '.join(differ)}")
     for (mine, first), (theirs, other) in pairwise(ordered):
         if other.start < first.stop:
-            shared = [other.start, min(first.stop, other.stop)]
+            shared = (other.start, min(first.stop, other.stop))
             raise StoreError(
                 f"{mine} and {theirs} overlap: both hold {first.phase} slices {spans([shared])} of {first.slices}"
             )

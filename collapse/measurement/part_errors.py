@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from collapse.collection.folding import check_shards, statistics_of
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import measured
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.manifest import OF_VALIDATION, differences, spans
-from collapse.stores.shards import Part, Shard, gaps
+from collapse.stores.folding import check_shards, statistics_of
+from collapse.stores.manifest import OF_VALIDATION, differences
+from collapse.stores.shards import Part, Shard, gaps, runs_of, spans
 from collapse.stores.store import Store
 
 
@@ -94,7 +94,7 @@ def _in_order(store: Store, given: Sequence[Part | str | Path]) -> list[Shard]:
     if differ:
         raise UsageError(f"{parts[0]} is no part of {store}: they differ in {'; '.join(differ)}")
     if gaps(shards, (0, shards[0].slices)):
-        held = spans([[shard.start, shard.stop] for shard in shards])
+        held = spans(runs_of(shards))
         raise CollapseError(f"the parts of {store} must hold all slices, 1–{shards[0].slices}; they hold {held}")
     return shards
 
