@@ -19,7 +19,6 @@ from benchmarks.options import Options
 from benchmarks.record import Record
 from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say, say_error
-from collapse.cli.threads import Threads
 from collapse.errors import CollapseError, UsageError, near_names
 from collapse.extras import missing_package
 from collapse.threads import prepare
@@ -39,7 +38,7 @@ _OWN = {
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--quick", is_flag=True, help="Small sizes, a few minutes in all; written only with --output.")
 @click.option("--output", metavar="DIR", help="Where to write JSON.  [default: benchmarks/results/MACHINE]")
-@click.option("--threads", type=Threads(), metavar="N", help="As that of collapse.")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="As that of collapse.")
 @click.option("--model", metavar="DIR", help="collect: a model of yours.  [default: a new GPT-Neo 4x256]")
 @click.option("--text", metavar="FILE", help="collect: its text.")
 @click.option("--chunk-length", type=click.IntRange(min=2), default=512, help="collect: tokens of its chunks.")
@@ -123,7 +122,7 @@ def _run(name: str, options: Options, output: str | None) -> bool:
     growth = [] if options.quick else record.growth  # laws of small sizes are those of the time to begin
     record = Record(**{**vars(record), "run": run, "growth": growth})
     for at, table in enumerate(record.printed()):
-        print_table(table if at else replace(table, above=[f"{name}: {record.about}"]))
+        print_table(table if at else replace(table, title=f"{name}: {record.about}\n{table.title}"))
         say("")
     if output is not None or not options.quick:
         folder = Path(output) if output else RESULTS / run["machine"]["name"]

@@ -13,7 +13,7 @@ from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts, described, flag_of, options_of, typed
 from collapse.inputs.option import Role, at_least, key_value, key_values, option
-from collapse.measurement.comparing import CUT
+from collapse.stores.described import CUT
 
 
 @dataclass(frozen=True, kw_only=True)

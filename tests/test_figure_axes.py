@@ -17,4 +17,3 @@ def test_ticks_are_few_and_inside(power, decades, log):
 
 def test_within_a_decade_ticks_of_a_log_axis_are_round():
     assert ticks([5.04889292759, 8.82267515032], log=True) == [6.0, 7.0, 8.0]
-    assert ticks([7.0], log=True) == [7.0]

@@ -2,22 +2,20 @@
 
 import logging
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.formats import prints_a_table
+from collapse.cli.formats import FOR_PEOPLE, check_suffix, print_in, prints_a_table, write_in
 from collapse.cli.options import Counts, collecting_options, given_options
-from collapse.cli.store_folders import check_folders, folder_in
-from collapse.cli.terminal import say_aside, say_error
+from collapse.cli.terminal import installed, say_aside, say_error
 from collapse.errors import CollapseError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from collapse.measurement.rows import Row
-
-
-_FOR_PEOPLE = (".md", ".tex")
 
 
 @click.command()
@@ -78,12 +76,10 @@ def command(
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
     from collapse.hub.opening import load
     from collapse.numerics.devices import pick_device
-    from collapse.plugin.plugin_manager import plugins
 
-    _check_output(output)
-    for problem in plugins().problems:
-        say_error(problem)
-    names = plugins().select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
+    check_suffix(output, (".csv", ".json", ".parquet"), first="model")
+    plugins = installed()
+    names = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
     device = given.get("device", "auto")
     pick_device(device)
@@ -91,37 +87,22 @@ def command(
     how["device"] = None if device == "auto" else device
     _check_options(models, given, store)
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
-    shown = None if all_ or names else plugins().headlines()
+    shown = None if all_ or names else plugins.headlines()
     _show(rows, format_, shown)
     if output and rows:  # last, so that the numbers are printed even if the file cannot be written
         _write(rows, output, shown, complete=not failed)
-    return _exit_code(len(models), rows, failed)
-
-
-def _exit_code(models: int, rows: list["Row"], failed: list[Exception]) -> int:
-    """Say how many models failed, if any; return 2 if none was measured because all were refused."""
-    if not failed:
-        return 0
-    say_error(f"{len(failed)} of {models} models are not measured, for the reasons above")
-    return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
-
-
-def _check_output(output: str | None) -> None:
-    """Refuse an --output that cannot take the table, before any work is done."""
-    from collapse.cli.formats import check_suffix
-    from collapse.measurement.results import check_output
-
-    check_suffix(output, (".csv", ".json", ".parquet"))
-    if output and not output.lower().endswith(_FOR_PEOPLE):
-        check_output(output)
+    if failed:
+        say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
+    refused = not rows and all(isinstance(error, UsageError) for error in failed)
+    return (2 if refused else 1) if failed else 0
 
 
 def _measure_each(
-    models: tuple[str, ...],
+    models: Sequence[str],
     store: str | None,
-    given: dict[str, Any],
-    how: dict[str, Any],
-    min_counts: tuple[int, ...],
+    given: Mapping[str, Any],
+    how: Mapping[str, Any],
+    min_counts: Sequence[int],
     null: bool,
 ) -> tuple[list["Row"], list[Exception]]:
     """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
@@ -161,15 +142,14 @@ def _write(rows: list["Row"], output: str, shown: list[str] | None, *, complete:
 
     Unless every model was measured, a table that is there already stays: it may hold rows of those that failed now.
     """
-    from collapse.cli.formats import write_in
-    from collapse.measurement.results import Results, holds_rows
+    from collapse.measurement.results import Results
     from collapse.measurement.row_tables import whole_table_of
 
-    replaced = holds_rows(output)
+    replaced = Path(output).exists() and Path(output).stat().st_size > 0
     if replaced and not complete:
         say_error(f"{output} is unchanged and lacks the rows above: choose another --output, or leave out what fails")
         return
-    if output.lower().endswith(_FOR_PEOPLE):
+    if output.lower().endswith(tuple(FOR_PEOPLE)):
         write_in(output, whole_table_of(rows, shown))
     else:
         Results(rows).write(output)
@@ -178,7 +158,6 @@ def _write(rows: list["Row"], output: str, shown: list[str] | None, *, complete:
 
 def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> None:
     """Print the rows, and the errors that occurred in measuring them."""
-    from collapse.cli.formats import print_in
     from collapse.cli.rendering import print_rows, say_failures
     from collapse.measurement.results import Results
     from collapse.measurement.row_tables import remarks_of, whole_table_of
@@ -206,7 +185,7 @@ def _report_failure(model: str, error: Exception) -> None:
         say_error(f"{model} is not measured because of an unexpected error: {described(error)} (-v shows where)")
 
 
-def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | None) -> None:
+def _check_options(models: Sequence[str], given: Mapping[str, Any], store: str | None) -> None:
     """Refuse options that a store or features file named here does not follow, before any work is done."""
     from collapse.collection.store_options import check_features_options, check_store_options
     from collapse.inputs.features import is_features_file
@@ -214,44 +193,45 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
     from collapse.stores.store import Store
 
     finished = [model for model in models if is_store(model)]
-    features = [model for model in models if is_features_file(model)]
     if store is not None and len(finished) == len(models):
         raise UsageError(f"{models[0]} is a store: --store {store} does not apply")
     if store is not None and len(models) > 1 and is_store(store):
         raise UsageError(f"{store} is a store: for several models give --store a folder of stores")
-    if store is not None and len(models) > 1 and _is_local(store):
-        check_folders([model for model in models if model not in finished], store)
-    for model in features:
+    for model in filter(is_features_file, models):
         check_features_options(model, given)
     for model in finished:
         with suppress(StoreError):  # reported when it is measured, so that the others are measured anyway
             check_store_options(Store.load(model), given)
 
 
-def _open(model: str, store: str | None, models: int, given: dict[str, Any], report: Any) -> Any:
+def _open(model: str, store: str | None, models: int, given: Mapping[str, Any], report: Any) -> Any:
     """Open the store for a name: the store itself, a published one, or one collected from the model."""
+    from collapse.collection.collecting import collect
+    from collapse.inputs.features import is_features_file
     from collapse.paths import expanded
     from collapse.stores.manifest import is_part, is_store
     from collapse.stores.store import Store
 
+    path = expanded(model)
     if is_store(model) or is_part(model):  # load() says what to do with a part
         return Store.load(model)
-    if not (expanded(model).exists() or given.get("recollect")):
+    if not (path.exists() or given.get("recollect")):
         published = _published(model, store, given)
         if published is not None:
             return published
-    from collapse.collection.collecting import collect
+    if store and models > 1:
+        path = Path(os.path.abspath(path))  # "." and ".." are not names
+        store = str(Path(store) / (path.stem if is_features_file(model) else path.name))
+    return collect(model, store=store, progress=report, **given)
 
-    folder = folder_in(store, model) if store and models > 1 else store
-    return collect(model, store=folder, progress=report, **given)
 
-
-def _published(model: str, store: str | None, given: dict[str, Any]) -> Any:
+def _published(model: str, store: str | None, given: Mapping[str, Any]) -> Any:
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
     from collapse.collection.finding import find_store_at
     from collapse.collection.store_options import check_store_options
     from collapse.hub.opening import open_named
-    from collapse.hub.requests import at_revision
+    from collapse.hub.remote import split_name
+    from collapse.hub.requests import at_revision, is_repo_id
     from collapse.inputs.collection_spec import CollectionSpec
 
     named = open_named(at_revision(model, given.get("revision")))
@@ -259,16 +239,7 @@ def _published(model: str, store: str | None, given: dict[str, Any]) -> Any:
         # here the revision is that of the repository, and has already been used
         check_store_options(named, {name: value for name, value in given.items() if name != "revision"})
         return named
-    if store is None or _is_local(store):
+    if store is None or "/" not in store or Path(store).parent.exists():  # a local folder, existing or new
         return None
-    return find_store_at(store, model, CollectionSpec(**given))
-
-
-def _is_local(store: str) -> bool:
-    """Whether --store is a local folder, existing or new; ``user/repo`` may be on the Hub if there is no ``user``."""
-    from pathlib import Path
-
-    from collapse.hub.remote import split_name
-    from collapse.hub.requests import is_repo_id
-
-    return "/" not in store or not is_repo_id(split_name(store)[0].partition("@")[0]) or Path(store).parent.exists()
+    on_the_hub = is_repo_id(split_name(store)[0].partition("@")[0])
+    return find_store_at(store, model, CollectionSpec(**given)) if on_the_hub else None

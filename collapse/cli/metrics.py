@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from collapse.cli.formats import prints_a_table
-from collapse.cli.terminal import say_error
+from collapse.cli.formats import check_suffix, deliver, prints_a_table
+from collapse.cli.terminal import installed, say_error
 
 
 @click.command()
@@ -21,18 +21,14 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
     NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of
     C classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
-    from collapse.cli.formats import check_suffix, deliver
     from collapse.measurement.table import Table
     from collapse.plugin.metrics import limits_of
-    from collapse.plugin.plugin_manager import plugins
 
     check_suffix(output, first="name")
-    installed = plugins()
-    for problem in installed.problems:
-        say_error(problem)
-    known = installed.measurements()
+    plugins = installed()
+    known = plugins.measurements()
     records = []
-    for name in installed.select(",".join(names) or None):
+    for name in plugins.select(",".join(names) or None):
         metric, measure = known[name]
         limits, wrong = limits_of(metric, measure, classes, dim)
         if wrong:
@@ -47,21 +43,18 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
                 "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
-                "plugin": installed.origins["metric", name],
+                "plugin": plugins.origins["metric", name],
             }
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
     rows = [[record[column] for column in columns] for record in records]
     table = Table(f"with C = {classes:,} classes in d = {dim:,} dimensions", columns, rows)
-    for record in records:
-        for key in ("at full collapse", "reachable"):
-            if record[key] in (float("inf"), float("-inf")):  # JSON has no infinity
-                record[key] = str(record[key])
-    deliver(format_, output, table, data=records, frame=lambda: _frame(records))
+    infinite = (float("inf"), float("-inf"))  # which JSON lacks
+    data = [{key: str(value) if value in infinite else value for key, value in record.items()} for record in records]
 
+    def frame() -> Any:
+        import pandas as pd
 
-def _frame(records: list[dict[str, Any]]) -> Any:
-    import pandas as pd
+        return pd.DataFrame(records)
 
-    limits = {"at full collapse": float, "reachable": float}  # infinite ones are texts in JSON
-    return pd.DataFrame(records).astype(limits) if records else pd.DataFrame()
+    deliver(format_, output, table, data=data, frame=frame)

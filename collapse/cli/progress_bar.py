@@ -42,10 +42,7 @@ class _Lines:
         if now < self._next:
             return
         self._next = now + self._every
-        share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
-        left = (
-            f", {lasting((now - began) / (done - first) * (total - done))} left"
-            if total and first < done < total
-            else ""
-        )
-        say_aside(f"{what}: {share}{note and f', {note}'}{left}")
+        said = [f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}", *([note] if note else [])]
+        if total and first < done < total:
+            said.append(f"{lasting((now - began) / (done - first) * (total - done))} left")
+        say_aside(f"{what}: {', '.join(said)}")

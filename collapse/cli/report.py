@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from collapse.cli.terminal import say_aside, say_error
+from collapse.cli.terminal import installed, say_aside
 
 
 @click.command()
@@ -27,11 +27,9 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     collapse report stores/a --tokenizer models/a
     """
     from collapse.cli.progress_bar import progress
-    from collapse.plugin.plugin_manager import plugins
     from collapse.reporting.report import report
 
-    for problem in plugins().problems:
-        say_error(problem)
+    installed()
     with progress() as shown:
         written = report(sources, options.pop("output"), progress=shown, **options)
     say_aside(f"written to {written} ({written.stat().st_size / 1e6:,.1f} MB): open it in a browser")

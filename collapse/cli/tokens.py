@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.formats import prints_a_table
-from collapse.cli.terminal import say_aside, say_error
+from collapse.cli.formats import check_suffix, deliver, prints_a_table
+from collapse.cli.terminal import installed, say_aside
 from collapse.errors import CollapseError, UsageError, first_line
 
 if TYPE_CHECKING:
@@ -44,12 +44,8 @@ def command(store: str, format_: str | None, output: str | None, **options: Any)
     collapse tokens stores/a --pairs 20
     collapse tokens stores/a --file names.txt --frequency-matched
     """
-    from collapse.cli.formats import check_suffix, deliver
-    from collapse.plugin.plugin_manager import plugins
-
     check_suffix(output)
-    for problem in plugins().problems:
-        say_error(problem)
+    installed()
     table = _table(store, **options)
     if format_ == "csv":  # has no place for them
         for note in table.notes:
@@ -62,59 +58,60 @@ def _table(
     texts: tuple[str, ...],
     ids: str | None,
     file: str | None,
-    top: int | None,
-    least: int | None,
-    by: str | None,
     neighbours: int | None,
     pairs: int | None,
     frequency_matched: bool,
+    top: int | None,
+    least: int | None,
+    by: str | None,
     **how: Any,
 ) -> "Table":
     """Make the table that the options ask for."""
     from collapse.cli.progress_bar import progress
     from collapse.vocabulary import confusable, matching, token_table
 
-    asked = {"--neighbours": neighbours, "--pairs": pairs, "--frequency-matched": frequency_matched}
-    of_tokens = {"--token": texts, "--ids": ids, "--file": file}
-    ranked = {"--top": top, "--least": least}
-    _alone(asked)
-    named: dict[str, Any] = {}
-    if texts or file:
-        named["tokens"] = [*texts, *(_read(file) if file else [])]
-    if ids:
-        named["ids"] = _ids(ids)
+    named = _named(texts, ids, file)
+    modes = {"--neighbours": neighbours, "--pairs": pairs, "--frequency-matched": frequency_matched}
+    asked = [name for name, value in modes.items() if value]
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)} cannot be combined: give one of them")
+    if asked and asked != ["--pairs"]:
+        _refuse(asked[0], "is of the tokens named", {"--top": top, "--least": least, "--by": by})
+        if not named:
+            raise UsageError(f"{asked[0]} needs tokens: give them with --token, --ids or --file")
     with progress() as report:
         if pairs:
-            _refuse("--pairs", {**of_tokens, **ranked}, "is over all classes")
+            others = {"--token, --ids or --file": named, "--top": top, "--least": least}
+            _refuse("--pairs", "is over all classes", others)
             chosen: dict[str, Any] = {"by": by} if by else {}
             return confusable.confusable_pairs(store, pairs, progress=report, **chosen, **how)
-        if neighbours or frequency_matched:
-            mode = "--neighbours" if neighbours else "--frequency-matched"
-            _refuse(mode, {**ranked, "--by": by}, "is of the tokens named")
-            if not named:
-                raise UsageError(f"{mode} needs tokens: give them with --token, --ids or --file")
-            if neighbours:
-                return confusable.neighbours(store, most=neighbours, **named, **how)
+        if neighbours:
+            return confusable.neighbours(store, most=neighbours, **named, **how)
+        if frequency_matched:
             return matching.frequency_matched(store, progress=report, **named, **how)
-        if named:
-            _refuse(
-                next(name for name, value in of_tokens.items() if value), {**ranked, "--by": by}, "names the tokens"
-            )
-        elif not (top or least):
+        if not (named or top or least):
             top = _TOP
         return token_table.tokens(store, top=top, least=least, by=by, progress=report, **named, **how)
 
 
-def _alone(asked: dict[str, Any]) -> None:
-    given = [name for name, value in asked.items() if value]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
-
-
-def _refuse(option: str, others: dict[str, Any], why: str) -> None:
-    given = [name for name, value in others.items() if value]
-    if given:
+def _refuse(option: str, why: str, others: dict[str, Any]) -> None:
+    if given := [name for name, value in others.items() if value]:
         raise UsageError(f"{option} {why}: {given[0]} does not apply")
+
+
+def _named(texts: tuple[str, ...], ids: str | None, file: str | None) -> dict[str, Any]:
+    """Return the tokens that are named, as arguments of :func:`collapse.tokens`."""
+    named: dict[str, Any] = {}
+    if texts or file:
+        named["tokens"] = [*texts, *(_read(file) if file else [])]
+    if ids:
+        try:
+            named["ids"] = [int(each) for each in ids.split(",")]
+        except ValueError as error:
+            raise UsageError(
+                f"--ids {ids:.60} is not a list of token ids: give whole numbers separated by commas, such as 11,12"
+            ) from error
+    return named
 
 
 def _read(file: str) -> list[str]:
@@ -131,12 +128,3 @@ def _read(file: str) -> list[str]:
     if not texts:
         raise UsageError(f"{file} is empty: it must have the text of a token on each line")
     return texts
-
-
-def _ids(text: str) -> list[int]:
-    try:
-        return [int(each) for each in text.split(",")]
-    except ValueError as error:
-        raise UsageError(
-            f"--ids {text:.60} is not a list of token ids: give whole numbers separated by commas, such as 11,12"
-        ) from error

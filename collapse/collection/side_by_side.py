@@ -9,7 +9,7 @@ from torch import Tensor
 
 from collapse.collection.part_errors import Parts, exceeded, measured_parts
 from collapse.errors import CollapseError, UsageError, counted
-from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
+from collapse.measurement.comparing import OWN_LIMIT, distinct, has_own_limit, limit_of_validation, mixed
 from collapse.measurement.measuring import Classes, measured
 from collapse.measurement.results import Results, Row
 from collapse.measurement.row_tables import by_property, headings_of, notes_of
@@ -21,6 +21,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.precision import exact_arithmetic
 from collapse.progress import Report
 from collapse.progress_bar import shows_progress
+from collapse.stores.described import about
 from collapse.stores.store import Store
 
 _ONE_TEXT = {  # fields of a row, what they are, and the field of the name if it is a hash

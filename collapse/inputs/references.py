@@ -19,10 +19,10 @@ from collapse.hub.fingerprints import (
 )
 from collapse.hub.remote import Remote
 from collapse.hub.requests import at_revision, is_repo_id, repo_cache, resolve_commit, split_revision
-from collapse.measurement.model_names import run_and_step
 from collapse.measurement.named_results import named_results
 from collapse.paths import expanded, mistyped, near_folders
 from collapse.reading import is_utf8
+from collapse.stores.described import run_and_step
 
 _CARD_LIMIT = 1 << 20
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")

@@ -31,26 +31,29 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
     >>> [record["column"] for record in analyze("permutation", rows).records()]
     ['nc1.cdnv']
     """
-    found = plugins().analysis(name)
-    if isinstance(results, str | Path):
-        results = Results.read(results)
-    elif not isinstance(results, Results):
-        results = Results(results)
+    found, table = plugins().analysis(name), results_of(results)
     called = f"analysis {found.name} of {found.function.__module__}"
     try:
         _check_options(found, options)
-        table = found(results, **options)
-    except PluginError as error:
+        made = found(table, **options)
+    except CollapseError as error:  # the analysis's own message about the table or an option
+        if not isinstance(error, PluginError):
+            raise
         raise PluginError(f"{called} failed: {error}") from error
-    except CollapseError:  # the analysis's own message about the table or an option
-        raise
     except Exception as error:
         raise PluginError(f"{called} failed: {described(error)}") from error
-    if not isinstance(table, Table):
-        raise PluginError(f"{called} returned {type(table).__name__}, not a collapse.Table")
-    if any(len(row) != len(table.columns) for row in table.rows):
+    if not isinstance(made, Table):
+        raise PluginError(f"{called} returned {type(made).__name__}, not a collapse.Table")
+    if any(len(row) != len(made.columns) for row in made.rows):
         raise PluginError(f"{called} returned rows that do not have one value for each of its columns")
-    return table
+    return made
+
+
+def results_of(given: Results | Iterable[Row] | str | Path) -> Results:
+    """Return the table that is given as such, as its file or name, or as rows."""
+    if isinstance(given, Results):
+        return given
+    return Results.read(given) if isinstance(given, str | Path) else Results(given)
 
 
 def _check_options(found: Analysis, options: Mapping[str, Any]) -> None:

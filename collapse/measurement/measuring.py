@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.measurement.comparing import about
 from collapse.measurement.evaluating import Found, included, same_texts
 from collapse.measurement.results import Row
 from collapse.numerics.devices import float64_device, pick_device
@@ -28,6 +27,7 @@ from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import VECTORS
 from collapse.precision import exact_arithmetic
 from collapse.progress import Report
+from collapse.stores.described import about
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 

@@ -1,34 +1,18 @@
 """What the names of models say about them, as columns of a table: depth, width, epochs, whatever a plugin knows."""
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, PluginError
 from collapse.plugin.guarding import described
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.described import run_and_step as run_and_step
 
 if TYPE_CHECKING:
     import pandas as pd
 
 ARCHITECTURE, RECIPE = "architecture", "recipe"
 """Two columns with a meaning: which models have one size, and which were trained alike."""
-
-_STEP = re.compile(
-    r"(?:(?P<run>.*?)[/@_.-])?(?:checkpoint|ckpt|(?:global_?)?step|iter(?:ation)?)s?[-_@=]?(?P<step>\d{1,15})",
-    re.IGNORECASE,
-)
-
-
-def run_and_step(model: str) -> tuple[str, int | None]:
-    """Return the name of a model's run, and the training step that ends the model's name, or None.
-
-    >>> run_and_step("run/checkpoint-100"), run_and_step("owner/name@step3000"), run_and_step("run@2")
-    (('run', 100), ('owner/name', 3000), ('run', None))
-    """
-    if match := _STEP.fullmatch(model):
-        return match["run"] or "", int(match["step"])
-    return model.rpartition("@")[0] or model, None
 
 
 def parts_of(model: str) -> dict[str, int | float | str]:

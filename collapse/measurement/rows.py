@@ -1,8 +1,8 @@
-"""A row: the measurements of one store, and its identity. Rows read from a file are checked field by field."""
+"""A row: the measurements of one store, and its identity."""
 
 import math
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import counted, near_names
@@ -124,13 +124,12 @@ class Row:
         return f"Row({self._about()}; {counted(len(self.measurements), 'measurement')})"
 
     def __str__(self) -> str:
-        headlines = [name for name in plugins().headlines() if name in self.measurements]
-        names = headlines or list(self.measurements)
+        names = [name for name in plugins().headlines() if name in self.measurements] or list(self.measurements)
         left, right = max(map(len, names), default=0), aligned([self.measurements[name] for name in names])
         width = max(map(len, right), default=0)
-        errors = [self.standard_errors.get(name) for name in names]
         shown = [self._about()]
-        for name, value, error in zip(names, right, errors, strict=True):
+        for name, value in zip(names, right, strict=True):
+            error = self.standard_errors.get(name)
             said = "" if error is None else f" ± {number(error)}"
             shown.append(f"  {name:<{left}}  {value:>{width}}{said}".rstrip())
         if more := len(self.measurements) - len(names):
@@ -138,13 +137,9 @@ class Row:
         return "\n".join(shown)
 
     def _repr_html_(self) -> str:
-        return self._table().html()
-
-    def _table(self) -> Table:
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
         values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
-        columns = ["measurement", "value", "standard error"]
-        return Table(self._name(), columns, values, notes=notes)
+        return Table(self._name(), ["measurement", "value", "standard error"], values, notes).html()
 
     def _about(self) -> str:
         return f"{self._name()}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
@@ -154,49 +149,32 @@ class Row:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has none."""
-        made = asdict(self)
-        made["notes"] = [asdict(note) for note in self.notes]
-        made["measurements"] = _finite(self.measurements)
-        made["nulls"] = {name: _finite(values) for name, values in self.nulls.items()}
-        return made
+        return {
+            **asdict(self),
+            "notes": [asdict(note) for note in self.notes],
+            "measurements": _finite(self.measurements),
+            "nulls": {name: _finite(values) for name, values in self.nulls.items()},
+        }
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> "Row":
         """Read a row from the result of :meth:`to_dict`, of this or another version; unknown keys are ignored.
 
         Raises:
-            TypeError: It is not such a row; the message names the field.
+            TypeError: It is not such a row.
         """
-        schema = row.get("schema", SCHEMA) if isinstance(row, Mapping) else SCHEMA
-        if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        schema = row.get("schema", SCHEMA)
+        if schema != SCHEMA:
             raise TypeError(
                 f"it has schema {schema!r:.40}, and this version reads {SCHEMA}: upgrade linguistic-collapse"
             )
-        known = _known(cls, row, "a row")
-        measured = known["measurements"]
-        if not isinstance(measured, dict):
-            raise TypeError(f"its measurements are {measured!r:.40}, not names with numbers")
-        for name, value in measured.items():
+        made = cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
+        for name, value in made.measurements.items():
             if not (value is None or isinstance(value, int | float)):
                 raise TypeError(f"measurements: {name!r:.40} is {value!r:.40}, not a number")
-        notes = tuple(Note(**_known(Note, each, "a note")) for each in known.get("notes", ()))
-        return cls(**{**known, "notes": notes})
+        notes = tuple(Note(each["measurement"], each["kind"], each["text"]) for each in row.get("notes", ()))
+        return replace(made, notes=notes)
 
 
 def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
-
-
-def _known(kind: type, given: Any, what: str) -> dict[str, Any]:
-    """Return the fields of a dataclass that a JSON object holds; others, of later versions, are ignored."""
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{given!r:.40} is not {what}")
-    needed = [each.name for each in fields(kind) if _is_needed(each)]
-    missing = [name for name in needed if name not in given]
-    if missing:
-        raise TypeError(f"{what} lacks {', '.join(missing)}")
-    return {each.name: given[each.name] for each in fields(kind) if each.name in given}
-
-
-def _is_needed(each: "Field[Any]") -> bool:
-    return each.default is MISSING and each.default_factory is MISSING

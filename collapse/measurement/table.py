@@ -1,7 +1,6 @@
 """A table: what analyses return, what commands print, and what reports show."""
 
 import html
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -19,14 +18,13 @@ class Table:
     """A table with a title, and remarks below it.
 
     Attributes:
-        title: A line above it; "" for none.
+        title: The lines above it; "" for none.
         columns: Headings.
         rows: Values, one list per row; None prints as –.
         notes: Remarks, one per line.
         shown: The same table as people read it, where that is not a heading and a number per column: intervals, bounds
             and marks. Its title and notes are the table's.
         keys: Number of leading columns that name a row; they are repeated when the table is divided.
-        above: Lines above the title.
         average: The average of everything, of which the rows show some, as a row; None without one.
     """
 
@@ -36,7 +34,6 @@ class Table:
     notes: Sequence[str] = field(default_factory=list)
     shown: "Table | None" = None
     keys: int = 1
-    above: Sequence[str] = ()
     average: Sequence[Any] | None = None
 
     def __len__(self) -> int:
@@ -58,7 +55,7 @@ class Table:
     def data(self) -> dict[str, Any]:
         """Return the whole table for JSON."""
         average = {} if self.average is None else {"average": dict(zip(self.columns, self.average, strict=True))}
-        return {"title": self.title, "rows": self.records(), **average, "notes": self.notes}
+        return {"title": self.title, "rows": self.records(), **average, "notes": list(self.notes)}
 
     def frame(self) -> "pd.DataFrame":
         """Return the table as a pandas DataFrame, without its average."""
@@ -77,7 +74,7 @@ class Table:
         return pd.concat([frame.astype(object), last], ignore_index=True)
 
     def for_people(self) -> "Table":
-        """Return the table as people read it, with its title and notes."""
+        """Return the table as it is printed."""
         return self if self.shown is None else replace(self.shown, title=self.title, notes=self.notes)
 
     def markdown(self) -> str:
@@ -89,13 +86,12 @@ class Table:
         | a&#124;b | 1.500 |
         """
         shown = self.for_people()
-        lines = [[markdown(heading) for heading in shown.columns]]
-        lines.append(["---:" if right else ":---" for right in shown._are_right()])
-        lines += [[markdown(each) for each in row] for row in shown._cells()]
-        above = [line for each in shown.above for line in (markdown(each), "")]
-        title = [f"**{markdown(shown.title)}**", ""] if shown.title else []
-        notes = [line for note in shown.notes for line in ("", markdown(note))]
-        return "\n".join([*above, *title, *(f"| {' | '.join(line)} |" for line in lines), *notes])
+        lines = [list(shown.columns), *shown._cells()]
+        heading, *rows = [f"| {' | '.join(map(markdown, line))} |" for line in lines]
+        rule = f"| {' | '.join('---:' if right else ':---' for right in shown._are_right())} |"
+        titles = [part for line in shown.title.splitlines() for part in (f"**{markdown(line)}**", "")]
+        notes = [part for note in shown.notes for part in ("", markdown(note))]
+        return "\n".join([*titles, heading, rule, *rows, *notes])
 
     def latex(self) -> str:
         r"""Return the table as LaTeX, for the booktabs package.
@@ -110,14 +106,12 @@ class Table:
         \end{tabular}
         """
         shown = self.for_people()
+        lines = [list(shown.columns), *shown._cells()]
+        heading, *rows = [" & ".join(map(latex, line)) + r" \\" for line in lines]
         kinds = "".join("r" if right else "l" for right in shown._are_right())
-        formulas = [heading == "equation" for heading in shown.columns]
-        heading = _latex_row([latex(each) for each in shown.columns])
-        rows = [_latex_row([latex(*each) for each in zip(cells, formulas, strict=True)]) for cells in shown._cells()]
-        title = [f"% {visible(each)}" for each in (*shown.above, *([shown.title] if shown.title else []))]
-        top, bottom = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
-        notes = [f"% {visible(note)}" for note in shown.notes]
-        return "\n".join([*title, *top, heading, r"\midrule", *rows, *bottom, *notes])
+        titles, notes = ([f"% {visible(each)}" for each in of] for of in (shown.title.splitlines(), shown.notes))
+        begin, end = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
+        return "\n".join([*titles, *begin, heading, r"\midrule", *rows, *end, *notes])
 
     def html(self) -> str:
         """Return the table as HTML, for notebooks.
@@ -130,18 +124,15 @@ class Table:
         """
         shown = self.for_people()
         sides = ["right" if right else "left" for right in shown._are_right()]
-        lines = [[f"<th>{_html(each)}</th>" for each in shown.columns]]
+        rows = ["".join(f"<th>{_html(each)}</th>" for each in shown.columns)]
         for row in shown._cells():
             cells = zip(sides, row, strict=True)
-            lines.append([f'<td style="text-align: {side}">{_html(each)}</td>' for side, each in cells])
-        above = [f"<p>{_html(each)}</p>" for each in shown.above]
-        title = [f"<caption>{_html(shown.title)}</caption>"] if shown.title else []
-        notes = [f"<p>{_html(note)}</p>" for note in shown.notes]
-        rows = [f"<tr>{''.join(line)}</tr>" for line in lines]
-        return "\n".join([*above, "<table>", *title, *rows, "</table>", *notes])
+            rows.append("".join(f'<td style="text-align: {side}">{_html(each)}</td>' for side, each in cells))
+        above, below = ([f"<p>{_html(each)}</p>" for each in of] for of in (shown.title.splitlines(), shown.notes))
+        return "\n".join([*above, "<table>", *(f"<tr>{row}</tr>" for row in rows), "</table>", *below])
 
-    def _cells(self) -> list[tuple[str, ...]]:
-        return [tuple(text(value) for value in row) for row in self.rows]
+    def _cells(self) -> list[list[str]]:
+        return [[text(value) for value in row] for row in self.rows]
 
     def _are_right(self) -> list[bool]:
         """Whether each column is aligned to the right: numbers, and any but the keys of a table without rows."""
@@ -157,8 +148,3 @@ def table_of_frame(title: str, frame: "pd.DataFrame", notes: Sequence[str] = ())
 
 def _html(value: str) -> str:
     return html.escape(visible(value))
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    made = " & ".join(cells) + r" \\"
-    return re.sub(r"^(\s*)([\[*])", r"\1{\2}", made)  # else they are arguments of the \\ or \midrule before them
