@@ -120,8 +120,7 @@ def test_measure_keeps_its_headings_in_every_format_for_people(out, measured):
 def test_words_of_every_command_may_follow_it(run, tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
-        "from collapse import hookimpl, metric\n\n@metric('mine.one', needs=['means'])\ndef one(s):\n"
-        '    """One."""\n    return 1.0'
+        'from collapse import metric\n\n@metric(\'mine.one\')\ndef one(means):\n    """One."""\n    return 1.0\n'
     )
     for words in (["-p", plugin, "metrics", "mine"], ["metrics", "mine", "-p", plugin], ["metrics", f"-p{plugin}"]):
         assert "mine.one" in run(*words).stdout
@@ -186,11 +185,3 @@ def test_texts_are_aligned_left_and_numbers_right():
     assert r"\begin{tabular}{llrr}" in table.latex()
     assert '<td style="text-align: left">NC1</td>' in table.html()
     assert repr(table).startswith("Table('title', 2 rows")
-
-
-def test_a_goal_that_the_table_lacks_is_named_by_an_option(tmp_path):
-    (tmp_path / "theirs.csv").write_text("a,b\n1,2\n2,3\n3,5\n")
-    with pytest.raises(collapse.CollapseError, match=r"no column is called 'val_loss'; known: a, b; .* with --against"):
-        collapse.analyze("permutation", tmp_path / "theirs.csv")
-    with pytest.raises(collapse.CollapseError, match=r"^--n must be at least 1, not 0$"):
-        collapse.analyze("permutation", tmp_path / "theirs.csv", n=0)

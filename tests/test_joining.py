@@ -117,13 +117,15 @@ def test_a_plugin_that_fails_is_named(monkeypatch, tmp_path):
     def wrong(*_):
         raise ValueError("no")
 
-    monkeypatch.setattr(plugins(), "namers", [("mine", wrong)])
+    monkeypatch.setitem(plugins().hooks, "collapse_model_parts", [("mine", wrong)])
     with pytest.raises(PluginError, match=r"plugin mine: collapse_model_parts\(\) raised"):
         parts_of("2x8")
-    monkeypatch.setattr(plugins(), "tables", [("mine", wrong)])
+    monkeypatch.setitem(plugins().hooks, "collapse_results", [("mine", wrong)])
     with pytest.raises(PluginError, match=r"plugin mine: collapse_results\(\) failed"):
         named_results()
-    monkeypatch.setattr(plugins(), "tables", [("one", lambda: {"t": "a.csv"}), ("two", lambda: {"t": "b.csv"})])
+    monkeypatch.setitem(
+        plugins().hooks, "collapse_results", [("one", lambda: {"t": "a.csv"}), ("two", lambda: {"t": "b.csv"})]
+    )
     assert str(named_results()["t"]) == "a.csv"
 
 

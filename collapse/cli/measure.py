@@ -108,9 +108,9 @@ def _measure_each(
     """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
     from collapse.cli.progress_bar import progress
     from collapse.collection.nulls import collect_nulls, with_nulls
+    from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
-    from collapse.paths import home
 
     rows: list[Row] = []
     failed: list[Exception] = []
@@ -207,8 +207,8 @@ def _check_options(models: Sequence[str], given: Mapping[str, Any], store: str |
 def _open(model: str, store: str | None, models: int, given: Mapping[str, Any], report: Any) -> Any:
     """Open the store for a name: the store itself, a published one, or one collected from the model."""
     from collapse.collection.collecting import collect
+    from collapse.core.paths import expanded
     from collapse.inputs.features import is_features_file
-    from collapse.paths import expanded
     from collapse.stores.manifest import is_part, is_store
     from collapse.stores.store import Store
 
@@ -230,8 +230,7 @@ def _published(model: str, store: str | None, given: Mapping[str, Any]) -> Any:
     from collapse.collection.finding import find_store_at
     from collapse.collection.store_options import check_store_options
     from collapse.hub.opening import open_named
-    from collapse.hub.remote import split_name
-    from collapse.hub.requests import at_revision, is_repo_id
+    from collapse.hub.requests import at_revision, is_repo_id, split_name
     from collapse.inputs.collection_spec import CollectionSpec
 
     named = open_named(at_revision(model, given.get("revision")))

@@ -1,11 +1,15 @@
 """collapse metrics: list every measurement, its equation and its limits."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli.formats import check_suffix, deliver, prints_a_table
 from collapse.cli.terminal import installed, say_error
+
+if TYPE_CHECKING:
+    from collapse.measurement.table import Table
+    from collapse.plugin.registry import Plugins
 
 
 @click.command()
@@ -14,8 +18,13 @@ from collapse.cli.terminal import installed, say_error
     "--classes", type=click.IntRange(min=2), default=29_233, show_default=True, help="C, for limits that depend on it."
 )
 @click.option("--dim", type=click.IntRange(min=2), default=1024, show_default=True, help="d, likewise.")
+@click.option(
+    "--names", "parameters", is_flag=True, help="List what the parameters of a plugin's functions may ask for."
+)
 @prints_a_table()
-def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None, output: str | None) -> None:
+def command(
+    names: tuple[str, ...], classes: int, dim: int, parameters: bool, format_: str | None, output: str | None
+) -> None:
     """List what can be measured.
 
     NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of
@@ -26,6 +35,9 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
 
     check_suffix(output, first="name")
     plugins = installed()
+    if parameters:
+        deliver(format_, output, _parameters(plugins))
+        return
     known = plugins.measurements()
     records = []
     for name in plugins.select(",".join(names) or None):
@@ -43,7 +55,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
                 "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
-                "plugin": plugins.origins["metric", name],
+                "plugin": plugins.owners["metric", name].name,
             }
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
@@ -58,3 +70,19 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
         return pd.DataFrame(records)
 
     deliver(format_, output, table, data=data, frame=frame)
+
+
+def _parameters(plugins: "Plugins") -> "Table":
+    """Return the names that parameters of functions may have, with what each gives."""
+    from collapse.measurement.table import Table
+    from collapse.plugin.names import HELD, OF_CLASSES, OF_LIMITS, OF_PAIRS
+
+    groups = {
+        "held by a store": HELD,
+        "statistics": {name: (kind.__doc__ or "").split("\n")[0] for name, kind in plugins.statistics.items()},
+        "of classes": OF_CLASSES,
+        "of pairs": OF_PAIRS,
+        "in limits": OF_LIMITS,
+    }
+    rows = [[name, kind, said] for kind, of in groups.items() for name, said in of.items()]
+    return Table("", ["name", "kind", "gives"], rows)

@@ -116,7 +116,7 @@ def _named(texts: tuple[str, ...], ids: str | None, file: str | None) -> dict[st
 
 def _read(file: str) -> list[str]:
     """Return the lines of a file, verbatim but for their ends; empty ones name no token."""
-    from collapse.reading import read_bytes
+    from collapse.core.reading import read_bytes
 
     try:
         lines = read_bytes(file).decode("utf-8-sig").split("\n")

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from collapse.collection.features import array_tensor, collect_arrays
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.measurement.measuring import Classes, measure_store
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.described import run_and_step
 from collapse.stores.store import Store
 

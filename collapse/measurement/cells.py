@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from collapse.escaping import visible
+from collapse.core.escaping import visible
 
 _SYMBOLS = {
     "−": "-",

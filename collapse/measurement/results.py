@@ -7,6 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.measurement.cells import plain
 from collapse.measurement.columns import choose_rows
@@ -16,7 +17,6 @@ from collapse.measurement.rows import ABOUT
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
 from collapse.measurement.table_files import SUFFIXES, as_csv, as_json, check_output, read_csv, read_rows, whole
-from collapse.reading import open_regular
 from collapse.stores.writing import write_output
 
 if TYPE_CHECKING:

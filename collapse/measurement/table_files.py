@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import open_regular, read_json
 from collapse.errors import UsageError
 from collapse.measurement.rows import IDENTITY, Row
-from collapse.reading import open_regular, read_json
 from collapse.stores.writing import check_output_place
 
 if TYPE_CHECKING:
