@@ -43,12 +43,6 @@ def measured(prepared, tmp_path):
     }
 
 
-def others(words):
-    """The same command for other rows, and where it can be, other columns."""
-    changed = {"nc2": "nc1", "nc1,nc3.dot": "nc3.dot", 64: 128, "val_loss": "val_loss,nc1"}
-    return [changed.get(word, word) for word in words]
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_format_holds_the_same(out, run, measured, tmp_path, name):
     words = measured[name]
@@ -62,15 +56,9 @@ def test_each_format_holds_the_same(out, run, measured, tmp_path, name):
     assert shown["latex"].count(r"\\") >= 2
     for suffix, format_ in ((".md", "markdown"), (".TEX", "latex"), (".csv", "csv"), (".json", "json")):
         file = tmp_path / f"made{suffix}"
-        for each in (others(words), words):  # what is there is replaced by its like, of other rows too
-            said = run(*each, "--output", file).stderr
-        assert f"written to {file}" in said.splitlines()[-1]
-        if format_ in ("markdown", "latex"):
-            mark, _, text = file.read_text().partition("\n")
-            assert "a table of collapse" in mark
-            assert text.rstrip("\n") == shown[format_].rstrip("\n")
-        elif name != "measure":
-            assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
+        file.write_text("what was there is replaced")
+        assert f"written to {file}" in run(*words, "--output", file).stderr.splitlines()[-1]
+        assert file.read_text().rstrip("\n") == shown[format_].rstrip("\n")
 
 
 def test_options_that_name_two_formats_are_refused(told, out, measured):
@@ -81,19 +69,11 @@ def test_options_that_name_two_formats_are_refused(told, out, measured):
 
 @pytest.mark.parametrize("name", ["metrics", "analyze", "measure"])
 def test_an_output_that_cannot_be_is_refused_before_any_work(run, measured, tmp_path, name):
-    (tmp_path / "theirs.csv").write_text("a,b\n1,2\n")
-    (tmp_path / "theirs.md").write_text("# my notes\n")
     outputs = {"/proc/a.csv": "cannot write /proc/a.csv: No", tmp_path / "a.xlsx": "must end in"}
-    outputs[tmp_path / "theirs.md"] = "choose another --output"
-    if name != "analyze":  # whose first column is known after the analysis only
-        outputs[tmp_path / "theirs.csv"] = "choose another --output"
     for output, said in outputs.items():
         refused = run(*measured[name], "--output", output, ok=False)
         assert (refused.returncode, refused.stdout) == (2, ""), output
         assert said in refused.stderr
-    assert run(*measured[name], "--output", tmp_path / "theirs.csv", ok=False).returncode == 2
-    assert (tmp_path / "theirs.csv").read_text() == "a,b\n1,2\n"
-    assert (tmp_path / "theirs.md").read_text() == "# my notes\n"
 
 
 def test_measure_prints_the_headlines_or_what_is_asked_for(out, measured):

@@ -6,14 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collapse import CollapseError, Note, Results, Row, Table
-from collapse.errors import UsageError
 from collapse.stores.writing import write_atomic
 
 SUFFIXES = [".csv", ".json", ".parquet"]
@@ -128,23 +126,6 @@ def test_rows_of_another_shape(change, said, tmp_path):
         return
     with pytest.raises(CollapseError, match=said):
         Results.read(path)
-
-
-@pytest.mark.parametrize("suffix", SUFFIXES)
-def test_only_such_a_table_is_written_over(suffix, tmp_path):
-    path = tmp_path / f"table{suffix}"
-    path.touch()  # as mktemp leaves it
-    for each in ("one", "two"):
-        Results([row(each, val_loss=1.0)]).write(path)
-    assert Results.read(path).frame()["model"].tolist() == ["two"]
-    pd.DataFrame({"text": ["a story"]}).to_parquet(tmp_path / "text.parquet")
-    foreign = {".csv": b"name,score\nx,1\n", ".json": b'{"n_layer": 2}', ".parquet": None}[suffix]
-    path.write_bytes(foreign or (tmp_path / "text.parquet").read_bytes())
-    before = path.read_bytes()
-    with pytest.raises(UsageError, match="exists and is not such a table of collapse: choose another --output"):
-        Results([row(val_loss=1.0)]).write(path)
-    assert path.read_bytes() == before
-    assert list(tmp_path.glob(".*")) == []
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)

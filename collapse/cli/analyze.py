@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import click
 
-from collapse.cli.formats import check_suffix, deliver, table_options
+from collapse.cli.formats import deliver, table_options
 from collapse.cli.terminal import installed
 
 if TYPE_CHECKING:
@@ -140,7 +140,6 @@ def _runner(analysis: "Analysis", wrong: str) -> Callable[..., None]:
                 f"analysis {analysis.name} of {analysis.function.__module__}: parameter {wrong} cannot become an "
                 "option; annotate it as str, int, float, bool, a Literal of strings, a Sequence of these, or None"
             )
-        check_suffix(output)
         # click passes an empty tuple for a repeatable option that was not given: then use the function's default
         table = analyze(analysis.name, results, **{name: value for name, value in options.items() if value != ()})
         deliver(format_, output, table)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.formats import check_suffix, deliver, prints_a_table
+from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.terminal import installed
 from collapse.errors import UsageError
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 )
 @click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")
 @click.option("--device", metavar="NAME", help="Where to compute: cpu, cuda, ….  [default: cpu]")
-@prints_a_table()
+@prints_a_table
 def command(
     a: str,
     b: str,
@@ -61,7 +61,6 @@ def command(
 
     if metrics and all_:
         raise UsageError("--all contradicts --metrics: leave one of them out")
-    check_suffix(output)
     headlines = installed().headlines()
     with progress() as report:
         table = compare(

@@ -3,19 +3,21 @@
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.formats import FOR_PEOPLE, check_suffix, print_in, prints_a_table, write_in
+from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
+from collapse.cli.rendering import say_failures
 from collapse.cli.terminal import installed, say_aside, say_error
-from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.errors import UsageError, first_line
 
 if TYPE_CHECKING:
+    from collapse.core.progress import Report
     from collapse.measurement.rows import Row
+    from collapse.stores.store import Store
 
 
 @click.command()
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     "--classes-of", multiple=True, metavar="STORE", help="Keep only classes that STORE has; may be given several times."
 )
 @click.option("--all", "all_", is_flag=True, help="Print every measurement, not only the headlines.")
-@prints_a_table(output="Write all measurements to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
+@prints_a_table
 @click.option("--no-download", is_flag=True, help="Use only what is on this machine.")
 @click.option("--null", is_flag=True, help="Also measure the nulls: the untrained model, and shuffled labels.")
 @collecting_options(besides=("part", "null"))
@@ -75,9 +77,11 @@ def command(
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
     from collapse.hub.opening import load
+    from collapse.measurement.results import Results
+    from collapse.measurement.row_tables import whole_table_of
+    from collapse.measurement.table import Table
     from collapse.numerics.devices import pick_device
 
-    check_suffix(output, (".csv", ".json", ".parquet"), first="model")
     plugins = installed()
     names = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
     given = given_options(options)
@@ -85,12 +89,15 @@ def command(
     pick_device(device)
     how: dict[str, Any] = {"metrics": names, "classes_of": [load(each) for each in classes_of]}
     how["device"] = None if device == "auto" else device
-    _check_options(models, given, store)
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
     shown = None if all_ or names else plugins.headlines()
-    _show(rows, format_, shown)
-    if output and rows:  # last, so that the numbers are printed even if the file cannot be written
-        _write(rows, output, shown, complete=not failed)
+    if failed and output and Path(output).is_file():
+        say_error(f"{output} is unchanged and lacks the rows above: choose another --output, or leave out what fails")
+        output = None
+    if rows or format_ in ("csv", "json"):
+        table = whole_table_of(rows, shown) if rows else Table("", [], [], source=Results())
+        deliver(format_, output, table)
+        say_failures(rows)
     if failed:
         say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
     refused = not rows and all(isinstance(error, UsageError) for error in failed)
@@ -126,7 +133,8 @@ def _measure_each(
             except Exception as error:  # a failing model must not stop the others
                 if len(models) == 1:
                     raise
-                _report_failure(model, error)
+                say_error(f"{model} is not measured: {first_line(error)}")
+                logging.getLogger("collapse").debug("the error in full:", exc_info=error)
                 failed.append(error)
                 continue
             rows += made
@@ -137,95 +145,40 @@ def _measure_each(
     return rows, failed
 
 
-def _write(rows: list["Row"], output: str, shown: list[str] | None, *, complete: bool) -> None:
-    """Write the rows to a results file, or what is shown of them to a file for people.
+def _open(model: str, store: str | None, models: int, given: Mapping[str, Any], report: "Report") -> "Store":
+    """Open the store for a name: the store itself, a published one, or one collected from the model.
 
-    Unless every model was measured, a table that is there already stays: it may hold rows of those that failed now.
+    Options that the store does not follow are refused.
     """
-    from collapse.measurement.results import Results
-    from collapse.measurement.row_tables import whole_table_of
-
-    replaced = Path(output).exists() and Path(output).stat().st_size > 0
-    if replaced and not complete:
-        say_error(f"{output} is unchanged and lacks the rows above: choose another --output, or leave out what fails")
-        return
-    if output.lower().endswith(tuple(FOR_PEOPLE)):
-        write_in(output, whole_table_of(rows, shown))
-    else:
-        Results(rows).write(output)
-    say_aside(f"rows written to {output}: {len(rows)}{', replacing its previous rows' if replaced else ''}")
-
-
-def _show(rows: list["Row"], format_: str | None, shown: list[str] | None) -> None:
-    """Print the rows, and the errors that occurred in measuring them."""
-    from collapse.cli.rendering import print_rows, say_failures
-    from collapse.measurement.results import Results
-    from collapse.measurement.row_tables import remarks_of, whole_table_of
-    from collapse.measurement.table import Table
-
-    if rows and format_ in (None, "table"):
-        print_rows(rows, shown)
-    elif rows or format_ == "json":
-        table = whole_table_of(rows, shown) if rows else Table("", [], [])
-        print_in(format_, table, data=[row.to_dict() for row in rows], frame=Results(rows).frame)
-        for remark in remarks_of(rows) if format_ in ("csv", "json") else ():  # the others have it among the notes
-            say_aside(remark)
-        say_failures(rows)
-
-
-def _report_failure(model: str, error: Exception) -> None:
-    """Report why one of several models is not measured; with -v, also the traceback of an unexpected error."""
-    from collapse.plugin.guarding import described
-
-    if isinstance(error, CollapseError | OSError):
-        say_error(f"{model} is not measured: {error}")
-    elif click.get_current_context().find_root().params.get("verbose"):
-        logging.getLogger("collapse").error("%s is not measured:", model, exc_info=error)
-    else:
-        say_error(f"{model} is not measured because of an unexpected error: {described(error)} (-v shows where)")
-
-
-def _check_options(models: Sequence[str], given: Mapping[str, Any], store: str | None) -> None:
-    """Refuse options that a store or features file named here does not follow, before any work is done."""
-    from collapse.collection.store_options import check_features_options, check_store_options
-    from collapse.inputs.features import is_features_file
-    from collapse.stores.manifest import is_store
-    from collapse.stores.store import Store
-
-    finished = [model for model in models if is_store(model)]
-    if store is not None and len(finished) == len(models):
-        raise UsageError(f"{models[0]} is a store: --store {store} does not apply")
-    if store is not None and len(models) > 1 and is_store(store):
-        raise UsageError(f"{store} is a store: for several models give --store a folder of stores")
-    for model in filter(is_features_file, models):
-        check_features_options(model, given)
-    for model in finished:
-        with suppress(StoreError):  # reported when it is measured, so that the others are measured anyway
-            check_store_options(Store.load(model), given)
-
-
-def _open(model: str, store: str | None, models: int, given: Mapping[str, Any], report: Any) -> Any:
-    """Open the store for a name: the store itself, a published one, or one collected from the model."""
     from collapse.collection.collecting import collect
+    from collapse.collection.store_options import check_features_options, check_store_options
     from collapse.core.paths import expanded
     from collapse.inputs.features import is_features_file
     from collapse.stores.manifest import is_part, is_store
     from collapse.stores.store import Store
 
-    path = expanded(model)
+    path, features = expanded(model), is_features_file(model)
     if is_store(model) or is_part(model):  # load() says what to do with a part
-        return Store.load(model)
+        if store is not None:
+            raise UsageError(f"{model} is a store: --store {store} does not apply")
+        opened = Store.load(model)
+        check_store_options(opened, given)
+        return opened
+    if features:
+        check_features_options(model, given)
     if not (path.exists() or given.get("recollect")):
         published = _published(model, store, given)
         if published is not None:
             return published
     if store and models > 1:
+        if is_store(store):
+            raise UsageError(f"{store} is a store: for several models give --store a folder of stores")
         path = Path(os.path.abspath(path))  # "." and ".." are not names
-        store = str(Path(store) / (path.stem if is_features_file(model) else path.name))
+        store = str(Path(store) / (path.stem if features else path.name))
     return collect(model, store=store, progress=report, **given)
 
 
-def _published(model: str, store: str | None, given: Mapping[str, Any]) -> Any:
+def _published(model: str, store: str | None, given: Mapping[str, Any]) -> "Store | None":
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
     from collapse.collection.finding import find_store_at
     from collapse.collection.store_options import check_store_options

@@ -1,10 +1,11 @@
 """collapse metrics: list every measurement, its equation and its limits."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from collapse.cli.formats import check_suffix, deliver, prints_a_table
+from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.terminal import installed, say_error
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 @click.option(
     "--names", "parameters", is_flag=True, help="List what the parameters of a plugin's functions may ask for."
 )
-@prints_a_table()
+@prints_a_table
 def command(
     names: tuple[str, ...], classes: int, dim: int, parameters: bool, format_: str | None, output: str | None
 ) -> None:
@@ -30,14 +31,16 @@ def command(
     NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of
     C classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
+    plugins = installed()
+    deliver(format_, output, _parameters(plugins) if parameters else _measurements(plugins, names, classes, dim))
+
+
+def _measurements(plugins: "Plugins", names: Sequence[str], classes: int, dim: int) -> "Table":
+    """Return the table of some measurements, with their limits at C classes in d dimensions."""
+    from collapse.measurement.results import Results
     from collapse.measurement.table import Table
     from collapse.plugin.metrics import limits_of
 
-    check_suffix(output, first="name")
-    plugins = installed()
-    if parameters:
-        deliver(format_, output, _parameters(plugins))
-        return
     known = plugins.measurements()
     records = []
     for name in plugins.select(",".join(names) or None):
@@ -60,16 +63,10 @@ def command(
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
     rows = [[record[column] for column in columns] for record in records]
-    table = Table(f"with C = {classes:,} classes in d = {dim:,} dimensions", columns, rows)
+    title = f"with C = {classes:,} classes in d = {dim:,} dimensions"
     infinite = (float("inf"), float("-inf"))  # which JSON lacks
     data = [{key: str(value) if value in infinite else value for key, value in record.items()} for record in records]
-
-    def frame() -> Any:
-        import pandas as pd
-
-        return pd.DataFrame(records)
-
-    deliver(format_, output, table, data=data, frame=frame)
+    return Table(title, columns, rows, source=Results.from_records(data))
 
 
 def _parameters(plugins: "Plugins") -> "Table":

@@ -16,7 +16,6 @@ from rich.text import Text
 
 from collapse.cli.terminal import say_error
 from collapse.core.escaping import visible
-from collapse.errors import counted
 from collapse.measurement.cells import aligned, is_numeric
 from collapse.measurement.table import Table
 
@@ -75,10 +74,7 @@ def print_rows(
     """
     from collapse.measurement.row_tables import whole_table_of
 
-    table = whole_table_of(rows, shown)
-    hidden = 0 if shown is None else len(rows[0].measurements.keys() - set(shown))
-    others = [f"{counted(hidden, 'more measurement')}: {more}"] if hidden else []
-    print_table(replace(table, notes=[*others, *table.notes]))
+    print_table(whole_table_of(rows, shown, more=more))
     say_failures(rows)
 
 

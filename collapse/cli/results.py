@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from collapse.cli.formats import FOR_PEOPLE, check_suffix, print_in, prints_a_table, write_in
-from collapse.cli.terminal import say_aside
+from collapse.cli.formats import deliver, prints_a_table
 from collapse.errors import UsageError, counted, near_names
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 @click.option(
     "--columns", metavar="NAMES", help="Print these; a prefix means all of its columns.  [default: headlines]"
 )
-@prints_a_table(output="Write the whole table to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
+@prints_a_table
 def command(
     files: tuple[str, ...],
     added: tuple[str, ...],
@@ -43,20 +42,13 @@ def command(
     from collapse.measurement.results import Results, join
     from collapse.measurement.table import Table
 
-    check_suffix(output, (".csv", ".json", ".parquet"))
     new = dict(map(_named, added))
     table = join(files, columns=new, parts=parts, where=where or None)
     names = _chosen(columns, table.frame(), list(new))
     part = Results.from_frame(table.frame()[names])
-    shown = Table(counted(len(part), "row"), names, [list(record.values()) for record in part.records()])
-    printed = table if columns is None else part  # csv and json have all columns unless some are named
-    print_in(format_, shown, data=printed.records(), frame=printed.frame)
-    if output:
-        if output.lower().endswith(tuple(FOR_PEOPLE)):
-            write_in(output, shown)
-        else:
-            table.write(output)
-        say_aside(f"{counted(len(table), 'row')} written to {output}")
+    rows = [list(record.values()) for record in part.data()]
+    source = table if columns is None else part  # beside the headlines, a file and programs get every column
+    deliver(format_, output, Table(counted(len(part), "row"), names, rows, source=source))
 
 
 def _named(text: str) -> tuple[str, str | int | float]:

@@ -1,6 +1,5 @@
 """Everything that a command prints goes through this module, so that no name can contain terminal commands."""
 
-import json
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +36,9 @@ def say_error(text: str) -> None:
 
 def say_json(value: Any) -> None:
     """Print a value as JSON."""
-    say(json_of(value))
+    from collapse.measurement.output import as_json
 
-
-def json_of(value: Any) -> str:
-    """Return a value as JSON, with JSON's escapes for characters that are not printable."""
-    text = json.dumps(value, indent=1, ensure_ascii=False)
-    return "".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text)
+    say(as_json(value))
 
 
 def installed() -> "Plugins":

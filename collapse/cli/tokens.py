@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.formats import check_suffix, deliver, prints_a_table
-from collapse.cli.terminal import installed, say_aside
+from collapse.cli.formats import deliver, prints_a_table
+from collapse.cli.terminal import installed
 from collapse.errors import CollapseError, UsageError, first_line
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _TOP = 20
 @click.option("--frequency-matched", is_flag=True, help="Compare the tokens with classes of equal count.")
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
 @click.option("--tokenizer", metavar="DIR_OR_ID", help="The tokenizer, or its GGUF file.  [default: the store's own]")
-@prints_a_table()
+@prints_a_table
 def command(store: str, format_: str | None, output: str | None, **options: Any) -> None:
     """Measure single tokens of a store.
 
@@ -44,13 +44,8 @@ def command(store: str, format_: str | None, output: str | None, **options: Any)
     collapse tokens stores/a --pairs 20
     collapse tokens stores/a --file names.txt --frequency-matched
     """
-    check_suffix(output)
     installed()
-    table = _table(store, **options)
-    if format_ == "csv":  # has no place for them
-        for note in table.notes:
-            say_aside(note)
-    deliver(format_, output, table)
+    deliver(format_, output, _table(store, **options))
 
 
 def _table(

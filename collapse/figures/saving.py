@@ -12,7 +12,7 @@ from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.figures.rendering import Format, check_installed, converted, inches, svg_of
 from collapse.figures.sources import Source, gather
-from collapse.measurement.results import as_csv
+from collapse.measurement.output import as_csv
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_store
@@ -147,7 +147,7 @@ def _made(drawing: Drawing, kinds: Sequence[str], width: float) -> dict[str, byt
     svg = ""
     for kind in kinds:
         if kind == "csv":
-            made[kind] = as_csv(pd.DataFrame(numbers_of(drawing.spec)))
+            made[kind] = as_csv(pd.DataFrame(numbers_of(drawing.spec))).encode()
             continue
         svg = svg or svg_of({**drawing.spec, "description": drawing.title}, width=width)
         made[kind] = converted(svg, cast(Format, kind))

@@ -12,8 +12,8 @@ from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, PluginError, UsageError
 from collapse.measurement.analyzing import results_of
 from collapse.measurement.named_results import file_of
+from collapse.measurement.output import RESULTS
 from collapse.measurement.results import Results, Row
-from collapse.measurement.table_files import SUFFIXES
 from collapse.plugin.figures import Drawing, Figure
 from collapse.plugin.guarding import described
 from collapse.plugin.plugin_manager import plugins
@@ -73,7 +73,7 @@ def drawn(found: Figure, source: Any) -> Drawing:
 def _stores(source: Any, found: Figure) -> Sequence[Store | Part]:
     kind: type[Part | Store] = Part if found.of == "parts" else Store
     path = Path(source) if isinstance(source, str | Path) else None
-    if isinstance(source, Results) or (path and (file_of(path) != path or path.suffix in SUFFIXES)):
+    if isinstance(source, Results) or (path and (file_of(path) != path or path.suffix in RESULTS)):
         raise UsageError(f"figure {found.name} is drawn from {found.of}, and this is a results table: give a store")
     if path:
         return [kind.load(path)]

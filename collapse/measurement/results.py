@@ -3,7 +3,6 @@
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +12,11 @@ from collapse.measurement.cells import plain
 from collapse.measurement.columns import choose_rows
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.named_results import file_of, named_results
+from collapse.measurement.output import RESULTS, write_table
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
-from collapse.measurement.table_files import SUFFIXES, as_csv, as_json, check_output, read_csv, read_rows, whole
-from collapse.stores.writing import write_output
+from collapse.measurement.table_files import frame_of_records, read_csv, read_rows, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,7 +81,7 @@ class Results:
         """
         path = file_of(path)
         suffix = path.suffix.lower()
-        if suffix not in SUFFIXES:
+        if suffix not in RESULTS:
             names = ", ".join(sorted(named_results()))
             raise UsageError(
                 f"{path} is not a results file: its name must end in .csv, .json or .parquet; known by name: {names}"
@@ -118,38 +117,28 @@ class Results:
         made._frame = frame.reset_index(drop=True)
         return made
 
+    @classmethod
+    def from_records(cls, records: Sequence[Mapping[str, Any]]) -> "Results":
+        """Make a table of records, each with a text, a number or None per column."""
+        return cls.from_frame(frame_of_records(records))
+
     def write(self, path: str | Path) -> None:
-        """Write a .csv, .json or .parquet file atomically.
+        """Write a .csv, .json or .parquet file atomically, replacing one that is there.
 
         A .json file has rows with notes and versions; that of a table read from elsewhere has a value per column.
 
         Raises:
-            CollapseError: The file cannot be written.
-            UsageError: The suffix names no format, or the file exists and is no such table.
+            CollapseError: The suffix names no format, or the file cannot be written.
         """
-        path = Path(path)
-        check_output(path, first=next(map(str, self.frame().columns), None))
-        try:
-            write_output(path, self._rendered(path.suffix.lower()))
-        except UnicodeError as error:
-            raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
+        write_table(path, self)
 
-    def records(self) -> list[dict[str, Any]]:
+    def data(self) -> list[dict[str, Any]]:
         """Return the rows for JSON; those of a table from elsewhere have a value per column, None where missing."""
         if self._frame is None:
             return [row.to_dict() for row in self.rows]
         # a list of missing values is not missing itself
         known = self._frame.astype(object).where(self._frame.notna(), None)
         return [{str(name): plain(value) for name, value in record.items()} for record in known.to_dict("records")]
-
-    def _rendered(self, suffix: str) -> bytes:
-        if suffix == ".json":
-            return as_json(self.records())
-        if suffix == ".csv":
-            return as_csv(self.frame())
-        table = BytesIO()
-        self.frame().to_parquet(table, index=False)
-        return table.getvalue()
 
 
 def join(
@@ -199,12 +188,7 @@ def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
     from pandas.api.types import is_integer_dtype
 
     frames = [frame for frame in frames if len(frame)] or list(frames[:1])
-    if len(frames) == 1:
-        return frames[0].copy()
-    kinds = {}
-    for name in dict.fromkeys(name for frame in frames for name in frame.columns):
-        given = [frame[name].dtype for frame in frames if name in frame and frame[name].notna().any()]
-        if given and all(map(is_integer_dtype, given)) and len(given) < len(frames):
-            kinds[name] = "Int64"  # pandas would make floats of them, and round those above 2^53
+    every = {name: [frame[name] for frame in frames if name in frame] for frame in frames for name in frame}
+    kinds = {name: "Int64" for name, of in every.items() if len(of) < len(frames) and all(map(is_integer_dtype, of))}
     full = [frame.astype({name: kind for name, kind in kinds.items() if name in frame}) for frame in frames]
     return pd.concat(full, ignore_index=True)

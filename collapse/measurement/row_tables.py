@@ -12,6 +12,7 @@ from typing import Any
 from collapse.errors import counted, some
 from collapse.measurement.cells import number
 from collapse.measurement.comparing import distinct, is_crossed, limit_of, mixed
+from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
@@ -54,14 +55,21 @@ def table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table
     return Table("", columns, made, keys=2)
 
 
-def whole_table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
-    """Return the table of :func:`table_of` with a heading per model above it, and below it all notes but errors."""
+def whole_table_of(
+    rows: Sequence[Row], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
+) -> Table:
+    """Return the table of :func:`table_of` with a heading per model above it, and below it all notes but errors.
+
+    Its CSV and JSON have every measurement; ``more`` says how to see the others.
+    """
     title = "\n".join(f"{model}{about}" for model, about in headings_of(rows))
     names = [name for name in rows[0].measurements if shown is None or name in shown]
     ranges = any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name))
     of_ranges = ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
-    notes = [*notes_of(rows, shown), *of_ranges, *notes_on_reachable(names), *remarks_of(rows)]
-    return replace(table_of(rows, shown), title=title, notes=notes)
+    hidden = len(rows[0].measurements) - len(names)
+    others = [f"{counted(hidden, 'more measurement')}: {more}"] if hidden and shown is not None else []
+    notes = [*others, *notes_of(rows, shown), *of_ranges, *notes_on_reachable(names), *remarks_of(rows)]
+    return replace(table_of(rows, shown), title=title, notes=notes, source=Results(rows))
 
 
 def over_null(row: Row, name: str, null: str) -> float | None:

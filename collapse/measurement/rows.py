@@ -1,43 +1,16 @@
 """A row: the measurements of one store, and its identity."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import counted, near_names
-from collapse.measurement.cells import aligned, number
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 
 SCHEMA = 1
 """Version of a row's keys. Keys added by later versions are ignored; rows with a higher version are rejected."""
-
-ABOUT = (
-    "model",
-    "revision",
-    "corpus",
-    "store",
-    "min_count",
-    "classes",
-    "dim",
-    "samples",
-    "origin",
-    "validation",
-    "chunk_length",
-    "max_chunks",
-    "max_validation_chunks",
-    "dtype",
-    "weights",
-    "tokenizer",
-    "corpus_id",
-    "validation_id",
-    "class_set",
-)
-"""The columns of a table before its measurements."""
-
-IDENTITY = ABOUT[ABOUT.index("origin") :]
-"""Columns of these that tables written by earlier versions lack."""
 
 
 @dataclass(frozen=True)
@@ -124,28 +97,22 @@ class Row:
         return f"Row({self._about()}; {counted(len(self.measurements), 'measurement')})"
 
     def __str__(self) -> str:
-        names = [name for name in plugins().headlines() if name in self.measurements] or list(self.measurements)
-        left, right = max(map(len, names), default=0), aligned([self.measurements[name] for name in names])
-        width = max(map(len, right), default=0)
-        shown = [self._about()]
-        for name, value in zip(names, right, strict=True):
-            error = self.standard_errors.get(name)
-            said = "" if error is None else f" ± {number(error)}"
-            shown.append(f"  {name:<{left}}  {value:>{width}}{said}".rstrip())
-        if more := len(self.measurements) - len(names):
-            shown.append(f"  {counted(more, 'more measurement')}: row.measurements")
-        return "\n".join(shown)
+        headlines = [name for name in plugins().headlines() if name in self.measurements]
+        more = len(self.measurements) - len(headlines)
+        notes = [f"{counted(more, 'more measurement')}: row.measurements"] if headlines and more else []
+        return self._table(headlines or list(self.measurements), notes).markdown()
 
     def _repr_html_(self) -> str:
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
-        values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
-        return Table(self._name(), ["measurement", "value", "standard error"], values, notes).html()
+        return self._table(list(self.measurements), notes).html()
+
+    def _table(self, names: Sequence[str], notes: Sequence[str]) -> Table:
+        rows = [[name, self.measurements[name], self.standard_errors.get(name, "")] for name in names]
+        return Table(self._about(), ["measurement", "value", "standard error"], rows, notes)
 
     def _about(self) -> str:
-        return f"{self._name()}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
-
-    def _name(self) -> str:
-        return (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
+        name = (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
+        return f"{name}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has none."""
@@ -178,3 +145,11 @@ class Row:
 
 def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
+
+
+ABOUT = tuple(
+    each.name
+    for each in fields(Row)
+    if each.type in (str, int, str | None, int | None) and each.name not in ("layer", "step", "schema")
+)
+"""The columns of a table before its measurements: what was measured."""
