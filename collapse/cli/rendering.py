@@ -7,7 +7,7 @@ and ``/``, texts at spaces.
 import os
 import re
 import textwrap
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +46,15 @@ def print_table(table: Table) -> None:
     """Print a table, divided if the terminal is too narrow for it."""
     table, out = table.for_people(), console()
     columns = [_Column.of(heading, [row[at] for row in table.rows]) for at, heading in enumerate(table.columns)]
-    keys, others = columns[: table.keys], columns[table.keys :]
+    if _width(columns) > out.width:
+        columns = [column.broken() for column in columns]
     for title in table.title.splitlines():
         _print_line(out, title, "bold")
-    if _width(columns) > out.width:
-        others = _without_equal(out, others)
-    if any(_width([*keys, other.broken]) > out.width for other in others):
-        _print_lists(out, keys, others)
-    else:
-        first, *more = _divided(keys, others, out.width)
-        out.print(_rich([*keys, *first], out.width))
-        for some in more:
-            out.print(_rich(_with_values(keys, some), out.width))
+    width = out.width
+    for some in _divided(columns[: table.keys], columns[table.keys :], width):
+        out.width = max(_width(some), width)  # rich would cut a name that is longer than the line
+        out.print(_rich(some))
+    out.width = width
     for note in table.notes:
         _print_line(out, f"  {note}", "dim")
 
@@ -110,9 +107,8 @@ class _Column:
         words = [word for each in self.cells for word in each.split()] if self.prose else self.cells
         return max(map(cell_len, [*self.heading.split("\n"), *words, " " * _PROSE * self.prose]))
 
-    @property
     def broken(self) -> "_Column":
-        """The column with its heading in as many lines as make it narrow."""
+        """Return the column with its heading in as many lines as make it narrow."""
         pieces = _PIECE.findall(self.heading) if len(self.heading) > _SHORT else [self.heading]
         width = max(replace(self, heading="").least, *(cell_len(piece.strip()) for piece in pieces))
         lines = [""]
@@ -127,80 +123,30 @@ def _width(columns: Sequence[_Column]) -> int:
     return sum(column.least for column in columns) + _GAP * (len(columns) - 1)
 
 
-def _divided(keys: list[_Column], others: list[_Column], width: int) -> list[list[_Column]]:
-    """Divide columns into as few tables as fit the width, and about equally."""
-    fewest = _filled(keys, others, width)
-    for narrower in range(width - 1, 0, -1):
-        tried = _filled(keys, others, narrower)
-        if len(tried) > len(fewest):
-            break
-        fewest = tried
-    return fewest
-
-
-def _filled(keys: list[_Column], others: list[_Column], width: int) -> list[list[_Column]]:
-    runs: list[list[_Column]] = [[]]
+def _divided(keys: list[_Column], others: list[_Column], width: int) -> Iterator[list[_Column]]:
+    """Yield the columns of each table: the keys, and as many others as fit, at least one."""
+    table = list(keys)
     for column in others:
-        if runs[-1] and _width([*keys, *(each.broken for each in (*runs[-1], column))]) > width:
-            runs.append([])
-        runs[-1].append(column)
-    return runs
+        if len(table) > len(keys) and _width([*table, column]) > width:
+            yield table
+            table = list(keys)
+        table.append(column)
+    yield table
 
 
-def _without_equal(out: "Console", columns: list[_Column]) -> list[_Column]:
-    """Print the columns of one text that all rows share on a line above the table, and return the others."""
-    equal = [each for each in columns if not each.numeric and len(each.cells) > 1 and len(set(each.cells)) == 1]
-    for column in equal:
-        if column.cells[0].strip():
-            _print_line(out, f"{column.heading}: {column.cells[0]}", "dim")
-    return [column for column in columns if column not in equal]
-
-
-def _with_values(keys: list[_Column], others: list[_Column]) -> list[_Column]:
-    """Return columns without the rows in which the others are blank; a group's name, written once, stays with it."""
-    kept, names, group, written = list[int](), list[str](), "", None
-    for at, name in enumerate(keys[0].cells):
-        group = name or group
-        if any(column.cells[at].strip() for column in others):
-            kept.append(at)
-            names.append(name or ("" if group == written else group))
-            written = group
-    cells = [names, *([column.cells[at] for at in kept] for column in (*keys[1:], *others))]
-    return [replace(column, cells=those) for column, those in zip([*keys, *others], cells, strict=True)]
-
-
-def _rich(columns: Sequence[_Column], limit: int) -> "RichTable":
-    """Return a table, in which as many headings are broken as must be."""
+def _rich(columns: Sequence[_Column]) -> "RichTable":
     from rich import box
     from rich.table import Table as RichTable
 
-    made = [column.broken for column in columns]
-    for at in sorted(range(len(made)), key=lambda at: columns[at].least - made[at].least):
-        whole = [*made[:at], columns[at], *made[at + 1 :]]
-        made = whole if _width(whole) <= limit else made
     table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
-    for column in made:
+    for column in columns:
         justify: Any = "right" if column.numeric else "left"
         table.add_column(Text(column.heading), justify=justify, no_wrap=not column.prose, min_width=column.least)
     # rich drops the blanks that align decimal points, unless a cell fills its column
-    shown = [[each.rjust(column.least) if column.numeric else each for each in column.cells] for column in made]
+    shown = [[each.rjust(column.least) if column.numeric else each for each in column.cells] for column in columns]
     for cells in zip(*shown, strict=True):
         table.add_row(*(Text(each, justify="left") for each in cells))
     return table
-
-
-def _print_lists(out: "Console", keys: list[_Column], others: list[_Column]) -> None:
-    """Print each row as a list, for names that are nearly as long as the line."""
-    if len(keys) == len(others) == 1 and not others[0].heading:  # a list of records already
-        out.print(Text(keys[0].heading, "bold"), soft_wrap=True)
-        for name, value in zip(keys[0].cells, others[0].cells, strict=True):
-            out.print(Text(f"{name:<{keys[0].least}}  {value.strip()}"), soft_wrap=True)
-        return
-    beside = max((each.least for each in others), default=0)
-    for at in range(len(keys[0].cells)):
-        out.print(Text("  ".join(key.cells[at] for key in keys), "bold"), soft_wrap=True)
-        for each in others:
-            out.print(Text(f"  {each.heading:<{beside}}  {each.cells[at].strip()}"), soft_wrap=True)
 
 
 def _print_line(out: "Console", text: str, style: str) -> None:
