@@ -81,7 +81,7 @@ def deliver(format_: str | None, output: str | None, table: Table) -> None:
             say(rendered(table, str(format_)).rstrip("\n"))
         except UnicodeError as error:
             raise CollapseError("a name in the table is not UTF-8: use --format json") from error
-        if format_ == "csv" or (format_ == "json" and table.source is not None):  # which have no place for them
+        if format_ == "csv":  # which has no place for them
             for note in table.notes:
                 say_aside(note)
     if output:

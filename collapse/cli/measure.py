@@ -78,7 +78,7 @@ def command(
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
     from collapse.hub.opening import load
     from collapse.measurement.results import Results
-    from collapse.measurement.row_tables import whole_table_of
+    from collapse.measurement.row_tables import remarks_of, whole_table_of
     from collapse.measurement.table import Table
     from collapse.numerics.devices import pick_device
 
@@ -97,6 +97,8 @@ def command(
     if rows or format_ in ("csv", "json"):
         table = whole_table_of(rows, shown) if rows else Table("", [], [], source=Results())
         deliver(format_, output, table)
+        for remark in remarks_of(rows) if format_ == "json" else ():  # which has the notes of each row
+            say_aside(remark)
         say_failures(rows)
     if failed:
         say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")

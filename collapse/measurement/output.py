@@ -49,15 +49,16 @@ def write_table(path: str | Path, table: Tabular, suffixes: Collection[str] = RE
     """
     check_output(path, suffixes)
     format_ = FORMATS[Path(path).suffix.lower()]
-    if format_ == "parquet":
-        held = BytesIO()
-        table.frame().to_parquet(held, index=False)
-        write_output(path, held.getvalue())
-        return
     try:
-        write_output(path, rendered(table, format_).encode())
+        if format_ == "parquet":
+            held = BytesIO()
+            table.frame().to_parquet(held, index=False)
+            made = held.getvalue()
+        else:
+            made = rendered(table, format_).encode()
     except UnicodeError as error:
         raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
+    write_output(path, made)
 
 
 def rendered(table: Any, format_: str) -> str:
