@@ -27,6 +27,8 @@ COMPARED = {  # fields that must be equal to compare numbers: field, plural, and
     "class_set": ("class sets (--classes-of)", None),
 }
 """Texts and settings that must be equal to compare rows, by the column of a table."""
+_NONE_COUNTS = {"max_chunks": "chunk_length", OWN_LIMIT: "validation_id", "class_set": None}
+"""Fields whose absence is a value, whole texts and all classes, in rows that have the other field."""
 SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
 """What is said wherever numbers of such texts are shown."""
 
@@ -76,16 +78,16 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = 
     >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])
     ['rows of different dtypes are mixed: float32 (1 row), bfloat16 (1 row)']
     """
-    records = [row if isinstance(row, Mapping) else vars(row) for row in rows]
+    records = [_given(row if isinstance(row, Mapping) else vars(row)) for row in rows]
+    if any(map(has_own_limit, records)):
+        records = [{**record, OWN_LIMIT: limit_of_validation(record)} for record in records]
     remarks = []
     for name, (what, label) in COMPARED.items():
-        if name in apart or (name == OWN_LIMIT and not any(map(has_own_limit, records))):
-            continue
         found: dict[Any, list[Any]] = {}
-        for record in records:
-            value = limit_of_validation(record) if name == OWN_LIMIT else _given(record.get(name))
-            if _is_compared(record, name, value):
-                found.setdefault(value, []).append(_given(record.get(label)) if label else None)
+        for record in () if name in apart else records:
+            other = _NONE_COUNTS.get(name, name)
+            if other is None or record.get(other) is not None:
+                found.setdefault(record.get(name), []).append(record.get(label) if label else None)
         if len(found) > 1:
             remarks.append(f"rows of different {what} are mixed: {_listed(found)}")
     return remarks
@@ -105,21 +107,12 @@ def limit_of_validation(record: Mapping[str, Any]) -> Any:
     >>> limit_of_validation({"max_chunks": 9, "max_validation_chunks": 5}), limit_of_validation({"max_chunks": 9})
     (5, 9)
     """
-    own = _given(record.get(OWN_LIMIT))
-    return _given(record.get("max_chunks")) if own is None else own
+    return record[OWN_LIMIT] if has_own_limit(record) else record.get("max_chunks")
 
 
 def has_own_limit(record: Mapping[str, Any]) -> bool:
     """Whether a record's row limits its validation text apart from the training text."""
-    return _given(record.get(OWN_LIMIT)) is not None
-
-
-def _is_compared(record: Mapping[str, Any], name: str, value: Any) -> bool:
-    """Whether a record has something to compare: no limit at all is something, unless there are no chunks."""
-    if name == OWN_LIMIT and _given(record.get("validation_id")) is None:
-        return False
-    limit = name in ("max_chunks", OWN_LIMIT)
-    return value is not None or name == "class_set" or (limit and _given(record.get("chunk_length")) is not None)
+    return record.get(OWN_LIMIT) is not None
 
 
 def _listed(found: Mapping[Any, Sequence[Any]]) -> str:
@@ -131,10 +124,9 @@ def _listed(found: Mapping[Any, Sequence[Any]]) -> str:
     return ", ".join(said) + (f", and {len(found) - _MOST} more" if len(found) > _MOST else "")
 
 
-def _given(value: Any) -> Any:
-    """Return a value of a table, None if it is missing; a whole number becomes an int, even if stored as a float."""
-    try:
-        missing = value is None or bool(value != value)  # NaN differs from itself
-    except TypeError:  # pandas' NA is neither equal nor different
-        missing = True
-    return None if missing else int(value) if isinstance(value, float) and value.is_integer() else value
+def _given(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the compared values of a record that are there; whole numbers that pandas holds as floats as integers."""
+    names = [*COMPARED, *(label for _, label in COMPARED.values() if label)]
+    # NaN and pandas' NA are missing
+    given = {name: record[name] for name in names if str(record.get(name)) not in ("None", "nan", "<NA>")}
+    return {name: int(value) if isinstance(value, float) else value for name, value in given.items()}
