@@ -110,7 +110,7 @@ def test_whole_numbers_of_any_size_are_read(cells, tmp_path):
 
 
 def test_division_by_zero_names_the_row():
-    with pytest.raises(CollapseError, match=r"1/zero is inf in row 2 \(a@1\) \(zero = 0\): leave such rows out"):
+    with pytest.raises(CollapseError, match=r"1/zero is inf in row 2 \(a@1\): leave such rows out"):
         read_column(TABLE, "1/zero")
     with pytest.raises(CollapseError, match=r"row 2 \(a@1\)"):  # the row of the table, not of what a filter left
         read_column(choose_rows(TABLE, "model=*@1"), "1/zero")

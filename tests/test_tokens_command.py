@@ -87,7 +87,7 @@ def test_neighbours_pairs_and_matched_classes(out, named):
         (["--pairs", "3", "--neighbours", "2"], "--neighbours and --pairs cannot be combined"),
         (["--neighbours", "3"], "--neighbours needs tokens: give them with --token, --ids or --file"),
         (["--ids", "20", "--frequency-matched", "--top", "3"], "--frequency-matched is of the tokens named: --top"),
-        (["--ids", "20,x"], "--ids 20,x is not a list of token ids"),
+        (["--ids", "20,x"], "--ids must be whole numbers"),
         (["--ids", "20,511"], "511: not a class of this store"),
         (["--token", "a"], "a tokenizer is needed to find tokens by their text"),
         (["--top", "0"], "--top"),
@@ -104,8 +104,8 @@ def test_files_that_name_no_token(told, tmp_path):
     empty.write_text("\n\n")
     binary.write_bytes(b"\xff\xfe\x00")
     assert "is empty: it must have the text of a token on each line" in told(2, "tokens", STORE, "--file", empty)
-    assert "is not UTF-8" in told(1, "tokens", STORE, "--file", binary)
-    assert "cannot be read: No such file" in told(1, "tokens", STORE, "--file", tmp_path / "none.txt")
+    assert "cannot be read as UTF-8" in told(1, "tokens", STORE, "--file", binary)
+    assert "No such file" in told(1, "tokens", STORE, "--file", tmp_path / "none.txt")
     assert "cannot be read" in told(1, "tokens", STORE, "--file", tmp_path)
 
 

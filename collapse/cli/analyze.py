@@ -58,15 +58,28 @@ def analysis_command(analysis: "Analysis") -> click.Command:
     choice), a list or Sequence of these (given several times), or any of them or None. The docstring gives the help.
     The command of an analysis with another parameter raises a PluginError, so that the help lists the others.
     """
-    about, helps = read_docstring(inspect.getdoc(analysis.function) or "")
-    options: list[click.Parameter] = [click.Argument(["results"], type=click.Path(path_type=Path)), *table_options()]
-    wrong = ""
-    for parameter in inspect.signature(analysis.function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY:
-            type_, multiple = _option_type(_resolved(parameter, analysis.function))
-            wrong = wrong or (parameter.name if type_ is None else "")
-            options.append(_option(parameter, type_ or str, multiple, helps.get(parameter.name, "")))
-    return click.Command(analysis.name, params=options, callback=_runner(analysis, wrong), help=about)
+    function = analysis.function
+    about, helps = read_docstring(inspect.getdoc(function) or "")
+    given = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    kinds = {each.name: _option_type(_resolved(each, function)) for each in given}
+    wrong = [name for name, (kind, _) in kinds.items() if kind is None]
+
+    def run(results: Path, format_: str | None, output: str | None, **options: Any) -> None:
+        from collapse.errors import PluginError
+        from collapse.measurement.analyzing import analyze
+
+        if wrong:
+            raise PluginError(
+                f"analysis {analysis.name} of {function.__module__}: parameter {wrong[0]} cannot become an option; "
+                "annotate it as str, int, float, bool, a Literal of strings, a Sequence of these, or None"
+            )
+        # click passes an empty tuple for a repeatable option that was not given: then use the function's default
+        table = analyze(analysis.name, results, **{name: value for name, value in options.items() if value != ()})
+        deliver(format_, output, table)
+
+    params: list[click.Parameter] = [click.Argument(["results"], type=click.Path(path_type=Path)), *table_options()]
+    params += [_option(each, *kinds[each.name], helps.get(each.name, "")) for each in given]
+    return click.Command(analysis.name, params=params, callback=run, help=about)
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -109,39 +122,16 @@ def _option_type(hint: Any) -> tuple[Any, bool]:
     return (hint if hint in (str, int, float, bool) else None), False
 
 
-def _option(parameter: inspect.Parameter, type_: Any, multiple: bool, said: str) -> click.Option:
-    flag = "--" + parameter.name.replace("_", "-")
-    names = [flag, parameter.name]
+def _option(parameter: inspect.Parameter, kind: Any, multiple: bool, said: str) -> click.Option:
+    name, flag = parameter.name, "--" + parameter.name.replace("_", "-")
     about: dict[str, Any] = {"multiple": multiple, "help": said}
-    if type_ is bool:
-        names[0] = f"{flag}/--no-{flag[2:]}"
-    else:
-        about["type"] = type_
-    if type_ is not bool and len(parameter.name) == 1 and parameter.name not in "pv":  # those belong to every command
-        names.insert(0, f"-{parameter.name}")
+    if multiple:
+        about["help"] = f"{said} May be given several times.".strip()
     if parameter.default is parameter.empty:
         about["required"] = True
     else:
         about |= {"default": parameter.default, "show_default": parameter.default is not None}
-    if multiple:
-        about["help"] = f"{said} May be given several times.".strip()
-    return click.Option(names, **about)
-
-
-def _runner(analysis: "Analysis", wrong: str) -> Callable[..., None]:
-    """Return what runs an analysis, or refuses one with a parameter that cannot become an option."""
-
-    def run(results: Path, format_: str | None, output: str | None, **options: Any) -> None:
-        from collapse.errors import PluginError
-        from collapse.measurement.analyzing import analyze
-
-        if wrong:
-            raise PluginError(
-                f"analysis {analysis.name} of {analysis.function.__module__}: parameter {wrong} cannot become an "
-                "option; annotate it as str, int, float, bool, a Literal of strings, a Sequence of these, or None"
-            )
-        # click passes an empty tuple for a repeatable option that was not given: then use the function's default
-        table = analyze(analysis.name, results, **{name: value for name, value in options.items() if value != ()})
-        deliver(format_, output, table)
-
-    return run
+    if kind is bool:
+        return click.Option([f"{flag}/--no-{flag[2:]}", name], **about)
+    short = [f"-{name}"] if len(name) == 1 and name not in "pv" else []  # those belong to every command
+    return click.Option([*short, flag, name], type=kind or str, **about)

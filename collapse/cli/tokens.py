@@ -1,5 +1,6 @@
 """collapse tokens: measure single tokens, and find those that are confused."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,6 +10,7 @@ from collapse.cli.terminal import installed
 from collapse.errors import CollapseError, UsageError, first_line
 
 if TYPE_CHECKING:
+    from collapse.core.progress import Report
     from collapse.measurement.table import Table
 
 _TOP = 20
@@ -44,54 +46,56 @@ def command(store: str, format_: str | None, output: str | None, **options: Any)
     collapse tokens stores/a --pairs 20
     collapse tokens stores/a --file names.txt --frequency-matched
     """
+    from collapse.cli.progress_bar import progress
+
     installed()
-    deliver(format_, output, _table(store, **options))
+    with progress() as report:
+        table = _table(store, report, **options)
+    deliver(format_, output, table)
 
 
 def _table(
     store: str,
+    report: "Report",
+    *,
     texts: tuple[str, ...],
     ids: str | None,
     file: str | None,
     neighbours: int | None,
     pairs: int | None,
     frequency_matched: bool,
-    top: int | None,
-    least: int | None,
-    by: str | None,
-    **how: Any,
+    **ranked: Any,
 ) -> "Table":
     """Make the table that the options ask for."""
-    from collapse.cli.progress_bar import progress
     from collapse.vocabulary import confusable, matching, token_table
 
+    how = {name: ranked.pop(name) for name in ("min_count", "tokenizer")}
+    ranks = {name: value for name, value in ranked.items() if value is not None}
     named = _named(texts, ids, file)
     modes = {"--neighbours": neighbours, "--pairs": pairs, "--frequency-matched": frequency_matched}
     asked = [name for name, value in modes.items() if value]
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} cannot be combined: give one of them")
-    if asked and asked != ["--pairs"]:
-        _refuse(asked[0], "is of the tokens named", {"--top": top, "--least": least, "--by": by})
+    if pairs:
+        _refuse("--pairs is over all classes", {**named, **ranks}, apart="by")
+        return confusable.confusable_pairs(store, pairs, progress=report, **ranks, **how)
+    if asked:
+        _refuse(f"{asked[0]} is of the tokens named", ranks)
         if not named:
             raise UsageError(f"{asked[0]} needs tokens: give them with --token, --ids or --file")
-    with progress() as report:
-        if pairs:
-            others = {"--token, --ids or --file": named, "--top": top, "--least": least}
-            _refuse("--pairs", "is over all classes", others)
-            chosen: dict[str, Any] = {"by": by} if by else {}
-            return confusable.confusable_pairs(store, pairs, progress=report, **chosen, **how)
-        if neighbours:
-            return confusable.neighbours(store, most=neighbours, **named, **how)
-        if frequency_matched:
-            return matching.frequency_matched(store, progress=report, **named, **how)
-        if not (named or top or least):
-            top = _TOP
-        return token_table.tokens(store, top=top, least=least, by=by, progress=report, **named, **how)
+    if neighbours:
+        return confusable.neighbours(store, most=neighbours, **named, **how)
+    if frequency_matched:
+        return matching.frequency_matched(store, progress=report, **named, **how)
+    if not (named or "top" in ranks or "least" in ranks):
+        ranks["top"] = _TOP
+    return token_table.tokens(store, progress=report, **ranks, **named, **how)
 
 
-def _refuse(option: str, why: str, others: dict[str, Any]) -> None:
-    if given := [name for name, value in others.items() if value]:
-        raise UsageError(f"{option} {why}: {given[0]} does not apply")
+def _refuse(why: str, given: Mapping[str, Any], apart: str = "") -> None:
+    for name in given:
+        if name != apart:
+            raise UsageError(f"{why}: {'--token or --file' if name == 'tokens' else f'--{name}'} does not apply")
 
 
 def _named(texts: tuple[str, ...], ids: str | None, file: str | None) -> dict[str, Any]:
@@ -104,7 +108,7 @@ def _named(texts: tuple[str, ...], ids: str | None, file: str | None) -> dict[st
             named["ids"] = [int(each) for each in ids.split(",")]
         except ValueError as error:
             raise UsageError(
-                f"--ids {ids:.60} is not a list of token ids: give whole numbers separated by commas, such as 11,12"
+                f"--ids must be whole numbers separated by commas, such as 11,12, got {ids:.60}"
             ) from error
     return named
 
@@ -115,10 +119,8 @@ def _read(file: str) -> list[str]:
 
     try:
         lines = read_bytes(file).decode("utf-8-sig").split("\n")
-    except UnicodeError as error:
-        raise CollapseError(f"{file} is not UTF-8: {first_line(error)}") from error
-    except (OSError, ValueError) as error:
-        raise CollapseError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (OSError, ValueError) as error:  # a UnicodeError is a ValueError
+        raise CollapseError(f"{file} cannot be read as UTF-8 text: {first_line(error)}") from error
     texts = [line for line in (each.removesuffix("\r") for each in lines) if line]
     if not texts:
         raise UsageError(f"{file} is empty: it must have the text of a token on each line")

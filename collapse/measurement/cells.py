@@ -7,30 +7,13 @@ from typing import Any
 
 from collapse.core.escaping import visible
 
-_SYMBOLS = {
-    "−": "-",
-    "∞": r"\infty",
-    "‖": r"\|",
-    "′": "'",
-    "√": r"\surd",
-    "μ": r"\mu",
-    "σ": r"\sigma",
-    "Σ": r"\Sigma",
-    "Δ": r"\Delta",
-    "×": r"\times",
-    "≤": r"\le",
-    "≥": r"\ge",
-    "±": r"\pm",
-    "÷": r"\div",
-    "·": r"\cdot",
-    "²": "^2",
-    "<": "<",
-    ">": ">",
-}
+_MATH = {"−": "-", "∞": r"\infty", "‖": r"\|", "√": r"\surd", "μ": r"\mu", "σ": r"\sigma", "Σ": r"\Sigma"}
+_MATH |= {"Δ": r"\Delta", "×": r"\times", "≤": r"\le", "≥": r"\ge", "±": r"\pm", "÷": r"\div", "·": r"\cdot"}
+_MATH |= {"²": "^2", "′": "'", "<": "<", ">": ">"}
 _LATEX = str.maketrans(
     {
         **{character: f"\\{character}" for character in "&%$#_{}"},
-        **{character: rf"\ensuremath{{{symbol}}}" for character, symbol in _SYMBOLS.items()},
+        **{character: rf"\ensuremath{{{symbol}}}" for character, symbol in _MATH.items()},
         "\\": r"\textbackslash{}",
         "~": r"\textasciitilde{}",
         "^": r"\textasciicircum{}",

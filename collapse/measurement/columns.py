@@ -92,33 +92,35 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
         label, expression = (part.strip() for part in text.split("=", 1))
         if not label:
             raise UsageError(f"the column {text!r} has no label before its =: write label=expression")
-    names: dict[str, Floats] = {}
     if expression in frame:
-        names[expression] = values = _numbers(frame, expression)
+        values = _numbers(frame, expression)
+        names = {expression: values}
     else:
-        values = _computed(frame, expression, names)
+        values, names = _computed(frame, expression)
     missing = np.any([np.isnan(each) for each in names.values()], axis=0)
     wrong = ~missing & ~np.isfinite(values)
     if wrong.any():
         at = int(wrong.argmax())
-        read = ", ".join(f"{name} = {each[at]:.6g}" for name, each in names.items())
-        why = "" if expression in names else f" ({read})"
         raise CollapseError(
-            f"{expression} is {values[at]} in {_row_name(frame, at)}{why}: leave such rows out with --where, "
-            "or choose another column"
+            f"{expression} is {values[at]} in {_row_name(frame, at)}: leave such rows out with --where, or choose "
+            "another column"
         )
     return Column(label, expression, tuple(names), np.where(missing, np.nan, values))
 
 
-def _computed(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -> Floats:
-    """Evaluate arithmetic with pandas, adding the columns that it reads to ``names``."""
+def _computed(frame: "pd.DataFrame", expression: str) -> tuple[Floats, dict[str, Floats]]:
+    """Evaluate arithmetic with pandas; return its values, and the columns that it reads."""
     import pandas as pd
 
-    read: dict[str, Floats] = {}
+    read, names = dict[str, Floats](), dict[str, Floats]()
 
     def stored(found: re.Match[str]) -> str:
-        name = found["quoted"] or found["name"]
-        values = names.setdefault(name, _numbers(frame, name)) if name else _reachable(found["limit"], frame, names)
+        if found["limit"]:
+            names.update({name: _numbers(frame, name) for name in ("classes", "dim")})
+            values = _reachable(found["limit"], names["classes"], names["dim"])
+        else:
+            name = found["quoted"] or found["name"]
+            names[name] = values = _numbers(frame, name)
         read[f"x{len(read)}"] = values
         return f" x{len(read) - 1} "
 
@@ -129,22 +131,19 @@ def _computed(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) 
         if not _ARITHMETIC.fullmatch(replaced):
             raise ValueError("a character that is no arithmetic")
         with np.errstate(all="ignore"):  # values that are not finite are reported with their row
-            return np.array(pd.DataFrame(read).eval(replaced, engine="python"), dtype=np.float64)
+            return np.array(pd.DataFrame(read).eval(replaced, engine="python"), dtype=np.float64), names
     except Exception as error:  # pandas raises many kinds for what is no arithmetic
         raise UsageError(f"the column {expression!r} cannot be read: {_HOW}") from error
 
 
-def _reachable(measurement: str, frame: "pd.DataFrame", names: dict[str, Floats]) -> Floats:
+def _reachable(measurement: str, classes: Floats, dims: Floats) -> Floats:
     """Return what each row's classes and dimensions can reach of a measurement, NaN where this is not known."""
     known = plugins().measurements()
     if measurement not in known:
         raise UsageError(f"no measurement is called {measurement!r}; {near_names(measurement, known)}")
     limit = known[measurement][1].reachable
-    classes, dims = (names.setdefault(name, _numbers(frame, name)) for name in ("classes", "dim"))
-    limits = [
-        None if np.isnan(C) or np.isnan(d) else limit_at(limit, int(C), int(d))
-        for C, d in zip(classes, dims, strict=True)
-    ]
+    sizes = zip(classes, dims, strict=True)
+    limits = [None if np.isnan(C + d) else limit_at(limit, int(C), int(d)) for C, d in sizes]
     return np.array(limits, dtype=np.float64)  # None becomes NaN
 
 
