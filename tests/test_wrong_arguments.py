@@ -7,7 +7,6 @@ from pathlib import Path
 
 GOLDEN = Path(__file__).parent / "golden" / "store-v2"
 CALLS = {
-    "collapse.permutation(row)": "Row",
     "collapse.permutation([row, 3.5])": "float",
     "collapse.permutation(3)": "int",
     "collapse.Results(row)": "Row",

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 
 from collapse.cli.rendering import console
@@ -15,14 +15,10 @@ from collapse.core.progress import Report, progress_bar
 def progress(*, every: int = 10) -> Iterator[Report]:
     """Yield a progress callback, which draws a bar on a terminal and prints a line every so many seconds elsewhere."""
     if sys.stderr.isatty():
-        with _bar() as report:
+        with progress_bar(console(stderr=True)) as report:
             yield report
     else:
         yield _Lines(every)
-
-
-def _bar() -> AbstractContextManager[Report]:
-    return progress_bar(console(stderr=True))
 
 
 class _Lines:

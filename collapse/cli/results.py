@@ -1,6 +1,6 @@
 """``collapse results``: join, extend, convert and show results tables."""
 
-import json
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -10,6 +10,8 @@ from collapse.errors import UsageError, counted, near_names
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(?P<fraction>\.\d+)?(?P<power>[eE][-+]?\d{1,2})?")
 
 
 @click.command()
@@ -52,17 +54,14 @@ def command(
 
 
 def _named(text: str) -> tuple[str, str | int | float]:
-    """Read ``--set NAME=VALUE``: what JSON writes as a finite number is one, anything else is text."""
+    """Read ``--set NAME=VALUE``: what JSON writes as a number is one, of at most 18 digits; anything else is text."""
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
-    try:
-        number = json.loads(value, parse_constant=str)
-    except ValueError:
+    number = _NUMBER.fullmatch(value)
+    if number is None:
         return name, value
-    plain = isinstance(number, float) and abs(number) < float("inf")
-    whole = isinstance(number, int) and not isinstance(number, bool) and -(2**63) <= number < 2**63
-    return name, number if plain or whole else value
+    return name, float(value) if number["fraction"] or number["power"] else int(value)
 
 
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:

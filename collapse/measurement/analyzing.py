@@ -1,16 +1,15 @@
 """Run an analysis on a results table."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.errors import CollapseError, PluginError, UsageError
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import described
-from collapse.plugin.metrics import Analysis
 from collapse.plugin.plugin_manager import plugins
 
 
@@ -34,7 +33,10 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
     found, table = plugins().analysis(name), results_of(results)
     called = f"analysis {found.name} of {found.function.__module__}"
     try:
-        _check_options(found, options)
+        signature(found.function).bind(table, **options)
+    except TypeError as error:
+        raise UsageError(f"analysis {found.name}: {error}") from error
+    try:
         made = found(table, **options)
     except CollapseError as error:  # the analysis's own message about the table or an option
         if not isinstance(error, PluginError):
@@ -54,18 +56,6 @@ def results_of(given: Results | Iterable[Row] | str | Path) -> Results:
     if isinstance(given, Results):
         return given
     return Results.read(given) if isinstance(given, str | Path) else Results(given)
-
-
-def _check_options(found: Analysis, options: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option that an analysis does not take, or lacks."""
-    _, *parameters = signature(found.function).parameters.values()  # the first is the table
-    known = {each.name: each for each in parameters}
-    for name in options:
-        if name not in known and not any(each.kind is each.VAR_KEYWORD for each in parameters):
-            raise UsageError(f"analysis {found.name} takes no option {name!r}; {near_names(name, known)}")
-    for name, parameter in known.items():
-        if parameter.default is parameter.empty and parameter.kind is parameter.KEYWORD_ONLY and name not in options:
-            raise UsageError(f"analysis {found.name} needs the option {name!r}")
 
 
 def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:

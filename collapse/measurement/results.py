@@ -26,7 +26,7 @@ class Results:
     """A results table: rows measured here, or the records of a file."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.rows: list[Row] = [rows] if isinstance(rows, Row) else list(rows)
+        self.rows: list[Row] = list(rows) if isinstance(rows, Iterable) else [rows]
         if wrong := [each for each in self.rows if not isinstance(each, Row)]:
             raise UsageError(
                 f"Results needs rows, as collapse.measure returns them, got a {type(wrong[0]).__name__} among them"

@@ -196,7 +196,7 @@ def test_rows_without_a_group_are_left_out_and_counted():
         ({"within": "model"}, "every row has another model"),
         ({"within": "dmi"}, "did you mean dim"),
         ({"within": "dim", "against": "classes"}, "classes is constant within equal dim"),
-        ({"column": "nc1"}, "permutation takes no option 'column'; did you mean columns"),
+        ({"column": "nc1"}, "analysis permutation: got an unexpected keyword argument 'column'"),
     ],
 )
 def test_what_cannot_be_tested(options, said):
