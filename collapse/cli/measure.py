@@ -184,8 +184,8 @@ def _published(model: str, store: str | None, given: Mapping[str, Any]) -> "Stor
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
     from collapse.collection.finding import find_store_at
     from collapse.collection.store_options import check_store_options
-    from collapse.hub.opening import open_named
-    from collapse.hub.requests import at_revision, is_repo_id, split_name
+    from collapse.hub.opening import names_repo, open_named
+    from collapse.hub.requests import at_revision
     from collapse.inputs.collection_spec import CollectionSpec
 
     named = open_named(at_revision(model, given.get("revision")))
@@ -193,7 +193,6 @@ def _published(model: str, store: str | None, given: Mapping[str, Any]) -> "Stor
         # here the revision is that of the repository, and has already been used
         check_store_options(named, {name: value for name, value in given.items() if name != "revision"})
         return named
-    if store is None or "/" not in store or Path(store).parent.exists():  # a local folder, existing or new
+    if store is None or Path(store).parent.exists() or not names_repo(store):  # a local folder, existing or new
         return None
-    on_the_hub = is_repo_id(split_name(store)[0].partition("@")[0])
-    return find_store_at(store, model, CollectionSpec(**given)) if on_the_hub else None
+    return find_store_at(store, model, CollectionSpec(**given))

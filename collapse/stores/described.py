@@ -38,19 +38,19 @@ def about(store: "Store") -> dict[str, Any]:
     arguments, features = identity.get("model_args") or {}, identity.get("features")
     model = shown_model(named["model"], arguments, store.revision) if named.get("model") else store.model
     step = named.get("step", store.manifest["model"].get("step"))
-    return {
+    found = {
         "model": model + (f" ({identity['null']})" if identity.get("null") else ""),
         "step": run_and_step(model)[1] if step is None else int(step),
         "revision": store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
-        "origin": store.origin or pulled_from(store),
         "validation": named.get("validation") or store.manifest["corpus"].get("validation"),
         "weights": f"{FEATURES}{features}" if features else _weights(identity),
         **{name: identity.get(name) for name in ("chunk_length", "max_chunks", "max_validation_chunks")},
         **{name: identity.get(name) for name in ("dtype", "tokenizer")},
         **{f"{text}_id": _text_id(identity, text) for text in ("corpus", "validation")},
     }
+    return {**found, "origin": store.origin or pulled_from(store)}
 
 
 def _weights(identity: Mapping[str, Any]) -> str | None:
