@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from collapse import Results
 from collapse.errors import CollapseError, UsageError
@@ -53,33 +51,6 @@ def test_read_column(text, label, values):
 
 def test_the_columns_read_are_named():
     assert read_column(TABLE, "x=loss/(nc1.cdnv + loss)").names == ("loss", "nc1.cdnv")
-
-
-trees = st.recursive(
-    st.sampled_from(["a", "b.c"]) | st.floats(0.1, 9).map(repr),
-    lambda inner: (
-        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
-        | inner.map(lambda t: f"-{t}")
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(trees, st.lists(st.tuples(st.floats(0.5, 2), st.floats(0.5, 2)), min_size=1, max_size=3))
-def test_arithmetic_is_pythons(text, rows):
-    table = pd.DataFrame(rows, columns=["a", "b.c"])
-    if "a" not in text and "b.c" not in text:
-        with pytest.raises(UsageError, match="reads no column"):
-            read_column(table, text)
-        return
-    try:
-        want = [eval(text.replace("b.c", "b"), {"a": a, "b": b}) for a, b in rows]
-    except ZeroDivisionError:
-        with pytest.raises(CollapseError, match="row"):
-            read_column(table, text)
-        return
-    np.testing.assert_array_equal(read_column(table, text).values, want)
 
 
 @pytest.mark.parametrize(

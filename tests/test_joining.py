@@ -152,10 +152,9 @@ def test_plain_numbers_are_numbers_and_anything_else_is_text(out, files):
     texts = ["007", "1_000", "nan", "Infinity", "1e999", "true", "+1", ".5", "99999999999999999999999"]
     numbers = {"0": 0, "-12": -12, "123456789012345678": 123456789012345678, "-0.5e3": -500.0}
     added = [word for at, text in enumerate([*texts, *numbers]) for word in ("--set", f"x{at}={text}")]
-    for suffix in (".json", ".parquet"):
-        out("results", files / "a.csv", *added, "--output", files / f"made{suffix}")
-        frame = Results.read(files / f"made{suffix}").frame()
-        assert [frame[f"x{at}"][0] for at in range(len(texts) + len(numbers))] == [*texts, *numbers.values()]
+    out("results", files / "a.csv", *added, "--output", files / "made.json")
+    frame = Results.read(files / "made.json").frame()
+    assert [frame[f"x{at}"][0] for at in range(len(texts) + len(numbers))] == [*texts, *numbers.values()]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".json", ".parquet"])

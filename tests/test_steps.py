@@ -16,16 +16,11 @@ from collapse.stores.described import run_and_step
     ("name", "run", "step"),
     [
         ("step100", "", 100),
-        ("run/step_1000", "run", 1000),
         ("run/checkpoint-100", "run", 100),
-        ("checkpoint-100", "", 100),
         ("owner/name@step3000", "owner/name", 3000),
         ("owner/name-step0-hf", "owner/name-step0-hf", None),
         ("mine/global_step25", "mine", 25),
-        ("mine.ckpt-7", "mine", 7),
-        ("mine_iter_000300", "mine", 300),
         ("footstep100", "footstep100", None),
-        ("llama-7", "llama-7", None),
         ("TinyStories-2x64_01d@0", "TinyStories-2x64_01d", None),
     ],
 )

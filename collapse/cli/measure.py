@@ -15,9 +15,7 @@ from collapse.cli.terminal import installed, say_aside, say_error
 from collapse.errors import UsageError, first_line
 
 if TYPE_CHECKING:
-    from collapse.core.progress import Report
     from collapse.measurement.rows import Row
-    from collapse.stores.store import Store
 
 
 @click.command()
@@ -116,6 +114,7 @@ def _measure_each(
 ) -> tuple[list["Row"], list[Exception]]:
     """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
     from collapse.cli.progress_bar import progress
+    from collapse.collection.named_store import named_store
     from collapse.collection.nulls import collect_nulls, with_nulls
     from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
@@ -126,7 +125,8 @@ def _measure_each(
     with progress() as report:
         for model in models:
             try:
-                opened = _open(model, store, len(models), given, report)
+                place = _store_among(model, store) if store and len(models) > 1 else store
+                opened = named_store(model, store=place, progress=report, **given)
                 nulls = collect_nulls(opened, model, given, report) if null else {}
                 made = []
                 for least in min_counts:
@@ -147,52 +147,16 @@ def _measure_each(
     return rows, failed
 
 
-def _open(model: str, store: str | None, models: int, given: Mapping[str, Any], report: "Report") -> "Store":
-    """Open the store for a name: the store itself, a published one, or one collected from the model.
-
-    Options that the store does not follow are refused.
-    """
-    from collapse.collection.collecting import collect
-    from collapse.collection.store_options import check_features_options, check_store_options
+def _store_among(model: str, folder: str) -> str:
+    """Return the store of one of several models: a folder of its name; or the repository of all on the Hub."""
     from collapse.core.paths import expanded
+    from collapse.hub.opening import names_repo
     from collapse.inputs.features import is_features_file
-    from collapse.stores.manifest import is_part, is_store
-    from collapse.stores.store import Store
+    from collapse.stores.manifest import is_store
 
-    path, features = expanded(model), is_features_file(model)
-    if is_store(model) or is_part(model):  # load() says what to do with a part
-        if store is not None:
-            raise UsageError(f"{model} is a store: --store {store} does not apply")
-        opened = Store.load(model)
-        check_store_options(opened, given)
-        return opened
-    if features:
-        check_features_options(model, given)
-    if not (path.exists() or given.get("recollect")):
-        published = _published(model, store, given)
-        if published is not None:
-            return published
-    if store and models > 1:
-        if is_store(store):
-            raise UsageError(f"{store} is a store: for several models give --store a folder of stores")
-        path = Path(os.path.abspath(path))  # "." and ".." are not names
-        store = str(Path(store) / (path.stem if features else path.name))
-    return collect(model, store=store, progress=report, **given)
-
-
-def _published(model: str, store: str | None, given: Mapping[str, Any]) -> "Store | None":
-    """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
-    from collapse.collection.finding import find_store_at
-    from collapse.collection.store_options import check_store_options
-    from collapse.hub.opening import names_repo, open_named
-    from collapse.hub.requests import at_revision
-    from collapse.inputs.collection_spec import CollectionSpec
-
-    named = open_named(at_revision(model, given.get("revision")))
-    if named is not None:
-        # here the revision is that of the repository, and has already been used
-        check_store_options(named, {name: value for name, value in given.items() if name != "revision"})
-        return named
-    if store is None or Path(store).parent.exists() or not names_repo(store):  # a local folder, existing or new
-        return None
-    return find_store_at(store, model, CollectionSpec(**given))
+    if is_store(folder):
+        raise UsageError(f"{folder} is a store: for several models give --store a folder of stores")
+    if names_repo(folder) and not Path(folder).parent.exists():
+        return folder
+    path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
+    return str(Path(folder) / (path.stem if is_features_file(model) else path.name))
