@@ -1,7 +1,7 @@
 """Columns of a results table, given by name or by arithmetic over names, and globs that choose its rows."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -116,8 +116,10 @@ def _computed(frame: "pd.DataFrame", expression: str) -> tuple[Floats, dict[str,
 
     def stored(found: re.Match[str]) -> str:
         if found["limit"]:
+            limit = _limit(found["limit"])
             names.update({name: _numbers(frame, name) for name in ("classes", "dim")})
-            values = _reachable(found["limit"], names["classes"], names["dim"])
+            sizes = zip(names["classes"], names["dim"], strict=True)
+            values = np.array([np.nan if np.isnan(C + d) else limit(int(C), int(d)) for C, d in sizes], np.float64)
         else:
             name = found["quoted"] or found["name"]
             names[name] = values = _numbers(frame, name)
@@ -136,15 +138,12 @@ def _computed(frame: "pd.DataFrame", expression: str) -> tuple[Floats, dict[str,
         raise UsageError(f"the column {expression!r} cannot be read: {_HOW}") from error
 
 
-def _reachable(measurement: str, classes: Floats, dims: Floats) -> Floats:
-    """Return what each row's classes and dimensions can reach of a measurement, NaN where this is not known."""
+def _limit(measurement: str) -> Callable[[int, int], float | None]:
+    """Return the function of C and d that says what a measurement can reach."""
     known = plugins().measurements()
     if measurement not in known:
         raise UsageError(f"no measurement is called {measurement!r}; {near_names(measurement, known)}")
-    limit = known[measurement][1].reachable
-    sizes = zip(classes, dims, strict=True)
-    limits = [None if np.isnan(C + d) else limit_at(limit, int(C), int(d)) for C, d in sizes]
-    return np.array(limits, dtype=np.float64)  # None becomes NaN
+    return lambda C, d: limit_at(known[measurement][1].reachable, C, d)
 
 
 def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd.DataFrame":
