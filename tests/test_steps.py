@@ -5,11 +5,11 @@ import pytest
 from safetensors.numpy import save_file
 
 import collapse
+from collapse.core.steps import run_and_step
 from collapse.errors import CollapseError
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.results import Results
 from collapse.plugin.figures import numbers_of
-from collapse.stores.described import run_and_step
 
 
 @pytest.mark.parametrize(

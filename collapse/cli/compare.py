@@ -56,8 +56,8 @@ def command(
     collapse compare stores/a stores/b --parts halves/a halves/b --all
     """
     from collapse.cli.progress_bar import progress
-    from collapse.collection.side_by_side import compare
     from collapse.hub.opening import load
+    from collapse.measurement.side_by_side import compare
 
     if metrics and all_:
         raise UsageError("--all contradicts --metrics: leave one of them out")

@@ -40,8 +40,8 @@ def command(
     """
     from collapse.cli.progress_bar import progress
     from collapse.cli.rendering import print_table
-    from collapse.figures.saving import save_figures
     from collapse.measurement.table import Table
+    from collapse.showing.saving import save_figures
 
     found = installed().figures
     if listing:

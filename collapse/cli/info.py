@@ -21,12 +21,11 @@ def command(path: str, as_json: bool) -> None:
     """
     from collapse.hub.opening import load
     from collapse.stores.manifest import is_part
-    from collapse.stores.origin import pulled_from
-    from collapse.stores.shards import Part
+    from collapse.stores.shards import Part, runs_of
 
     if is_part(path):
         part = Part.load(path)
-        manifest: Mapping[str, Any] = {**part.about, "slices": part.done}
+        manifest: Mapping[str, Any] = {**part.about, "slices": runs_of(part.shards)}
         made = [shard.about["provenance"] for shard in part.shards]
         state: Rows = [("part", str(part)), ("model", part.model), ("state", f"part: {part.covered()}")]
         state.append(("chunks a slice", part.about["coverage"]["slice_chunks"]))
@@ -37,8 +36,8 @@ def command(path: str, as_json: bool) -> None:
         manifest, made = store.manifest, [store.manifest["provenance"]]
         model = store.model + (f" @ {store.revision}" if store.revision else "")
         state = [("store", str(store)), ("model", model), ("state", store.state), ("digest", store.digest)]
-        if store.origin is None and pulled_from(store) is not None:
-            state.append(("pulled from", pulled_from(store)))
+        if store.origin is None and store.pulled_from is not None:
+            state.append(("pulled from", store.pulled_from))
     if as_json:
         say_json(manifest)
         return

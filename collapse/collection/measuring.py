@@ -10,11 +10,11 @@ from torch import Tensor
 
 from collapse.collection.features import array_tensor, collect_arrays
 from collapse.core.progress import Report, shows_progress
+from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
 from collapse.measurement.measuring import Classes, measure_store
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.stores.described import run_and_step
 from collapse.stores.store import Store
 
 if TYPE_CHECKING:

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
-from collapse.collection.finding import find_store_at
-from collapse.collection.store_options import check_features_options, check_store_options
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
@@ -13,16 +11,22 @@ from collapse.hub.opening import names_repo, open_named
 from collapse.hub.requests import at_revision
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import is_features_file
+from collapse.inputs.features_request import check_features_options
+from collapse.inputs.resolving import find_store_at
+from collapse.inputs.store_options import refuse_options
 from collapse.stores.manifest import is_part, is_store
 from collapse.stores.store import Store
 
 
-def named_store(name: str, *, store: str | None = None, progress: Report | None = None, **options: Any) -> Store:
+def named_store(
+    name: str, *, store: str | None = None, null: bool = False, progress: Report | None = None, **options: Any
+) -> Store:
     """Open the store for a name, or collect it.
 
     Args:
         name: A store, a model or a features file, here or on the Hub.
         store: Folder of a model's store, or a repository of stores on the Hub; None for the local cache.
+        null: The store's null is collected too, by the options that are given.
         progress: Called as progress(what, done, total).
         **options: Options of the collection, as of :func:`collapse.collect`; a store must follow them.
 
@@ -33,16 +37,16 @@ def named_store(name: str, *, store: str | None = None, progress: Report | None 
     if is_store(name) or is_part(name):  # load() says what to do with a part
         if store is not None:
             raise UsageError(f"{name} is a store: --store {store} does not apply")
-        opened = Store.load(name)
-        check_store_options(opened, options)
-        return opened
+        if not null and is_store(name):
+            refuse_options(name, options)
+        return Store.load(name)
     if is_features_file(name):
         check_features_options(name, options)
     elif not (expanded(name).exists() or options.get("recollect")):
         named = open_named(at_revision(name, options.get("revision")))
         if named is not None:
             # here the revision is that of the repository, and has already been used
-            check_store_options(named, {option: value for option, value in options.items() if option != "revision"})
+            refuse_options(named, {} if null else {each: options[each] for each in options if each != "revision"})
             return named
         if store is not None and names_repo(store) and not Path(store).parent.exists():  # no folder, existing or new
             found = find_store_at(store, name, CollectionSpec(**options))

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from collapse.core.steps import run_and_step
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.described import run_and_step as run_and_step
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,12 +1,11 @@
 """What a table says of a store: the columns of a row that identify what was measured."""
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.steps import run_and_step
 from collapse.stores.files import sha256_of
 from collapse.stores.naming import shown_model
-from collapse.stores.origin import pulled_from
 
 if TYPE_CHECKING:
     from collapse.stores.store import Store
@@ -15,21 +14,6 @@ CUT = {"shards": 2, "eos_between": False}
 """Options of a collection that decide into which chunks a text is cut, with their defaults."""
 FEATURES = "features:"
 """Begins the fingerprint of embeddings in place of a model's weights."""
-_STEP = re.compile(
-    r"(?:(?P<run>.*?)[/@_.-])?(?:checkpoint|ckpt|(?:global_?)?step|iter(?:ation)?)s?[-_@=]?(?P<step>\d{1,15})",
-    re.IGNORECASE,
-)
-
-
-def run_and_step(model: str) -> tuple[str, int | None]:
-    """Return the name of a model's run, and the training step that ends the model's name, or None.
-
-    >>> run_and_step("run/checkpoint-100"), run_and_step("owner/name@step3000"), run_and_step("run@2")
-    (('run', 100), ('owner/name', 3000), ('run', None))
-    """
-    if match := _STEP.fullmatch(model):
-        return match["run"] or "", int(match["step"])
-    return model.rpartition("@")[0] or model, None
 
 
 def about(store: "Store") -> dict[str, Any]:
@@ -50,7 +34,7 @@ def about(store: "Store") -> dict[str, Any]:
         **{name: identity.get(name) for name in ("dtype", "tokenizer")},
         **{f"{text}_id": _text_id(identity, text) for text in ("corpus", "validation")},
     }
-    return {**found, "origin": store.origin or pulled_from(store)}
+    return {**found, "origin": store.origin or store.pulled_from}
 
 
 def _weights(identity: Mapping[str, Any]) -> str | None:
