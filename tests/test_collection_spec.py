@@ -13,7 +13,7 @@ from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts, option, options_of
 from collapse.inputs.option_words import key_value, key_values, typed
-from collapse.measurement.comparing import CUT
+from collapse.stores.described import CUT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.measurement.comparing import about
 from collapse.measurement.evaluating import Found, failure, same_texts
 from collapse.measurement.results import Row
 from collapse.numerics.devices import float64_device, pick_device
@@ -24,6 +23,7 @@ from collapse.plugin.guarding import Failed, outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.names import VECTORS
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.described import about
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 
