@@ -1,18 +1,21 @@
-"""Add up the values of a metric by the reducers of its measures; values that are not finite are left out and counted.
+"""Reduce the values of a metric by its measures; values that are not finite are left out and counted.
 
-Shapes: G groups, n values per group.
+Shapes: G groups, n values per group; a tile has R rows and S columns, each a run of classes.
 """
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import PluginError
 from collapse.plugin.guarding import called
 from collapse.plugin.measures import Measure
 from collapse.plugin.reducers import Moments, Reducer
+
+Run = slice | Tensor
 
 
 class Tally:
@@ -50,7 +53,7 @@ class Tally:
         """Add the finite ones of n values per group, or per group of a run."""
         self.added += values.numel()
         sums = values.sum(dim=1, dtype=torch.float64)
-        if bool(sums.isfinite().all()):  # cheaper than a mask, which is seldom needed
+        if math.isfinite(float(sums.sum())):  # cheaper than a mask, which is seldom needed
             self._add(values, sums, run)
             return
         finite, nan = values.isfinite(), int(values.isnan().sum())
@@ -58,15 +61,14 @@ class Tally:
         self.infinite += values.numel() - int(finite.sum()) - nan
         some = finite.any(dim=0)
         values, finite = values[:, some], finite[:, some]  # a class without a value has none in any row
-        if bool(finite.all()):
-            self._add(values, values.sum(dim=1, dtype=torch.float64), run)
-            return
-        start, whole = 0 if run is None else run.start, finite.all(dim=1).tolist()
-        for row, stop in _runs(whole):
-            kept = values[row:stop] if whole[row] else values[row:stop, finite[row]]
-            self._add(kept, kept.sum(dim=1, dtype=torch.float64), slice(start + row, start + stop))
+        whole = finite.all(dim=1)
+        groups = torch.arange(len(values), device=values.device) + (0 if run is None else run.start)
+        self._add(values[whole], values[whole].sum(dim=1, dtype=torch.float64), groups[whole])
+        for row in (~whole).nonzero().squeeze(1).tolist():
+            kept = values[row : row + 1, finite[row]]
+            self._add(kept, kept.sum(dim=1, dtype=torch.float64), groups[row : row + 1])
 
-    def _add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"], run: slice | None) -> None:
+    def _add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"], run: Run | None) -> None:
         if not values.numel():
             return
         for reducer in self._shared.values():
@@ -100,14 +102,35 @@ class Tally:
         return self.nan + self.infinite + (0 if own is None else round(float(own.sum())))
 
 
-def _runs(whole: Sequence[bool]) -> Iterator[tuple[int, int]]:
-    """Yield the first row and the end of runs of whole rows, and of each other row.
+class TopPairs:
+    """The N pairs c < c′ of largest value seen so far, largest first; of equal values the ones of lowest c, then c′.
 
-    >>> list(_runs([True, True, False, False, True]))
-    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    Args:
+        most: N.
+        device: Where the values are.
+
+    Attributes:
+        pairs: Positions of both classes, shape (n, 2), n ≤ N.
+        values: Their values, shape (n,).
     """
-    start = 0
-    for row in range(1, len(whole) + 1):
-        if row == len(whole) or not (whole[row - 1] and whole[row]):
-            yield start, row
-            start = row
+
+    def __init__(self, most: int, device: torch.device | str = "cpu") -> None:
+        self._most = most
+        self.pairs: Int[Tensor, "n 2"] = torch.empty(0, 2, dtype=torch.int64, device=device)
+        self.values: Float[Tensor, " n"] = torch.empty(0, dtype=torch.float64, device=device)
+
+    def add(self, values: Float[Tensor, "R S"], rows: slice, columns: slice) -> None:
+        """Add the pairs of a tile that may be among the largest, usually none; values that are not finite never are."""
+        least = self.values[-1] if len(self.values) == self._most else -math.inf
+        enough = (values >= least) & values.isfinite()
+        if rows.start == columns.start:  # a diagonal tile, which holds every pair twice
+            enough.triu_(1)
+        found = enough.nonzero()
+        if not len(found):
+            return
+        start = torch.tensor([rows.start, columns.start], device=found.device)
+        pairs = torch.cat([self.pairs, found + start])
+        values_n = torch.cat([self.values, values[enough].double()])
+        order = ((pairs[:, 0] << 32) + pairs[:, 1]).argsort()
+        order = order[values_n[order].argsort(stable=True, descending=True)][: self._most]
+        self.pairs, self.values = pairs[order], values_n[order]

@@ -52,11 +52,11 @@ class Reducer(ABC):
         """Return an empty reducer of this kind for the given number of groups; this one must be empty."""
         return self._with(lambda state: state.to(device).repeat(groups, *(1,) * (state.dim() - 1)))
 
-    def rows(self: R, run: slice) -> R:
+    def rows(self: R, run: slice | Tensor) -> R:
         """Return a reducer of some of the groups, which shares the memory of this one."""
         return self._with(lambda state: state[run])
 
-    def put(self, run: slice, part: "Reducer") -> None:
+    def put(self, run: slice | Tensor, part: "Reducer") -> None:
         """Take back some of the groups, where adding replaced their tensors."""
         for name, value in vars(part).items():
             if isinstance(value, Tensor) and value.data_ptr() != getattr(self, name)[run].data_ptr():
@@ -78,9 +78,28 @@ class Moments(Reducer):
 
     def add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"] | None = None) -> None:
         """Add values; see :class:`Reducer`. ``sums`` are their sums, if they are known."""
-        n = torch.full_like(self.n, values.shape[1])
-        mean = (values.sum(dim=1, dtype=torch.float64) if sums is None else sums) / n
-        self._merge(n, mean, _squares(values, mean).double())
+        sums = values.sum(dim=1, dtype=torch.float64) if sums is None else sums
+        if len(values) == 1 and values.dtype == torch.float64:
+            self._add_run(values[0], float(sums))
+            return
+        mean = sums / values.shape[1]
+        centred = values - mean.to(values).unsqueeze(1)
+        squares = torch.linalg.vecdot(centred, centred).double()
+        self._merge(torch.full_like(self.n, values.shape[1]), mean, squares)
+
+    def _add_run(self, values_n: Float[Tensor, " n"], total: float) -> None:
+        """Add values of the only group, in Python's floats: a sweep does so for every strip of pairs."""
+        n, mean = len(values_n), total / len(values_n)
+        square = float(torch.dot(values_n, values_n))
+        squares = square - n * mean**2
+        if not squares > _CANCELLED * square:
+            centred = values_n - mean
+            squares = float(torch.dot(centred, centred))
+        before, delta = float(self.n), mean - float(self.mean)
+        share = n / (before + n)
+        self.squares += squares + delta**2 * before * share
+        self.mean += delta * share
+        self.n += n
 
     def merge(self, other: Any) -> None:
         """Merge another reducer; see :class:`Reducer`."""
@@ -101,17 +120,6 @@ class Moments(Reducer):
     def std(self) -> Float[Tensor, " G"]:
         """The population standard deviation."""
         return (self.squares / self.n).sqrt()
-
-
-def _squares(values: Float[Tensor, "G n"], mean: Float[Tensor, " G"]) -> Float[Tensor, " G"]:
-    """Return the sums of squared deviations from the means."""
-    if len(values) == 1 and values.dtype == torch.float64:  # a dot product takes a fifth of the time
-        total = torch.dot(values[0], values[0])
-        squares = total - values.shape[1] * mean.square()
-        if bool(squares > _CANCELLED * total):
-            return squares
-    centred = values - mean.to(values).unsqueeze(1)
-    return torch.linalg.vecdot(centred, centred) if len(centred) > 1 else torch.dot(centred[0], centred[0]).view(1)
 
 
 class Logs(Reducer):

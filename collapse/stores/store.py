@@ -15,7 +15,7 @@ from collapse.errors import StoreError
 from collapse.escaping import visible
 from collapse.paths import expanded
 from collapse.stores.lazily import Tensors, WhenAsked
-from collapse.stores.manifest import LAYER, MANIFEST, SHARDS, differences, is_store, read_manifest, render
+from collapse.stores.manifest import LAYER, MANIFEST, SHARDS, differences, is_store, read_manifest, render, why_absent
 from collapse.stores.naming import shown_model
 from collapse.stores.store_folder import staging, writing
 from collapse.stores.tensor_checks import check_samples, check_tensors
@@ -181,6 +181,7 @@ class Store:
             dtype=str(self.manifest["identity"].get("dtype", "float32")),
             versions=self.manifest["statistics"],
             made_by=self.manifest.get("statistics_by", {}),
+            absent=why_absent(self.manifest),
         )
 
     def verify(self) -> list[str]:

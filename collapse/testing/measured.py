@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from collapse.collection.features import collect_arrays
-from collapse.measurement.evaluating import Found
+from collapse.measurement.noting import numbers_of
+from collapse.numerics.evaluating import evaluate
 from collapse.numerics.pairs import sweep
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, copied
@@ -69,16 +70,15 @@ class Measured:
     def measured(self, s: EmbeddingStatistics) -> tuple[Numbers, dict[str, str]]:
         """Return values by measurement, and failures by measurement."""
         lent = Values(lambda: copied(s))
-        found, before = Found(lent), contents(lent.s)
-        missing = [need for need in self.metric.needs if not s.has(need)]
-        lacking = f"nothing gives {missing[0]}" if missing else None
-        found.measure([(self.metric, self.metric.measures)], {id(self.metric): lacking}, None)
+        before = contents(lent.s)
+        found = evaluate(lent, [(self.metric, self.metric.measures)])
         if written := differing(before, contents(lent.s)):
             error = Failed(self.metric.function, f"it wrote to {', '.join(written)}, which others read too")
-            found.failed(self.metric, self.metric.measures, error)
-        self._reasons |= {note.measurement: note.text for note in found.notes}
-        values = {name: None if value is None else float(value) for name, value in found.values.items()}
-        return values, {note.measurement: note.text for note in found.notes if note.kind == "error"}
+            found.metrics[0].fail(error)
+        made = numbers_of(found, lent.s)
+        self._reasons |= {note.measurement: note.text for note in made.notes}
+        values = {name: None if value is None else float(value) for name, value in made.values.items()}
+        return values, {note.measurement: note.text for note in made.notes if note.kind == "error"}
 
     def values(self, features: Features, checked: Checked, law: str, about: str = "") -> Numbers:
         """Return values by measurement; a failure is a breach of the given law."""

@@ -205,17 +205,14 @@ def _check_tiles(checked: Checked, of: Measured, draws: Sequence[Features]) -> N
 
 
 def _check_float32(checked: Checked, of: Measured, draws: Sequence[Features], before: Sequence[Values]) -> None:
-    """Check that float32 embeddings, and a sweep in float32, give the same number as float64."""
+    """Check that float32 embeddings give the same number as float64."""
     for features, values in zip(draws, before, strict=True):
         rounded = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in features.items()}
-        found = [("of float32 embeddings", of.values(rounded, checked, "float32"))]
-        if of.metric.kind == "pair":
-            found.append(("in a float32 sweep", of.swept(of.statistics(features), dtype=torch.float32)))
-        for what, after in found:
-            for name in of.names:
-                a, b = values.get(name), after.get(name)
-                if not close(a, b, rel=_FLOAT32, least=_FLOAT32 * 1e-2):
-                    checked.breach("float32", name, f"{shown(a)} in float64, {shown(b)} {what}")
+        after = of.values(rounded, checked, "float32")
+        for name in of.names:
+            a, b = values.get(name), after.get(name)
+            if not close(a, b, rel=_FLOAT32, least=_FLOAT32 * 1e-2):
+                checked.breach("float32", name, f"{shown(a)} in float64, {shown(b)} of float32 embeddings")
 
 
 def _check_simplex(checked: Checked, of: Measured) -> None:
