@@ -9,36 +9,27 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.memory import peak_growth
-from benchmarks.options import Options
-from benchmarks.record import Goal, Growth, Record, Row, Table
-from benchmarks.timing import exponents, in_turn, varied
+from benchmarks.memory import in_turn, peak_growth
+from benchmarks.record import Goal, Record, Row, Table
 from collapse.numerics.accumulate import ClassMoments
 
-_GROWN = 10  # batches that grow the accumulator before it is timed, as it is for most of a run
 
-
-def benchmark(options: Options) -> Record:
-    """Measure one size, and its halves and quarters for the growth."""
-    sizes = {"C": 1_000, "d": 64, "N": 512} if options.quick else {"C": 29_233, "d": 768, "N": 2_047}
-    rounds = 20 if options.quick else 100
-    points = [(each, _timed(each, rounds)) for each in varied(sizes)]
-    times = points[0][1]
-    peak = None if options.quick else peak_growth("benchmarks.accumulate:prepared", **sizes)
-    limit = times["copy"]
+def benchmark(quick: bool) -> Record:
+    """Measure one size."""
+    sizes = {"C": 1_000, "d": 64, "N": 512} if quick else {"C": 29_233, "d": 768, "N": 2_047}
+    times = _timed(sizes, 20 if quick else 100)
+    peak = None if quick else peak_growth("benchmarks.accumulate:prepared", **sizes)
     names = {"copy": "copy as float64", "bare": "bare index_add_", "ours": "class moments"}
     rows = [
-        Row(what, times[name], sizes["N"] / times[name], limit / times[name], peak if name == "ours" else None)
+        Row(what, times[name], sizes["N"] / times[name], times["copy"] / times[name], peak if name == "ours" else None)
         for name, what in names.items()
     ]
-    speed = sizes["N"] * sizes["d"] * (4 + 8) / limit / 1e9
     title = f"batches of {sizes['N']:,} samples, C = {sizes['C']:,}, d = {sizes['d']:,}"
     return Record(
         "accumulate",
         "Counts, means and variances of the classes of a batch, whose labels are drawn by Zipf's law.",
-        [Table(title, rows, unit="samples", limit=f"the copy of the embeddings, {speed:.0f} GB/s")],
-        [] if options.quick else [Goal("class moments over index_add_", times["ours"] / times["bare"], 8)],
-        [Growth("class moments", "time", exponents([(each, times["ours"]) for each, times in points]))],
+        [Table(title, rows, unit="samples", limit="the copy of the embeddings")],
+        [] if quick else [Goal("class moments over index_add_", times["ours"] / times["bare"], 8)],
     )
 
 
@@ -47,29 +38,23 @@ def _timed(sizes: dict[str, int], rounds: int) -> dict[str, float]:
     moments = _grown(sizes, embeddings, labels)
     sums = torch.zeros(sizes["C"], sizes["d"], dtype=torch.float64)
     copied = torch.empty(sizes["N"], sizes["d"], dtype=torch.float64)
-    turns = {name: itertools.cycle(zip(itertools.cycle(embeddings), labels)) for name in ("copy", "bare", "ours")}
 
-    def turn(name: str, work: Callable[[Tensor, Tensor], object]) -> Callable[[], object]:
-        return lambda: work(*next(turns[name]))
+    def turn(work: Callable[[Tensor, Tensor], object]) -> Callable[[], object]:
+        batches = zip(itertools.cycle(embeddings), labels, strict=False)
+        return lambda: work(*next(batches))
 
     works = {
-        "copy": turn("copy", lambda h, _: copied.copy_(h)),
-        "bare": turn("bare", lambda h, y: sums.index_add_(0, y, h.double())),
-        "ours": turn("ours", lambda h, y: moments.add(h, y)),
+        "copy": turn(lambda h, _: copied.copy_(h)),
+        "bare": turn(lambda h, y: sums.index_add_(0, y, h.double())),
+        "ours": turn(moments.add),
     }
     return in_turn(works, rounds)
 
 
-def prepared(**sizes: int) -> Callable[[], None]:
+def prepared(**sizes: int) -> Callable[[], object]:
     """Return a piece of work whose peak is that of a new accumulator and twenty batches."""
     embeddings, labels = _batches(sizes, 20)
-    copied = embeddings[0].double()
-    torch.zeros(sizes["C"], sizes["d"]).index_add_(0, labels[0], copied.float())
-
-    def work() -> None:
-        _grown(sizes, embeddings, labels)
-
-    return work
+    return lambda: _grown(sizes, embeddings, labels)
 
 
 def _batches(sizes: dict[str, int], count: int) -> tuple[list[Tensor], list[Tensor]]:
@@ -80,7 +65,8 @@ def _batches(sizes: dict[str, int], count: int) -> tuple[list[Tensor], list[Tens
 
 
 def _grown(sizes: dict[str, int], embeddings: list[Tensor], labels: list[Tensor]) -> ClassMoments:
+    """Return an accumulator that holds most classes, as it does for most of a run."""
     moments = ClassMoments(sizes["d"])
-    for h, y in zip(itertools.cycle(embeddings), labels[: max(_GROWN, len(labels) // 2)], strict=False):
+    for h, y in zip(itertools.cycle(embeddings), labels[:20], strict=False):
         moments.add(h, y)
     return moments

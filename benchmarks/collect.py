@@ -1,160 +1,109 @@
 """Collecting a model's training statistics, against its decoder's bare forward over the same batches.
 
 Both run in one process, in turn, batch by batch of the same packed text: reading, statistics with the covariance and
-writing the state are on our side only. Without ``--model`` and ``--text``, a GPT-Neo 4x256 with random weights reads
-generated stories. Then both passes of a model like those of the demo (both_passes.py).
+writing the state are on our side only. A GPT-Neo 4x256 with random weights reads generated stories.
 """
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import torch
+import transformers
 
 import collapse
-from benchmarks import both_passes
 from benchmarks.memory import peak_growth
-from benchmarks.models import made_in
-from benchmarks.options import Options
-from benchmarks.record import Goal, Growth, Record, Row, Table
-from benchmarks.timing import exponents
-from collapse.collection import text_request
-from collapse.collection.planning import plan_collection
-from collapse.inputs.collection_spec import CollectionSpec
+from benchmarks.record import Goal, Record, Row, Table
 from collapse.inputs.language_model import LanguageModel
-from collapse.inputs.model_loading import load_model
-from collapse.inputs.option import key_value
+from collapse_zoo.model import build
+from collapse_zoo.recipes import Recipe
+from collapse_zoo.stories import stories, train_tokenizer, write_stories
+
+_BATCH = 2
+_STORY = 80  # tokens of a story, at least
 
 
-@dataclass(frozen=True)
-class Work:
-    """What is collected.
-
-    Attributes:
-        model: Folder of the model.
-        text: File of the text.
-        chunk_length: Tokens of a chunk.
-        batch_size: Chunks of a batch.
-        model_args: Further arguments for loading the model.
-    """
-
-    model: str
-    text: str
-    chunk_length: int
-    batch_size: int
-    model_args: Mapping[str, str | bool]
-
-    def load(self) -> LanguageModel:
-        """Load the model."""
-        spec = CollectionSpec(text=self.text, chunk_length=self.chunk_length, model_args=self.model_args)
-        return load_model(plan_collection(self.model, spec).model, spec)
-
-    def collect(self, loaded: LanguageModel, chunks: int) -> tuple[int, int]:
-        """Collect at most so many chunks with a model that is loaded; return how many they were, and their classes."""
-        with (
-            tempfile.TemporaryDirectory() as folder,
-            patch.object(text_request, "load_model", lambda *_, **__: loaded),
-        ):
-            store = collapse.collect(
-                self.model,
-                store=Path(folder) / "store",
-                text=self.text,
-                chunk_length=self.chunk_length,
-                max_chunks=chunks,
-                batch_size=self.batch_size,
-                model_args=self.model_args,
-            )
-            return store.manifest["coverage"]["train"]["chunks"], len(store.tensors("train")["classes"])
-
-
-def benchmark(options: Options) -> Record:
-    """Measure the whole text, and its half and quarter for the growth."""
-    tokens = 1_024 if options.quick else 98_304
-    with tempfile.TemporaryDirectory() as folder:
-        work, title = _given(options) if options.model else _made(Path(folder), tokens, options.quick)
-        chunks = max(4, tokens // work.chunk_length)
-        clock = _Clock(work.load())
-        work.collect(clock, min(chunks, work.batch_size))  # packs the text, and warms up
-        points: list[tuple[dict[str, int], float]] = []
-        for some in (chunks // 4, chunks // 2, chunks):
-            clock.bare = 0.0
-            start = time.perf_counter()
-            read, classes = work.collect(clock, some)
-            ours = time.perf_counter() - start - clock.bare
-            tokens = read * work.chunk_length
-            points.append(({"N": tokens}, ours))
+def benchmark(quick: bool) -> Record:
+    """Collect with a decoder that also runs each batch bare."""
+    length, chunks = (256, 4) if quick else (2_048, 48)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        _make(folder, quick, length, chunks)
+        _collect(folder, length, _BATCH)  # packs the text, and warms up
+        clock = _Clock()
+        with patch.object(LanguageModel, "embeddings", clock.wrapped(LanguageModel.embeddings)):
+            store = _collect(folder, length, chunks)
+        classes = len(store.tensors("train")["classes"])
+        ours = time.perf_counter() - clock.began - clock.bare
+        sizes = {"folder": made, "length": length}
         names = ("ours", "bare")
-        peaks = {
-            name: None if options.quick else peak_growth(f"benchmarks.collect:prepared_{name}", **vars(work))
-            for name in names
-        }
+        peaks = [None if quick else peak_growth(f"benchmarks.collect:prepared_{name}", **sizes) for name in names]
+    tokens = chunks * length
     rows = [
-        Row("bare forward of the decoder", clock.bare, tokens / clock.bare, 1, peaks["bare"]),
-        Row("collection", ours, tokens / ours, clock.bare / ours, peaks["ours"]),
+        Row("bare forward of the decoder", clock.bare, tokens / clock.bare, 1, peaks[1]),
+        Row("collection", ours, tokens / ours, clock.bare / ours, peaks[0]),
     ]
-    title = f"{title}, C = {classes:,}, batches of {work.batch_size} × {work.chunk_length:,}"
-    table = Table(title, rows, unit="tokens", limit=f"the bare forward, with the attention {clock.attention}")
-    tables, goals = [table], list[Goal]()
-    if not options.model:  # the goals were set for these sizes
-        both, share = both_passes.measured(quick=options.quick)
-        tables.append(both)
-        goals += [Goal("collection over the bare forward", ours / clock.bare, 1.15), share]
+    title = f"GPT-Neo {'2x64' if quick else '4x256'}, C = {classes:,}, batches of {_BATCH} × {length:,}"
     return Record(
-        f"collect-{Path(options.model).name}" if options.model else "collect",  # beside the file of the usual model
+        "collect",
         "Training statistics of a model, with the covariance, reading and writing.",
-        tables,
-        [] if options.quick else goals,
-        [Growth("collection", "time", exponents(points))],
-        [f"collection of {tokens:,} tokens"],
+        [Table(title, rows, unit="tokens", limit="the bare forward")],
+        [] if quick else [Goal("collection over the bare forward", ours / clock.bare, 1.15)],
     )
 
 
-def _given(options: Options) -> tuple[Work, str]:
-    model_args = dict(key_value(each, "--model-arg") for each in options.model_args)
-    assert options.model
-    assert options.text
-    work = Work(options.model, options.text, options.chunk_length, options.batch_size, model_args)
-    return work, Path(options.model).name
+class _Clock:
+    """Runs each batch once more through the bare decoder and takes its time; begins with the first batch."""
+
+    def __init__(self) -> None:
+        self.began, self.bare = 0.0, 0.0
+
+    def wrapped(
+        self, embeddings: Callable[[LanguageModel, torch.Tensor], torch.Tensor]
+    ) -> Callable[[LanguageModel, torch.Tensor], torch.Tensor]:
+        """Return the embeddings' function with the bare run after it."""
+
+        @torch.inference_mode()
+        def both(loaded: LanguageModel, tokens_BT: torch.Tensor) -> torch.Tensor:
+            self.began = self.began or time.perf_counter()
+            h = embeddings(loaded, tokens_BT)
+            start = time.perf_counter()
+            loaded.model.get_decoder()(input_ids=tokens_BT, use_cache=False)
+            self.bare += time.perf_counter() - start
+            return h
+
+        return both
 
 
-def _made(folder: Path, tokens: int, quick: bool) -> tuple[Work, str]:
-    depth, width, vocabulary, length = (2, 64, 4_000, 256) if quick else (4, 256, 50_257, 2_048)
-    made_in(folder, depth=depth, width=width, vocabulary=vocabulary, chunk_length=length, chunks=tokens // length)
-    work = Work(str(folder / "model"), str(folder / "train.jsonl"), length, 2, {})
-    return work, f"GPT-Neo {depth}x{width}"
+def _make(folder: Path, quick: bool, length: int, chunks: int) -> None:
+    """Write model/, with its tokenizer, and train.jsonl, which has so many chunks or more."""
+    sizes = {"depth": 2, "width": 64, "vocabulary": 4_000} if quick else {"depth": 4, "width": 256}
+    transformers.utils.logging.disable_progress_bar()
+    build(Recipe(**sizes, chunk_length=length, precision="float32")).save_pretrained(folder / "model")
+    train_tokenizer(stories(400, seed=1), folder / "model", vocabulary=2_048)
+    write_stories(folder / "train.jsonl", chunks * length // _STORY + 1, seed=1)
 
 
-class _Clock(LanguageModel):
-    """The loaded model, which runs each batch once more through the bare decoder and takes its time."""
-
-    def __init__(self, loaded: LanguageModel) -> None:
-        super().__init__(loaded.model, loaded.weight, loaded.bias, loaded.input_rows, loaded.attention)
-        self.bare = 0.0
-
-    @torch.inference_mode()
-    def embeddings(self, tokens_BT: torch.Tensor) -> torch.Tensor:
-        """Return the embeddings, and time the bare decoder."""
-        h = super().embeddings(tokens_BT)
-        start = time.perf_counter()
-        self.model.get_decoder()(input_ids=tokens_BT, use_cache=False)
-        self.bare += time.perf_counter() - start
-        return h
+def _collect(folder: Path, length: int, chunks: int) -> collapse.Store:
+    return collapse.collect(
+        str(folder / "model"),
+        store=folder / f"store-{chunks}",
+        text=str(folder / "train.jsonl"),
+        chunk_length=length,
+        max_chunks=chunks,
+        batch_size=_BATCH,
+    )
 
 
-def prepared_ours(**arguments: Any) -> Callable[[], object]:
-    """Return a piece of work whose peak is that of collecting a few batches with a model that is loaded."""
-    work = Work(**arguments)
-    loaded = work.load()
-    return lambda: work.collect(loaded, 4 * work.batch_size)
+def prepared_ours(folder: str, length: int) -> Callable[[], object]:
+    """Return a piece of work whose peak is that of loading a model and collecting a few batches."""
+    return lambda: _collect(Path(folder), length, 4 * _BATCH)
 
 
-def prepared_bare(**arguments: Any) -> Callable[[], object]:
+def prepared_bare(folder: str, length: int) -> Callable[[], object]:
     """Return a piece of work whose peak is that of the model's forward of one batch."""
-    work = Work(**arguments)
-    loaded = work.load()
-    tokens_BT = torch.zeros(work.batch_size, work.chunk_length, dtype=torch.int64)
-    return lambda: loaded.embeddings(tokens_BT)
+    decoder = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model").get_decoder()
+    tokens_BT = torch.zeros(_BATCH, length, dtype=torch.int64)
+    return torch.inference_mode()(lambda: decoder(tokens_BT, use_cache=False))

@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("--output", metavar="DIR", help="where to write JSON [nowhere]")
     options = parser.parse_args()
     about = "Every measurement and decision of real models, against direct float64 on embeddings by plain transformers."
-    record = Record("exactness", about, [], run=described(quick=False))
+    record = Record("exactness", about, run=described(quick=False))
     for model in options.model:
         _add(record, model, options)
     for table in record.printed():

@@ -1,21 +1,37 @@
-"""Peak memory of a piece of work, in a process of its own.
+"""Times of pieces of work that take turns, and the peak memory of one in a process of its own.
 
-In a process that has done other work, an earlier larger peak hides a later one, and memory that malloc has kept hides
-all of it.
+Taking turns lets a drift of the machine touch all alike. In a process that has done other work, an earlier larger peak
+hides a later one, and memory that malloc has kept hides all of it.
 """
 
-import ctypes
 import importlib
 import json
-import resource
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
+from statistics import median
 
 from benchmarks.machine import ROOT
 from collapse.errors import CollapseError
+
+
+def in_turn(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return the median time of each piece of work in seconds, over rounds after one that does not count."""
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for _ in range(rounds + 1):
+        for name, work in works.items():
+            times[name].append(timed(work))
+    return {name: median(each[1:]) for name, each in times.items()}
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the seconds of one call."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
 
 
 def peak_growth(preparing: str, **sizes: object) -> int | None:
@@ -31,44 +47,24 @@ def peak_growth(preparing: str, **sizes: object) -> int | None:
     command = [sys.executable, "-m", "benchmarks.memory", preparing, json.dumps(sizes)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
-        raise CollapseError(f"the process that measures the memory of {preparing} failed: {said[-1]}")
+        raise CollapseError(f"measuring the memory of {preparing} failed: {done.stderr.strip()[-300:]}")
     growth: int | None = json.loads(done.stdout.splitlines()[-1])
     return growth
 
 
 def growth_of(work: Callable[[], object]) -> int | None:
-    """Return by how many bytes this process grows at most while a piece of work runs, from what it holds before."""
-    with suppress(OSError, AttributeError):  # not glibc
-        ctypes.CDLL(None).malloc_trim(0)
-    reset = _forget_peak()
-    before, peak_before = _status("VmRSS"), peak()
-    work()
-    if before is None or (not reset and peak() <= peak_before):
-        return None  # an earlier peak hides this one
-    return max(0, peak() - before)
-
-
-def peak() -> int:
-    """Return the largest size of this process in bytes."""
-    seen = _status("VmHWM")  # ru_maxrss would begin at the size of the process that started this one
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 if seen is None else seen
-
-
-def _forget_peak() -> bool:
-    """Make the kernel's record of the largest size begin anew, where it may be."""
+    """Return by how many bytes this process grows at most while a piece of work runs; None where Linux does not say."""
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5\n")
-        return True
-    return False
-
-
-def _status(name: str) -> int | None:
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{name}:"):
-                return int(line.split()[1]) * 1024
+        Path("/proc/self/clear_refs").write_text("5\n")  # the record of the largest size begins anew
+        before = _status("VmRSS")
+        work()
+        return max(0, _status("VmHWM") - before)
     return None
+
+
+def _status(name: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def _main(preparing: str, sizes: str) -> None:

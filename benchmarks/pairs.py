@@ -1,19 +1,16 @@
 """The pair sweep, against the bare Gram products of the same tiles.
 
 Three measurements are CDNV, interference and log kernel, each with mean and std. Other packages' tables are of
-peers.py, values of single tokens of tokens.py.
+peers.py.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Sequence
 
 import torch
 
-from benchmarks import peers, tokens
-from benchmarks.memory import growth_of, peak, peak_growth
-from benchmarks.options import Options
-from benchmarks.record import Goal, Growth, Record, Row, Table
-from benchmarks.timing import exponents, in_turn, timed, varied
+from benchmarks import peers
+from benchmarks.memory import in_turn, peak_growth
+from benchmarks.record import Goal, Record, Row, Table
 from collapse import EmbeddingStatistics
 from collapse.numerics.pairs import TILE, sweep, tiles
 from collapse.plugin.metrics import Measure, Metric
@@ -27,109 +24,40 @@ THREE = [
     "gnc2.log_kernel",
     "gnc2.log_kernel_std",
 ]
-_WARM = 5  # expected seconds of the three measurements above which there is no warm-up, and two rounds less
-_LONG = 60  # above which nothing is repeated
-_ENDLESS = 600  # and above which not all measurements are taken
-_SAMPLE = 2_048  # classes of the products from which the time is estimated
-_NAMES = {
-    "products": "bare Gram products",
-    "three": "three measurements",
-    "every": "all pair measurements",
-}
-_EVERY = 20  # of the tiles of an endless sweep, one in so many is multiplied
 
 
-def benchmark(options: Options) -> Record:
-    """Measure two numbers of classes, or the one that was asked for; then tokens, growth and other packages."""
-    about = "Measurements of all pairs of classes, float64."
-    if options.classes or options.dim:
-        classes, dim = options.classes or (600 if options.quick else 12_000), options.dim or 768
-        record = Record(f"pairs-{classes}x{dim}", about, [])  # beside the file of the usual sizes
-        _add(record, classes, dim)
-        return record
-    record = Record("pairs", about, [])
-    dim, many = (64, (600, 1_200)) if options.quick else (768, (12_000, 29_233))
+def benchmark(quick: bool) -> Record:
+    """Measure two numbers of classes, then other packages."""
+    record = Record("pairs", "Measurements of all pairs of classes, float64.")
+    dim, many = (64, (600, 1_200)) if quick else (768, (12_000, 29_233))
     for classes in many:
-        _add(record, classes, dim, goals=not options.quick)
-    _add_growth(record, *many, dim, quick=options.quick)
-    tables, goals = tokens.measured(statistics(many[0], dim), rounds=2)
-    record.tables.extend(tables)
-    record.goals.extend([] if options.quick else goals)
-    found = peers.measured(statistics(300 if options.quick else 3_000, dim), quick=options.quick)
-    record.tables.extend(found.tables)
-    record.goals.extend(found.goals)
-    record.notes.extend(found.notes)
+        _add(record, classes, dim, quick)
+    peers.add(record, statistics(300 if quick else 3_000, dim), quick=quick)
     return record
 
 
-def _add(record: Record, classes: int, dim: int, *, goals: bool = False) -> None:
+def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
     """Time the sweep at one size, in turn with its bare products."""
     s = statistics(classes, dim)
-    once = _expected_seconds(s)
     works: dict[str, Callable[[], object]] = {
-        "products": lambda: products(s.centred_means, TILE),
-        "three": lambda: sweep(s, by_metric(THREE)),
-        "every": lambda: sweep(s, by_metric(every())),
+        "bare Gram products": lambda: products(s.centred_means, TILE),
+        "three measurements": lambda: sweep(s, by_metric(THREE)),
+        "all pair measurements": lambda: sweep(s, by_metric(every())),
     }
-    size = f"C = {classes:,}, d = {dim:,}"
-    if once > _ENDLESS:
-        works = {"products": lambda: products(s.centred_means, TILE, every=_EVERY), "three": works["three"]}
-        record.notes.append(f"{size}: three measurements only; products of one tile in {_EVERY}")
-    if once > _LONG:  # one round; the memory is that of the timed sweep itself
-        times: dict[str, float] = {}
-        # the measurements first, so that their growth has the centred means
-        grown = {
-            name: growth_of(lambda: times.update({name: timed(works[name])}))  # noqa: B023  # called at once
-            for name in sorted(works, key=lambda each: each == "products")
-        }
-        if once > _ENDLESS:
-            times["products"] *= _EVERY
-        record.notes.append(f"{size}: one round; the process's peak is {peak() / 2**30:.2f} GiB")
-    else:
-        times = in_turn(works, 5 if once < _WARM else 3, warm_up=once < _WARM)
-        grown = {"three": peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)}
+    times = in_turn(works, 2)
+    bare, three, _ = times.values()
+    grown = None if quick else peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)
     pairs = classes * (classes - 1) / 2
     rows = [
-        Row(what, times[name], pairs / times[name], times["products"] / times[name], grown.get(name))
-        for name, what in _NAMES.items()
-        if name in times
+        Row(what, seconds, pairs / seconds, bare / seconds, grown if what == "three measurements" else None)
+        for what, seconds in times.items()
     ]
-    limit = f"the bare products of the same tiles of {TILE}, {pairs * 2 * dim / times['products'] / 1e9:.0f} GFLOP/s"
-    record.tables.append(Table(size, rows, unit="pairs", limit=limit))
-    if goals:
-        record.goals.extend(_goals(classes, times, grown["three"]))
-
-
-def _goals(classes: int, times: dict[str, float], grown: int | None) -> Iterator[Goal]:
-    yield Goal(f"{_NAMES['three']}, over products, C = {classes:,}", times["three"] / times["products"], 1.8)
+    limit = f"the bare products of the same tiles of {TILE}, {pairs * 2 * dim / bare / 1e9:.0f} GFLOP/s"
+    record.tables.append(Table(f"C = {classes:,}, d = {dim:,}", rows, unit="pairs", limit=limit))
+    if not quick:
+        record.goals.append(Goal(f"three measurements, over products, C = {classes:,}", three / bare, 1.8))
     if grown is not None:
-        yield Goal(f"peak growth above the means, C = {classes:,}", grown / 1e6, 300, "MB")
-
-
-def _add_growth(record: Record, few: int, many: int, dim: int, *, quick: bool) -> None:
-    """Fit how the time of the three measurements grows with C and d, and how their memory does, from many classes."""
-    wanted, points = by_metric(THREE), []
-    for sizes in varied({"C": few, "d": dim}, (0.5,) if quick else (0.5, 0.25)):
-        s = statistics(sizes["C"], sizes["d"])
-        points.append((sizes, in_turn({"three": lambda: sweep(s, wanted)}, 3)["three"]))  # noqa: B023
-    record.growth.append(Growth("three measurements", "time", exponents(points)))
-    if quick:
-        return
-    memory = []
-    for sizes in varied({"C": many, "d": dim}, (0.5,)):
-        grown = peak_growth("benchmarks.pairs:prepared", classes=sizes["C"], dim=sizes["d"])
-        if grown is None:
-            return
-        memory.append((sizes, float(grown)))
-    record.growth.append(Growth("three measurements", "peak growth", exponents(memory)))
-
-
-def _expected_seconds(s: EmbeddingStatistics) -> float:
-    """Return about how long three measurements take, from the products of some classes."""
-    some = min(_SAMPLE, s.n_classes)
-    means = s.means[:some].contiguous()
-    products(means, TILE)
-    return 2 * timed(lambda: products(means, TILE)) * (s.n_classes / some) ** 2
+        record.goals.append(Goal(f"peak growth above the means, C = {classes:,}", grown / 1e6, 300, "MB"))
 
 
 def statistics(classes: int, dim: int) -> EmbeddingStatistics:
@@ -143,10 +71,10 @@ def statistics(classes: int, dim: int) -> EmbeddingStatistics:
     )
 
 
-def products(means: torch.Tensor, tile: int, *, every: int = 1) -> None:
-    """Compute the bare products of the same tiles, or of one in so many, into a preallocated one."""
+def products(means: torch.Tensor, tile: int) -> None:
+    """Compute the bare products of the same tiles into a preallocated one."""
     gram = torch.empty(tile * tile, dtype=means.dtype)
-    for rows, columns in islice(tiles(len(means), tile), 0, None, every):
+    for rows, columns in tiles(len(means), tile):
         a, b = means[rows], means[columns]
         torch.mm(a, b.T, out=gram[: len(a) * len(b)].view(len(a), len(b)))
 
@@ -164,13 +92,8 @@ def every() -> list[str]:
     return [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
 
 
-def prepared(classes: int, dim: int) -> Callable[[], None]:
+def prepared(classes: int, dim: int) -> Callable[[], object]:
     """Return a piece of work whose peak is that of three measurements of means that are there."""
-    s = statistics(classes, dim)
+    s, wanted = statistics(classes, dim), by_metric(THREE)
     products(s.means[: 2 * TILE].contiguous(), TILE)
-    wanted = by_metric(THREE)
-
-    def work() -> None:
-        sweep(s, wanted)
-
-    return work
+    return lambda: sweep(s, wanted)

@@ -15,20 +15,13 @@ from safetensors.torch import save_file
 
 import collapse
 from benchmarks.machine import ROOT
-from benchmarks.options import Options
 from benchmarks.record import Goal, Record, Row, Table
 from collapse.errors import CollapseError
 from collapse.testing import random_features
 
-_HEAVY = (
-    "import sys; from collapse.cli import _run, _add_commands; _add_commands(); _run(['--help']); "
-    "sys.exit(any(name in sys.modules for name in ('torch', 'transformers', 'datasets')))"
-)
 
-
-def benchmark(options: Options) -> Record:
+def benchmark(quick: bool) -> Record:
     """Measure processes in turn."""
-    rounds = 1 if options.quick else 7
     ours = [sys.executable, "-m", "collapse"]
     with tempfile.TemporaryDirectory() as folder:
         features, store = Path(folder) / "features.safetensors", Path(folder) / "store"
@@ -40,14 +33,11 @@ def benchmark(options: Options) -> Record:
             "collapse measure STORE": [*ours, "measure", str(store)],
         }
         times: dict[str, list[float]] = {name: [] for name in commands}
-        for round_ in range(rounds + 1):  # the first one fills the caches of files and bytecode
+        for _ in range(2 if quick else 8):
             for name, command in commands.items():
-                seconds = _cpu_seconds(command)
-                if round_:
-                    times[name].append(seconds)
-    best = {name: median(each) for name, each in times.items()}
+                times[name].append(_cpu_seconds(command))
+    best = {name: median(each[1:]) for name, each in times.items()}  # the first fills the caches of files and bytecode
     torch, helped, measured = best.values()
-    heavy = subprocess.run([sys.executable, "-c", _HEAVY], cwd=ROOT, capture_output=True, check=False).returncode
     rows = [
         Row(name, seconds, of_limit=torch / seconds if seconds > helped else None) for name, seconds in best.items()
     ]
@@ -59,7 +49,6 @@ def benchmark(options: Options) -> Record:
             Goal("CPU time of collapse --help", helped, 0.3, "s"),
             Goal("collapse measure STORE over importing torch", measured / torch, 1.5),
         ],
-        notes=["collapse --help imports torch, transformers or datasets"] if heavy else [],
     )
 
 

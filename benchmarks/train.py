@@ -1,127 +1,90 @@
-"""Training with the zoo's GPT-Neo: on a CPU against transformers' own model, on a GPU against the rate of its GEMM.
+"""Training with the zoo's GPT-Neo against transformers' own model, on a CPU.
 
-On the CPU: the body's forward in float32, and a training step in bfloat16, or in float32 where the processor multiplies
-bfloat16 more slowly; times in turn, each peak in a process of its own. On CUDA, where there is one, see train_gpu.py.
+The body's forward in float32, and a training step in bfloat16, or in float32 where the processor multiplies bfloat16
+more slowly; times in turn, each peak in a process of its own.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor
 
-from benchmarks import train_gpu
-from benchmarks.memory import peak_growth
-from benchmarks.options import Options
+from benchmarks.memory import in_turn, peak_growth
 from benchmarks.record import Goal, Record, Row, Table
-from benchmarks.timing import in_turn
-from collapse.errors import UsageError
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe
 
-_SIDE = 2048
-"""Of the square matrices of which the rate of products is taken."""
+_SIDE = 2048  # of the square matrices of which the rate of products is taken
+_BATCH = 2
+_NAMES = {"ours": "the zoo's", "own": "transformers'"}
 
 
-def benchmark(options: Options) -> Record:
-    """Compare both models on the CPU, and measure the zoo's on a GPU where there is one."""
-    if options.compile and not torch.cuda.is_available():
-        raise UsageError("--compile compiles what is trained on a GPU, and there is no CUDA device")
-    sizes = {"depth": 2, "width": 64, "vocabulary": 2_000, "chunk_length": 256, "batch": 2}
-    if not options.quick:
-        sizes = {"depth": 4, "width": 256, "vocabulary": 50_257, "chunk_length": 2_048, "batch": 2}
-    record = Record("train", "The zoo's GPT-Neo, and transformers' own.", [])
-    _forward(record, sizes, rounds=2, quick=options.quick)
-    _step(record, sizes, rounds=2, quick=options.quick)
-    if torch.cuda.is_available():
-        train_gpu.add(record, options)
-        record.run["gpu"] = torch.cuda.get_device_name()
-    else:
-        record.notes.append("no CUDA device: training on a GPU is not measured")
-    return record
-
-
-def _forward(record: Record, sizes: dict[str, int], *, rounds: int, quick: bool) -> None:
-    recipe, tokens_BT = _recipe(sizes), _tokens(sizes)
-    works = {"ours": forward(ours(recipe), tokens_BT), "own": forward(own(recipe), tokens_BT)}
-    flops = recipe.flops_per_token() / 3 - 2 * recipe.vocabulary * recipe.width  # without the head
-    table, times = _table("body forward, float32", works, torch.float32, flops, sizes, rounds)
-    record.tables.append(table)
+def benchmark(quick: bool) -> Record:
+    """Compare both models."""
+    sizes = {"depth": 2, "width": 64, "vocabulary": 2_000, "chunk_length": 256}
     if not quick:
-        record.goals.append(Goal("forward faster than transformers'", times["own"] / times["ours"], 6, at_least=True))
-
-
-def _step(record: Record, sizes: dict[str, int], *, rounds: int, quick: bool) -> None:
-    recipe, tokens_BT = _recipe(sizes), _tokens(sizes)
+        sizes = {"depth": 4, "width": 256, "vocabulary": 50_257, "chunk_length": 2_048}
+    recipe = Recipe(**sizes)
+    record = Record("train", "The zoo's GPT-Neo, and transformers' own.")
+    body = recipe.flops_per_token() / 3 - 2 * recipe.vocabulary * recipe.width  # a forward pass without the head
+    works = {name: _forward(_model(name, recipe), _tokens(recipe)) for name in _NAMES}
+    times = _add(record, "body forward, float32", works, torch.float32, body, recipe, {})
     dtype = _step_dtype()
-    works = {"ours": step(ours(recipe), tokens_BT, dtype), "own": step(own(recipe), tokens_BT, dtype)}
     kind = str(dtype).removeprefix("torch.")
-    peaks = {}
-    for which in () if quick else works:
-        peaks[which] = peak_growth("benchmarks.train:prepared", which=which, kind=kind, **sizes)
-    what = f"training step, {kind}"
-    table, times = _table(what, works, dtype, recipe.flops_per_token(), sizes, rounds, peaks)
-    record.tables.append(table)
+    works = {name: _step(_model(name, recipe), _tokens(recipe), dtype) for name in _NAMES}
+    peaks = {name: peak_growth("benchmarks.train:prepared", which=name, kind=kind, **sizes) for name in _NAMES}
+    step_times = _add(record, f"training step, {kind}", works, dtype, recipe.flops_per_token(), recipe, peaks)
     if not quick:
-        record.goals.append(Goal("step faster than transformers'", times["own"] / times["ours"], 2.5, at_least=True))
+        faster = times["own"] / times["ours"], step_times["own"] / step_times["ours"]
+        record.goals += [
+            Goal("forward faster than transformers'", faster[0], 6, at_least=True),
+            Goal("step faster than transformers'", faster[1], 2.5, at_least=True),
+        ]
         if peaks["ours"] and peaks["own"]:
             smaller = peaks["own"] / peaks["ours"]
             record.goals.append(Goal("growth of a step smaller than transformers'", smaller, 2, at_least=True))
+    return record
 
 
-def _table(
+def _add(
+    record: Record,
     what: str,
-    works: Mapping[str, Callable[[], object]],
+    works: dict[str, Callable[[], object]],
     dtype: torch.dtype,
     flops: float,
-    sizes: dict[str, int],
-    rounds: int,
-    peaks: dict[str, int | None] | None = None,
-) -> tuple[Table, dict[str, float]]:
-    """Time both models in turn with one product in the dtype, whose rate is the limit."""
+    recipe: Recipe,
+    peaks: dict[str, int | None],
+) -> dict[str, float]:
+    """Time both models in turn with one product in the dtype, whose rate is the limit, and add a table."""
     square = torch.randn(_SIDE, _SIDE).to(dtype)
-    times = in_turn({"product": lambda: torch.mm(square, square), **works}, rounds)
-    rate, tokens = 2 * _SIDE**3 / times["product"], sizes["batch"] * sizes["chunk_length"]
-    names = {"ours": "the zoo's", "own": "transformers'"}
+    times = in_turn({"product": lambda: torch.mm(square, square), **works}, 2)
+    rate, tokens = 2 * _SIDE**3 / times["product"], _BATCH * recipe.chunk_length
     rows = [
-        Row(
-            who,
-            times[name],
-            tokens / times[name],
-            flops * tokens / times[name] / rate,
-            (peaks or {}).get(name),
-        )
-        for name, who in names.items()
+        Row(who, times[name], tokens / times[name], flops * tokens / times[name] / rate, peaks.get(name))
+        for name, who in _NAMES.items()
     ]
-    size = f"{sizes['depth']}x{sizes['width']}, {sizes['batch']} × {sizes['chunk_length']:,} tokens"
-    limit = f"the model's operations at the rate of one product in {str(dtype)[6:]}, {rate / 1e9:,.3g} GFLOP/s"
-    return Table(f"{what}, GPT-Neo {size}", rows, unit="tokens", limit=limit), times
+    title = f"{what}, GPT-Neo {recipe.depth}x{recipe.width}, {_BATCH} × {recipe.chunk_length:,} tokens"
+    limit = f"the model's operations at the rate of one product, {rate / 1e9:,.3g} GFLOP/s"
+    record.tables.append(Table(title, rows, unit="tokens", limit=limit))
+    return times
 
 
-def ours(recipe: Recipe) -> Any:
-    """Return the zoo's model."""
-    return build(recipe)
-
-
-def own(recipe: Recipe) -> Any:
-    """Return transformers' model with the same weights."""
+def _model(which: str, recipe: Recipe) -> Any:
+    """Return the zoo's model, or transformers' with the same weights."""
+    if which == "ours":
+        return build(recipe)
     transformers.set_seed(recipe.seed)
     return transformers.GPTNeoForCausalLM(recipe.configuration())
 
 
-def forward(model: Any, tokens_BT: Tensor) -> Callable[[], None]:
+def _forward(model: Any, tokens_BT: Tensor) -> Callable[[], object]:
     """Return the forward pass of the body."""
-
-    @torch.inference_mode()
-    def forward() -> None:
-        model.transformer(tokens_BT, use_cache=False)
-
-    return forward
+    return torch.inference_mode()(lambda: model.transformer(tokens_BT, use_cache=False))
 
 
-def step(model: Any, tokens_BT: Tensor, dtype: torch.dtype) -> Callable[[], None]:
+def _step(model: Any, tokens_BT: Tensor, dtype: torch.dtype) -> Callable[[], None]:
     """Return a training step in bfloat16 or float32."""
     optimizer = torch.optim.AdamW(model.parameters())
 
@@ -137,21 +100,17 @@ def step(model: Any, tokens_BT: Tensor, dtype: torch.dtype) -> Callable[[], None
 
 def _step_dtype() -> torch.dtype:
     """Return bfloat16, or float32 where a processor has no instructions for bfloat16 and is slower with it."""
-    squares = {dtype: torch.randn(256, 256).to(dtype) for dtype in (torch.bfloat16, torch.float32)}
-    times = in_turn({str(dtype): partial(torch.mm, x, x) for dtype, x in squares.items()}, 3)
-    return min(squares, key=lambda dtype: times[str(dtype)])
+    squares = [torch.randn(256, 256).to(dtype) for dtype in (torch.bfloat16, torch.float32)]
+    times = in_turn({str(each.dtype): lambda each=each: torch.mm(each, each) for each in squares}, 3)
+    return min(squares, key=lambda each: times[str(each.dtype)]).dtype
 
 
-def prepared(which: str, kind: str, **sizes: int) -> Callable[[], None]:
+def prepared(which: str, kind: str, **sizes: int) -> Callable[[], object]:
     """Return a piece of work whose peak is that of the first step of a model, in the dtype of this name."""
-    return step({"ours": ours, "own": own}[which](_recipe(sizes)), _tokens(sizes), getattr(torch, kind))
+    recipe = Recipe(**sizes)
+    return _step(_model(which, recipe), _tokens(recipe), getattr(torch, kind))
 
 
-def _recipe(sizes: dict[str, int]) -> Recipe:
-    depth, width, vocabulary, length = (sizes[name] for name in ("depth", "width", "vocabulary", "chunk_length"))
-    return Recipe(depth=depth, width=width, vocabulary=vocabulary, chunk_length=length)
-
-
-def _tokens(sizes: dict[str, int]) -> Tensor:
+def _tokens(recipe: Recipe) -> Tensor:
     draw = torch.Generator().manual_seed(0)
-    return torch.randint(sizes["vocabulary"], (sizes["batch"], sizes["chunk_length"]), generator=draw)
+    return torch.randint(recipe.vocabulary, (_BATCH, recipe.chunk_length), generator=draw)

@@ -1,125 +1,54 @@
 """The validation pass behind the model, against one bare float32 product of the same embeddings with the whole head.
 
-Both classifiers, the loss and their tally over random embeddings, and where they differ from direct float64. With
-``--against COMMIT`` the pass of an older commit takes turns with this one's, on the same numbers.
+Both classifiers, the loss and their tally over random embeddings, and where they differ from direct float64.
 """
 
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Callable
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 
-from benchmarks.memory import peak_growth
-from benchmarks.options import Options
-from benchmarks.record import Goal, Growth, Record, Row, Table
-from benchmarks.timing import exponents, in_turn, varied
-from benchmarks.workers import Worker, tree_of
+from benchmarks.memory import in_turn, peak_growth
+from benchmarks.record import Goal, Record, Row, Table
 from collapse import EmbeddingStatistics
 from collapse.numerics.decisions import Decider, ValidationTally
 
-SNIPPET = """
-import sys
-from safetensors.torch import load_file
-from collapse import EmbeddingStatistics
-try:
-    from collapse.numerics.decisions import Decider, ValidationTally
-except ModuleNotFoundError:  # before the core was divided into folders
-    from collapse.decisions import Decider, ValidationTally
-data = load_file(sys.argv[2])
-h, y, weight = data.pop("h"), data.pop("y"), data.pop("weight")
-decider = Decider(EmbeddingStatistics(**data), weight, None)
-works["validation"] = lambda: ValidationTally(decider).add(h, y)
-"""
-"""One pass, in this version of the code and in older ones."""
 
-_FASTER = {"d = 256": 3, "d = 64": 4}
-"""How many times faster than commit 2017d5a it must be."""
-
-
-def benchmark(options: Options) -> Record:
-    """Measure d = 256 and d = 64, and their growth over V, d and N."""
-    rounds = 2 if options.quick else 5
-    vocabulary, classes, tokens = (4_000, 2_000, 512) if options.quick else (50_257, 29_233, 2_047)
-    tables, goals, notes = [], [], []
+def benchmark(quick: bool) -> Record:
+    """Measure d = 256 and d = 64."""
+    record = Record("validate", "The validation pass without its model.")
+    vocabulary, classes, tokens = (4_000, 2_000, 512) if quick else (50_257, 29_233, 2_047)
     for dim in (256, 64):
-        sizes = {"V": vocabulary, "C": classes, "d": dim, "N": tokens}
-        table, reached, note = _measured(sizes, rounds, options)
-        tables.append(table)
-        goals += [] if options.quick else reached
-        notes += note
-    whole = {"V": vocabulary, "C": classes, "d": 256, "N": tokens}
-    vary = varied({name: whole[name] for name in "VdN"}, (0.5,) if options.quick else (0.5, 0.25))
-    points = [(each, _one({**each, "C": each["V"] * classes // vocabulary}, rounds)) for each in vary]
-    growth = [Growth("decisions and loss, C with V", "time", exponents(points))]
-    return Record("validate", "The validation pass without its model.", tables, goals, growth, notes)
+        _add(record, {"V": vocabulary, "C": classes, "d": dim, "N": tokens}, quick)
+    return record
 
 
-def _one(sizes: dict[str, int], rounds: int) -> float:
+def _add(record: Record, sizes: dict[str, int], quick: bool) -> None:
     h, y, weight, s = data(**sizes)
-    decider = Decider(s, weight, None)
-    return in_turn({"ours": lambda: ValidationTally(decider).add(h, y)}, rounds)["ours"]
-
-
-def _measured(sizes: dict[str, int], rounds: int, options: Options) -> tuple[Table, list[Goal], list[str]]:
-    h, y, weight, s = data(**sizes)
-    decider = Decider(s, weight, None)
-    names = {"product": "bare float32 product", "ours": "decisions and loss", "exact": "the same, exact loss"}
-    names |= {"older": f"validation of {options.against[:10]}"} if options.against else {}
-    times = _times(h, y, weight, s, rounds, options.against)
-    peak = None if options.quick else peak_growth("benchmarks.validate:prepared", **sizes)
-    rows = [
-        Row(what, times[name], len(h) / times[name], times["product"] / times[name], peak if name == "ours" else None)
-        for name, what in names.items()
-    ]
-    where = f"d = {sizes['d']}"
-    flops = 2 * len(h) * weight.numel() / times["product"] / 1e9
-    unlike, apart = differences(decider, weight, h, y, s)
-    counts = ", ".join(f"{count} of the {kind} ones" for kind, count in unlike.items())
-    notes = [
-        f"{where}: the product reaches {flops:.0f} GFLOP/s; of {len(h):,} decisions, {counts} are unlike float64's; "
-        f"the loss differs by {apart:.1e}"
-    ]
-    if "older" in times:
-        notes.append(f"{where}: {times['older'] / times['ours']:.2f} times as fast as {options.against}")
-    title = f"V = {sizes['V']:,}, C = {sizes['C']:,}, {where}, {sizes['N']:,} samples"
-    limit = "the bare float32 product with the head, into a matrix that is there"
-    return Table(title, rows, unit="samples", limit=limit), list(_goals(where, times, peak, options.against)), notes
-
-
-def _times(
-    h: Tensor, y: Tensor, weight: Tensor, s: EmbeddingStatistics, rounds: int, against: str | None
-) -> dict[str, float]:
-    """Time the bare product, the pass, also with the exact loss, and that of an older commit."""
     decider, exact = Decider(s, weight, None), Decider(s, weight, None, exact_loss=True)
     logits = torch.empty(len(h), len(weight))
     works: dict[str, Callable[[], object]] = {
-        "product": lambda: torch.mm(h, weight.T, out=logits),
-        "ours": lambda: ValidationTally(decider).add(h, y),
-        "exact": lambda: ValidationTally(exact).add(h, y),
+        "bare float32 product": lambda: torch.mm(h, weight.T, out=logits),
+        "decisions and loss": lambda: ValidationTally(decider).add(h, y),
+        "the same, exact loss": lambda: ValidationTally(exact).add(h, y),
     }
-    with ExitStack() as stack:
-        if against:
-            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "data.safetensors"
-            save_file({"h": h, "y": y, "weight": weight, **_fields(s)}, file)
-            worker = stack.enter_context(Worker(SNIPPET, str(file), tree=stack.enter_context(tree_of(against))))
-            worker.wait()
-            works["older"] = lambda: worker.seconds("validation")
-        return in_turn(works, rounds)
-
-
-def _goals(where: str, times: dict[str, float], peak: int | None, against: str | None) -> Iterator[Goal]:
-    if where == "d = 256":
-        yield Goal(f"validation over the bare product, {where}", times["ours"] / times["product"], 1.8)
+    times = in_turn(works, 2 if quick else 5)
+    peak = None if quick else peak_growth("benchmarks.validate:prepared", **sizes)
+    bare, ours, _ = times.values()
+    rows = [
+        Row(what, seconds, len(h) / seconds, bare / seconds, peak if what == "decisions and loss" else None)
+        for what, seconds in times.items()
+    ]
+    where = f"d = {sizes['d']}"
+    title = f"V = {sizes['V']:,}, C = {sizes['C']:,}, {where}, {sizes['N']:,} samples"
+    limit = "the bare float32 product with the head, into a matrix that is there"
+    record.tables.append(Table(title, rows, unit="samples", limit=limit))
+    unlike, apart = differences(decider, weight, h, y, s)
+    record.goals.append(Goal(f"decisions unlike float64's, {where}", sum(unlike.values()), 0, ""))
+    record.goals.append(Goal(f"relative difference of the loss, {where}", apart, 1e-6, ""))
     if peak is not None:
-        yield Goal(f"peak growth of validation, {where}", peak / 1e6, 512, "MB")
-    if against:
-        yield Goal(
-            f"faster than {against[:10]}, {where}", times["older"] / times["ours"], _FASTER[where], at_least=True
-        )
+        record.goals.append(Goal(f"validation over the bare product, {where}", ours / bare, 1.8))
+        record.goals.append(Goal(f"peak growth of validation, {where}", peak / 1e6, 512, "MB"))
 
 
 def data(**sizes: int) -> tuple[Tensor, Tensor, Tensor, EmbeddingStatistics]:
@@ -139,19 +68,10 @@ def data(**sizes: int) -> tuple[Tensor, Tensor, Tensor, EmbeddingStatistics]:
     return h, y, weight, s
 
 
-def _fields(s: EmbeddingStatistics) -> dict[str, Tensor]:
-    return {name: getattr(s, name) for name in ("classes", "counts", "means", "variances")}
-
-
-def prepared(**sizes: int) -> Callable[[], None]:
+def prepared(**sizes: int) -> Callable[[], object]:
     """Return a piece of work whose peak is that of preparing the classifiers and one pass."""
     h, y, weight, s = data(**sizes)
-    h[:64] @ weight.T
-
-    def work() -> None:
-        ValidationTally(Decider(s, weight, None)).add(h, y)
-
-    return work
+    return lambda: ValidationTally(Decider(s, weight, None)).add(h, y)
 
 
 def differences(

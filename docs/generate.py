@@ -177,7 +177,7 @@ def figures() -> str:
 def results() -> str:
     """Return the results of the benchmarks, by machine."""
     sys.path.insert(0, str(DOCS.parent))  # benchmarks is no installed package
-    from benchmarks.page import page
+    from benchmarks.record import page
 
     return page()
 

@@ -260,7 +260,7 @@ def test_a_row_says_that_its_texts_are_the_same(out, tiny, tmp_path):
     assert "*" not in table
     for format_, line in (("markdown", f"\n\n{text}\n"), ("latex", f"\n% {text}\n")):
         assert line in out("measure", store, "--metrics", "nc1.cdnv", "--format", format_)
-    assert f"- {text}" in card(collapse.Store.load(store), "user/repo", "folder")
+    assert text in card(collapse.Store.load(store), "user/repo/folder")
     assert noted(tiny.validation)[1] == []
 
 

@@ -17,9 +17,9 @@ import click
 
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.cli.threads import Threads
+from collapse.core.extras import missing_package
+from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names, shortened
-from collapse.extras import missing_package
-from collapse.threads import prepare
 
 if TYPE_CHECKING:
     from collapse.plugin.registry import Plugin

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import expanded
 from collapse.inputs.corpus import find_corpus
-from collapse.paths import expanded
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_store
 from collapse.stores.store import Store

@@ -12,13 +12,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from collapse.core.progress import Report
 from collapse.errors import UsageError, near_names
 from collapse.measurement.measuring import Measurable, measured
 from collapse.measurement.rows import Row
 from collapse.numerics.reducing import TopPairs
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 
 
 @dataclass(frozen=True)

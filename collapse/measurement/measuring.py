@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.measurement.comparing import about
 from collapse.measurement.noting import numbers_of, same_texts
@@ -21,8 +23,6 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import VECTORS
-from collapse.precision import exact_arithmetic
-from collapse.progress import Report
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from jaxtyping import Float
 from torch import Tensor
 
+from collapse.core.progress import Report
 from collapse.numerics.pairs import Swept, sweep
 from collapse.numerics.reducing import Tally, TopPairs
 from collapse.numerics.standard_errors import influence_of
@@ -21,7 +22,6 @@ from collapse.plugin.guarding import Failed, described
 from collapse.plugin.metrics import Measure, Metric, Noted
 from collapse.plugin.names import HELD
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 
 
 @dataclass

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from collapse.core.progress import Report
 from collapse.numerics.reducing import Tally, TopPairs
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.tiles import ClassGeometry, Tile
@@ -21,7 +22,6 @@ from collapse.numerics.values import Values, plain, values_of
 from collapse.plugin.guarding import Failed, described
 from collapse.plugin.metrics import Measure, Metric, Noted
 from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
-from collapse.progress import Report
 
 TILE = 768
 """Classes per side of a tile on a CPU, large enough for a fast product."""
@@ -75,7 +75,7 @@ class Swept:
             self.by_class.add(values, rows)
             self.by_class.add(values.T, columns)
         if diagonal:
-            row_n, column_n = torch.triu_indices(*values.shape, 1, device=values.device)
+            row_n, column_n = torch.triu_indices(len(values), len(values), 1, device=values.device)
             values = values[row_n, column_n]
         self.all.add(values.view(1, -1))
 
@@ -214,8 +214,8 @@ def _product(
 def _without_diagonal(values: Float[Tensor, "R R"]) -> Float[Tensor, "R S"]:
     """Return each row without the pair of a class with itself.
 
-    >>> _without_diagonal(torch.arange(9).view(3, 3)).tolist()
-    [[1, 2], [3, 5], [6, 7]]
+    >>> _without_diagonal(torch.arange(9.0).view(3, 3)).tolist()
+    [[1.0, 2.0], [3.0, 5.0], [6.0, 7.0]]
     """
     n = len(values)
     return values.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)

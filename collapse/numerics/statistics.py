@@ -200,8 +200,10 @@ class EmbeddingStatistics:
         return self._with_rows(lambda rows: rows.to(device))
 
     def _with_rows(self, change: Callable[[Tensor], Tensor], **more: Any) -> "EmbeddingStatistics":
-        rows = {name: getattr(self, name) for name in _PER_CLASS}
-        return replace(self, **{name: None if each is None else change(each) for name, each in rows.items()}, **more)
+        for name in _PER_CLASS:
+            rows = getattr(self, name)
+            more[name] = None if rows is None else change(rows)
+        return replace(self, **more)
 
 
 def _without_rounding(rows: Float[Tensor, "C d"], rounding: Float[Tensor, " C"]) -> Float[Tensor, "C d"]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pluggy
 
+from collapse.core.paths import expanded
 from collapse.errors import CollapseError, PluginError, near_names
-from collapse.paths import expanded
 from collapse.plugin import hookspecs
 from collapse.plugin.metrics import FILE_PREFIX
 from collapse.plugin.parameters import DECLARATION

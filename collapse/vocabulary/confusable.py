@@ -11,6 +11,8 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report, shows_progress
 from collapse.measurement.class_values import check_name, measure_classes, pair_measurements
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics, row_cosine
@@ -18,9 +20,6 @@ from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.precision import exact_arithmetic
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.store import Store
 from collapse.vocabulary.choosing import check_number, choose, rank
 from collapse.vocabulary.token_table import heading, positions, remarks, token_table

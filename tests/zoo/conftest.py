@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.tokenizing import train_tokenizer
+from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 
 @pytest.fixture

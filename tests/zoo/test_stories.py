@@ -5,8 +5,7 @@ from collections import Counter
 import numpy as np
 from transformers import AutoTokenizer
 
-from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.tokenizing import train_tokenizer
+from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 
 def test_a_seed_fixes_the_stories(tmp_path):

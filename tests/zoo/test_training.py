@@ -22,8 +22,7 @@ from collapse_zoo.measuring import measure_run
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
-from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.tokenizing import train_tokenizer
+from collapse_zoo.stories import stories, train_tokenizer, write_stories
 from collapse_zoo.trainer import Order, Watcher
 from collapse_zoo.training import train
 

@@ -6,16 +6,15 @@ from pathlib import Path
 
 import collapse
 from collapse import Table
+from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.measurement.results import Results, Row
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 from collapse.stores.lock import locked
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.sources import find_source
-from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.tokenizing import train_tokenizer
+from collapse_zoo.stories import stories, train_tokenizer, write_stories
 from collapse_zoo.training import numbered, train
 
 DEPTH, HEADS, CHUNK_LENGTH, VOCABULARY = 2, 4, 128, 2048

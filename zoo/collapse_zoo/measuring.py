@@ -3,9 +3,9 @@
 from collections.abc import Collection
 
 import collapse
+from collapse.core.progress import Report
 from collapse.measurement.last_results import keep_row
 from collapse.measurement.results import Row
-from collapse.progress import Report
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import Source
 

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
-from collapse.hub.committing import check_repo, commit_files, create_repo, move_tag, user_name
+from collapse.hub.committing import commit_files, create_repo, move_tag, read_branch, user_name
 from collapse.hub.fingerprints import Folder, weights_fingerprint
 from collapse.hub.remote import reach
 from collapse.hub.sharing import files_of, folder_of
-from collapse.progress import Report
+from collapse.stores.files import sha256_file
 from collapse.stores.manifest import is_store
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
@@ -54,16 +54,13 @@ def revisions(run: Run, repo: str | None = None) -> list[Revision]:
     return [_revision(run, repo, k, last=k == last.k) for k in (each.k for each in run.epochs) if k is not None]
 
 
-def publish(
-    run: Run, repo: str | None = None, *, private: bool = False, progress: Report | None = None
-) -> tuple[str, list[int]]:
+def publish(run: Run, repo: str | None = None, *, private: bool = False) -> tuple[str, list[int]]:
     """Publish a run; after an interruption the same call resumes, without sending existing files again.
 
     Args:
         run: A finished run.
         repo: ``user/name``; None for the login's user and the run's name.
         private: Create the repository as private.
-        progress: Called as progress(what, bytes done, bytes[, note]).
 
     Returns:
         The repository, and the k that this call sent.
@@ -74,17 +71,15 @@ def publish(
     """
     _check_finished(run)
     repo = repo or f"{user_name()}/{run.name}"
-    check_repo(repo)
     planned = revisions(run, repo)
     create_repo(repo, private=private)
     sent = []
     for revision in planned:
-        if _is_there(repo, revision, last=revision is planned[-1]):
+        if _is_there(repo, revision) and revision is not planned[-1]:
             continue
-        made = commit_files(repo, revision.content, f"{run.name}@{revision.k}", progress=progress)
-        move_tag(repo, str(revision.k))
-        if made.url is not None:
+        if commit_files(read_branch(repo), revision.content, f"{run.name}@{revision.k}") is not None:
             sent.append(revision.k)
+        move_tag(repo, str(revision.k))
     run.update(published=repo)
     return repo, sent
 
@@ -127,12 +122,13 @@ def _record(run: Run) -> bytes:
     return (json.dumps(without_folders(record), indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def _is_there(repo: str, revision: Revision, *, last: bool) -> bool:
-    """Whether the repository has a revision; compares the weights of older ones, and every file of the last one."""
+def _is_there(repo: str, revision: Revision) -> bool:
+    """Whether the repository has a revision, which must hold the same weights."""
     try:
-        there = reach(f"{repo}@{revision.k}", patient=True)
-    except CollapseError:
+        there = reach(f"{repo}@{revision.k}")
+    except UsageError:
         return False
-    if not there.holds("model.safetensors", revision.content["model.safetensors"]):
+    weights = revision.content["model.safetensors"]
+    if isinstance(weights, Path) and there.files.get("model.safetensors") != sha256_file(weights):
         raise UsageError(f"{repo}@{revision.k} holds other weights than this run's: publish to another repository")
-    return not last or all(there.holds(path, what) for path, what in revision.content.items())
+    return True

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.corpus import Corpus
@@ -12,12 +13,10 @@ from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.text_pair import Texts, check_limits, find_texts
-from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
 from collapse_zoo.recipes import CORPUS, Name, Recipe
-from collapse_zoo.stories import stories, write_stories
-from collapse_zoo.tokenizing import train_tokenizer
+from collapse_zoo.stories import stories, train_tokenizer, write_stories
 
 DATA_SET = "roneneldan/TinyStories"
 TOKENIZER = "EleutherAI/gpt-neo-125M"

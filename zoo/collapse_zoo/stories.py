@@ -1,19 +1,22 @@
-"""Children's stories from a seeded generator: text for training and measuring offline.
+"""Children's stories from a seeded generator and a small tokenizer: for training and measuring offline.
 
 A story has a hero, a friend, a place, a thing and a wish; something goes wrong, somebody helps, and there is a small
 lesson. Words are drawn with Zipf-like weights, so that a few tokens are frequent and many are rare, as in real text.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from collapse.stores.writing import replacing
 
 _WORDS: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+
+END = "<|endoftext|>"
 
 # The blanks that are filled anew in each sentence, in the order of drawing, and their lists in stories.json.
 _BLANKS = {
@@ -56,6 +59,32 @@ def write_stories(path: Path, n: int, seed: int = 0) -> None:
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
         for story in stories(n, seed):
             file.write(json.dumps({"text": story}) + "\n")
+
+
+def train_tokenizer(texts: Iterable[str], folder: Path, *, vocabulary: int = 2048) -> Any:
+    """Train a byte-level BPE tokenizer and save it for ``AutoTokenizer.from_pretrained``.
+
+    Args:
+        texts: Texts from which to learn merges.
+        folder: Where to save it.
+        vocabulary: Largest number of tokens, including 256 bytes and the end-of-text token.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=END, eos_token=END)
+    made.save_pretrained(folder)
+    return made
 
 
 def _story(draw: Random) -> str:

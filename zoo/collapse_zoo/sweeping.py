@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, InUseError, first_line
 from collapse.measurement.results import Row, check_output
-from collapse.progress import Report
 from collapse.stores.lock import is_locked, locked
 from collapse_zoo.grids import GridMember
 from collapse_zoo.launching import Resources, launch

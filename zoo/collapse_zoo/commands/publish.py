@@ -24,7 +24,6 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
     from pathlib import Path
 
     from collapse import Table
-    from collapse.cli.progress_bar import progress
     from collapse.cli.rendering import print_table
     from collapse_zoo.publishing import publish, revisions
     from collapse_zoo.runs import Run
@@ -41,7 +40,6 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
         total = sum(revision.size for revision in planned)
         say(f"{counted(len(planned), 'revision')}, {total / 1e6:,.1f} MB; nothing was sent")
         return
-    with progress() as report:
-        where, sent = publish(run, repo, private=private, progress=report)
+    where, sent = publish(run, repo, private=private)
     what = f"sent {', '.join(f'@{k}' for k in sent)} to" if sent else "everything is already in"
     say(f"{what} {where}; measure it with: collapse measure {where}")
