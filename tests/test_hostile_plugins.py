@@ -39,24 +39,18 @@ def of_pairs(body: str, asks: str = "gram", measure: str = "Mean('bad.x')") -> s
     return f"@pair_metric({measure})\ndef x({asks}):\n    {body}\n"
 
 
+# Functions that write to what others read, which ends the measuring: of others, the numbers could not be trusted.
+WRITING = {
+    "means": scalar("means.mul_(2); return 1.0"),
+    "a slice": scalar("centred_means[1:, 0] = 7.0; return 1.0", "centred_means"),
+    "validation": scalar("validation.agreements.zero_(); return 1.0", "validation"),
+    "a statistic": scalar("covariance['scatter'].abs_(); return 1.0", "covariance"),
+    "norms": of_classes("return norms.log_()"),
+    "a field": of_pairs("return cosine.abs_() if len(cosine) > 12 else cosine.abs()", "cosine"),
+    "rows": of_pairs("row_means.mul_(2); return gram", "row_means, gram"),
+}
 # What the plugin does, and what its note says.
 HOSTILE = {
-    "writes_means": (scalar("means.mul_(2); return 1.0"), "wrote to means"),
-    "writes_a_slice": (scalar("centred_means[1:, 0] = 7.0; return 1.0", "centred_means"), "wrote to centred_means"),
-    "writes_validation": (scalar("validation.agreements.zero_(); return 1.0", "validation"), "validation.agreements"),
-    "writes_a_statistic": (scalar("covariance['scatter'].abs_(); return 1.0", "covariance"), "covariance['scatter']"),
-    "writes_and_raises": (scalar("norms.zero_(); raise ValueError('late')", "norms"), "wrote to norms"),
-    "writes_norms": (of_classes("return norms.log_()"), "wrote to norms"),
-    "writes_a_derived_value": (
-        "@derived\ndef mine(norms):\n    return norms + 1\n" + scalar("mine.zero_(); return 1.0", "mine"),
-        "wrote to mine",
-    ),
-    "writes_a_field": (of_pairs("return cosine.abs_()", "cosine"), "wrote to cosine"),
-    "writes_a_field_late": (
-        of_pairs("return cosine.abs_() if len(cosine) > 12 else cosine.abs()", "cosine"),
-        "wrote to cosine",
-    ),
-    "writes_rows": (of_pairs("row_means.mul_(2); return gram", "row_means, gram"), "wrote to row_means"),
     "wrong_tile": (of_pairs("return gram[0]"), "must return a tensor of shape (30, 30), not (30,)"),
     "complex_tile": (of_pairs("return gram.to(torch.complex128)"), "not (30, 30), complex128"),
     "wrong_class_shape": (of_classes("return means", "means"), "must return a tensor of shape (30,), not (30, 6)"),
@@ -69,8 +63,6 @@ HOSTILE = {
     "recurses": ("def deep(n): return deep(n + 1)\n" + scalar("return deep(0)"), "RecursionError"),
     "odd_exponent": (of_pairs("return gram", measure="LogMeanExp('bad.x', exponent=lambda C: 1 / 0)"), "division"),
     "forgets_to_return": (scalar("means.mean()"), "it returned None: return collapse.Noted(None, reason)"),
-    "limit_raises": (scalar("return 1.0", towards="lambda C, d: 1 / 0"), "towards= of bad.x"),
-    "limit_of_text": (scalar("return 1.0", reachable="lambda C: 'much'"), "reachable= of bad.x"),
 }
 # What is odd but harmless, and what it gives.
 ODD = {
@@ -108,65 +100,56 @@ def undisturbed(tmp_path_factory) -> SimpleNamespace:
     return SimpleNamespace(memory=memory, disk=disk, row=collapse.measure(memory), text=PRELUDE)
 
 
-def notes(row: collapse.Row) -> list[collapse.Note]:
-    return [note for note in row.notes if not note.measurement.startswith("bad.") and note.kind != "missing"]
-
-
 def same_numbers(row: collapse.Row, undisturbed: SimpleNamespace) -> None:
     """Every number but the guest's is what it was, bit for bit, and so is every note."""
     own = {name: value for name, value in row.measurements.items() if not name.startswith("bad.")}
     assert own == undisturbed.row.measurements
-    assert notes(row) == notes(undisturbed.row)
+    notes, expected = (
+        [note for note in each.notes if not note.measurement.startswith("bad.") and note.kind != "missing"]
+        for each in (row, undisturbed.row)
+    )
+    assert notes == expected
     assert row.excluded == undisturbed.row.excluded
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_metric_costs_its_own_number_only(load, undisturbed, name):
-    text, told = HOSTILE[name]
-    load(**{name: text})
+def test_a_hostile_or_odd_metric_costs_its_own_number_only(load, undisturbed):
+    load(**{name: text.replace("bad.", f"bad.{name}.") for name, (text, _) in (HOSTILE | ODD).items()})
     given = copied(undisturbed.memory.statistics())
     before = {key: tensor.clone() for key, tensor in tensors_in("s", given)}
     for store in (undisturbed.memory, undisturbed.disk, given):
         row = collapse.measure(store)
         same_numbers(row, undisturbed)
-        (note,) = {note.text for note in row.notes if note.measurement.startswith("bad.")}
-        assert told in note
-        assert name == "nan" or f"collapse_plugin_{name}.x" in note
-        assert len(note) < 1000
-        assert (row.measurements["bad.x"] is None) == (not name.startswith("limit_"))
+        notes = {note.measurement: note.text for note in row.notes}
+        for name, (_, told) in HOSTILE.items():
+            note = notes[f"bad.{name}.x"]
+            assert told in note
+            assert name == "nan" or f"collapse_plugin_{name}.x" in note
+            assert row.measurements[f"bad.{name}.x"] is None
+        assert all(len(text) < 1000 for text in notes.values())
+        assert {name: row.measurements[f"bad.{name}.x"] for name in ODD} == {
+            name: value for name, (_, value) in ODD.items()
+        }
     assert all(torch.equal(tensor, before[key]) for key, tensor in tensors_in("s", given))
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_an_odd_metric_changes_nothing_else(load, undisturbed, name):
-    text, value = ODD[name]
-    load(**{name: text})
-    for store in (undisturbed.memory, undisturbed.disk):
-        row = collapse.measure(store)
-        same_numbers(row, undisturbed)
-        assert row.measurements["bad.x"] == value
-        assert all(len(note.text) < 1000 for note in row.notes)
+@pytest.mark.parametrize("what", WRITING)
+def test_a_write_to_what_others_read_ends_the_measuring(load, undisturbed, what):
+    load(mine=WRITING[what])
+    given = copied(undisturbed.memory.statistics())
+    for store in (undisturbed.memory, undisturbed.disk, given):
+        with pytest.raises(
+            PluginError, match=r"mine.py: .*_mine.x wrote to a tensor that others read too: write to a "
+        ):
+            collapse.measure(store)
+        same_numbers(collapse.measure(store, metrics=list(undisturbed.row.measurements)), undisturbed)
 
 
-def test_all_of_them_at_once(load, undisturbed):
-    texts = HOSTILE | ODD
-    load(**{name: text.replace("bad.", f"bad.{name}.") for name, (text, _) in texts.items()})
-    row = collapse.measure(undisturbed.disk)
-    same_numbers(row, undisturbed)
-    for name, (_, value) in ODD.items():
-        assert row.measurements[f"bad.{name}.x"] == value
-
-
-def test_the_values_behind_a_measurement_are_nobody_elses(load, undisturbed):
-    load(hostile=HOSTILE["writes_norms"][0])
+def test_the_values_behind_a_measurement_are_nobody_elses(undisturbed):
     for name in ("counts", "variances", "nc2.norm", "nc2.interference", "nc4.agreement"):
         expected = [each.clone() for each in vectors(undisturbed.memory, name)]
         for each in vectors(undisturbed.memory, name):
             each.zero_()
         assert all(map(torch.equal, vectors(undisturbed.memory, name), expected)), name
-    with pytest.raises(collapse.CollapseError, match="wrote to norms"):
-        vectors(undisturbed.memory, "bad.x")
-    same_numbers(collapse.measure(undisturbed.memory), undisturbed)
 
 
 def test_an_interrupt_passes_through(load, undisturbed):
@@ -175,23 +158,15 @@ def test_an_interrupt_passes_through(load, undisturbed):
         collapse.measure(undisturbed.memory)
 
 
-def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, capsys):
-    for name in ("long_note", "limit_raises", "raises"):
-        text = (HOSTILE | ODD)[name][0].replace("bad.", f"bad.{name}.")
-        (tmp_path / f"{name}.py").write_text(PRELUDE + text)
-    words = [word for name in ("long_note", "limit_raises", "raises") for word in ("-p", str(tmp_path / f"{name}.py"))]
+def test_the_command_line_with_a_hostile_plugin(load, undisturbed, tmp_path, capsys):
+    (tmp_path / "raises.py").write_text(PRELUDE + HOSTILE["raises"][0])
     _add_commands()
-    assert _run([*words, "measure", str(undisturbed.disk.path), "--json"]) == 0
+    assert _run(["-p", str(tmp_path / "raises.py"), "measure", str(undisturbed.disk.path), "--json"]) == 0
     shown = capsys.readouterr()
     (row,) = json.loads(shown.out)
-    assert row["measurements"]["bad.long_note.x"] == 1.0
+    assert row["measurements"]["bad.x"] is None
+    assert row["measurements"]["nc1.cdnv"] == undisturbed.row["nc1.cdnv"]
     assert "raises.py: collapse_plugin_raises.x failed: ZeroDivisionError: on" in shown.err
-    assert "towards= of bad.limit_raises.x (collapse_plugin_limit_raises.x) is not shown" in shown.err
-    for command in (["measure", str(undisturbed.disk.path)], ["metrics"]):
-        assert _run(command) == 0
-        shown = capsys.readouterr()
-        assert "bad.limit_raises.x" in shown.out + shown.err
-    assert "towards= of bad.limit_raises.x" in shown.err
 
 
 GUILTY = {
@@ -220,7 +195,6 @@ def test_a_measure_that_fails_costs_its_metric_only(load, undisturbed, kind, ove
     row = collapse.measure(undisturbed.memory)
     same_numbers(row, undisturbed)
     assert row.measurements["bad.guilty"] is None
-    assert (row.measurements["bad.innocent"] is None) == (kind != "of")
 
 
 @pytest.mark.parametrize("kind", ["Mean", "LogMeanExp"])

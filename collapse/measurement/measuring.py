@@ -1,7 +1,6 @@
 """Measure a store with metrics, which gives a row. A metric that fails costs only its own measurements, not the run."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.measurement.comparing import about
 from collapse.measurement.noting import numbers_of, same_texts
 from collapse.measurement.rows import Row
-from collapse.numerics.devices import float64_device, in_memory, pick_device, ran_out
+from collapse.numerics.devices import float64_device, is_out_of_memory, pick_device, ran_out
 from collapse.numerics.evaluating import Evaluation, evaluate
-from collapse.numerics.standard_errors import standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, copied
 from collapse.plugin.guarding import outside_inference_mode
@@ -58,6 +56,7 @@ def measure_store(
     Raises:
         UsageError: An unknown metric or device.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
+        PluginError: A metric wrote to what others read.
     """
     how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": classes_of, "device": device}
     return measured(store, progress=progress, **how)[0]
@@ -81,14 +80,11 @@ def measured(
     Args, Raises: as :func:`measure_store` and :func:`collapse.numerics.evaluating.evaluate`.
     """
     names = plugins().select(metrics)
-    opened = _opened(store)
-    of = about(opened) if isinstance(opened, Store) else {"model": "", "revision": None, "corpus": "", "store": ""}
-    ids, class_set = _class_set(classes_of, of.get("tokenizer"))
-    with _in_memory(opened, device):
-        values = _values(opened, min_count, ids, class_set, device)
-        found = evaluate(values, _by_metric(names), by_class=by_class, top=top, progress=progress)
-    s = values.s
+    options = {"by_class": by_class, "top": top, "progress": progress}
+    opened, s, found = _evaluated(store, _by_metric(names), min_count, classes_of, device, **options)
     made = numbers_of(found, s)
+    notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
+    of = about(opened) if isinstance(opened, Store) else {"model": "", "revision": None, "corpus": "", "store": ""}
     row = Row(
         **{**of, "dtype": of.get("dtype", s.dtype)},
         min_count=s.min_count,
@@ -100,8 +96,10 @@ def measured(
         versions={measure.name: each.metric.version for each in found.metrics for measure in each.measures},
         made_by={name: made_by for name in names if (made_by := plugins().made_by("metric", name))},
         excluded=made.excluded,
-        notes=(*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ())),
-        standard_errors={name: standard_error(each) for name, each in found.influences.items()},
+        notes=notes,
+        standard_errors={
+            each.measures[0].name: each.standard_error for each in found.metrics if each.standard_error is not None
+        },
     )
     return row, s, found
 
@@ -133,50 +131,49 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor
         raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *VECTORS})}")
     if name in known and name not in having:
         raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
-    opened = _opened(store)
-    with _in_memory(opened):
-        values = _values(opened, min_count)
-        if name in VECTORS:
-            return values.s.classes, getattr(values.s, name)
-        metric, measure = known[name]
-        evaluation = evaluate(values, [(metric, [measure])], by_class=True)
+    metric, measure = known.get(name, (None, None))
+    chosen = [(metric, [measure])] if metric and measure else []
+    _, s, evaluation = _evaluated(store, chosen, min_count, by_class=True)
+    if metric is None:
+        return s.classes.clone(), getattr(s, name).clone()
     (found,) = evaluation.metrics
     if found.missing is not None:
         raise CollapseError(f"{name} is not available: {found.missing}")
     if name not in found.by_class:
-        raise PluginError(numbers_of(evaluation, values.s).notes[0].text)
-    return found.by_class[name]
+        raise PluginError(numbers_of(evaluation, s).notes[0].text)
+    ids, values = found.by_class[name]
+    return ids.clone(), values.clone()
 
 
-def _opened(store: Any) -> Store | EmbeddingStatistics:
-    if isinstance(store, str | Path):
-        return Store.load(store)
-    if not isinstance(store, Store | EmbeddingStatistics):
-        raise UsageError(f"there is a {type(store).__name__} where a store, its folder or statistics are needed")
-    return store
-
-
-def _values(
-    store: Store | EmbeddingStatistics,
+def _evaluated(
+    store: Any,
+    chosen: Sequence[tuple[Metric, Sequence[Measure]]],
     min_count: int,
-    ids: Tensor | None = None,
-    class_set: str | None = None,
+    classes_of: Classes = (),
     device: str | None = None,
-) -> Values:
-    """Return what metrics ask for: of some classes, on a device, in tensors that nothing else refers to."""
+    **options: Any,
+) -> tuple[Store | EmbeddingStatistics, EmbeddingStatistics, Evaluation]:
+    """Evaluate metrics on some classes of a store; return the store opened, their statistics, and what metrics gave.
 
-    def fresh() -> EmbeddingStatistics:
-        s = store.statistics(fresh=True) if isinstance(store, Store) else copied(store)
-        s = s.keep(min_count, ids, class_set)
-        return s.to(float64_device(pick_device(device))) if device else s
-
-    return Values(fresh)
-
-
-def _in_memory(store: Store | EmbeddingStatistics, device: str | None = None) -> AbstractContextManager[None]:
-    """Report that memory ran out while a store is measured; a metric's function that does costs only its own value."""
-    classes, dim = shape_of(store.manifest) if isinstance(store, Store) else store.means.shape
-    return in_memory(ran_out("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count"))
+    Raises:
+        CollapseError: Memory ran out outside of a metric's function, which costs only its own value.
+    """
+    opened = Store.load(store) if isinstance(store, str | Path) else store
+    if not isinstance(opened, Store | EmbeddingStatistics):
+        raise UsageError(f"there is a {type(store).__name__} where a store, its folder or statistics are needed")
+    classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape
+    ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
+    try:
+        with torch.inference_mode():  # torch tells of a write to tensors that are made here
+            s = opened.statistics(fresh=True) if isinstance(opened, Store) else copied(opened)
+            s = s.keep(min_count, ids, class_set)
+            s = s.to(float64_device(pick_device(device))) if device else s
+        return opened, s, evaluate(Values(s), chosen, **options)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        message = ran_out("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
+        raise CollapseError(message) from error
 
 
 def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:

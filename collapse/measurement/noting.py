@@ -8,10 +8,11 @@ from torch import Tensor
 from collapse.errors import counted
 from collapse.measurement.comparing import SAME_TEXTS
 from collapse.measurement.rows import Note
-from collapse.numerics.evaluating import Evaluated, Evaluation
+from collapse.numerics.evaluating import Evaluation
+from collapse.numerics.reducing import Evaluated, Tally
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.guarding import Failed, truncated
-from collapse.plugin.metrics import CoV, Measure, Metric, limits_of
+from collapse.plugin.guarding import Failed
+from collapse.plugin.metrics import CoV, Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
@@ -51,85 +52,79 @@ def numbers_of(found: Evaluation, s: EmbeddingStatistics) -> Numbers:
     for each in found.metrics:
         reasons = _left_out(each, found, s)
         for measure in each.measures:
-            made.values[measure.name] = _number(made, each, measure, reasons)
-            if isinstance(each.influence, Failed):
-                text = f"no standard error: {failure(each.metric, each.influence)}"
-                made.note(measure.name, "error", text)
-            _, problem = limits_of(each.metric, measure, s.n_classes, s.dim)
-            if problem:
-                made.note(measure.name, "error", problem)
+            name = measure.name
+            made.values[name] = _number(made, each, measure, reasons)
+            if each.error_failure is not None:
+                made.note(name, "error", f"no standard error: {failure(each.metric, each.error_failure)}")
     _note_singletons(made, found, s)
     return made
 
 
 def _number(made: Numbers, each: Evaluated, measure: Measure, reasons: dict[str, str]) -> int | float | None:
     """Return a measurement's number, or None if it has none, and note why."""
-    name, metric = measure.name, each.metric
+    name = measure.name
     if each.missing is not None:
         made.note(name, "missing", each.missing)
         return None
-    if name in each.failed:
-        made.note(name, "error", failure(metric, each.failed[name]))
+    if each.failed is not None:
+        made.note(name, "error", failure(each.metric, each.failed))
         return None
     if each.remark is not None:
-        made.note(name, str(each.remark.kind), truncated(str(each.remark.text)))
+        made.note(name, str(each.remark.kind), each.remark.text)
     if name not in each.numbers:
         return None
     for kind, text in reasons.items():
         made.note(name, kind, text)
-    number, noun = each.numbers[name], metric.kind
-    if metric.kind != "scalar":
-        # the notes on a class metric say which classes have no finite value
-        excluded = each.left_out[name] - (each.nan + each.infinite if noun == "class" else 0)
-        if excluded:
-            made.excluded[name] = excluded
-        if each.left_out[name] == each.added:
-            kind = "no_classes" if noun == "class" else "no_pairs"
-            made.note(name, kind, f"{counted(each.added, noun)}, of which none is left")
-            return None
-        if isinstance(measure, CoV) and (math.isnan(number) or abs(number) > _NEAR_ZERO):
-            return _cov_about_zero(made, name, number)
+    number = each.numbers[name]
+    if each.tally is not None and not _is_any_left(made, name, each.tally, each.left_out[name], each.metric.kind):
+        return None
+    if isinstance(measure, CoV) and math.isnan(number):
+        made.note(name, "zero", "the mean is 0, so there is no std/mean: read the std")
+        return None
+    if isinstance(measure, CoV) and abs(number) > _NEAR_ZERO:
+        made.note(name, "near_zero_mean", f"the mean is nearly 0, 1/{abs(number):,.0f} of the std: read the std")
     if math.isfinite(number) or number == measure.towards:
         return number
-    if metric.kind != "scalar" or each.remark is None:
-        plugin, _ = plugins().blamed(metric.module)
-        advice = ", which can say why: collapse.Noted(None, reason)" if metric.kind == "scalar" else ""
-        made.note(name, "not_finite", without_folders(f"{plugin}came out as {number} in {metric.called}") + advice)
+    if each.tally is not None or each.remark is None:
+        plugin, _ = plugins().blamed(each.metric.module)
+        advice = ", which can say why: collapse.Noted(None, reason)" if each.tally is None else ""
+        made.note(name, "not_finite", without_folders(f"{plugin}came out as {number} in {each.metric.called}") + advice)
     return None
 
 
-def _cov_about_zero(made: Numbers, name: str, number: int | float) -> int | float | None:
-    if math.isnan(number):
-        made.note(name, "zero", "the mean is 0, so there is no std/mean: read the std")
-        return None
-    made.note(name, "near_zero_mean", f"the mean is nearly 0, 1/{abs(number):,.0f} of the std: read the std")
-    return number
+def _is_any_left(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
+    """Count the classes or pairs that a number excludes; return whether any is left."""
+    # the notes on a class metric say which classes have no finite value
+    if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
+        made.excluded[name] = excluded
+    if left_out == tally.added:
+        kind = "no_classes" if noun == "class" else "no_pairs"
+        made.note(name, kind, f"{counted(tally.added, noun)}, of which none is left")
+    return left_out < tally.added
 
 
 def _left_out(each: Evaluated, found: Evaluation, s: EmbeddingStatistics) -> dict[str, str]:
     """Say which classes or pairs have no finite value, and which pairs are closer than can be told apart, by kind."""
-    if each.undefined is not None:
-        return _classes_left_out(each, each.undefined, s)
-    if each.metric.kind != "pair":
+    if each.tally is None:
         return {}
-    fields, said = each.metric.reads & _EXPLAINED, dict[str, str]()
     zero = int((s.norms == 0).sum())
-    if each.nan + each.infinite:
+    if each.undefined is not None:
+        return _classes_left_out(each.tally, each.undefined, s)
+    fields, said = each.metric.reads & _EXPLAINED, dict[str, str]()
+    if each.tally.nan + each.tally.infinite:
         if zero and fields & _DIRECTIONS:
             said["zero_mean"] = f"{counted(zero, 'class')} with a centred mean of zero left out"
         if rounded := max((found.counts[name] for name in fields), default=0):
             said["rounded"] = f"{counted(rounded, 'pair')} left out that differ by no more than the rounding of float64"
         if not fields:
-            said["left_out"] = _of_other_values(each, "pair")
+            said["left_out"] = _of_other_values(each.tally, "pair")
     if fields & {"sqdist", "distance"} and (close := found.counts["close"]):
         pairs = "pair of means is" if close == 1 else "pairs of means are"
         said["close"] = f"{close:,} {pairs} closer than the rounding of {s.dtype} embeddings"
     return said
 
 
-def _classes_left_out(each: Evaluated, without_C: Tensor, s: EmbeddingStatistics) -> dict[str, str]:
-    if not bool(without_C.any()):
-        return {}
+def _classes_left_out(tally: Tally, without_C: Tensor, s: EmbeddingStatistics) -> dict[str, str]:
     said, zero_mean_C = {}, without_C & (s.norms == 0)
     if number := int(zero_mean_C.sum()):
         said["zero_mean"] = f"{counted(number, 'class')} with a centred mean of zero left out"
@@ -138,13 +133,13 @@ def _classes_left_out(each: Evaluated, without_C: Tensor, s: EmbeddingStatistics
         said["zero_row"] = f"{counted(number, 'class')} with a classifier row of zero left out"
         others_C &= s.classifier.any(dim=1)
     if bool(others_C.any()):
-        said["left_out"] = _of_other_values(each, "class")
+        said["left_out"] = _of_other_values(tally, "class")
     return said
 
 
-def _of_other_values(each: Evaluated, noun: str) -> str:
-    parts = [f"{number:,} {what}" for number, what in ((each.nan, "NaN"), (each.infinite, "infinite")) if number]
-    return f"{counted(each.nan + each.infinite, noun)} left out: {', '.join(parts)}"
+def _of_other_values(tally: Tally, noun: str) -> str:
+    parts = [f"{number:,} {what}" for number, what in ((tally.nan, "NaN"), (tally.infinite, "infinite")) if number]
+    return f"{counted(tally.nan + tally.infinite, noun)} left out: {', '.join(parts)}"
 
 
 def _note_singletons(made: Numbers, found: Evaluation, s: EmbeddingStatistics) -> None:

@@ -5,61 +5,23 @@ Shapes: C classes, S validation blocks.
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from jaxtyping import Float
 from torch import Tensor
 
 from collapse.core.progress import Report
-from collapse.numerics.pairs import Swept, sweep
-from collapse.numerics.reducing import Tally, TopPairs
-from collapse.numerics.standard_errors import influence_of
+from collapse.numerics.pairs import sweep
+from collapse.numerics.reducing import Evaluated, Tally, TopPairs
+from collapse.numerics.standard_errors import influence_of, standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, as_number, as_tensor, plain
 from collapse.plugin.filling import conflict
-from collapse.plugin.guarding import Failed, described
+from collapse.plugin.guarding import Failed
 from collapse.plugin.metrics import Measure, Metric, Noted
 from collapse.plugin.names import HELD
 from collapse.plugin.plugin_manager import plugins
-
-
-@dataclass
-class Evaluated:
-    """What a metric gives.
-
-    Attributes:
-        metric, measures: As wanted.
-        missing: Why the metric is not available, or None.
-        numbers: By measurement, its number, also NaN or infinite; without one, another attribute says why.
-        failed: By measurement, why it has no number.
-        remark: What the function remarks on its value, or on why there is none.
-        added, nan, infinite: How many values of classes or pairs there are; of these, how many are NaN and infinite.
-        left_out: By measurement, how many of the values its number excludes.
-        undefined: Whether a class has no finite value, shape (C,), for a metric of classes.
-        by_class: By measurement, token ids and their values, NaN for a class that the measurement excludes, if wanted.
-        top: The pairs of largest value, if wanted.
-        influence: Of each validation block, or group of them, shape (S,); or why there is none.
-    """
-
-    metric: Metric
-    measures: Sequence[Measure]
-    missing: str | None = None
-    numbers: dict[str, int | float] = field(default_factory=dict)
-    failed: dict[str, Failed] = field(default_factory=dict)
-    remark: Noted | None = None
-    added: int = 0
-    nan: int = 0
-    infinite: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
-    undefined: Tensor | None = None
-    by_class: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
-    top: TopPairs | None = None
-    influence: Float[Tensor, " S"] | Failed | None = None
-
-    def fail(self, error: Failed) -> None:
-        """Record that no measurement has a number."""
-        self.numbers, self.failed = {}, {measure.name: error for measure in self.measures}
 
 
 @dataclass(frozen=True)
@@ -68,17 +30,18 @@ class Evaluation:
 
     Attributes:
         metrics: What each gives, in the order in which they were wanted.
-        counts: As of :class:`collapse.numerics.pairs.Sweep`.
+        counts: By field of pairs, the pairs treated as equal for the rounding of float64; as "close", if a metric uses
+            ``sqdist``, those of unequal means closer than the embeddings' rounding.
     """
 
     metrics: list[Evaluated]
-    counts: Mapping[str, int]
+    counts: Counter[str] = field(default_factory=Counter)
 
     @property
     def influences(self) -> dict[str, Float[Tensor, " S"]]:
-        """Influences by measurement with a standard error; one block says nothing of how blocks differ."""
-        found = {each.measures[0].name: each.influence for each in self.metrics}
-        return {name: each for name, each in found.items() if isinstance(each, Tensor) and len(each) > 1}
+        """Influences of the validation blocks, by measurement with a standard error."""
+        having = [each for each in self.metrics if each.standard_error is not None]
+        return {each.measures[0].name: each.influence for each in having if each.influence is not None}
 
 
 def evaluate(
@@ -87,6 +50,7 @@ def evaluate(
     *,
     by_class: bool = False,
     top: int = 0,
+    tile: int | None = None,
     progress: Report | None = None,
 ) -> Evaluation:
     """Evaluate metrics, those of pairs in one sweep.
@@ -96,26 +60,33 @@ def evaluate(
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep so many pairs of largest value of each pair metric.
+        tile: Classes per side of a tile of pairs; None for the default of :func:`collapse.numerics.pairs.sweep`.
         progress: Called as progress(what, done, total).
     """
     made = [Evaluated(*each, missing=missing(values.s, each[0])) for each in chosen]
-    there = [each for each in made if each.missing is None]
-    counts = Counter[str]()
-    for each in there:
-        try:
+    pairs = []
+    for each in made:
+        with each.on_its_own():
+            if each.missing is not None:
+                continue
             if each.metric.kind == "scalar":
                 _scalar(each, values, by_class)
-            elif each.metric.kind == "class":
-                _classwise(each, values, by_class)
-        except Failed as error:
-            each.fail(error)
-    pairs = [each for each in there if each.metric.kind == "pair"]
-    if pairs:
-        wanted = [(each.metric, each.measures) for each in pairs]
-        swept = sweep(values, wanted, by_class=by_class, top=top, progress=progress)
-        counts = swept.counts
-        for each, found in zip(pairs, swept.metrics, strict=True):
-            _pairwise(each, found, values.s.classes)
+                continue
+            each.tally = _tally(each, values)
+            if each.metric.kind == "class":
+                _classwise(each, each.tally, values, by_class)
+            else:
+                each.class_tally = _tally(each, values, groups=values.s.n_classes) if by_class else None
+                each.top = TopPairs(top, values.s.means.device) if top else None
+                pairs.append(each)
+    counts = sweep(values, pairs, tile=tile, progress=progress) if pairs else Counter[str]()
+    for each in pairs:
+        with each.on_its_own():
+            if not each.failed and (each.remark is None or each.remark.value is not None):
+                each.reduce()
+                if each.class_tally is not None:
+                    numbers = {measure.name: each.class_tally.numbers(measure.name) for measure in each.measures}
+                    each.by_class = {name: (values.s.classes, of_class) for name, of_class in numbers.items()}
     return Evaluation(made, counts)
 
 
@@ -133,6 +104,10 @@ def missing(s: EmbeddingStatistics, metric: Metric) -> str | None:
         if s.left_out and not kind.per_class:
             return f"{need} was collected over all classes: not available with --min-count or --classes-of"
     return None
+
+
+def _tally(each: Evaluated, values: Values, groups: int = 1) -> Tally:
+    return Tally(each.measures, values.s.n_classes, values.s.dim, values.s.means.device, groups)
 
 
 def _value(each: Evaluated, values: Values) -> object:
@@ -155,52 +130,20 @@ def _scalar(each: Evaluated, values: Values, by_class: bool) -> None:
         try:
             each.influence = influence_of(values, metric)
         except Failed as error:  # it costs the standard error only
-            each.influence = error
+            each.error_failure = error
+            return
+        if each.influence is not None and len(each.influence) > 1:  # one block says nothing of how blocks differ
+            each.standard_error = standard_error(each.influence)
 
 
-def _classwise(each: Evaluated, values: Values, by_class: bool) -> None:
+def _classwise(each: Evaluated, tally: Tally, values: Values, by_class: bool) -> None:
     value, like = _value(each, values), values.s.means[:, 0]
     if value is None and each.remark is not None:
         return
     values_C = as_tensor(each.metric.function, value, like, like.shape)
-    try:
-        tally = Tally(each.measures, values.s.n_classes, values.s.dim, like.device)
-        tally.add(values_C.unsqueeze(0))
-    except Exception as error:  # a plugin's measure
-        raise Failed(each.metric.function, described(error)) from error
+    tally.add(values_C.unsqueeze(0))
     each.undefined = ~values_C.isfinite()
     if by_class:
         kept = values_C.where(~each.undefined, math.nan)
         each.by_class = {measure.name: (values.s.classes, kept) for measure in each.measures}
-    _reduce(each, tally)
-
-
-def _pairwise(each: Evaluated, swept: Swept, classes: Tensor) -> None:
-    if swept.failed is not None:
-        each.fail(swept.failed)
-        return
-    each.remark, each.top = swept.remark, swept.top
-    if each.remark is not None and each.remark.value is None:
-        return
-    _reduce(each, swept.all)
-    for measure in each.measures:
-        if swept.by_class is not None and measure.name in each.numbers:
-            try:
-                each.by_class[measure.name] = classes, swept.by_class.numbers(measure.name)
-            except Exception as error:  # a plugin's reducer
-                _fail(each, measure, error)
-
-
-def _reduce(each: Evaluated, tally: Tally) -> None:
-    each.added, each.nan, each.infinite = tally.added, tally.nan, tally.infinite
-    for measure in each.measures:
-        try:
-            each.left_out[measure.name] = tally.left_out(measure.name)
-            each.numbers[measure.name] = tally.number(measure.name)
-        except Exception as error:  # a plugin's reducer
-            _fail(each, measure, error)
-
-
-def _fail(each: Evaluated, measure: Measure, error: Exception) -> None:
-    each.numbers.pop(measure.name, None)
-    each.failed[measure.name] = Failed(type(measure), f"the measure {measure.name}: {described(error)}")
+    each.reduce()

@@ -7,7 +7,6 @@ shared by the metrics. Reducers accumulate the values.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,12 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.core.progress import Report
-from collapse.numerics.reducing import Tally, TopPairs
-from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.numerics.reducing import Evaluated
 from collapse.numerics.tiles import ClassGeometry, Tile
-from collapse.numerics.values import Values, plain, values_of
-from collapse.plugin.guarding import Failed, described
-from collapse.plugin.metrics import Measure, Metric, Noted
+from collapse.numerics.values import Values, plain
+from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 
 TILE = 768
@@ -30,136 +27,40 @@ _STRIP = 1 << 16
 """Pairs of a strip for each thread: a few fields of them stay in its cache."""
 
 
-@dataclass
-class Swept:
-    """One pair metric during a sweep, and its result.
-
-    Attributes:
-        metric, measures: As wanted.
-        all: The measures over all pairs.
-        by_class: The measures over each class's pairs, if requested.
-        top: The pairs of largest value, if requested.
-        remark: The remark of a value that the function asks for.
-        failed: Why there is no result; its values are then incomplete.
-    """
-
-    metric: Metric
-    measures: Sequence[Measure]
-    all: Tally
-    by_class: Tally | None = None
-    top: TopPairs | None = None
-    remark: Noted | None = None
-    failed: Failed | None = None
-
-    def add(self, tile: Tile, rows: slice, columns: slice) -> None:
-        """Add the metric's values of a tile; a diagonal one holds every pair twice."""
-        try:
-            found = tile.value(self.metric.function)
-            self.remark = found if isinstance(found, Noted) else self.remark
-            values = plain(found)
-            if values is not None:
-                self._add(values, rows, columns)
-        except Failed as error:
-            self.failed = error
-        except Exception as error:  # a plugin's reducer
-            self.failed = Failed(self.metric.function, described(error))
-
-    def _add(self, values: Float[Tensor, "R S"], rows: slice, columns: slice) -> None:
-        diagonal = rows.start == columns.start
-        if self.top is not None:
-            self.top.add(values, rows, columns)
-        if self.by_class is not None and diagonal:
-            if len(values) > 1:
-                self.by_class.add(_without_diagonal(values), rows)
-        elif self.by_class is not None:
-            self.by_class.add(values, rows)
-            self.by_class.add(values.T, columns)
-        if diagonal:
-            row_n, column_n = torch.triu_indices(len(values), len(values), 1, device=values.device)
-            values = values[row_n, column_n]
-        self.all.add(values.view(1, -1))
-
-
-@dataclass
-class Sweep:
-    """The result of a sweep.
-
-    Attributes:
-        metrics: Each metric's result, in the order in which they were wanted.
-        counts: By field, number of pairs treated as equal for the rounding of float64; as "close", if a metric uses
-            ``sqdist``, of pairs of unequal means closer than the embeddings' rounding.
-    """
-
-    metrics: list[Swept]
-    counts: Counter[str] = field(default_factory=Counter)
-
-
 def sweep(
-    values: Values | EmbeddingStatistics,
-    wanted: Sequence[tuple[Metric, Sequence[Measure]]],
-    *,
-    tile: int | None = None,
-    by_class: bool = False,
-    top: int = 0,
-    progress: Report | None = None,
-) -> Sweep:
-    """Evaluate pair metrics over all pairs c < c′. One that writes to what others read costs a second sweep.
+    values: Values, wanted: Sequence[Evaluated], *, tile: int | None = None, progress: Report | None = None
+) -> Counter[str]:
+    """Add the values of pair metrics over all pairs c < c′ to their tallies.
 
     Args:
         values: What functions of classes give; the sweep runs on the device of the statistics.
-        wanted: Pair metrics, each with its measures.
+        wanted: The metrics, with empty tallies.
         tile: Classes per side of a tile; None for :data:`TILE`, or 4,096 on a GPU.
-        by_class: Also compute the measures over each class's pairs.
-        top: Also find so many pairs of largest value of each metric.
         progress: Called as progress(what, tiles done, tiles).
+
+    Returns:
+        The counts of :class:`collapse.numerics.tiles.ClassGeometry`.
     """
-    values = values if isinstance(values, Values) else values_of(values)
-    tile = tile or (TILE if values.s.means.device.type == "cpu" else 4096)
-    failed: dict[int, Failed] = {}
-    while True:
-        swept = [_begun(values, *each, by_class, top, failed.get(id(each[0]))) for each in wanted]
-        found = Sweep(swept, _run(values, swept, tile, progress))
-        wrote = {id(each.metric): each.failed for each in swept if each.failed is not None and each.failed.wrote}
-        if wrote.keys() <= failed.keys():
-            return found
-        failed |= wrote
-        values.renew()
-
-
-def _begun(
-    values: Values, metric: Metric, measures: Sequence[Measure], by_class: bool, top: int, failed: Failed | None
-) -> Swept:
-    C, d, device = values.s.n_classes, values.s.dim, values.s.means.device
-    try:
-        all_pairs = Tally(measures, C, d, device)
-        of_classes = Tally(measures, C, d, device, groups=C) if by_class else None
-    except Exception as error:  # a plugin's measure
-        return Swept(metric, measures, Tally((), C, d), failed=Failed(metric.function, described(error)))
-    return Swept(metric, measures, all_pairs, of_classes, TopPairs(top, device) if top else None, failed=failed)
-
-
-def _run(values: Values, swept: Sequence[Swept], tile: int, progress: Report | None) -> Counter[str]:
-    """Add all pairs, until a function writes to what others read."""
-    kept = set().union(*(functions_of_pairs(each.metric.function) for each in swept))
-    for each in swept:
-        try:
+    means = values.s.means
+    tile = tile or (TILE if means.device.type == "cpu" else 4096)
+    kept = set().union(*(functions_of_pairs(each.metric.function) for each in wanted))
+    for each in wanted:
+        with each.on_its_own():
             _prepare(values, each.metric.function)
-        except Failed as error:  # before the sweep, which a function of classes that writes would spoil
-            each.failed = error
     geometry = ClassGeometry(values.s)
-    memory = torch.empty(tile * tile, dtype=torch.float64, device=values.s.means.device)
+    with torch.inference_mode():
+        memory = torch.empty(tile * tile, dtype=torch.float64, device=means.device)
     height = max(1, _STRIP * torch.get_num_threads() // tile)
-    walk = list(tiles(values.s.n_classes, tile))
+    walk = list(tiles(len(means), tile))
     for done, (rows, columns) in enumerate(walk, start=1):
         gram = _product(geometry.means, rows, columns, height, memory)
         for strip, across in strips(rows, columns, height):
             part = gram[strip.start - rows.start : strip.stop - rows.start, across.start - columns.start :]
             piece = Tile(geometry, values, strip, across, part[:, : across.stop - across.start], kept)
-            for each in swept:
+            for each in wanted:
                 if each.failed is None:
-                    each.add(piece, strip, across)
-                    if each.failed is not None and each.failed.wrote:
-                        return geometry.counts
+                    with each.on_its_own():
+                        _add(each, piece, strip, across)
         if progress:
             progress("sweeping pairs", done, len(walk))
     return geometry.counts
@@ -171,6 +72,27 @@ def _prepare(values: Values, function: Callable[..., Any]) -> None:
         each = each.target if each.kind == "block" else each
         if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):
             values.argument(each)
+
+
+def _add(each: Evaluated, tile: Tile, rows: slice, columns: slice) -> None:
+    """Add a metric's values of a tile; a diagonal one holds every pair twice."""
+    found = tile.value(each.metric.function)
+    each.remark = found if isinstance(found, Noted) else each.remark
+    values = plain(found)
+    if values is None or each.tally is None:
+        return
+    diagonal = rows.start == columns.start
+    if each.top is not None:
+        each.top.add(values, rows, columns)
+    if each.class_tally is not None and not diagonal:
+        each.class_tally.add(values, rows)
+        each.class_tally.add(values.T, columns)
+    elif each.class_tally is not None and len(values) > 1:
+        each.class_tally.add(_without_diagonal(values), rows)
+    if diagonal:
+        row_n, column_n = torch.triu_indices(len(values), len(values), 1, device=values.device)
+        values = values[row_n, column_n]
+    each.tally.add(values.view(1, -1))
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
@@ -197,6 +119,7 @@ def strips(rows: slice, columns: slice, height: int) -> Iterator[tuple[slice, sl
             yield strip, slice(strip.stop, columns.stop)
 
 
+@torch.inference_mode()
 def _product(
     means_Cd: Float[Tensor, "C d"], rows: slice, columns: slice, height: int, memory: Float[Tensor, " n"]
 ) -> Float[Tensor, "R S"]:

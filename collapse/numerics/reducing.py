@@ -1,21 +1,22 @@
 """Reduce the values of a metric by its measures; values that are not finite are left out and counted.
 
-Shapes: G groups, n values per group; a tile has R rows and S columns, each a run of classes.
+Shapes: G groups, n values per group; C classes, S validation blocks; a tile has R rows and S columns, runs of classes.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.errors import PluginError
-from collapse.plugin.guarding import called
+from collapse.errors import CollapseError, PluginError
+from collapse.plugin.guarding import Failed, Wrote, called, described
 from collapse.plugin.measures import Measure
+from collapse.plugin.metrics import Metric, Noted
 from collapse.plugin.reducers import Moments, Reducer
-
-Run = slice | Tensor
 
 
 class Tally:
@@ -68,7 +69,7 @@ class Tally:
             kept = values[row : row + 1, finite[row]]
             self._add(kept, kept.sum(dim=1, dtype=torch.float64), groups[row : row + 1])
 
-    def _add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"], run: Run | None) -> None:
+    def _add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"], run: slice | Tensor | None) -> None:
         if not values.numel():
             return
         for reducer in self._shared.values():
@@ -80,15 +81,12 @@ class Tally:
             if run is not None:
                 reducer.put(run, part)
 
-    def reducer(self, name: str) -> Reducer:
-        """Return the reducer of a measure."""
-        return self._shared[self._keys[name]]
-
     def numbers(self, name: str) -> Float[Tensor, " G"]:
         """Return a measure's number of each group, nan for a group without values."""
-        numbers = self._measures[name].of(self.reducer(name)).double()
+        reducer = self._shared[self._keys[name]]
+        numbers = self._measures[name].of(reducer).double()
         if numbers.shape != (self._groups,):
-            found = f"{type(self.reducer(name)).__name__} gives {tuple(numbers.shape)} numbers"
+            found = f"{type(reducer).__name__} gives {tuple(numbers.shape)} numbers"
             raise PluginError(f"{found}: give one per group, shape {(self._groups,)}")
         return numbers
 
@@ -98,7 +96,7 @@ class Tally:
 
     def left_out(self, name: str) -> int:
         """Return how many values a number excludes: those that are not finite, or zeros of a mean logarithm."""
-        own = self.reducer(name).left_out()
+        own = self._shared[self._keys[name]].left_out()
         return self.nan + self.infinite + (0 if own is None else round(float(own.sum())))
 
 
@@ -134,3 +132,62 @@ class TopPairs:
         order = ((pairs[:, 0] << 32) + pairs[:, 1]).argsort()
         order = order[values_n[order].argsort(stable=True, descending=True)][: self._most]
         self.pairs, self.values = pairs[order], values_n[order]
+
+
+@dataclass
+class Evaluated:
+    """What a metric gives.
+
+    Attributes:
+        metric, measures: As wanted.
+        missing: Why the metric is not available, or None.
+        failed: Why it has no numbers: its function, or one that it asks for, or a measure failed.
+        remark: What the function remarks on its value, or on why there is none.
+        tally: The values of classes or pairs.
+        class_tally: The values of each class's pairs, if wanted.
+        numbers: By measurement, its number, also NaN or infinite.
+        left_out: By measurement, how many values its number excludes.
+        undefined: Whether a class has no finite value, shape (C,), for a metric of classes.
+        by_class: By measurement, token ids and their values, NaN for a class that the measurement excludes, if wanted.
+        top: The pairs of largest value, if wanted.
+        influence: Of each validation block, or group of them, shape (S,), on a number that has a standard error.
+        standard_error: Of the number, from two blocks or more.
+        error_failure: Why there is no standard error, if its function failed.
+    """
+
+    metric: Metric
+    measures: Sequence[Measure]
+    missing: str | None = None
+    failed: Failed | None = None
+    remark: Noted | None = None
+    tally: Tally | None = None
+    class_tally: Tally | None = None
+    numbers: dict[str, int | float] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    undefined: Tensor | None = None
+    by_class: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    top: TopPairs | None = None
+    influence: Float[Tensor, " S"] | None = None
+    standard_error: float | None = None
+    error_failure: Failed | None = None
+
+    def reduce(self) -> None:
+        """Take the numbers from the tally, which has all values."""
+        assert self.tally is not None
+        for measure in self.measures:
+            self.numbers[measure.name] = self.tally.number(measure.name)
+            self.left_out[measure.name] = self.tally.left_out(measure.name)
+
+    @contextmanager
+    def on_its_own(self) -> Iterator[None]:
+        """Let an exception of the plugin cost only this metric; one that spoils others, and a damaged store, raise."""
+        try:
+            yield
+        except Failed as error:
+            self.failed = error
+        except Wrote:
+            raise
+        except Exception as error:  # a plugin's measure or reducer can raise anything
+            if isinstance(error, CollapseError) and not isinstance(error, PluginError):
+                raise
+            self.failed = Failed(self.metric.function, described(error))

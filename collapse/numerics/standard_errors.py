@@ -40,7 +40,7 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"] | None:
     blocks_S4 = values.s.validation.block_totals[:, :4]
     totals = blocks_S4.sum(dim=0).requires_grad_()
     with torch.enable_grad():
-        number = plain(Values(lambda: values.s, totals).value(metric.function))
+        number = plain(Values(values.s, totals).value(metric.function))
     if number is None:
         return None
     if not isinstance(number, Tensor) or not number.requires_grad:

@@ -19,7 +19,6 @@ from torch import Tensor
 
 from collapse.numerics.statistics import ROUNDING, EmbeddingStatistics, unit_rows
 from collapse.numerics.values import Values, as_tensor, evaluated, plain, remarked
-from collapse.plugin.guarding import Failed, Shared
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked
 
@@ -97,6 +96,7 @@ class ClassGeometry:
             of unequal means closer than the rounding of the embeddings.
     """
 
+    @torch.inference_mode()
     def __init__(self, s: EmbeddingStatistics) -> None:
         lengths_C, nowhere = s.means.norm(dim=1), torch.nan
         unit_C = torch.ones_like(s.norms)
@@ -140,43 +140,42 @@ class Tile:
     ) -> None:
         self._of, self._values, self._kept = of, values, kept
         self._rows, self._columns = rows, columns
-        self.shared = Shared()
         self._held: dict[Any, Any] = {}
-        self.gram = self._hold("gram", of.means[rows] @ of.means[columns].T if gram is None else gram)
+        with torch.inference_mode():
+            self.gram = of.means[rows] @ of.means[columns].T if gram is None else gram
+        self._held["gram"] = self.gram
 
     def value(self, function: Callable[..., Any]) -> Float[Tensor, "R S"] | Noted:
         """Return the value of a function of pairs for this tile; a remark if what it asks for has one.
 
         Raises:
-            Failed: It failed, or wrote to a shared tensor.
+            Failed: It failed.
         """
         if function in self._held:
             return self._held[function]
-        found = evaluated(function, self._argument, self.shared)
-        if written := self._values.shared.written():
-            raise Failed(function, f"it wrote to {', '.join(written)}, which others read too", wrote=True)
+        found = evaluated(function, self._argument)
         if isinstance(found, Noted) and found.value is None:
             return found
         tile = remarked(found, as_tensor(function, plain(found), self.gram, self.gram.shape).contiguous())
-        return self._hold(function, tile) if function in self._kept else tile
+        if function in self._kept:
+            self._held[function] = tile
+        return tile
 
+    @torch.inference_mode()
     def field(self, name: str) -> Float[Tensor, "R S"]:
         """Return one of the fields of :data:`collapse.plugin.names.OF_PAIRS`."""
         if name not in self._held:
-            self._hold(name, getattr(self, f"_{name}")())
+            self._held[name] = getattr(self, f"_{name}")()
         found: Tensor = self._held[name]
         return found
-
-    def _hold(self, key: Any, value: Any) -> Any:
-        self._held[key] = value
-        self.shared.add(getattr(key, "__name__", key), value)
-        return value
 
     def _argument(self, each: Asked) -> Any:
         if each.kind == "field":
             return self.field(each.name)
         if each.kind == "block":
-            return self._held[each.name] if each.name in self._held else self._hold(each.name, self._block(each))
+            if each.name not in self._held:
+                self._held[each.name] = self._block(each)
+            return self._held[each.name]
         if each.kind == "function" and each.target in self._kept:
             return self.value(each.target)
         return self._values.argument(each)

@@ -1,11 +1,12 @@
-"""The values that parameters of metrics ask for: each computed once, and lent to all plugins.
+"""The values that parameters of metrics ask for, each computed once and lent to all plugins.
 
-No plugin gets the caller's statistics: they are copied, or read again from the store. A write into their memory, which
-the tensors' version counters show, fails the plugin; everything derived is dropped, and the statistics are read again.
+No plugin gets the caller's tensors. Those that are lent are made in torch's inference mode, so that torch raises an
+exception where a plugin writes to them; then nothing is reported that others computed from them.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.guarding import Failed, Shared, call
+from collapse.plugin.guarding import Failed, call
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked, asked
 
@@ -44,21 +45,12 @@ class Values:
     """The values that functions ask for, computed when they are first asked for.
 
     Args:
-        fresh: Returns the statistics in tensors that nothing else refers to.
+        s: The statistics, in tensors made in inference mode.
         totals: Totals of the validation chunks in place of those of the statistics, shape (4,).
-
-    Attributes:
-        s: The statistics.
-        shared: The tensors that were lent.
     """
 
-    def __init__(self, fresh: Callable[[], EmbeddingStatistics], totals: Tensor | None = None) -> None:
-        self._fresh, self._totals = fresh, totals
-        self.renew()
-
-    def renew(self) -> None:
-        """Read the statistics again, and drop what was derived from them, after a plugin has written to them."""
-        self.s, self.shared = self._fresh(), Shared()
+    def __init__(self, s: EmbeddingStatistics, totals: Tensor | None = None) -> None:
+        self.s, self._totals = s, totals
         self._held: dict[str, Any] = {}
         self._found: dict[Callable[..., Any], Any] = {}
 
@@ -66,35 +58,32 @@ class Values:
         """Return the value of a function of the plugin; a :class:`Noted` if it, or what it asks for, has a remark.
 
         Raises:
-            Failed: It failed, or one that it asks for; if one wrote to the statistics, they have been replaced.
+            Failed: It failed, or one that it asks for.
         """
         if function not in self._found:
             try:
-                found = evaluated(function, lambda each: self.argument(each, keep=each.name not in _LARGE), self.shared)
+                found = evaluated(function, lambda each: self.argument(each, keep=each.name not in _LARGE))
             except Failed as error:
-                if error.wrote:
-                    self.renew()
-                    error.wrote = False  # those that asked for it fail too, and need not read again
                 found = error
             self._found[function] = found
-            self.shared.add(getattr(function, "__name__", "a function's value"), found)
-        found = self._found[function]
-        if isinstance(found, Failed):
-            raise found
-        return found
+        if isinstance(self._found[function], Failed):
+            raise self._found[function]
+        return self._found[function]
 
     def argument(self, each: Asked, *, keep: bool = True) -> Any:
         """Return the value of one parameter; without ``keep``, one that is not held already is not kept."""
         if each.kind == "function":
             return self.value(each.target)
+        if each.name == "chunks" and self._totals is not None:
+            return Chunks(*self._totals.unbind())
         if each.name in self._held:
             return self._held[each.name]
         found = self._read(each)
         if keep:
             self._held[each.name] = found
-            self.shared.add(each.name, found)
         return found
 
+    @torch.inference_mode()
     def _read(self, each: Asked) -> Any:
         if each.kind == "statistic":
             if each.optional and not self.s.has(each.name):
@@ -104,24 +93,24 @@ class Values:
             return getattr(self.s, _ATTRIBUTES.get(each.name, each.name))
         if self.s.validation is None:
             return None
-        totals = self.s.validation.block_totals[:, :4].sum(dim=0) if self._totals is None else self._totals
-        return Chunks(*totals.unbind())
+        return Chunks(*self.s.validation.block_totals[:, :4].sum(dim=0).unbind())
 
 
-def evaluated(function: Callable[..., Any], argument: Callable[[Asked], Any], shared: Shared) -> Any:
+def evaluated(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:
     """Call a function with what its parameters ask for; a remark on one of these is passed on with the value.
 
     Raises:
-        Failed: It raised an exception, or wrote to a shared tensor.
+        Failed: It raised an exception.
+        Wrote: It wrote to a value that was lent.
     """
     given = {each.name: argument(each) for each in asked(function)}
     remarks = [each for each in given.values() if isinstance(each, Noted)]
-    if not remarks:
-        return call(function, given, shared)
     for remark in remarks:
         if remark.value is None:
             return remark
-    value = call(function, {name: plain(each) for name, each in given.items()}, shared)
+    value = call(function, {name: plain(each) for name, each in given.items()})
+    if not remarks:
+        return value
     if isinstance(value, Noted):
         if value.value is None:
             return value
@@ -142,21 +131,13 @@ def remarked(given: Any, value: Any) -> Any:
 
 def values_of(s: EmbeddingStatistics) -> Values:
     """Return the values of bare statistics, which are copied."""
-    return Values(lambda: copied(s))
+    return Values(copied(s))
 
 
+@torch.inference_mode()
 def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
     """Return a copy with its own tensors; those of plugin statistics are copied when they are lent."""
-
-    def own(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.detach().clone()
-        if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{each.name: own(getattr(value, each.name)) for each in fields(value)})
-        return value
-
-    made: EmbeddingStatistics = own(s)
-    return made
+    return replace(deepcopy(replace(s, extra={})), extra=s.extra)
 
 
 def as_number(function: Callable[..., Any], value: Any) -> int | float:
@@ -171,8 +152,7 @@ def as_number(function: Callable[..., Any], value: Any) -> int | float:
 
 def as_tensor(function: Callable[..., Any], value: Any, like: Tensor, shape: Sequence[int]) -> Tensor:
     """Convert what a function returned to a tensor of a shape, with the device and dtype of another one."""
-    real = isinstance(value, Tensor) and not value.is_complex() and value.layout == torch.strided
-    if not real or value.shape != torch.Size(shape):
+    if not isinstance(value, Tensor) or value.is_complex() or value.shape != torch.Size(shape):
         raise Failed(function, f"it must return a tensor of shape {tuple(shape)}, not {kind_of(value)}")
     converted: Tensor = value.detach().to(like)
     return converted

@@ -1,4 +1,4 @@
-"""Run a plugin's functions: an exception or a write to a shared tensor costs only what the function computes.
+"""Run a plugin's functions: an exception costs only what the function computes, a write to a shared tensor is found.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_REFUSED = "Inplace update to inference tensor"
+"""Begins torch's message on a write to a tensor that metrics share."""
+
 
 class Failed(PluginError):
     """A plugin's function failed.
@@ -23,13 +26,16 @@ class Failed(PluginError):
     Attributes:
         text: What happened.
         module: The function's module.
-        wrote: Whether it wrote to a tensor that others read.
     """
 
-    def __init__(self, function: Callable[..., Any], text: str, *, wrote: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], text: str) -> None:
         super().__init__(f"{called(function)} failed: {text}")
         self.text = text
-        self.module, self.wrote = str(getattr(function, "__module__", "?")), wrote
+        self.module = str(getattr(function, "__module__", "?"))
+
+
+class Wrote(PluginError):
+    """A metric's function wrote to a tensor that others read: of the others, no number can be trusted."""
 
 
 class Shared:
@@ -51,7 +57,7 @@ class Shared:
 
 def tensors_in(name: str, value: Any) -> Iterator[tuple[str, "Tensor"]]:
     """Yield a tensor, or those of a dictionary or a record, with their names."""
-    if hasattr(value, "_version"):
+    if hasattr(value, "is_inference"):
         yield name, value
     elif isinstance(value, Mapping):
         for key, each in value.items():
@@ -77,6 +83,7 @@ def call(
 
     Raises:
         Failed: It raised an exception, or wrote to one of the shared tensors.
+        Wrote: It wrote to a tensor made in inference mode, as those that metrics share are.
     """
     problem: Exception | None = None
     result = None
@@ -88,8 +95,14 @@ def call(
         problem = error
     if shared is not None and (written := shared.written()):
         text = f"it wrote to {', '.join(written)}, which others read too: write to a copy (x.clone())"
-        raise Failed(function, text, wrote=True) from problem
+        raise Failed(function, text) from problem
     if problem is not None:
+        if _REFUSED in str(problem):  # torch says so after it has written
+            from collapse.plugin.plugin_manager import plugins
+
+            plugin, remedy = plugins().blamed(str(getattr(function, "__module__", "?")))
+            text = "wrote to a tensor that others read too: write to a copy (x.clone())"
+            raise Wrote(f"{plugin}{called(function)} {text}{remedy}") from problem
         raise Failed(function, described(problem)) from problem
     return result
 

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from collapse.errors import PluginError
 from collapse.plugin.analysis_options import check_parameters
-from collapse.plugin.guarding import called
+from collapse.plugin.guarding import called, truncated
 from collapse.plugin.measures import CoV as CoV
 from collapse.plugin.measures import Limit, Measure, Scale, limit_at
 from collapse.plugin.measures import LogMeanExp as LogMeanExp
@@ -44,6 +44,9 @@ class Noted:
     value: Any
     text: str
     kind: str = "note"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", truncated(str(self.text)))
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from collapse.collection.features import collect_arrays
 from collapse.measurement.noting import numbers_of
-from collapse.numerics.evaluating import evaluate
-from collapse.numerics.pairs import sweep
+from collapse.numerics.evaluating import Evaluation, evaluate
+from collapse.numerics.reducing import Evaluated
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.numerics.values import Values, copied
-from collapse.plugin.guarding import Failed, tensors_in
+from collapse.numerics.values import values_of
+from collapse.plugin.guarding import Failed, Wrote, tensors_in
 from collapse.plugin.metrics import Metric
 from collapse.plugin.parameters import globals_of
 from collapse.plugin.plugin_manager import plugins
@@ -69,12 +69,18 @@ class Measured:
 
     def measured(self, s: EmbeddingStatistics) -> tuple[Numbers, dict[str, str]]:
         """Return values by measurement, and failures by measurement."""
-        lent = Values(lambda: copied(s))
+        lent = values_of(s)
         before = contents(lent.s)
-        found = evaluate(lent, [(self.metric, self.metric.measures)])
+        try:
+            found = evaluate(lent, [(self.metric, self.metric.measures)])
+        except Wrote as error:
+            text = f"{error}"
+            found = Evaluation(
+                [Evaluated(self.metric, self.metric.measures, failed=Failed(self.metric.function, text))]
+            )
         if written := differing(before, contents(lent.s)):
-            error = Failed(self.metric.function, f"it wrote to {', '.join(written)}, which others read too")
-            found.metrics[0].fail(error)
+            text = f"it wrote to {', '.join(written)}, which others read too"
+            found.metrics[0].failed = Failed(self.metric.function, text)
         made = numbers_of(found, lent.s)
         self._reasons |= {note.measurement: note.text for note in made.notes}
         values = {name: None if value is None else float(value) for name, value in made.values.items()}
@@ -89,8 +95,8 @@ class Measured:
 
     def swept(self, s: EmbeddingStatistics, **options: Any) -> Numbers:
         """Return the values of a pair metric from one sweep."""
-        (swept,) = sweep(s, [(self.metric, self.metric.measures)], **options).metrics
-        return {} if swept.failed else {name: swept.all.number(name) for name in self.names}
+        (swept,) = evaluate(values_of(s), [(self.metric, self.metric.measures)], **options).metrics
+        return {} if swept.failed else dict(swept.numbers)
 
 
 def contents(s: EmbeddingStatistics) -> dict[str, Tensor]:

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse import CollapseError, Mean, Noted
-from collapse.numerics.pairs import sweep
+from collapse.numerics.evaluating import evaluate
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import declaration
 from collapse.testing import statistics_of, tiny_statistics
@@ -182,8 +182,8 @@ def test_what_is_reachable_in_few_dimensions():
 
 def test_the_uncentred_kernel_is_the_log_inverse_distance():
     s = replace(tiny_statistics(), means=torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 0.1]]).double())
-    (kernel,) = sweep(s, [(declaration(gnc2.uncentred_log_kernel), [Mean("a.kernel")])]).metrics
-    assert kernel.all.number("a.kernel") == pytest.approx(
+    (kernel,) = evaluate(values_of(s), [(declaration(gnc2.uncentred_log_kernel), [Mean("a.kernel")])]).metrics
+    assert kernel.numbers["a.kernel"] == pytest.approx(
         -math.log(2) / 2
     )  # of two pairs, at right angles; the third has one direction
 
