@@ -101,7 +101,7 @@ def swept(s, *functions, measures=None, **options):
         LogMeanExp("m.none", exponent=lambda d: d - 3.0),
     ]
     metrics = [declaration(pair_metric(*measures)(function)) for function in functions]
-    return evaluate(values_of(s), [(metric, metric.measures) for metric in metrics], **options)
+    return evaluate(lambda: values_of(s), [(metric, metric.measures) for metric in metrics], **options)
 
 
 @settings(deadline=None, max_examples=15)
@@ -115,7 +115,7 @@ def swept(s, *functions, measures=None, **options):
 def test_any_tiling_equals_all_pairs_at_once(reference, seed, classes, dim, tile, offset):
     s = random_statistics(classes, dim, seed, offset)
     known = plugins().measurements()
-    found = evaluate(values_of(s), [(known[name][0], [known[name][1]]) for name in PAIRWISE], tile=tile).metrics
+    found = evaluate(lambda: values_of(s), [(known[name][0], [known[name][1]]) for name in PAIRWISE], tile=tile).metrics
     raw = {name: getattr(s, name).numpy() for name in ("means", "variances", "counts")} | {"within": np.eye(dim)}
     expected = reference.geometry(raw, s.means.numpy())
     for name, each in zip(PAIRWISE, found, strict=True):
@@ -198,8 +198,9 @@ def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, scal
     others = torch.ones(20, 20).triu(1).bool()
     kernel = -torch.cdist(units, units, compute_mode="donot_use_mm_for_euclid_dist")[others].log()
     wanted = [(declaration(gnc2.uncentred_log_kernel), [Mean("mean"), Std("std")])]
+    s = statistics(means)
     for tile in (20, 6):
-        (found,) = evaluate(values_of(statistics(means)), wanted, tile=tile).metrics
+        (found,) = evaluate(lambda: values_of(s), wanted, tile=tile).metrics
         expected = {"mean": float(kernel.mean()), "std": float(kernel.std(correction=0))}
         assert found.numbers == pytest.approx(expected, rel=1e-9)
 

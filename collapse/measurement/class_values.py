@@ -61,13 +61,13 @@ def measure_classes(
         UsageError: There is no such measurement.
         CollapseError: The store cannot be measured.
     """
-    row, s, found = measured(store, metrics=names, min_count=min_count, progress=progress, by_class=by_class, top=top)
+    row, found = measured(store, metrics=names, min_count=min_count, progress=progress, by_class=by_class, top=top)
     values: dict[str, Tensor] = {}
     pairs: dict[str, TopPairs] = {}
     for each in found.metrics:
-        values |= {name: _at(s.classes, *given) for name, given in each.by_class.items()}
+        values |= {name: _at(found.s.classes, *given) for name, given in each.by_class.items()}
         pairs |= {measure.name: each.top for measure in each.measures if each.top}
-    return ClassValues(row, s, values, pairs)
+    return ClassValues(row, found.s, values, pairs)
 
 
 def class_measurements() -> list[str]:

@@ -19,8 +19,8 @@ from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, copied
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
+from collapse.plugin.names import VECTORS
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.registry import VECTORS
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 
@@ -56,7 +56,6 @@ def measure_store(
     Raises:
         UsageError: An unknown metric or device.
         CollapseError: Fewer than two classes are left, or the store is incomplete or was altered.
-        PluginError: A metric wrote to what others read.
     """
     how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": classes_of, "device": device}
     return measured(store, progress=progress, **how)[0]
@@ -74,15 +73,15 @@ def measured(
     progress: Report | None = None,
     by_class: bool = False,
     top: int = 0,
-) -> tuple[Row, EmbeddingStatistics, Evaluation]:
-    """Measure a store; return the row, the statistics of the classes kept, and what the metrics gave.
+) -> tuple[Row, Evaluation]:
+    """Measure a store; return the row, and what the metrics gave of which statistics.
 
     Args, Raises: as :func:`measure_store` and :func:`collapse.numerics.evaluating.evaluate`.
     """
     names = plugins().select(metrics)
     options = {"by_class": by_class, "top": top, "progress": progress}
-    opened, s, found = _evaluated(store, _by_metric(names), min_count, classes_of, device, **options)
-    made = numbers_of(found, s)
+    opened, found = _evaluated(store, _by_metric(names), min_count, classes_of, device, **options)
+    made, s = numbers_of(found), found.s
     notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
     of = about(opened) if isinstance(opened, Store) else {"model": "", "revision": None, "corpus": "", "store": ""}
     row = Row(
@@ -101,7 +100,7 @@ def measured(
             each.measures[0].name: each.standard_error for each in found.metrics if each.standard_error is not None
         },
     )
-    return row, s, found
+    return row, found
 
 
 @outside_inference_mode
@@ -133,14 +132,14 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor
         raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
     metric, measure = known.get(name, (None, None))
     chosen = [(metric, [measure])] if metric and measure else []
-    _, s, evaluation = _evaluated(store, chosen, min_count, by_class=True)
+    _, evaluation = _evaluated(store, chosen, min_count, by_class=True)
     if metric is None:
-        return s.classes.clone(), getattr(s, name).clone()
+        return evaluation.s.classes.clone(), getattr(evaluation.s, name).clone()
     (found,) = evaluation.metrics
     if found.missing is not None:
         raise CollapseError(f"{name} is not available: {found.missing}")
     if name not in found.by_class:
-        raise PluginError(numbers_of(evaluation, s).notes[0].text)
+        raise PluginError(numbers_of(evaluation).notes[0].text)
     ids, values = found.by_class[name]
     return ids.clone(), values.clone()
 
@@ -152,8 +151,8 @@ def _evaluated(
     classes_of: Classes = (),
     device: str | None = None,
     **options: Any,
-) -> tuple[Store | EmbeddingStatistics, EmbeddingStatistics, Evaluation]:
-    """Evaluate metrics on some classes of a store; return the store opened, their statistics, and what metrics gave.
+) -> tuple[Store | EmbeddingStatistics, Evaluation]:
+    """Evaluate metrics on some classes of a store; return the store opened, and what they gave.
 
     Raises:
         CollapseError: Memory ran out outside of a metric's function, which costs only its own value.
@@ -163,12 +162,15 @@ def _evaluated(
         raise UsageError(f"there is a {type(store).__name__} where a store, its folder or statistics are needed")
     classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape
     ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
+
+    @torch.inference_mode()  # torch tells of a write to tensors that are made here
+    def fresh() -> Values:
+        s = opened.statistics(fresh=True) if isinstance(opened, Store) else copied(opened)
+        s = s.keep(min_count, ids, class_set)
+        return Values(s.to(float64_device(pick_device(device))) if device else s)
+
     try:
-        with torch.inference_mode():  # torch tells of a write to tensors that are made here
-            s = opened.statistics(fresh=True) if isinstance(opened, Store) else copied(opened)
-            s = s.keep(min_count, ids, class_set)
-            s = s.to(float64_device(pick_device(device))) if device else s
-        return opened, s, evaluate(Values(s), chosen, **options)
+        return opened, evaluate(fresh, chosen, **options)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -46,9 +46,9 @@ class Numbers:
         self.notes.append(Note(name, kind, text))
 
 
-def numbers_of(found: Evaluation, s: EmbeddingStatistics) -> Numbers:
+def numbers_of(found: Evaluation) -> Numbers:
     """Return the numbers of an evaluation with their notes."""
-    made = Numbers()
+    made, s = Numbers(), found.s
     for each in found.metrics:
         reasons = _left_out(each, found, s)
         for measure in each.measures:

@@ -5,7 +5,7 @@ Shapes: C classes, S validation blocks.
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from collapse.numerics.standard_errors import influence_of, standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, as_number, as_tensor, plain
 from collapse.plugin.filling import conflict
-from collapse.plugin.guarding import Failed
+from collapse.plugin.guarding import Failed, Wrote
 from collapse.plugin.metrics import Measure, Metric, Noted
 from collapse.plugin.names import HELD
 from collapse.plugin.plugin_manager import plugins
@@ -30,11 +30,13 @@ class Evaluation:
 
     Attributes:
         metrics: What each gives, in the order in which they were wanted.
+        s: The statistics.
         counts: By field of pairs, the pairs treated as equal for the rounding of float64; as "close", if a metric uses
             ``sqdist``, those of unequal means closer than the embeddings' rounding.
     """
 
     metrics: list[Evaluated]
+    s: EmbeddingStatistics
     counts: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -45,7 +47,7 @@ class Evaluation:
 
 
 def evaluate(
-    values: Values,
+    fresh: Callable[[], Values],
     chosen: Sequence[tuple[Metric, Sequence[Measure]]],
     *,
     by_class: bool = False,
@@ -53,22 +55,35 @@ def evaluate(
     tile: int | None = None,
     progress: Report | None = None,
 ) -> Evaluation:
-    """Evaluate metrics, those of pairs in one sweep.
+    """Evaluate metrics, those of pairs in one sweep. One that writes to what others read costs a second evaluation.
 
     Args:
-        values: What their functions ask for.
+        fresh: Returns what their functions ask for, in tensors that nothing else refers to.
         chosen: Metrics, each with its measures.
         by_class: Also keep the values behind each measurement, one per class.
         top: Also keep so many pairs of largest value of each pair metric.
         tile: Classes per side of a tile of pairs; None for the default of :func:`collapse.numerics.pairs.sweep`.
         progress: Called as progress(what, done, total).
     """
-    made = [Evaluated(*each, missing=missing(values.s, each[0])) for each in chosen]
+    wrote: dict[int, Failed | None] = {}
+    while True:
+        values = fresh()
+        made = [Evaluated(*each, missing(values.s, each[0]), wrote.get(id(each[0]))) for each in chosen]
+        there = [each for each in made if each.missing is None and each.failed is None]
+        try:
+            counts = _fill(there, values, by_class, top, tile, progress)
+        except Wrote:
+            wrote |= {id(each.metric): each.failed for each in there if isinstance(each.failed, Wrote)}
+        else:
+            return Evaluation(made, values.s, counts)
+
+
+def _fill(
+    wanted: Sequence[Evaluated], values: Values, by_class: bool, top: int, tile: int | None, progress: Report | None
+) -> Counter[str]:
     pairs = []
-    for each in made:
+    for each in wanted:
         with each.on_its_own():
-            if each.missing is not None:
-                continue
             if each.metric.kind == "scalar":
                 _scalar(each, values, by_class)
                 continue
@@ -87,7 +102,7 @@ def evaluate(
                 if each.class_tally is not None:
                     numbers = {measure.name: each.class_tally.numbers(measure.name) for measure in each.measures}
                     each.by_class = {name: (values.s.classes, of_class) for name, of_class in numbers.items()}
-    return Evaluation(made, counts)
+    return counts
 
 
 def missing(s: EmbeddingStatistics, metric: Metric) -> str | None:

@@ -2,7 +2,7 @@
 
 The C×C grid is never formed. The sweep visits the tiles of the upper triangle, computes one Gram product of centred
 means per tile, and cuts it into strips that stay in the cache. Every field of a strip is derived at most once and
-shared by the metrics. Reducers accumulate the values.
+shared by the metrics. Measures reduce the values.
 """
 
 from collections import Counter
@@ -69,7 +69,6 @@ def sweep(
 def _prepare(values: Values, function: Callable[..., Any]) -> None:
     """Compute the class values that a function of pairs asks for."""
     for each in closure(function):
-        each = each.target if each.kind == "block" else each
         if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):
             values.argument(each)
 

@@ -1,4 +1,4 @@
-"""Reduce the values of a metric by its measures; values that are not finite are left out and counted.
+"""Add up the values of a metric by its measures; values that are not finite are left out and counted.
 
 Shapes: G groups, n values per group; C classes, S validation blocks; a tile has R rows and S columns, runs of classes.
 """
@@ -13,14 +13,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, PluginError
-from collapse.plugin.guarding import Failed, Wrote, called, described
+from collapse.plugin.guarding import Failed, Wrote, described
 from collapse.plugin.measures import Measure
 from collapse.plugin.metrics import Metric, Noted
-from collapse.plugin.reducers import Moments, Reducer
 
 
 class Tally:
-    """The reducers of some measures of one metric, while values are added; measures with equal reducers share one.
+    """The states of some measures of one metric, while values are added; measures with equal keys share one.
 
     Args:
         measures: The measures.
@@ -31,30 +30,25 @@ class Tally:
     Attributes:
         added: Number of the values added, including those left out.
         nan, infinite: Numbers of the values left out.
-
-    Raises:
-        PluginError: A measure's ``reducer`` does not return a :class:`Reducer`.
     """
 
     def __init__(
         self, measures: Sequence[Measure], C: int, d: int, device: torch.device | str = "cpu", groups: int = 1
     ) -> None:
-        self._measures, self._groups = {each.name: each for each in measures}, groups
         self.added = self.nan = self.infinite = 0
-        self._shared: dict[object, Reducer] = {}
-        self._keys = {}
-        for measure in measures:
-            empty = measure.reducer(C, d)
-            if not isinstance(empty, Reducer):
-                raise PluginError(f"{called(type(measure))}.reducer() of {measure.name} must give a Reducer")
-            self._keys[measure.name] = empty.key
-            self._shared.setdefault(empty.key, empty.of(groups, device))
+        self._measures = {each.name: each.at(C, d) for each in measures}
+        self._by_key = {each.key: each for each in self._measures.values()}
+        self._states = {
+            key: torch.tensor(each.empty, dtype=torch.float64, device=device).unsqueeze(1).repeat(1, groups)
+            for key, each in self._by_key.items()
+        }
 
     def add(self, values: Float[Tensor, "G n"], run: slice | None = None) -> None:
         """Add the finite ones of n values per group, or per group of a run."""
+        run = slice(None) if run is None else run
         self.added += values.numel()
         sums = values.sum(dim=1, dtype=torch.float64)
-        if math.isfinite(float(sums.sum())):  # cheaper than a mask, which is seldom needed
+        if bool(sums.isfinite().all()):  # cheaper than a mask, which is seldom needed
             self._add(values, sums, run)
             return
         finite, nan = values.isfinite(), int(values.isnan().sum())
@@ -62,33 +56,27 @@ class Tally:
         self.infinite += values.numel() - int(finite.sum()) - nan
         some = finite.any(dim=0)
         values, finite = values[:, some], finite[:, some]  # a class without a value has none in any row
-        whole = finite.all(dim=1)
-        groups = torch.arange(len(values), device=values.device) + (0 if run is None else run.start)
-        self._add(values[whole], values[whole].sum(dim=1, dtype=torch.float64), groups[whole])
-        for row in (~whole).nonzero().squeeze(1).tolist():
-            kept = values[row : row + 1, finite[row]]
-            self._add(kept, kept.sum(dim=1, dtype=torch.float64), groups[row : row + 1])
-
-    def _add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"], run: slice | Tensor | None) -> None:
-        if not values.numel():
+        if bool(finite.all()):
+            self._add(values, values.sum(dim=1, dtype=torch.float64), run)
             return
-        for reducer in self._shared.values():
-            part = reducer if run is None else reducer.rows(run)
-            if isinstance(part, Moments):
-                part.add(values, sums)
-            else:
-                part.add(values)
-            if run is not None:
-                reducer.put(run, part)
+        start, whole = run.start or 0, finite.all(dim=1).tolist()
+        for row, stop in _runs(whole):
+            kept = values[row:stop] if whole[row] else values[row:stop, finite[row]]
+            self._add(kept, kept.sum(dim=1, dtype=torch.float64), slice(start + row, start + stop))
+
+    def _add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"], run: slice) -> None:
+        if values.numel():
+            for key, measure in self._by_key.items():
+                held = self._states[key][:, run]
+                held.copy_(measure.merge(held, measure.state(values, sums)))
+
+    def state(self, name: str) -> Float[Tensor, "k G"]:
+        """Return the state of a measure."""
+        return self._states[self._measures[name].key]
 
     def numbers(self, name: str) -> Float[Tensor, " G"]:
         """Return a measure's number of each group, nan for a group without values."""
-        reducer = self._shared[self._keys[name]]
-        numbers = self._measures[name].of(reducer).double()
-        if numbers.shape != (self._groups,):
-            found = f"{type(reducer).__name__} gives {tuple(numbers.shape)} numbers"
-            raise PluginError(f"{found}: give one per group, shape {(self._groups,)}")
-        return numbers
+        return self._measures[name].result(self.state(name)).double()
 
     def number(self, name: str) -> float:
         """Return a measure's number of the only group."""
@@ -96,8 +84,21 @@ class Tally:
 
     def left_out(self, name: str) -> int:
         """Return how many values a number excludes: those that are not finite, or zeros of a mean logarithm."""
-        own = self._shared[self._keys[name]].left_out()
-        return self.nan + self.infinite + (0 if own is None else round(float(own.sum())))
+        skipped = self._measures[name].skipped(self.state(name))
+        return self.nan + self.infinite + round(float(skipped.sum()))
+
+
+def _runs(whole: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """Yield the first row and the end of runs of whole rows, and of each other row.
+
+    >>> list(_runs([True, True, False, False, True]))
+    [(0, 2), (2, 3), (3, 4), (4, 5)]
+    """
+    start = 0
+    for row in range(1, len(whole) + 1):
+        if row == len(whole) or not (whole[row - 1] and whole[row]):
+            yield start, row
+            start = row
 
 
 class TopPairs:
@@ -180,14 +181,14 @@ class Evaluated:
 
     @contextmanager
     def on_its_own(self) -> Iterator[None]:
-        """Let an exception of the plugin cost only this metric; one that spoils others, and a damaged store, raise."""
+        """Let an exception of the plugin cost only this metric; a write to shared tensors and a damaged store raise."""
         try:
             yield
         except Failed as error:
             self.failed = error
-        except Wrote:
-            raise
-        except Exception as error:  # a plugin's measure or reducer can raise anything
+            if isinstance(error, Wrote):
+                raise
+        except Exception as error:  # a plugin's measure can raise anything
             if isinstance(error, CollapseError) and not isinstance(error, PluginError):
                 raise
             self.failed = Failed(self.metric.function, described(error))

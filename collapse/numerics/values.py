@@ -1,7 +1,7 @@
 """The values that parameters of metrics ask for, each computed once and lent to all plugins.
 
 No plugin gets the caller's tensors. Those that are lent are made in torch's inference mode, so that torch raises an
-exception where a plugin writes to them; then nothing is reported that others computed from them.
+exception where a plugin writes to them; then everything is evaluated again without its function.
 """
 
 from collections.abc import Callable, Sequence

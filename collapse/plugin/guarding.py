@@ -1,4 +1,4 @@
-"""Run a plugin's functions: an exception costs only what the function computes, a write to a shared tensor is found.
+"""Run a plugin's functions: an exception or a write to a shared tensor costs only what the function computes.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """
@@ -17,7 +17,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _REFUSED = "Inplace update to inference tensor"
-"""Begins torch's message on a write to a tensor that metrics share."""
+"""Begins torch's message on a write to a tensor that metrics share, which it gives after writing."""
 
 
 class Failed(PluginError):
@@ -30,12 +30,11 @@ class Failed(PluginError):
 
     def __init__(self, function: Callable[..., Any], text: str) -> None:
         super().__init__(f"{called(function)} failed: {text}")
-        self.text = text
-        self.module = str(getattr(function, "__module__", "?"))
+        self.text, self.module = text, str(getattr(function, "__module__", "?"))
 
 
-class Wrote(PluginError):
-    """A metric's function wrote to a tensor that others read: of the others, no number can be trusted."""
+class Wrote(Failed):
+    """A metric's function wrote to a tensor that others read too."""
 
 
 class Shared:
@@ -96,13 +95,10 @@ def call(
     if shared is not None and (written := shared.written()):
         text = f"it wrote to {', '.join(written)}, which others read too: write to a copy (x.clone())"
         raise Failed(function, text) from problem
+    if problem is not None and _REFUSED in str(problem):
+        text = "it wrote to a tensor that others read too: write to a copy (x.clone())"
+        raise Wrote(function, text) from problem
     if problem is not None:
-        if _REFUSED in str(problem):  # torch says so after it has written
-            from collapse.plugin.plugin_manager import plugins
-
-            plugin, remedy = plugins().blamed(str(getattr(function, "__module__", "?")))
-            text = "wrote to a tensor that others read too: write to a copy (x.clone())"
-            raise Wrote(f"{plugin}{called(function)} {text}{remedy}") from problem
         raise Failed(function, described(problem)) from problem
     return result
 
@@ -114,9 +110,8 @@ def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
     def run(*arguments: P.args, **options: P.kwargs) -> R:
         import torch
 
-        if not torch.is_inference_mode_enabled():
-            return function(*arguments, **options)
-        with torch.inference_mode(False), torch.no_grad():
+        gradients = torch.is_grad_enabled()  # not in inference mode
+        with torch.inference_mode(False), torch.set_grad_enabled(gradients):
             return function(*arguments, **options)
 
     return run
@@ -129,10 +124,7 @@ def called(function: Any) -> str:
 
 def described(error: BaseException) -> str:
     """Describe an exception of a plugin in one line of limited length; our own errors only by their message."""
-    try:
-        text = str(error).strip().split("\n")[0]
-    except Exception:  # str() of a plugin's exception can raise anything
-        text = ""
+    text = str(error).strip().split("\n")[0]
     return truncated(text if isinstance(error, CollapseError) else f"{type(error).__name__}: {text}".rstrip(": "))
 
 

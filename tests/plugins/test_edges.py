@@ -182,7 +182,7 @@ def test_what_is_reachable_in_few_dimensions():
 
 def test_the_uncentred_kernel_is_the_log_inverse_distance():
     s = replace(tiny_statistics(), means=torch.tensor([[3.0, 0.0], [0.0, 2.0], [0.0, 0.1]]).double())
-    (kernel,) = evaluate(values_of(s), [(declaration(gnc2.uncentred_log_kernel), [Mean("a.kernel")])]).metrics
+    (kernel,) = evaluate(lambda: values_of(s), [(declaration(gnc2.uncentred_log_kernel), [Mean("a.kernel")])]).metrics
     assert kernel.numbers["a.kernel"] == pytest.approx(
         -math.log(2) / 2
     )  # of two pairs, at right angles; the third has one direction

@@ -173,10 +173,10 @@ def test_a_plugin_prepares_a_model(tiny, tmp_path, monkeypatch):
     add_plugins([str(plugin)])
     try:
         # the zoo, asked first, knows a GPT-Neo; another model reaches the second plugin
-        assert plugins().first_answer("collapse_prepare_model", gpt_neo(positions=64)) == NAME
+        assert next(plugins().answers("collapse_prepare_model", gpt_neo(positions=64)))[1] == NAME
         other = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2))
         with pytest.raises(CollapseError, match=r"mine.py: .*RuntimeError: it went wrong.*leave it out"):
-            plugins().first_answer("collapse_prepare_model", other)
+            list(plugins().answers("collapse_prepare_model", other))
     finally:
         add_plugins([])
     assert json.loads(json.dumps(other.config.to_dict()))["seen_by"] == "mine"
