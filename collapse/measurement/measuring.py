@@ -123,6 +123,8 @@ def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor
         CollapseError: The store lacks what it needs, or a plugin's function failed.
     """
     known = plugins().measurements()
+    if not isinstance(name, str):
+        raise UsageError(f"the name of a metric must be a text; there is a {type(name).__name__}: {name!r:.40}")
     having = [each for each, (m, _) in known.items() if m.kind != "scalar" or m.vector]
     if name not in known and (inside := [each for each in having if each.startswith(f"{name}.")]):
         raise UsageError(f"{name} is a prefix of several: name one measurement, {' or '.join(sorted(inside))}")

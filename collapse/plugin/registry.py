@@ -77,6 +77,9 @@ class Plugins:
         if names is None:
             return known
         names = names.split(",") if isinstance(names, str) else names
+        for each in names if isinstance(names, Iterable) else [names]:
+            if not isinstance(each, str):
+                raise UsageError(f"a metric is named by a text, not by {type(each).__name__} {each!r:.40}")
         wanted = [name.strip() for name in names if name.strip()]
         if not wanted:
             raise UsageError(
