@@ -27,7 +27,7 @@ from benchmarks.validate import differences
 from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say_error
 from collapse.errors import CollapseError
-from collapse.inputs.option import key_value
+from collapse.inputs.option_words import key_value
 from collapse.numerics.decisions import Decider
 
 

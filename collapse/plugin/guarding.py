@@ -84,22 +84,19 @@ def call(
         Failed: It raised an exception, or wrote to one of the shared tensors.
         Wrote: It wrote to a tensor made in inference mode, as those that metrics share are.
     """
-    problem: Exception | None = None
-    result = None
+    shared = shared or Shared()
     try:
         result = function(*arguments, **named)
     except Failed:
         raise
     except Exception as error:  # a plugin can raise anything
-        problem = error
-    if shared is not None and (written := shared.written()):
+        if _REFUSED in str(error):
+            text = "it wrote to a tensor that others read too: write to a copy (x.clone())"
+            raise Wrote(function, text) from error
+        raise Failed(function, described(error)) from error
+    if written := shared.written():
         text = f"it wrote to {', '.join(written)}, which others read too: write to a copy (x.clone())"
-        raise Failed(function, text) from problem
-    if problem is not None and _REFUSED in str(problem):
-        text = "it wrote to a tensor that others read too: write to a copy (x.clone())"
-        raise Wrote(function, text) from problem
-    if problem is not None:
-        raise Failed(function, described(problem)) from problem
+        raise Failed(function, text)
     return result
 
 

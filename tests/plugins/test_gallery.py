@@ -47,7 +47,7 @@ def test_every_picture_is_shown_with_its_command_and_is_small(script):
 
 
 def test_slimming_keeps_what_is_painted(script, tmp_path):
-    from collapse.figures.rendering import svg_of
+    from collapse.showing.rendering import svg_of
 
     values = [{"x": x / 7, "y": x * x} for x in range(40)]
     axes = {name: {"field": name, "type": "quantitative", "title": f"{name} (m)"} for name in "xy"}
@@ -76,10 +76,3 @@ def test_figure_1_and_table_1():
         assert published == r2 == f"{tested[column]['R2']:.6f}"
         assert float(p) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
         assert float(exact) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
-
-
-def test_the_average_token():
-    (row,) = [row for row in Results.read("paper").frame().to_dict("records") if row["model"] == "12x1024_10L@9"]
-    square = row["nc2.norm"] ** 2 + row["nc2.norm_std"] ** 2 * (row["classes"] - 1) / row["classes"]
-    here = [f"{square / row['dim'] ** 0.5:.4f}", f"{row['nc1.cdnv']:.6f}", f"{row['nc2.interference']:+.6f}"]
-    assert [each[3] for each in rows("Tables 4 and 5")] == [each[2] for each in rows("Tables 4 and 5")] == here

@@ -5,8 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from collapse.inputs.collection_spec import flag_of, typed
-from collapse.inputs.option import key_values
+from collapse.inputs.collection_spec import flag_of
+from collapse.inputs.option_words import key_values, typed
 from collapse.stores.provenance import shown_argument, versions
 from collapse_zoo.recipes import DECAYS, Recipe, name_of
 from collapse_zoo.sources import Source

@@ -179,7 +179,7 @@ def _advice(text: Any, tokenizer: Any) -> str:
 
 def _label(corpus: Corpus) -> str:
     """Return the text's part of a run's name: data set or file, or the folder of several files or of train.jsonl."""
-    if corpus.source == "hub":
+    if not corpus.files:
         return corpus.name.split("/")[-1]
     file = Path(corpus.files[0]).resolve()
     alone = len(corpus.files) == 1 and not re.match(r"train(ing)?\b", file.stem, re.IGNORECASE)
@@ -189,4 +189,4 @@ def _label(corpus: Corpus) -> str:
 
 def _again(corpus: Corpus) -> str | list[str]:
     """Return the name by which find_corpus() finds the corpus again."""
-    return list(corpus.files) if corpus.source == "files" else f"{corpus.name}@{corpus.revision}"
+    return list(corpus.files) if corpus.files else f"{corpus.name}@{corpus.revision}"

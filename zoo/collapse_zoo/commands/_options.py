@@ -8,7 +8,7 @@ import click
 
 from collapse.cli.options import collecting_options, given_options
 from collapse.inputs.collection_spec import flag_of
-from collapse.inputs.option import key_value
+from collapse.inputs.option_words import key_value
 
 if TYPE_CHECKING:
     from collapse_zoo.sources import Source
