@@ -12,7 +12,9 @@ from benchmarks import peers
 from benchmarks.memory import in_turn, peak_growth
 from benchmarks.record import Goal, Record, Row, Table
 from collapse import EmbeddingStatistics
-from collapse.numerics.pairs import TILE, sweep, tiles
+from collapse.numerics.evaluating import evaluate
+from collapse.numerics.pairs import TILE, tiles
+from collapse.numerics.values import values_of
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 
@@ -41,8 +43,8 @@ def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
     s = statistics(classes, dim)
     works: dict[str, Callable[[], object]] = {
         "bare Gram products": lambda: products(s.centred_means, TILE),
-        "three measurements": lambda: sweep(s, by_metric(THREE)),
-        "all pair measurements": lambda: sweep(s, by_metric(every())),
+        "three measurements": lambda: evaluate(lambda: values_of(s), by_metric(THREE)),
+        "all pair measurements": lambda: evaluate(lambda: values_of(s), by_metric(every())),
     }
     times = in_turn(works, 2)
     bare, three, _ = times.values()
@@ -96,4 +98,4 @@ def prepared(classes: int, dim: int) -> Callable[[], object]:
     """Return a piece of work whose peak is that of three measurements of means that are there."""
     s, wanted = statistics(classes, dim), by_metric(THREE)
     products(s.means[: 2 * TILE].contiguous(), TILE)
-    return lambda: sweep(s, wanted)
+    return lambda: evaluate(lambda: values_of(s), wanted)

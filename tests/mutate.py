@@ -22,7 +22,7 @@ from queue import SimpleQueue
 
 ROOT = Path(__file__).resolve().parents[1]
 METRICS = "tests/plugins/test_numbers.py tests/plugins/test_edges.py tests/test_degenerate.py"
-PAIRS = f"tests/test_tiles.py tests/test_pairs.py {METRICS}"
+PAIRS = f"tests/test_pairs.py {METRICS}"
 PERMUTATION = "tests/plugins/test_permutation.py"
 CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_findings.py"
 TESTS = {
@@ -44,7 +44,6 @@ TESTS = {
     "collapse/numerics/decisions.py": "tests/test_tally.py tests/test_ranking.py tests/test_decisions.py",
     "collapse/numerics/tiles.py": PAIRS,
     "collapse/numerics/pairs.py": PAIRS,
-    "collapse/numerics/near_pairs.py": PAIRS,
     "collapse/numerics/statistics.py": f"tests/test_statistics.py {PAIRS}",
     "collapse/plugin/measures.py": f"tests/test_measures.py {PAIRS}",
     "collapse/inputs/packing.py": "tests/test_packing.py",

@@ -66,11 +66,6 @@ def test_equals_a_direct_computation(reference):
     )
 
 
-def test_a_covariance_of_no_samples_has_no_entries():
-    state = accumulated(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64), []).state()
-    assert (state["covariance/scatter"].shape, state["covariance/samples"].tolist()) == ((0, 0), [0])
-
-
 def test_keeps_its_digits_where_the_variance_is_a_ten_billionth_of_the_squared_mean():
     draw = torch.Generator().manual_seed(1)
     noise = torch.randn(4000, 8, generator=draw, dtype=torch.float64)
@@ -163,12 +158,6 @@ def test_embeddings_whose_squares_overflow_are_named(size):
         for y in ([0, 0, 1, 1], [0, 1, 2, 3]):
             with pytest.raises(NotFinite, match="sample 2 is too large"):
                 add(h, torch.tensor(y))
-
-
-def test_two_neighbouring_numbers_vary_about_the_middle_between_them():
-    gap = 2.0**-52
-    moments = accumulated(torch.tensor([[1.0], [1.0 + gap]], dtype=torch.float64), torch.zeros(2).long(), [slice(0, 2)])
-    assert float(moments.statistics_so_far().variances) == gap**2 / 4
 
 
 def test_equal_embeddings_whose_squares_vanish_keep_their_mean():

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 import collapse
 from collapse import EmbeddingStatistics
 from collapse.inputs.packing import Chunks, group
-from collapse.numerics.standard_errors import jackknife_error, standard_error
+from collapse.numerics.standard_errors import influence_of, jackknife_error, standard_error
 from collapse.numerics.values import Values
 from collapse.plugin.metrics import declaration
 from collapse.testing import tiny_statistics
@@ -43,7 +43,7 @@ def covered(draw, texts, length, chunk, paired):
     totals[:, 3] = torch.from_numpy(np.bincount(blocks, values))
     tiny = tiny_statistics()
     s = replace(tiny, validation=replace(tiny.validation, block_totals=totals))
-    error = standard_error(Values(lambda: s).influence(declaration(val_loss)))
+    error = standard_error(influence_of(Values(s), declaration(val_loss)))
     return abs(values.mean()) <= student.ppf(0.975, len(totals) - 1) * error
 
 

@@ -1,6 +1,7 @@
-"""The pair sweep against all pairs at once, its closed forms, exclusions and near pairs."""
+"""The pair sweep against all pairs at once: its numbers, what it leaves out, counts and recomputes, for any tiling."""
 
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -9,35 +10,98 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import collapse
-from collapse import EmbeddingStatistics, Mean, MeanLog, Std, pair_metric
+from collapse import CoV, EmbeddingStatistics, LogMeanExp, Mean, MeanLog, Std, pair_metric
 from collapse.measurement.measuring import vectors
-from collapse.numerics.pairs import sweep
+from collapse.numerics.evaluating import evaluate
+from collapse.numerics.tiles import ClassGeometry, Tile
+from collapse.numerics.values import values_of
 from collapse.plugin.metrics import declaration
+from collapse.plugin.names import OF_PAIRS
 from collapse.plugin.plugin_manager import plugins
 from collapse_metrics import gnc2
 
+TINY, GAP = 2.0**-50, 2.0**-30
+# Their mean is exactly 0. Classes 0 and 1 are equal, 5, 6 and 7 nearly, 2 and 3 have one direction, 4 has none.
+MEANS = torch.tensor(
+    [
+        [1, 0, 0],
+        [1, 0, 0],
+        [-1, 0, 0],
+        [-2, 0, 0],
+        [0, 0, 0],
+        [0, 1, 0],
+        [0, 1, TINY],
+        [0, 1, GAP],
+        [1, -3, -TINY - GAP],
+    ],
+    dtype=torch.float64,
+)
+EQUAL = {(0, 1), (5, 6)}
+CLOSE = {(5, 7), (6, 7)}
+DIRECTIONLESS = {pair for pair in combinations(range(9), 2) if 4 in pair}
+ALIKE = {(0, 1), (2, 3), (5, 6)}
+PAIRWISE = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
 
-def statistics(means: torch.Tensor, variances: torch.Tensor | None = None) -> EmbeddingStatistics:
+
+def statistics(means=MEANS, variances=None, dtype="float32"):
     C = len(means)
     return EmbeddingStatistics(
         classes=torch.arange(C),
         counts=torch.full((C,), 3),
         means=means.double(),
-        variances=torch.ones(C).double() if variances is None else variances.double(),
+        variances=torch.arange(C).double() // 2 if variances is None else variances.double(),
         classifier=means.double(),
+        dtype=dtype,
     )
 
 
-def swept(s: EmbeddingStatistics, *names: str, **options: object) -> dict[str, float]:
-    known = plugins().measurements()
-    wanted = [(known[name][0], [known[name][1]]) for name in names]
-    return {
-        name: result.all.number(name)
-        for name, result in zip(names, sweep(s, wanted, **options).metrics, strict=True)  # type: ignore[arg-type]
-    }
+def random_statistics(classes, dim, seed=0, offset=0.0):
+    draw = torch.Generator().manual_seed(seed)
+    means = torch.randn(classes, dim, generator=draw, dtype=torch.float64) + offset
+    return statistics(means, torch.rand(classes, generator=draw) + 0.1)
 
 
-PAIRWISE = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
+def everywhere(variance_sum):
+    return variance_sum
+
+
+def distinct(variance_sum, sqdist):
+    return variance_sum + 0 * sqdist.log()  # NaN for equal means
+
+
+def directed(variance_sum, cosine):
+    return variance_sum + 0 * cosine
+
+
+def distinct_directions(variance_sum, unit_sqdist):
+    return variance_sum + 0 * unit_sqdist.log()
+
+
+def distinct_uncentred(variance_sum, uncentred_unit_sqdist):
+    return variance_sum + 0 * uncentred_unit_sqdist.log()
+
+
+LEFT_OUT = {
+    everywhere: set(),
+    distinct: EQUAL,
+    directed: DIRECTIONLESS,
+    distinct_directions: DIRECTIONLESS | ALIKE,
+    distinct_uncentred: DIRECTIONLESS | ALIKE,
+}
+
+
+def swept(s, *functions, measures=None, **options):
+    """What functions of pairs give, each with these measures."""
+    measures = measures or [
+        Mean("m.mean"),
+        Std("m.std"),
+        CoV("m.cov"),
+        MeanLog("m.log"),
+        LogMeanExp("m.exp", exponent=lambda d: d - 2.0),
+        LogMeanExp("m.none", exponent=lambda d: d - 3.0),
+    ]
+    metrics = [declaration(pair_metric(*measures)(function)) for function in functions]
+    return evaluate(lambda: values_of(s), [(metric, metric.measures) for metric in metrics], **options)
 
 
 @settings(deadline=None, max_examples=15)
@@ -49,132 +113,187 @@ PAIRWISE = [name for name, (metric, _) in plugins().measurements().items() if me
     offset=st.sampled_from([0.0, 5.0]),
 )
 def test_any_tiling_equals_all_pairs_at_once(reference, seed, classes, dim, tile, offset):
-    draw = torch.Generator().manual_seed(seed)
-    means = torch.randn(classes, dim, generator=draw, dtype=torch.float64) + offset
-    s = statistics(means, torch.rand(classes, generator=draw))
-    values = swept(s, *PAIRWISE, tile=tile)
-    raw = {
-        "means": s.means.numpy(),
-        "variances": s.variances.numpy(),
-        "counts": s.counts.numpy(),
-        "within": np.eye(dim),
-    }
+    s = random_statistics(classes, dim, seed, offset)
+    known = plugins().measurements()
+    found = evaluate(lambda: values_of(s), [(known[name][0], [known[name][1]]) for name in PAIRWISE], tile=tile).metrics
+    raw = {name: getattr(s, name).numpy() for name in ("means", "variances", "counts")} | {"within": np.eye(dim)}
     expected = reference.geometry(raw, s.means.numpy())
-    for name, value in values.items():
-        assert value == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
+    for name, each in zip(PAIRWISE, found, strict=True):
+        assert each.numbers[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-12), name
 
 
-def test_interference_has_closed_forms():
+def test_any_tiling_leaves_out_the_same_pairs():
+    s = statistics()
+    for tile in (1, 2, 3, 4, 8, 9, 100):
+        found = swept(s, *LEFT_OUT, tile=tile, by_class=True)
+        # equal bits are no rounding
+        assert found.counts == {"sqdist": 1, "unit_sqdist": 1, "uncentred_unit_sqdist": 1, "close": len(CLOSE)}
+        for (function, left_out), each in zip(LEFT_OUT.items(), found.metrics, strict=True):
+            kept = [pair for pair in combinations(range(9), 2) if pair not in left_out]
+            values = torch.stack([s.variances[i] + s.variances[j] for i, j in kept])
+            zeros = int((values == 0).sum())
+            assert zeros == (function in (everywhere, directed))
+            mean, std = float(values.mean()), float(values.std(correction=0))
+            expected = {
+                "m.mean": mean,
+                "m.std": std,
+                "m.cov": std / mean,
+                "m.log": float(values[values > 0].log().mean()),
+                "m.exp": float(values.exp().mean().log()),
+                "m.none": math.nan,
+            }
+            assert each.numbers == pytest.approx(expected, rel=1e-12, nan_ok=True)
+            assert each.left_out == dict.fromkeys(expected, len(left_out)) | {"m.log": len(left_out) + zeros}
+            rows = [
+                [value for pair, value in zip(kept, values.tolist(), strict=True) if c in pair] or [math.nan]
+                for c in range(9)
+            ]
+            means = [sum(row) / len(row) for row in rows]
+            assert each.by_class["m.mean"][1].tolist() == pytest.approx(means, rel=1e-12, nan_ok=True)
+
+
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_of_means_that_are_all_the_same_no_pair_is_left(value):
+    functions = [each for each in LEFT_OUT if each is not everywhere]
+    for tile in (1, 3):
+        for each in swept(statistics(torch.full((3, 2), value)), *functions, tile=tile, by_class=True).metrics:
+            assert set(each.left_out.values()) == {3}
+            assert all(math.isnan(number) for number in each.numbers.values())
+            assert all(bool(values.isnan().all()) for _, values in each.by_class.values())
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("float64", 51), ("float32", 22), ("float16", 9), ("bfloat16", 7)])
+def test_close_is_what_the_dtype_of_the_embeddings_rounds(dtype, bits):
+    near = 4 * 2.0**-bits  # 4: the largest norm of a mean
+    for factor, close in ((0.7, 1), (1.0, 0), (1.4, 0)):
+        means = torch.tensor([[0, 4.0], [0, 0], [factor * near, 0], [0, -3]], dtype=torch.float64)
+        for tile in (1, 4):
+            assert swept(statistics(means, dtype=dtype), distinct, tile=tile).counts["close"] == close
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**20, 2.0**-20])
+def test_distances_keep_their_digits_far_from_the_origin(scale):
     draw = torch.Generator().manual_seed(0)
-    s = statistics(torch.randn(333, 17, generator=draw))
-    C, units = 333, s.centred_means / s.norms.unsqueeze(1)
-    row = collapse.measure(s, metrics=["nc2.interference", "nc2.interference_std"]).measurements
-    mean = (float(units.sum(0).square().sum()) - C) / (C * (C - 1))
-    mean_square = (float((units.T @ units).square().sum()) - C) / (C * (C - 1))
-    assert row["nc2.interference"] == pytest.approx(mean, rel=1e-10)
-    assert row["nc2.interference_std"] == pytest.approx(math.sqrt(mean_square - mean**2), rel=1e-10)
-    ids, rows = vectors(s, "nc2.interference")
-    np.testing.assert_allclose(rows, (units @ units.sum(0) - 1) / (C - 1), atol=1e-12)
-    assert float(rows.mean()) == pytest.approx(mean, abs=1e-12)
-    assert torch.equal(ids, s.classes)
+    base = torch.randn(4, 3, generator=draw, dtype=torch.float64)
+    gaps = torch.tensor([0.0, 0, 0, 0, 1e-2, 1e-4, 1e-6, 1e-9]).double().unsqueeze(1)
+    s = statistics((base.repeat(2, 1) + gaps * torch.randn(8, 3, generator=draw, dtype=torch.float64) + 3) * scale)
+    centred = s.means - s.means.mean(dim=0)
+    units, uncentred = (each / each.norm(dim=1, keepdim=True) for each in (centred, s.means))
+    for rows, columns in ((slice(0, 8), slice(0, 8)), (slice(0, 4), slice(4, 8)), (slice(0, 3), slice(4, 7))):
+        pair = Tile(ClassGeometry(s), values_of(s), rows, columns)
+        assert {tuple(pair.field(name).shape) for name in OF_PAIRS} == {tuple(pair.gram.shape)}
+        for name, of in (("sqdist", s.means / scale), ("unit_sqdist", units), ("uncentred_unit_sqdist", uncentred)):
+            expected = (of[rows].unsqueeze(1) - of[columns]).square().sum(dim=2)
+            found = pair.field(name) / (scale**2 if name == "sqdist" else 1)
+            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-25)
+            if rows == columns:
+                assert found.diagonal().tolist() == [0.0] * 8
 
 
-def test_float32_agrees_with_float64():
-    draw = torch.Generator().manual_seed(5)
-    s = statistics(torch.randn(300, 24, generator=draw) + 20, torch.rand(300, generator=draw))
-    single, double = swept(s, *PAIRWISE, dtype=torch.float32), swept(s, *PAIRWISE)
-    for name in PAIRWISE:
-        rel = 1e-2 if name == "nc2.equiangularity" else 1e-4  # divides by a mean near 0
-        assert single[name] == pytest.approx(double[name], rel=rel, abs=1e-6), name
+@pytest.mark.parametrize(("far", "scale"), [(1.0, 1.0), (1e9, 1.0), (1e9, 1e-6)])
+def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, scale):
+    means = scale * torch.randn(20, 8, generator=torch.Generator().manual_seed(5)).double()
+    means[7] *= far
+    units = means / means.norm(dim=1, keepdim=True)
+    others = torch.ones(20, 20).triu(1).bool()
+    kernel = -torch.cdist(units, units, compute_mode="donot_use_mm_for_euclid_dist")[others].log()
+    wanted = [(declaration(gnc2.uncentred_log_kernel), [Mean("mean"), Std("std")])]
+    s = statistics(means)
+    for tile in (20, 6):
+        (found,) = evaluate(lambda: values_of(s), wanted, tile=tile).metrics
+        expected = {"mean": float(kernel.mean()), "std": float(kernel.std(correction=0))}
+        assert found.numbers == pytest.approx(expected, rel=1e-9)
 
 
-def test_equal_means_are_left_out_and_counted():
-    means = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [-1.0, 3.0]])
-    row = collapse.measure(statistics(means), metrics=["nc1.cdnv", "gnc2.log_kernel", "nc2.interference"])
-    assert row.excluded == {"nc1.cdnv": 1, "gnc2.log_kernel": 1}
-    without = [
-        2 / (2 * float((means[i] - means[j]).square().sum()) ** 2) for i, j in ((0, 2), (0, 3), (1, 2), (1, 3), (2, 3))
-    ]
-    assert row.measurements["nc1.cdnv"] == pytest.approx(np.mean(without), rel=1e-12)
+def rounded(means, function, field, tile):
+    """How many pairs are equal for the rounding of float64; each of them is left out."""
+    found = swept(statistics(means, dtype="float64"), function, tile=tile)
+    return found.counts[field], found.metrics[0].left_out["m.mean"]
 
 
-def test_a_zero_centred_mean_has_no_direction():
-    means = torch.tensor([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0], [0.0, 0.0]])
-    row = collapse.measure(
-        statistics(means), metrics=["nc2.interference", "nc2.log_norm", "nc2.norm", "nc3.self_duality"]
-    )
-    assert row.measurements["nc2.interference"] == pytest.approx(-1 / 3)
-    assert row.measurements["nc2.log_norm"] == 0
-    assert row.measurements["nc2.norm"] == pytest.approx(0.8)
-    assert row.excluded == {"nc2.interference": 4}
-    assert {note.measurement for note in row.notes if note.kind == "zero_mean"} == {
-        "nc2.interference",
-        "nc2.log_norm",
-        "nc3.self_duality",
-    }
+@pytest.mark.parametrize("scale", [1.0, 2.0**100, 2.0**-100])
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
+def test_means_are_equal_up_to_16_ulp_of_their_lengths(factor, equal, turned, scale):
+    gap = factor * 2.0**-48 * (3 + 3) / 2
+    means = torch.tensor([[3, 0, 0], [3, gap, 0], [-3, 4, 0], [-3, -4 - gap, 0]], dtype=torch.float64)
+    if turned:  # so that the product of two equal means is not exactly their squared length
+        means = (means + torch.tensor([[0, 0, 0.1], [0, 0, 0.1], [0, 0, 0.3], [0, 0, -0.7]]).double()).flip(1)
+    for tile in (1, 4):
+        assert rounded(means * scale, distinct, "sqdist", tile) == (equal, equal)
 
 
-@pytest.mark.parametrize("gap", [1e-3, 1e-6, 1e-9, 1e-12])
-def test_near_pairs_keep_their_digits(gap):
-    base = torch.tensor([[3.0, 4.0, 0.0], [-5.0, 1.0, 2.0], [0.5, -2.0, 1.0]], dtype=torch.float64)
-    near = base[0] + torch.tensor([0.0, 0.0, gap])
-    s = statistics(torch.cat([base, near.unsqueeze(0)]))
-    expected = np.mean(
-        [1 / float((s.means[i] - s.means[j]).square().sum()) ** 2 for i in range(4) for j in range(i + 1, 4)]
-    )
-    assert collapse.measure(s, metrics=["nc1.cdnv"]).measurements["nc1.cdnv"] == pytest.approx(
-        expected, rel=1e-3 * 1e-6
-    )
+@pytest.mark.parametrize(("factor", "equal"), [(0.9, 1), (1.1, 0)])
+def test_directions_are_equal_up_to_the_rounding_of_their_means(factor, equal):
+    # lengths 1 and 2, the global mean is 0: each direction is off by 2^-48
+    turn = factor * 2 * 2.0**-48
+    means = torch.tensor([[1, 0, 0], [2, 2 * turn, 0], [-3, -2 * turn, 1], [0, 0, -1]], dtype=torch.float64)
+    for function, field in ((distinct_directions, "unit_sqdist"), (distinct_uncentred, "uncentred_unit_sqdist")):
+        for tile in (1, 4):
+            assert rounded(means, function, field, tile) == (equal, equal)
 
 
-def test_pairs_closer_than_the_rounding_are_noted():
-    means = torch.tensor([[1.0, 0.0], [1.0, 1e-9], [0.0, 1.0], [-1.0, 3.0]], dtype=torch.float64)
-    row = collapse.measure(statistics(means), metrics=["nc1.cdnv_galanti"])
-    assert [note.text for note in row.notes if note.kind == "close"] == [
-        "1 pair of means is closer than the rounding of float32 embeddings"
-    ]
+@pytest.mark.parametrize(("steps", "equal"), [(59, 1), (70, 0)])
+def test_directions_far_from_the_origin_are_equal_up_to_a_wide_angle(steps, equal):
+    # The means are off by 2^-48 of 2 * 2^40, so the directions of two centred ones of length 1 by 2^-7 each. A step of
+    # 2^-12 is an ulp of 2^40: 64 steps are twice 2^-7.
+    turn = steps * 2.0**-12
+    means = torch.tensor([[1, 0, 0], [1, turn, 0], [-2, 1, 0], [0, -1 - turn, 0]], dtype=torch.float64)
+    for tile in (1, 4):
+        assert rounded(means + torch.tensor([0, 0, 2.0**40]), distinct_directions, "unit_sqdist", tile) == (
+            equal,
+            equal,
+        )
 
 
-def test_values_of_zero_are_left_out_of_the_log_and_counted():
-    s = statistics(torch.eye(4), torch.tensor([0.0, 0.0, 1.0, 2.0]))
-    row = collapse.measure(s, metrics=["nc1.log_cdnv", "nc1.cdnv"])
-    assert row.excluded == {"nc1.log_cdnv": 1}
-    assert row.measurements["nc1.cdnv"] == pytest.approx((1 + 2 + 1 + 2 + 3) / 6 / 8)
-    assert row.measurements["nc1.log_cdnv"] == pytest.approx(np.log(np.array([1, 2, 1, 2, 3]) / 8).mean())
+def test_a_short_mean_makes_the_rounding_of_its_pair_whichever_comes_first():
+    # Of means off by 2^-37 the direction of length 1 is off by 2^-37, that of length 2^-10 by 2^-27: 2^-28 is between.
+    short, turn = 2.0**-10, 2.0**-38
+    for order in ([0, 1, 2], [1, 0, 2], [2, 1, 0]):
+        means = torch.tensor([[1, 0, 0], [short, turn, 0], [-1 - short, -turn, 0]], dtype=torch.float64)[order]
+        for tile in (1, 3):
+            assert rounded(means + torch.tensor([0, 0, 2.0**10]), distinct_directions, "unit_sqdist", tile) == (1, 1)
 
 
-def test_a_pair_function_that_returns_something_else_costs_only_itself():
-    @pair_metric(Mean("mine.a"), Std("mine.b"))
-    def wrong(sqdist):
-        return sqdist.sum()
+def test_two_classes_without_a_direction_have_not_one_direction():
+    for means, left_out in (
+        ([[0, 0], [0, 0], [1, 2], [-1, -2], [2, -1], [-2, 1]], 9),
+        ([[0, 0], [0, 0], [1, 2], [2, 4], [-3, -6]], 8),  # two have one direction to the last bit
+    ):
+        for tile in (1, 2, 6):
+            assert rounded(torch.tensor(means), distinct_directions, "unit_sqdist", tile) == (0, left_out)
 
-    known = plugins().measurements()["gnc2.distance"]
-    wrong_one, right = sweep(statistics(torch.eye(3)), [(declaration(wrong), []), (known[0], [known[1]])]).metrics
-    assert "shape (3, 3)" in str(wrong_one.failed)
-    assert right.all.number("gnc2.distance") == pytest.approx(math.sqrt(3))
+
+def test_a_product_that_rounds_up_hides_no_equal_means():
+    draw = torch.Generator().manual_seed(0)
+    for _ in range(10):
+        means = torch.randn(4, 50, generator=draw, dtype=torch.float64)
+        means[1] = means[0]
+        means[1, 3] += 2.0**-46  # of a length of about 7: half of what is rounding
+        for tile in (1, 4):
+            assert rounded(means, distinct, "sqdist", tile) == (1, 1)
 
 
 def test_vectors_are_the_measure_over_each_classes_pairs():
-    draw = torch.Generator().manual_seed(4)
-    s = statistics(torch.randn(30, 6, generator=draw), torch.rand(30, generator=draw) + 0.1)
+    s = random_statistics(30, 6, seed=4)
     units = s.centred_means / s.norms.unsqueeze(1)
     others = ~torch.eye(30, dtype=torch.bool)
-    cosines = (units @ units.T)[others].view(30, 29)
     kernel = -torch.cdist(units, units, compute_mode="donot_use_mm_for_euclid_dist")[others].view(30, 29).log()
+    cosines = (units @ units.T)[others].view(30, 29)
     sums = s.variances.unsqueeze(1) + s.variances
     cdnv = (sums / 2 / torch.cdist(s.means, s.means).pow(4))[others].view(30, 29)
     expected = {
         "nc2.interference": cosines.mean(dim=1),
         "nc2.interference_std": cosines.std(dim=1, correction=0),
         "gnc2.hyperspherical_uniformity": kernel.std(dim=1, correction=0) / kernel.mean(dim=1),
+        "gnc2.log_riesz": (kernel * (s.dim - 2)).exp().mean(dim=1).log() / (s.dim - 2),
         "nc1.log_cdnv": cdnv.log().mean(dim=1),
         "nc1.cdnv_scaled": cdnv.mean(dim=1) * s.norms.square().mean(),
     }
     for name, values in expected.items():
-        torch.testing.assert_close(vectors(s, name)[1], values, rtol=1e-9, atol=1e-12)
-    s_of = s.dim - 2
-    expected = (kernel * s_of).exp().mean(dim=1).log() / s_of
-    torch.testing.assert_close(vectors(s, "gnc2.log_riesz")[1], expected, rtol=1e-9, atol=1e-12)
+        ids, found = vectors(s, name)
+        assert torch.equal(ids, s.classes)
+        torch.testing.assert_close(found, values, rtol=1e-9, atol=1e-12)
 
 
 def test_vectors_of_a_mean_log_leave_out_pairs_of_value_0():
@@ -182,99 +301,60 @@ def test_vectors_of_a_mean_log_leave_out_pairs_of_value_0():
     logs = np.log(np.array([1, 2, 3]) / 8)
     expected = [logs[:2].mean(), logs[:2].mean(), logs[[0, 0, 2]].mean(), logs[[1, 1, 2]].mean()]
     assert vectors(s, "nc1.log_cdnv")[1].tolist() == pytest.approx(expected)
-    alike = statistics(torch.eye(3), torch.tensor([0.0, 0.0, 0.0]))
-    assert vectors(alike, "nc1.log_cdnv")[1].isnan().all()
-
-
-@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-9), (torch.float32, 1e-4)])
-@pytest.mark.parametrize(("far", "scale"), [(1.0, 1.0), (1e3, 1.0), (1e9, 1.0), (1e9, 1e-6)])
-def test_directions_of_short_means_keep_their_digits_beside_a_long_one(far, scale, dtype, near):
-    means = scale * torch.randn(20, 8, generator=torch.Generator().manual_seed(5)).double()
-    means[7] *= far
-    units = means / means.norm(dim=1, keepdim=True)
-    others = torch.ones(20, 20).triu(1).bool()
-    expected = -torch.cdist(units, units, compute_mode="donot_use_mm_for_euclid_dist")[others].log()
-    mean, std = Mean("mean"), Std("std")
-    wanted = [(declaration(gnc2.uncentred_log_kernel), [mean, std])]
-    for tile in (20, 6):
-        (kernel,) = sweep(statistics(means), wanted, tile=tile, dtype=dtype).metrics
-        rel = 1e-9 if dtype == torch.float64 else 1e-4
-        assert kernel.all.number("mean") == pytest.approx(float(expected.mean()), rel=rel)
-        assert kernel.all.number("std") == pytest.approx(float(expected.std(correction=0)), rel=rel)
+    assert vectors(statistics(torch.eye(3), torch.zeros(3)), "nc1.log_cdnv")[1].isnan().all()
 
 
 def test_a_class_whose_pairs_are_all_alike_has_a_std_of_zero():
-    @pair_metric(Std("mine.std"))
-    def sums(variance_sum):
-        return variance_sum
-
     for C in range(4, 20):
         variances = torch.full((C,), 1 / 3).double()
         variances[0] = 0.1
-        wanted = [(declaration(sums), declaration(sums).measures)]
-        (found,) = sweep(statistics(torch.eye(C), variances), wanted, by_class=True).metrics
-        stds = found.by_class.numbers("mine.std")
+        (found,) = swept(statistics(torch.eye(C), variances), everywhere, by_class=True).metrics
+        stds = found.by_class["m.std"][1]
         assert float(stds[0]) == pytest.approx(0, abs=1e-7)  # neither more than rounding nor the root of less than 0
         assert stds[1:].tolist() == pytest.approx([(1 / 3 - 0.1) * math.sqrt(C - 2) / (C - 1)] * (C - 1))
 
 
 @pytest.mark.parametrize("scale", [1e-100, 1.0, 1e60])
 def test_values_of_any_size_keep_their_digits(scale):
-    @pair_metric(Mean("mine.mean"), Std("mine.std"))
     def sums(variance_sum):
         return variance_sum * scale
 
-    s = statistics(torch.eye(9), torch.arange(9))
-    values = [float(i + j) * scale for i in range(9) for j in range(i)]
+    values = [float(i + j) for i in range(9) for j in range(i)]
+    expected = {"m.mean": np.mean(values) * scale, "m.std": np.std(values) * scale}
     for tile in (1, 4, 9):
-        (found,) = sweep(s, [(declaration(sums), declaration(sums).measures)], tile=tile).metrics
-        expected = {"mine.mean": np.mean(values), "mine.std": np.std(np.array(values) / scale) * scale}
-        assert {name: found.all.number(name) for name in expected} == pytest.approx(expected, rel=1e-12, abs=0)
+        s = statistics(torch.eye(9), torch.arange(9))
+        (found,) = swept(s, sums, measures=[Mean("m.mean"), Std("m.std")], tile=tile).metrics
+        assert found.numbers == pytest.approx(expected, rel=1e-12, abs=0)
 
 
-def test_a_function_that_writes_costs_a_second_sweep_without_it():
-    @pair_metric(Mean("mine.late"))
+def test_a_function_that_fails_or_writes_costs_only_itself():
+    def wrong(sqdist):
+        return sqdist.sum()
+
     def late(row_means, gram):
-        if len(gram) > 12:
-            row_means.mul_(2)
+        return row_means.mul_(2) if len(gram) > 12 else gram
+
+    s = random_statistics(20, 4)
+    shape, wrote, right = swept(s, wrong, late, distinct).metrics
+    assert "must return a tensor of shape" in str(shape.failed)
+    assert "late failed: it wrote to a tensor that others read too" in str(wrote.failed)
+    assert right.numbers == swept(s, distinct).metrics[0].numbers
+
+
+def test_blocks_of_class_values_have_the_shape_of_a_tile():
+    seen = {}
+
+    def look(row_counts, column_counts, row_means, column_variances, d, gram):
+        seen.update(row_counts=row_counts, column_counts=column_counts, row_means=row_means, d=d)
+        seen["column_variances"] = column_variances
         return gram
 
-    s = statistics(torch.randn(20, 4, generator=torch.Generator().manual_seed(0)))
-    (metric, measure), own = plugins().measurements()["nc1.cdnv"], declaration(late)
-    found, failed = sweep(s, [(metric, [measure]), (own, own.measures)]).metrics
-    assert "late failed: it wrote to row_means" in str(failed.failed)
-    assert found.all.number("nc1.cdnv") == swept(s, "nc1.cdnv")["nc1.cdnv"]
-    nothing = sweep(statistics(torch.eye(3)), [])
-    assert (nothing.metrics, nothing.close_pairs, set(nothing.rounded.values())) == ([], 0, {0})
-
-
-def test_zeros_among_negative_values_are_counted_too():
-    @pair_metric(MeanLog("mine.log"))
-    def sums(variance_sum):
-        return variance_sum
-
-    s = statistics(torch.eye(4), torch.tensor([-1.0, 0.0, 1.0, -2.0]))
-    for tile in (1, 2, 4):
-        (found,) = sweep(s, [(declaration(sums), declaration(sums).measures)], tile=tile).metrics
-        assert math.isnan(found.all.number("mine.log"))
-        assert found.all.left_out("mine.log") == 1
-
-
-def test_every_pair_is_reduced_once():
-    class Counting(Mean):
-        def result(self, state):
-            return state[0]
-
-    @pair_metric(Counting("t.n"))
-    def everywhere(sqdist):
-        return sqdist
-
-    draw = torch.Generator().manual_seed(0)
-    s = statistics(torch.randn(9, 3, generator=draw, dtype=torch.float64))
-    metric = declaration(everywhere)
-    for tile in (1, 4, 9, 20):
-        (taken,) = sweep(s, [(metric, metric.measures)], tile=tile).metrics
-        assert taken.all.number("t.n") == 9 * 8 / 2
+    steps = []
+    swept(statistics(), look, tile=4, progress=lambda *step: steps.append(step))  # the last tile is of class 8 alone
+    shapes = {"row_counts": (1, 1), "column_counts": (1, 1), "row_means": (1, 3), "column_variances": (1, 1)}
+    assert {name: tuple(seen[name].shape) for name in shapes} == shapes
+    assert (seen["row_counts"].dtype, seen["row_means"].dtype, seen["d"]) == (torch.int64, torch.float64, 3)
+    assert steps == [("sweeping pairs", n, 6) for n in range(1, 7)]
 
 
 def test_a_mean_that_nearly_vanishes_costs_nothing():

@@ -59,18 +59,6 @@ def test_near_ties_are_decided_as_in_float64(seed, rows, dim, gap, kind, with_bi
     assert bool((loss >= 0).all())
 
 
-def test_equal_rows_go_to_the_first_and_none_is_forgotten(monkeypatch):
-    """Of a head of zeros every entry may be the highest: more than are looked at one by one."""
-    classes = torch.arange(3, 2000, 2)
-    zero = decider(torch.zeros(2000, 4), classes)
-    h = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)).double()
-    decided, everywhere, confidence, loss = zero.linear(h, torch.zeros(50).long())
-    assert decided.tolist() == [3] * 50
-    assert everywhere.tolist() == [0] * 50
-    torch.testing.assert_close(confidence, torch.full((50,), 1 / 2000).double(), rtol=1e-6, atol=0)
-    torch.testing.assert_close(loss, torch.full((50,), 2000.0).double().log(), rtol=1e-6, atol=0)
-
-
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("size", [1e-3, 1.0, 30.0])
 def test_the_loss_is_that_of_float64_to_a_millionth(kind, size):
@@ -203,22 +191,6 @@ def test_a_mask_of_very_negative_biases_costs_the_loss_no_digits(rows, masked):
     assert torch.equal(everywhere, logits.argmax(dim=1))
     assert float((loss.mean() / expected.mean() - 1).abs()) < 5e-7
     torch.testing.assert_close(loss, expected, rtol=2e-6, atol=2e-6)
-
-
-def test_labels_may_be_of_any_integer_type():
-    weight, h = torch.eye(5), torch.eye(5).double()
-    expected = decider(weight).linear(h, torch.arange(5))[3]
-    assert torch.equal(decider(weight).linear(h, torch.arange(5, dtype=torch.int32))[3], expected)
-
-
-def test_a_sure_prediction_has_no_negative_loss():
-    weight = torch.eye(40) * 30
-    h = torch.eye(40).double() * 30
-    _, everywhere, confidence, loss = decider(weight).linear(h, torch.arange(40))
-    assert torch.equal(everywhere, torch.arange(40))
-    assert bool((loss >= 0).all())
-    assert float(loss.max()) < 1e-12
-    assert float(confidence.min()) > 1 - 1e-12
 
 
 def test_numbers_beyond_float32_are_multiplied_in_float64():

@@ -9,6 +9,7 @@ import pytest
 import collapse
 from collapse.measurement.row_tables import ERROR, table_of
 from collapse.measurement.rows import Row
+from collapse.numerics.standard_errors import influence_of
 from collapse.numerics.values import values_of
 from collapse.plugin.plugin_manager import _extra, add_plugins, plugins
 from collapse.testing import check_metric, check_statistic
@@ -75,7 +76,7 @@ def test_kappas_influence_is_its_derivative_in_the_weight_of_a_group(chunks):
     store = made.store(v, groups=True)
     row = collapse.measure(store, metrics="nc4")
     assert row["nc4.grouped_kappa"] == pytest.approx(row["nc4.kappa"], rel=1e-12)
-    found = values_of(store.statistics()).influence(plugins().measurements()["nc4.grouped_kappa"][0])
+    found = influence_of(values_of(store.statistics()), plugins().measurements()["nc4.grouped_kappa"][0])
     assert len(found) == min(chunks, 64)
     assert float(found.sum()) == pytest.approx(0, abs=1e-12)
 

@@ -1,7 +1,6 @@
-"""What metrics are given of a store: which classes are kept, what is there, and which sizes can be computed with."""
+"""What metrics are given of a store: which classes are kept, what is there, and what is a direction."""
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -9,59 +8,6 @@ import torch
 from collapse import CollapseError, EmbeddingStatistics
 from collapse.numerics.statistics import cov, row_cosine, unit_rows
 from collapse.testing import statistics_of, tiny_statistics
-
-
-def of_size(means=1.0, apart=1.0, variances=1.0, classifier=1.0):
-    directions = torch.tensor([[1.0, 0], [0, 1], [-1, -1]], dtype=torch.float64)
-    directions /= directions.norm(dim=1).max()
-    return EmbeddingStatistics(
-        classes=torch.arange(3),
-        counts=torch.ones(3).long(),
-        means=torch.tensor([means, 0.0], dtype=torch.float64) + directions * apart,
-        variances=torch.full((3,), variances, dtype=torch.float64),
-        classifier=torch.full((3, 2), -classifier, dtype=torch.float64),
-    )
-
-
-@pytest.mark.parametrize(
-    ("sizes", "need", "fits"),
-    [
-        ({}, "means", True),
-        ({"means": 0.9e60}, "means", True),
-        ({"means": 1.1e60}, "means", False),
-        ({"means": -1.1e60}, "means", False),
-        ({"means": 0.0, "apart": 1.5e-60}, "means", True),
-        ({"means": 0.0, "apart": 0.9e-60}, "means", False),
-        ({"means": 0.0, "apart": 0.0}, "means", True),
-        ({"means": 0.9e-60, "apart": 0.0}, "means", False),
-        ({"means": 1.1e60}, "classifier", True),
-        ({"classifier": 1e60}, "classifier", True),
-        ({"classifier": 1.1e60}, "classifier", False),
-        ({"classifier": 1e-60}, "classifier", True),
-        ({"classifier": 0.9e-60}, "classifier", False),
-        ({"classifier": 0.0}, "classifier", True),
-        ({"variances": 0.9e120}, "variances", True),
-        ({"variances": 1.1e120}, "variances", False),
-        ({"variances": 1.1e-120}, "variances", True),
-        ({"variances": 0.9e-120}, "variances", False),
-        ({"variances": 0.0}, "variances", True),
-    ],
-)
-def test_sizes_whose_fourth_powers_lose_digits_are_out_of_scale(sizes, need, fits):
-    said = of_size(**sizes).out_of_scale(["counts", need])
-    assert (said is None) == fits
-    if said:
-        assert said.startswith(f"sizes of the {need} reach ")
-
-
-def test_what_is_not_there_has_no_scale():
-    assert replace(of_size(), classifier=None).out_of_scale(["classifier"]) is None
-
-
-def test_equal_means_of_the_least_size_are_in_scale():
-    means = torch.tensor([[1e-60, 0.0], [1e-60, 0.0]], dtype=torch.float64)
-    s = statistics_of(means)
-    assert s.out_of_scale(["means"]) is None
 
 
 def test_classes_are_kept_by_their_count():
@@ -105,7 +51,7 @@ def test_what_is_there():
     s = tiny_statistics()
     having = ["counts", "means", "variances", "classifier", "validation", "n_params", "covariance"]
     assert all(s.has(need) for need in having)
-    bare = of_size()
+    bare = statistics_of(torch.eye(3), torch.eye(3))
     assert [need for need in having if bare.has(need)] == ["counts", "means", "variances", "classifier"]
     assert s.statistic("covariance")["samples"].tolist() == [8]
     with pytest.raises(CollapseError, match="this store holds no statistic 'largest': collect again"):

@@ -20,10 +20,8 @@ from collapse.inputs.language_model import fitting
 from collapse.inputs.source import Phase, Source
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
-from collapse.numerics.devices import float64_device
+from collapse.numerics.devices import float64_device, in_memory, keep_freed_memory, ran_out
 from collapse.numerics.finite import check_classifier
-from collapse.numerics.freed_memory import keep_freed_memory
-from collapse.numerics.memory import in_memory, ran_out
 from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic

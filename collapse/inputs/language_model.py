@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import CollapseError, first_line
-from collapse.numerics.devices import is_out_of_memory
-from collapse.numerics.memory import in_memory
+from collapse.numerics.devices import in_memory, is_out_of_memory
 
 
 class _HeadReached(Exception):

@@ -6,7 +6,6 @@ Shapes: C classes.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +14,11 @@ from torch import Tensor
 
 from collapse.core.progress import Report
 from collapse.errors import UsageError, near_names
-from collapse.measurement.measuring import measured
+from collapse.measurement.measuring import Measurable, measured
 from collapse.measurement.rows import Row
+from collapse.numerics.reducing import TopPairs
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.numerics.top_pairs import TopPairs
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.store import Store
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class ClassValues:
 
 
 def measure_classes(
-    store: Store | EmbeddingStatistics | str | Path,
+    store: Measurable,
     names: Sequence[str],
     *,
     min_count: int = 1,
@@ -64,8 +62,12 @@ def measure_classes(
         CollapseError: The store cannot be measured.
     """
     row, found = measured(store, metrics=names, min_count=min_count, progress=progress, by_class=by_class, top=top)
-    values = {name: _at(found.s.classes, *each) for name, each in found.by_class.items()}
-    return ClassValues(row, found.s, values, found.top)
+    values: dict[str, Tensor] = {}
+    pairs: dict[str, TopPairs] = {}
+    for each in found.metrics:
+        values |= {name: _at(found.s.classes, *given) for name, given in each.by_class.items()}
+        pairs |= {measure.name: each.top for measure in each.measures if each.top}
+    return ClassValues(row, found.s, values, pairs)
 
 
 def class_measurements() -> list[str]:
@@ -80,7 +82,7 @@ def pair_measurements() -> list[str]:
 
 def check_name(name: Any, known: Sequence[str], what: str) -> str:
     """Return a name that is known; raises UsageError with similar names for another."""
-    if isinstance(name, str) and name not in known and name in plugins().measurements() and "count" in known:
+    if name in plugins().measurements() and name not in known and "count" in known:
         near = near_names(name, known, see="collapse metrics")
         raise UsageError(f"{name} is one number of the whole store, not one a class; {near}")
     if not isinstance(name, str) or name not in known:
@@ -90,11 +92,6 @@ def check_name(name: Any, known: Sequence[str], what: str) -> str:
 
 def _at(classes: Tensor, ids: Tensor, values: Tensor) -> Float[Tensor, " C"]:
     """Return the values of some ids at the classes; nan for a class without one."""
-    made = torch.full(classes.shape, math.nan, dtype=torch.float64, device=classes.device)
-    if len(ids):
-        ids, order = ids.to(classes.device).sort()
-        values = values.to(classes.device)[order].double()
-        at = torch.searchsorted(ids, classes).clamp_max(len(ids) - 1)
-        there = ids[at] == classes
-        made[there] = values[at[there]]
-    return made
+    known = dict(zip(ids.tolist(), values.tolist(), strict=True))
+    found = [known.get(each, math.nan) for each in classes.tolist()]
+    return torch.tensor(found, dtype=torch.float64, device=classes.device)

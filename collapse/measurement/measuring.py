@@ -1,7 +1,6 @@
 """Measure a store with metrics, which gives a row. A metric that fails costs only its own measurements, not the run."""
 
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,13 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.measurement.evaluating import Found, failure, same_texts
+from collapse.measurement.noting import numbers_of, same_texts
 from collapse.measurement.results import Row
-from collapse.numerics.devices import float64_device, pick_device
-from collapse.numerics.memory import in_memory, ran_out
-from collapse.numerics.standard_errors import standard_error
+from collapse.numerics.devices import float64_device, is_out_of_memory, pick_device, ran_out
+from collapse.numerics.evaluating import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import Values, copied
-from collapse.plugin.filling import conflict
-from collapse.plugin.guarding import Failed, outside_inference_mode
+from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.names import VECTORS
 from collapse.plugin.plugin_manager import plugins
@@ -27,12 +24,15 @@ from collapse.stores.described import about
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 
+Measurable = Store | EmbeddingStatistics | str | Path
+"""A store or its folder, or bare statistics."""
+
 Classes = Store | str | Path | Sequence[Store | str | Path]
 """A store or its folder whose classes are kept, or several."""
 
 
 def measure_store(
-    store: Store | EmbeddingStatistics | str | Path,
+    store: Measurable,
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
@@ -64,7 +64,7 @@ def measure_store(
 @outside_inference_mode
 @exact_arithmetic()
 def measured(
-    store: Store | EmbeddingStatistics | str | Path,
+    store: Measurable,
     *,
     metrics: str | Iterable[str] | None = None,
     min_count: int = 1,
@@ -73,46 +73,39 @@ def measured(
     progress: Report | None = None,
     by_class: bool = False,
     top: int = 0,
-) -> tuple[Row, Found]:
-    """Measure a store, and return the row with what it was found from.
+) -> tuple[Row, Evaluation]:
+    """Measure a store; return the row, and what the metrics gave of which statistics.
 
-    Args, Raises: as :func:`measure_store` and :class:`Found`.
+    Args, Raises: as :func:`measure_store` and :func:`collapse.numerics.evaluating.evaluate`.
     """
-    store = _opened(store)
     names = plugins().select(metrics)
-    chosen = _by_metric(names)
-    kept = (min_count, *_class_set(store, classes_of))
-    with _in_memory(store, device):
-        lent = _lent(store, kept, device)
-        lacking = {id(metric): _lacking(store, lent.s, metric) for metric, _ in chosen}
-        found = Found(lent, by_class=by_class, top=top)
-        found.measure(chosen, lacking, progress)
-    s = lent.s
-    notes = found.notes
-    of: dict[str, Any] = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
-    if isinstance(store, Store):
-        of = about(store)
-        notes = [*notes, *same_texts(store)]
+    options = {"by_class": by_class, "top": top, "progress": progress}
+    opened, found = _evaluated(store, _by_metric(names), min_count, classes_of, device, **options)
+    made, s = numbers_of(found), found.s
+    notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
+    of = about(opened) if isinstance(opened, Store) else {"model": "", "revision": None, "corpus": "", "store": ""}
     row = Row(
-        **of,
+        **{**of, "dtype": of.get("dtype", s.dtype)},
         min_count=s.min_count,
         class_set=s.class_set,
         classes=s.n_classes,
         dim=s.dim,
         samples=int(s.counts.sum()),
-        measurements={name: found.values.get(name) for name in names},
-        versions={measure.name: metric.version for metric, measures in chosen for measure in measures},
+        measurements={name: made.values[name] for name in names},
+        versions={measure.name: each.metric.version for each in found.metrics for measure in each.measures},
         made_by={name: made_by for name in names if (made_by := plugins().made_by("metric", name))},
-        excluded=found.excluded,
-        notes=tuple(notes),
-        standard_errors={name: standard_error(each) for name, each in found.influences.items()},
+        excluded=made.excluded,
+        notes=notes,
+        standard_errors={
+            each.measures[0].name: each.standard_error for each in found.metrics if each.standard_error is not None
+        },
     )
     return row, found
 
 
 @outside_inference_mode
 @exact_arithmetic()
-def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
+def vectors(store: Measurable, name: str, *, min_count: int = 1) -> tuple[Tensor, Tensor]:
     """Return the values behind a measurement, one per class.
 
     Args:
@@ -129,7 +122,6 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
         UsageError: There is no such measurement, or it is only one number.
         CollapseError: The store lacks what it needs, or a plugin's function failed.
     """
-    store = _opened(store)
     known = plugins().measurements()
     if not isinstance(name, str):
         raise UsageError(f"the name of a metric must be a text; there is a {type(name).__name__}: {name!r:.40}")
@@ -138,95 +130,68 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
         raise UsageError(f"{name} is a prefix of several: name one measurement, {' or '.join(sorted(inside))}")
     if name not in known and name not in VECTORS:
         raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *VECTORS})}")
-    with _in_memory(store, None):
-        lent = _lent(store, (min_count,), None)
-        s = lent.s
-        if name in VECTORS:
-            return s.classes, getattr(s, name)
-        metric, measure = known[name]
-        if lacking := _lacking(store, s, metric):
-            raise CollapseError(f"{name} is not available: {lacking}")
-        if metric.kind == "scalar" and metric.vector is None:
-            raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
-        return _vector(metric, measure, lent)
+    if name in known and name not in having:
+        raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
+    metric, measure = known.get(name, (None, None))
+    chosen = [(metric, [measure])] if metric and measure else []
+    _, evaluation = _evaluated(store, chosen, min_count, by_class=True)
+    if metric is None:
+        return evaluation.s.classes.clone(), getattr(evaluation.s, name).clone()
+    (found,) = evaluation.metrics
+    if found.missing is not None:
+        raise CollapseError(f"{name} is not available: {found.missing}")
+    if name not in found.by_class:
+        raise PluginError(numbers_of(evaluation).notes[0].text)
+    ids, values = found.by_class[name]
+    return ids.clone(), values.clone()
 
 
-def _vector(metric: Metric, measure: Measure, lent: Values) -> tuple[Tensor, Tensor]:
-    """Return the values of a measurement, one per class; raises PluginError if a function fails."""
-    if metric.vector is not None:
-        try:
-            ids, values = lent.value(metric.vector)
-        except Failed as error:
-            raise PluginError(failure(metric, error)) from error
-        return ids, values
-    found = Found(lent, by_class=True)
-    found.measure([(metric, [measure])], {id(metric): None}, None)
-    if measure.name not in found.by_class:
-        raise PluginError(found.notes[0].text)
-    return found.by_class[measure.name]
+def _evaluated(
+    store: Any,
+    chosen: Sequence[tuple[Metric, Sequence[Measure]]],
+    min_count: int,
+    classes_of: Classes = (),
+    device: str | None = None,
+    **options: Any,
+) -> tuple[Store | EmbeddingStatistics, Evaluation]:
+    """Evaluate metrics on some classes of a store; return the store opened, and what they gave.
 
-
-def _opened(store: Any) -> Store | EmbeddingStatistics:
-    if isinstance(store, str | Path):
-        return Store.load(store)
-    if not isinstance(store, Store | EmbeddingStatistics):
+    Raises:
+        CollapseError: Memory ran out outside of a metric's function, which costs only its own value.
+    """
+    opened = Store.load(store) if isinstance(store, str | Path) else store
+    if not isinstance(opened, Store | EmbeddingStatistics):
         raise UsageError(f"there is a {type(store).__name__} where a store, its folder or statistics are needed")
-    return store
+    classes, dim = shape_of(opened.manifest) if isinstance(opened, Store) else opened.means.shape
+    ids, class_set = _class_set(classes_of, opened.identity.get("tokenizer") if isinstance(opened, Store) else None)
+
+    @torch.inference_mode()  # torch tells of a write to tensors that are made here
+    def fresh() -> Values:
+        s = opened.statistics(fresh=True) if isinstance(opened, Store) else copied(opened)
+        s = s.keep(min_count, ids, class_set)
+        return Values(s.to(float64_device(pick_device(device))) if device else s)
+
+    try:
+        return opened, evaluate(fresh, chosen, **options)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        message = ran_out("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count")
+        raise CollapseError(message) from error
 
 
-def _in_memory(store: Store | EmbeddingStatistics, device: str | None) -> AbstractContextManager[None]:
-    """Report that memory ran out while a store is measured; a metric's function that does costs only its own value."""
-    classes, dim = shape_of(store.manifest) if isinstance(store, Store) else (store.n_classes, store.dim)
-    return in_memory(ran_out("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count"))
-
-
-def _lent(store: Store | EmbeddingStatistics, kept: tuple[Any, ...], device: str | None) -> Values:
-    def fresh() -> EmbeddingStatistics:
-        s = store.statistics(fresh=True) if isinstance(store, Store) else copied(store)
-        s = s.keep(*kept)
-        return s.to(float64_device(pick_device(device))) if device else s
-
-    return Values(fresh)
-
-
-def _class_set(store: Store | EmbeddingStatistics, classes_of: Classes) -> tuple[Tensor | None, str | None]:
+def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | None, str | None]:
     """Return the ids of the classes that all of some stores have, and the stores' digests."""
     given = [classes_of] if isinstance(classes_of, Store | str | Path) else classes_of
     others = [each if isinstance(each, Store) else Store.load(each) for each in given]
     ids: Tensor | None = None
     for other in others:
-        theirs, own = (about(each)["tokenizer"] if isinstance(each, Store) else None for each in (other, store))
-        if theirs and own and theirs != own:
-            raise UsageError(f"{other} has another tokenizer than {store}, so its classes are not the same tokens")
+        theirs = other.identity.get("tokenizer")
+        if theirs and tokenizer and theirs != tokenizer:
+            raise UsageError(f"{other} has another tokenizer than the store, so its classes are not the same tokens")
         held = other.tensors("train")["classes"]
         ids = held if ids is None else ids[torch.isin(ids, held)]
     return ids, ",".join(other.digest for other in others) or None
-
-
-def _lacking(store: Store | EmbeddingStatistics, s: EmbeddingStatistics, metric: Metric) -> str | None:
-    """Say which need of a metric is missing or of another version, or None if it can be computed."""
-    for need in metric.needs:
-        if not s.has(need):
-            return _missing(store, need) if isinstance(store, Store) else f"no {need} in these statistics"
-        stale = _stale(store, need)
-        if stale:
-            return stale
-        if s.left_out and need in plugins().statistics and not plugins().statistics[need].per_class:
-            return f"{need} was collected over all classes: not available with --min-count or --classes-of"
-    return s.out_of_scale(metric.needs)
-
-
-def _stale(store: Store | EmbeddingStatistics, need: str) -> str | None:
-    """Say why an existing plugin statistic cannot be read, or None."""
-    kind = plugins().statistics.get(need)
-    if isinstance(store, Store):
-        versions, made_by = store.manifest["statistics"], store.manifest.get("statistics_by", {})
-    else:
-        versions, made_by = store.versions, store.made_by
-    if kind is None or need not in versions:
-        return None
-    differ = conflict(kind, versions[need], made_by.get(need))
-    return f"{need}: the collection {differ}: collect again (--recollect)" if differ else None
 
 
 def _by_metric(names: Sequence[str]) -> list[tuple[Metric, list[Measure]]]:
@@ -236,21 +201,3 @@ def _by_metric(names: Sequence[str]) -> list[tuple[Metric, list[Measure]]]:
         metric, measure = known[name]
         chosen.setdefault(id(metric), (metric, []))[1].append(measure)
     return list(chosen.values())
-
-
-def _missing(store: Store, need: str) -> str:
-    """Say why something that a metric needs is missing, and which command adds it."""
-    if need == "validation":
-        validation = store.manifest["coverage"]["validation"]
-        if validation is None and "features" in store.identity:
-            return "no validation text was given: the features have no validation_features and validation_labels"
-        if validation is None and store.manifest["corpus"].get("validation") is None:
-            return "no validation text was given: add one with --validation-text"
-        local = not (store.identity.get("validation") or {"revision": None}).get("revision")
-        # no path: notes are published
-        return f"not validated yet: collapse collect MODEL --store STORE{' --validation-text FILES' if local else ''}"
-    if need == "n_params":
-        return "a features file does not say how many parameters its model has"
-    if need in ("classifier", "bias", "means", "counts", "variances"):
-        return f"no {need} in this store"
-    return f"no {need} in this store: collect again with the plugin that fills it (--recollect)"

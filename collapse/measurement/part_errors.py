@@ -102,7 +102,7 @@ def _in_order(store: Store, given: Sequence[Part | str | Path]) -> list[Shard]:
 def _without(parts: Sequence[Shard], at: int, **options: Any) -> dict[str, float | None]:
     """Measure the training text without one of its parts."""
     known = plugins().measurements()
-    row, _ = measured(statistics_of([*parts[:at], *parts[at + 1 :]]), **options)
+    row, *_ = measured(statistics_of([*parts[:at], *parts[at + 1 :]]), **options)
     return {
         name: value
         for name, value in row.measurements.items()

@@ -98,7 +98,7 @@ def compare(
     given: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": common}
     given |= {"device": device, "progress": progress}
     made_of = [measured(each, **given) for each in stores]
-    rows, influences = [row for row, _ in made_of], [of.influences for _, of in made_of]
+    rows, influences = [row for row, _ in made_of], [found.influences for _, found in made_of]
     blocks = [_samples_of_blocks(each) for each in stores]
     paired = not different and blocks[0] == blocks[1]  # of one text, with the same tokens
     found = None if parts is None else measured_parts(stores, parts, paired=not different, **given)

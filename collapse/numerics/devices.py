@@ -1,8 +1,13 @@
-"""The device of an option."""
+"""The device of an option, and memory that runs out there."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
-from collapse.errors import UsageError, first_line
+from collapse.errors import CollapseError, UsageError, first_line
+
+_BLOCK = 31 << 20  # just below the largest block that GNU's allocator can keep
 
 
 def pick_device(device: str) -> torch.device:
@@ -17,9 +22,9 @@ def pick_device(device: str) -> torch.device:
         target = torch.device(device)
         torch.zeros(1, device=target).item()  # fails for devices that cannot compute, such as "meta"
     except (RuntimeError, AssertionError) as error:
-        if "Expected one of" in str(error):  # followed by all of torch's twenty names
-            raise UsageError(f"no device {device!r} here: use auto, cpu, cuda, cuda:1 or mps") from error
-        raise UsageError(f"no device {device!r} here: {first_line(error)}; use --device cpu or auto") from error
+        raise UsageError(
+            f"no device {device!r} here: use auto, cpu, cuda, cuda:1 or mps ({first_line(error)[:80]})"
+        ) from error
     return target
 
 
@@ -28,9 +33,48 @@ def float64_device(device: torch.device) -> torch.device:
     return torch.device("cpu") if device.type == "mps" else device
 
 
+def keep_freed_memory() -> None:
+    """Make GNU's allocator keep up to 62 MB of freed memory for the next batch.
+
+    Otherwise it may return each freed block to the system, which clears pages for the next one: up to a quarter of a
+    collection. Freeing one large block raises its thresholds; another allocator ignores it.
+    """
+    torch.empty(_BLOCK, dtype=torch.uint8)
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a GPU or the machine ran out of memory, so that a smaller batch may work."""
     said = str(error).lower()
     return isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         each in said for each in ("out of memory", "not enough memory", "allocate memory")
+    )
+
+
+@contextmanager
+def in_memory(message: str) -> Iterator[None]:
+    """Report that memory ran out.
+
+    Raises:
+        CollapseError: It did; with this message.
+    """
+    try:
+        yield
+    except Exception as error:  # libraries raise it as errors of many kinds, and others name it as their cause
+        if not is_out_of_memory(error):
+            raise
+        raise CollapseError(message) from error
+
+
+def ran_out(doing: str, classes: int, dim: int, device: torch.device, *remedies: str, most: bool = False) -> str:
+    """Return the message for a computation on C class means of d dimensions; ``most`` if C is an upper bound.
+
+    >>> ran_out("the pair sweep", 262_144, 2_304, torch.device("cpu"), "--min-count")
+    'memory ran out in the pair sweep: C = 262,144 classes × d = 2,304 dimensions, 8·C·d = 4,831.8 MB for each matrix \
+of class means: use a machine with more memory or --min-count'
+    """
+    elsewhere = [] if device.type == "cpu" else ["--device cpu"]
+    return (
+        f"memory ran out in {doing}: {'at most ' if most else ''}C = {classes:,} classes × d = {dim:,} dimensions, "
+        f"8·C·d = {8 * classes * dim / 1e6:,.1f} MB for each matrix of class means: "
+        f"use {' or '.join([*elsewhere, 'a machine with more memory', *remedies])}"
     )

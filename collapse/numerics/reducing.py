@@ -1,15 +1,21 @@
 """Add up the values of a metric by its measures; values that are not finite are left out and counted.
 
-Shapes: G groups, n values per group.
+Shapes: G groups, n values per group; C classes, S validation blocks; a tile has R rows and S columns, runs of classes.
 """
 
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from collapse.errors import CollapseError, PluginError
+from collapse.plugin.guarding import Failed, Wrote, described
 from collapse.plugin.measures import Measure
+from collapse.plugin.metrics import Metric, Noted
 
 
 class Tally:
@@ -93,3 +99,96 @@ def _runs(whole: Sequence[bool]) -> Iterator[tuple[int, int]]:
         if row == len(whole) or not (whole[row - 1] and whole[row]):
             yield start, row
             start = row
+
+
+class TopPairs:
+    """The N pairs c < c′ of largest value seen so far, largest first; of equal values the ones of lowest c, then c′.
+
+    Args:
+        most: N.
+        device: Where the values are.
+
+    Attributes:
+        pairs: Positions of both classes, shape (n, 2), n ≤ N.
+        values: Their values, shape (n,).
+    """
+
+    def __init__(self, most: int, device: torch.device | str = "cpu") -> None:
+        self._most = most
+        self.pairs: Int[Tensor, "n 2"] = torch.empty(0, 2, dtype=torch.int64, device=device)
+        self.values: Float[Tensor, " n"] = torch.empty(0, dtype=torch.float64, device=device)
+
+    def add(self, values: Float[Tensor, "R S"], rows: slice, columns: slice) -> None:
+        """Add the pairs of a tile that may be among the largest, usually none; values that are not finite never are."""
+        least = self.values[-1] if len(self.values) == self._most else -math.inf
+        enough = (values >= least) & values.isfinite()
+        if rows.start == columns.start:  # a diagonal tile, which holds every pair twice
+            enough.triu_(1)
+        found = enough.nonzero()
+        if not len(found):
+            return
+        start = torch.tensor([rows.start, columns.start], device=found.device)
+        pairs = torch.cat([self.pairs, found + start])
+        values_n = torch.cat([self.values, values[enough].double()])
+        order = ((pairs[:, 0] << 32) + pairs[:, 1]).argsort()
+        order = order[values_n[order].argsort(stable=True, descending=True)][: self._most]
+        self.pairs, self.values = pairs[order], values_n[order]
+
+
+@dataclass
+class Evaluated:
+    """What a metric gives.
+
+    Attributes:
+        metric, measures: As wanted.
+        missing: Why the metric is not available, or None.
+        failed: Why it has no numbers: its function, or one that it asks for, or a measure failed.
+        remark: What the function remarks on its value, or on why there is none.
+        tally: The values of classes or pairs.
+        class_tally: The values of each class's pairs, if wanted.
+        numbers: By measurement, its number, also NaN or infinite.
+        left_out: By measurement, how many values its number excludes.
+        undefined: Whether a class has no finite value, shape (C,), for a metric of classes.
+        by_class: By measurement, token ids and their values, NaN for a class that the measurement excludes, if wanted.
+        top: The pairs of largest value, if wanted.
+        influence: Of each validation block, or group of them, shape (S,), on a number that has a standard error.
+        standard_error: Of the number, from two blocks or more.
+        error_failure: Why there is no standard error, if its function failed.
+    """
+
+    metric: Metric
+    measures: Sequence[Measure]
+    missing: str | None = None
+    failed: Failed | None = None
+    remark: Noted | None = None
+    tally: Tally | None = None
+    class_tally: Tally | None = None
+    numbers: dict[str, int | float] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    undefined: Tensor | None = None
+    by_class: dict[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    top: TopPairs | None = None
+    influence: Float[Tensor, " S"] | None = None
+    standard_error: float | None = None
+    error_failure: Failed | None = None
+
+    def reduce(self) -> None:
+        """Take the numbers from the tally, which has all values."""
+        assert self.tally is not None
+        for measure in self.measures:
+            self.numbers[measure.name] = self.tally.number(measure.name)
+            self.left_out[measure.name] = self.tally.left_out(measure.name)
+
+    @contextmanager
+    def on_its_own(self) -> Iterator[None]:
+        """Let an exception of the plugin cost only this metric; a write to shared tensors and a damaged store raise."""
+        try:
+            yield
+        except Failed as error:
+            self.failed = error
+            if isinstance(error, Wrote):
+                raise
+        except Exception as error:  # a plugin's measure can raise anything
+            if isinstance(error, CollapseError) and not isinstance(error, PluginError):
+                raise
+            self.failed = Failed(self.metric.function, described(error))

@@ -10,8 +10,45 @@ Shapes: S validation blocks, K parts of a text.
 import math
 from collections.abc import Sequence
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
+
+from collapse.numerics.values import Values, kind_of, plain
+from collapse.plugin.guarding import Failed
+from collapse.plugin.metrics import Metric
+
+
+def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"] | None:
+    """Return the influence of each validation block, or group of them, on a metric's number; None if it has no number.
+
+    That of a block is the derivative of the number in the block's weight, times N/(N − n) · (1 − 1/S) of its n
+    samples: so a ratio's is (S − 1)/S times what leaving out the block changes (the jackknife).
+
+    Raises:
+        Failed: A function failed.
+    """
+    if callable(metric.standard_error):
+        found = values.value(metric.standard_error)
+        if not isinstance(found, Tensor) or found.dim() != 1 or not bool(found.isfinite().all()):
+            raise Failed(
+                metric.standard_error,
+                f"it must return the finite influence of each group, shape (S,), not {kind_of(found)}",
+            )
+        return found.detach().to("cpu", torch.float64, copy=True)
+    assert values.s.validation is not None  # as it has chunks
+    blocks_S4 = values.s.validation.block_totals[:, :4]
+    totals = blocks_S4.sum(dim=0).requires_grad_()
+    with torch.enable_grad():
+        number = plain(Values(values.s, totals).value(metric.function))
+    if number is None:
+        return None
+    if not isinstance(number, Tensor) or not number.requires_grad:
+        raise Failed(metric.function, "standard_error=True needs a number made of chunks by operations of torch")
+    (slope,) = torch.autograd.grad(number, totals)
+    n_S, blocks = blocks_S4[:, 0], len(blocks_S4)
+    change_S = blocks_S4 @ slope
+    return change_S * n_S.sum() / (n_S.sum() - n_S) * (1 - 1 / blocks) if blocks > 1 else change_S
 
 
 def standard_error(influence_S: Float[Tensor, " S"]) -> float:

@@ -3,7 +3,7 @@
 Shapes: C classes, d dimensions, V the labels and predictions that occur in validation, S validation blocks.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Integral
@@ -18,8 +18,7 @@ from collapse.errors import CollapseError, UsageError
 ROUNDING = 2.0**-48
 """Largest relative difference of float64 sums of a few thousand equal numbers: 16 ulp."""
 
-MEASURABLE = (1e-60, 1e60)
-"""Range of the sizes of embeddings and classifiers whose fourth powers are accurate."""
+_PER_CLASS = ("classes", "counts", "means", "variances", "classifier", "bias")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +80,7 @@ class EmbeddingStatistics:
         left_out: Number of classes excluded because they have fewer samples or are not in the class set.
         versions: Version of each plugin statistic by name; a missing one is not compared.
         made_by: Distribution whose plugin filled each plugin statistic, by name; a missing one is not compared.
+        absent: Why something that metrics need is missing, and which command adds it, by name.
     """
 
     classes: Int[Tensor, " C"]
@@ -99,6 +99,7 @@ class EmbeddingStatistics:
     left_out: int = 0
     versions: Mapping[str, int] = field(default_factory=dict)
     made_by: Mapping[str, str] = field(default_factory=dict)
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def n_classes(self) -> int:
@@ -162,23 +163,6 @@ class EmbeddingStatistics:
             return getattr(self, need) is not None
         return need in self.extra
 
-    def out_of_scale(self, needs: Sequence[str]) -> str | None:
-        """Say why float64 squares and fourth powers of a metric's needs would overflow or underflow, or None."""
-        low, high = MEASURABLE
-        sizes = {"classifier": self.classifier, "means": self.means, "variances": self.variances}
-        for need, values in sizes.items():
-            if need not in needs or values is None or not values.numel():
-                continue
-            largest = max(abs(float(each)) for each in values.aminmax()) ** (0.5 if need == "variances" else 1)
-            spread = float(self.norms.max()) if need == "means" else largest
-            if largest > high or 0 < spread < low or (need == "means" and 0 < largest < low):
-                one = "classifier" if need == "classifier" else "embeddings"
-                return (
-                    f"sizes of the {need} reach {largest:.3g}, apart by {spread:.3g}: powers of sizes outside "
-                    f"{low:.0e} to {high:.0e} lose their digits in float64; scale the {one}"
-                )
-        return None
-
     def keep(
         self, min_count: int, ids: Int[Tensor, " K"] | None = None, class_set: str | None = None
     ) -> "EmbeddingStatistics":
@@ -193,52 +177,33 @@ class EmbeddingStatistics:
             UsageError: ``min_count`` is no whole number from 1 to 2⁶³ − 1.
             CollapseError: Fewer than two classes remain.
         """
-        whole = isinstance(min_count, Integral) and not isinstance(min_count, bool)
-        if not whole or not 1 <= min_count < 1 << 63:
+        if not isinstance(min_count, Integral) or isinstance(min_count, bool) or not 1 <= min_count < 1 << 63:
             raise UsageError(f"min_count is {min_count!r:.40}: give a whole number of samples, 1 or more")
-        min_count = int(min_count)  # NumPy's, perhaps, which no manifest takes
-        kept = self.counts >= min_count
+        kept = self.counts >= int(min_count)
         if ids is not None:
             kept &= torch.isin(self.classes, ids.to(self.classes.device))
-        if int(kept.sum()) < 2:
+        here = int(kept.sum())
+        if here < 2:
+            within = "" if ids is None else " in the class set (--classes-of)"
             hint = f": lower --min-count (the largest class has {int(self.counts.max())})"
             raise CollapseError(
-                f"classes with {min_count} samples or more{'' if ids is None else ' in the class set (--classes-of)'}:"
-                f" {int(kept.sum())} of {self.n_classes}, and neural collapse "
+                f"classes with {min_count} samples or more{within}: {here} of {self.n_classes}, and neural collapse "
                 f"needs two{hint if self.n_classes > 1 else ''}"
             )
-        min_count = max(min_count, self.min_count)
-        class_set = class_set or self.class_set
-        if bool(kept.all()):
-            return replace(self, min_count=min_count, class_set=class_set)
-        return replace(
-            self,
-            classes=self.classes[kept],
-            counts=self.counts[kept],
-            means=self.means[kept],
-            variances=self.variances[kept],
-            classifier=None if self.classifier is None else self.classifier[kept],
-            bias=None if self.bias is None else self.bias[kept],
-            min_count=min_count,
-            class_set=class_set,
-            left_out=self.left_out + int((~kept).sum()),
-        )
+        made = replace(self, min_count=max(int(min_count), self.min_count), class_set=class_set or self.class_set)
+        if here == self.n_classes:
+            return made
+        return made._with_rows(lambda rows: rows[kept], left_out=self.left_out + self.n_classes - here)
 
     def to(self, device: str | torch.device) -> "EmbeddingStatistics":
         """Return a copy with the class tensors on another device."""
+        return self._with_rows(lambda rows: rows.to(device))
 
-        def moved(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device)
-
-        return replace(
-            self,
-            classes=self.classes.to(device),
-            counts=self.counts.to(device),
-            means=self.means.to(device),
-            variances=self.variances.to(device),
-            classifier=moved(self.classifier),
-            bias=moved(self.bias),
-        )
+    def _with_rows(self, change: Callable[[Tensor], Tensor], **more: Any) -> "EmbeddingStatistics":
+        for name in _PER_CLASS:
+            rows = getattr(self, name)
+            more[name] = None if rows is None else change(rows)
+        return replace(self, **more)
 
 
 def _without_rounding(rows: Float[Tensor, "C d"], rounding: Float[Tensor, " C"]) -> Float[Tensor, "C d"]:

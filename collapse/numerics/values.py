@@ -1,11 +1,12 @@
-"""The values that parameters of metrics ask for: each computed once, and lent to all plugins.
+"""The values that parameters of metrics ask for, each computed once and lent to all plugins.
 
-No plugin gets the caller's statistics: they are copied, or read again from the store. A write into their memory, which
-the tensors' version counters show, fails the plugin; everything derived is dropped, and the statistics are read again.
+No plugin gets the caller's tensors. Those that are lent are made in torch's inference mode, so that torch raises an
+exception where a plugin writes to them; then everything is evaluated again without its function.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -13,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.guarding import Failed, Shared, call
-from collapse.plugin.metrics import Metric, Noted
+from collapse.plugin.guarding import Failed, call
+from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import Asked, asked
 
 _LARGE = ("unit_means", "centred_rows")
@@ -44,21 +45,12 @@ class Values:
     """The values that functions ask for, computed when they are first asked for.
 
     Args:
-        fresh: Returns the statistics in tensors that nothing else refers to.
+        s: The statistics, in tensors made in inference mode.
         totals: Totals of the validation chunks in place of those of the statistics, shape (4,).
-
-    Attributes:
-        s: The statistics.
-        shared: The tensors that were lent.
     """
 
-    def __init__(self, fresh: Callable[[], EmbeddingStatistics], totals: Tensor | None = None) -> None:
-        self._fresh, self._totals = fresh, totals
-        self.renew()
-
-    def renew(self) -> None:
-        """Read the statistics again, and drop what was derived from them, after a plugin has written to them."""
-        self.s, self.shared = self._fresh(), Shared()
+    def __init__(self, s: EmbeddingStatistics, totals: Tensor | None = None) -> None:
+        self.s, self._totals = s, totals
         self._held: dict[str, Any] = {}
         self._found: dict[Callable[..., Any], Any] = {}
 
@@ -66,111 +58,86 @@ class Values:
         """Return the value of a function of the plugin; a :class:`Noted` if it, or what it asks for, has a remark.
 
         Raises:
-            Failed: It failed, or one that it asks for; if one wrote to the statistics, they have been replaced.
+            Failed: It failed, or one that it asks for.
         """
         if function not in self._found:
             try:
-                self._found[function] = self._call(function)
+                found = evaluated(function, lambda each: self.argument(each, keep=each.name not in _LARGE))
             except Failed as error:
-                if error.wrote:
-                    self.renew()
-                    error.wrote = False  # those that asked for it fail too, and need not read again
-                self._found[function] = error
-            self.shared.add(getattr(function, "__name__", "a function's value"), self._found[function])
-        found = self._found[function]
-        if isinstance(found, Failed):
-            raise found
-        return found
-
-    def _call(self, function: Callable[..., Any]) -> Any:
-        given = {each.name: self.argument(each, keep=each.name not in _LARGE) for each in asked(function)}
-        lacking = next((each for each in given.values() if isinstance(each, Noted) and each.value is None), None)
-        if lacking is not None:
-            return lacking
-        remarks = [each for each in given.values() if isinstance(each, Noted)]
-        plain = {name: each.value if isinstance(each, Noted) else each for name, each in given.items()}
-        return with_remarks(call(function, plain, self.shared), remarks)
+                found = error
+            self._found[function] = found
+        if isinstance(self._found[function], Failed):
+            raise self._found[function]
+        return self._found[function]
 
     def argument(self, each: Asked, *, keep: bool = True) -> Any:
         """Return the value of one parameter; without ``keep``, one that is not held already is not kept."""
         if each.kind == "function":
             return self.value(each.target)
-        if each.name not in self._held:
-            if not keep:
-                return self._read(each)
-            self._held[each.name] = self._read(each)
-            self.shared.add(each.name, self._held[each.name])
-        return self._held[each.name]
+        if each.name == "chunks" and self._totals is not None:
+            return Chunks(*self._totals.unbind())
+        if each.name in self._held:
+            return self._held[each.name]
+        found = self._read(each)
+        if keep:
+            self._held[each.name] = found
+        return found
 
+    @torch.inference_mode()
     def _read(self, each: Asked) -> Any:
         if each.kind == "statistic":
             if each.optional and not self.s.has(each.name):
                 return None
             return {name: tensor.clone() for name, tensor in self.s.statistic(each.name).items()}
-        if each.name == "chunks":
-            return self._chunks()
-        return getattr(self.s, _ATTRIBUTES.get(each.name, each.name))
-
-    def _chunks(self) -> Chunks | None:
+        if each.name != "chunks":
+            return getattr(self.s, _ATTRIBUTES.get(each.name, each.name))
         if self.s.validation is None:
             return None
-        totals = self.s.validation.block_totals[:, :4].sum(dim=0) if self._totals is None else self._totals
-        return Chunks(*totals.unbind())
-
-    def influence(self, metric: Metric) -> Float[Tensor, " S"] | None:
-        """Return the influence of each validation chunk, or group of them, on a metric's number; None if it has none.
-
-        That of a chunk is the derivative of the number in the chunk's weight, times N/(N − n) · (1 − 1/S) of its n
-        samples: so a ratio's is (S − 1)/S times what leaving out the chunk changes (the jackknife).
-
-        Raises:
-            Failed: A function failed.
-        """
-        if callable(metric.standard_error):
-            found = self.value(metric.standard_error)
-            return _checked(metric.standard_error, found)
-        assert self.s.validation is not None  # as it has chunks
-        blocks_S4 = self.s.validation.block_totals[:, :4]
-        totals = blocks_S4.sum(dim=0).requires_grad_()
-        with torch.enable_grad():
-            found = Values(lambda: self.s, totals).value(metric.function)
-            found = found.value if isinstance(found, Noted) else found
-        if found is None:
-            return None
-        if not isinstance(found, Tensor) or not found.requires_grad:
-            raise Failed(metric.function, "standard_error=True needs a number made of chunks by operations of torch")
-        (slope,) = torch.autograd.grad(found, totals)
-        n_S, blocks = blocks_S4[:, 0], len(blocks_S4)
-        change_S = blocks_S4 @ slope
-        return change_S * n_S.sum() / (n_S.sum() - n_S) * (1 - 1 / blocks) if blocks > 1 else change_S
+        return Chunks(*self.s.validation.block_totals[:, :4].sum(dim=0).unbind())
 
 
-def with_remarks(value: Any, remarks: Sequence[Noted]) -> Any:
-    """Return a value with the remarks on what it was computed from."""
-    if not remarks or (isinstance(value, Noted) and value.value is None):
+def evaluated(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:
+    """Call a function with what its parameters ask for; a remark on one of these is passed on with the value.
+
+    Raises:
+        Failed: It raised an exception.
+        Wrote: It wrote to a value that was lent.
+    """
+    given = {each.name: argument(each) for each in asked(function)}
+    remarks = [each for each in given.values() if isinstance(each, Noted)]
+    for remark in remarks:
+        if remark.value is None:
+            return remark
+    value = call(function, {name: plain(each) for name, each in given.items()})
+    if not remarks:
         return value
-    own = [value] if isinstance(value, Noted) else []
-    text = "; ".join(dict.fromkeys(each.text for each in [*remarks, *own]))
-    return Noted(value.value if isinstance(value, Noted) else value, text, remarks[0].kind)
+    if isinstance(value, Noted):
+        if value.value is None:
+            return value
+        remarks.append(value)
+    text = "; ".join(dict.fromkeys(each.text for each in remarks))
+    return Noted(plain(value), text, remarks[0].kind)
+
+
+def plain(value: Any) -> Any:
+    """Return a value without its remark."""
+    return value.value if isinstance(value, Noted) else value
+
+
+def remarked(given: Any, value: Any) -> Any:
+    """Return a value with the remark that another has, if any."""
+    return Noted(value, given.text, given.kind) if isinstance(given, Noted) else value
 
 
 def values_of(s: EmbeddingStatistics) -> Values:
     """Return the values of bare statistics, which are copied."""
-    return Values(lambda: copied(s))
+    return Values(copied(s))
 
 
+@torch.inference_mode()
 def copied(s: EmbeddingStatistics) -> EmbeddingStatistics:
     """Return a copy with its own tensors; those of plugin statistics are copied when they are lent."""
-
-    def own(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return value.detach().clone()
-        if is_dataclass(value) and not isinstance(value, type):
-            return replace(value, **{each.name: own(getattr(value, each.name)) for each in fields(value)})
-        return value
-
-    made: EmbeddingStatistics = own(s)
-    return made
+    return replace(deepcopy(replace(s, extra={})), extra=s.extra)
 
 
 def as_number(function: Callable[..., Any], value: Any) -> int | float:
@@ -180,25 +147,19 @@ def as_number(function: Callable[..., Any], value: Any) -> int | float:
     try:
         return float(value.detach() if isinstance(value, Tensor) else value)
     except Exception as error:  # a text, a tensor of several numbers, …
-        raise Failed(function, f"it must return a number, not {_kind(value)}") from error
+        raise Failed(function, f"it must return a number, not {kind_of(value)}") from error
 
 
 def as_tensor(function: Callable[..., Any], value: Any, like: Tensor, shape: Sequence[int]) -> Tensor:
     """Convert what a function returned to a tensor of a shape, with the device and dtype of another one."""
-    real = isinstance(value, Tensor) and not value.is_complex() and value.layout == torch.strided
-    if not real or value.shape != torch.Size(shape):
-        raise Failed(function, f"it must return a tensor of shape {tuple(shape)}, not {_kind(value)}")
+    if not isinstance(value, Tensor) or value.is_complex() or value.shape != torch.Size(shape):
+        raise Failed(function, f"it must return a tensor of shape {tuple(shape)}, not {kind_of(value)}")
     converted: Tensor = value.detach().to(like)
     return converted
 
 
-def _checked(function: Callable[..., Any], found: Any) -> Tensor:
-    if not isinstance(found, Tensor) or found.dim() != 1 or not bool(found.isfinite().all()):
-        raise Failed(function, f"it must return the finite influence of each group, shape (S,), not {_kind(found)}")
-    return found.detach().to("cpu", torch.float64, copy=True)
-
-
-def _kind(value: Any) -> str:
+def kind_of(value: Any) -> str:
+    """Describe a value that a function must not return."""
     if isinstance(value, Tensor):
         return f"{tuple(value.shape)}, {str(value.dtype).removeprefix('torch.')}"
     return f"{type(value).__name__} {value!r:.40}"

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_REFUSED = "Inplace update to inference tensor"
+"""Begins torch's message on a write to a tensor that metrics share, which it gives after writing."""
+
 
 class Failed(PluginError):
     """A plugin's function failed.
@@ -23,12 +26,15 @@ class Failed(PluginError):
     Attributes:
         text: What happened.
         module: The function's module.
-        wrote: Whether it wrote to a tensor that others read.
     """
 
-    def __init__(self, function: Callable[..., Any], text: str, *, wrote: bool = False) -> None:
+    def __init__(self, function: Callable[..., Any], text: str) -> None:
         super().__init__(f"{called(function)} failed: {text}")
-        self.text, self.module, self.wrote = text, str(getattr(function, "__module__", "?")), wrote
+        self.text, self.module = text, str(getattr(function, "__module__", "?"))
+
+
+class Wrote(Failed):
+    """A metric's function wrote to a tensor that others read too."""
 
 
 class Shared:
@@ -50,7 +56,7 @@ class Shared:
 
 def tensors_in(name: str, value: Any) -> Iterator[tuple[str, "Tensor"]]:
     """Yield a tensor, or those of a dictionary or a record, with their names."""
-    if hasattr(value, "_version"):
+    if hasattr(value, "is_inference"):
         yield name, value
     elif isinstance(value, Mapping):
         for key, each in value.items():
@@ -76,6 +82,7 @@ def call(
 
     Raises:
         Failed: It raised an exception, or wrote to one of the shared tensors.
+        Wrote: It wrote to a tensor made in inference mode, as those that metrics share are.
     """
     shared = shared or Shared()
     try:
@@ -83,10 +90,13 @@ def call(
     except Failed:
         raise
     except Exception as error:  # a plugin can raise anything
-        raise Failed(function, described(error), wrote=bool(shared.written())) from error
+        if _REFUSED in str(error):
+            text = "it wrote to a tensor that others read too: write to a copy (x.clone())"
+            raise Wrote(function, text) from error
+        raise Failed(function, described(error)) from error
     if written := shared.written():
         text = f"it wrote to {', '.join(written)}, which others read too: write to a copy (x.clone())"
-        raise Failed(function, text, wrote=True)
+        raise Failed(function, text)
     return result
 
 

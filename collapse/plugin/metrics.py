@@ -14,7 +14,7 @@ from inspect import getdoc
 from typing import Any, Literal, TypeVar
 
 from collapse.errors import PluginError
-from collapse.plugin.guarding import called
+from collapse.plugin.guarding import called, truncated
 from collapse.plugin.measures import CoV as CoV
 from collapse.plugin.measures import Limit, Measure, Scale, limit_at
 from collapse.plugin.measures import LogMeanExp as LogMeanExp
@@ -40,6 +40,9 @@ class Noted:
     value: Any
     text: str
     kind: str = "note"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", truncated(str(self.text)))
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,11 @@ class Plugins:
         if names is None:
             return known
         see = "(see all with: collapse metrics)"
-        wanted = [each.strip() for each in (names.split(",") if isinstance(names, str) else names) if each.strip()]
+        names = names.split(",") if isinstance(names, str) else names
+        for each in names if isinstance(names, Iterable) else [names]:
+            if not isinstance(each, str):
+                raise UsageError(f"a metric is named by a text, not by {type(each).__name__} {each!r:.40}")
+        wanted = [each.strip() for each in names if each.strip()]
         if not wanted:
             raise UsageError(f"no metric is named: give a name or a prefix, such as nc1 {see}")
         chosen: set[str] = set()

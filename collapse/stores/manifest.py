@@ -138,6 +138,23 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
     return classes, dim
 
 
+def why_absent(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return why a store lacks what metrics need, and which command adds it; without paths, as notes are published."""
+    identity = manifest["identity"]
+    why = {"n_params": "a features file does not say how many parameters its model has"}
+    if manifest["coverage"]["validation"] is not None:
+        return why
+    if "features" in identity:
+        why["validation"] = "no validation text was given: the features have no validation_features and labels"
+    elif manifest["corpus"].get("validation") is None:
+        why["validation"] = "no validation text was given: add one with --validation-text"
+    else:
+        local = not (identity.get("validation") or {"revision": None}).get("revision")
+        files = " --validation-text FILES" if local else ""
+        why["validation"] = f"not validated yet: collapse collect MODEL --store STORE{files}"
+    return why
+
+
 def now() -> str:
     """Return the current time in UTC, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

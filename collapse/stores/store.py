@@ -16,7 +16,7 @@ from collapse.core.paths import expanded
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, StoreError
 from collapse.stores.files import canonical
-from collapse.stores.manifest import LAYER, ORIGIN, SHARDS, differences, is_store, read_manifest
+from collapse.stores.manifest import LAYER, ORIGIN, SHARDS, differences, is_store, read_manifest, why_absent
 from collapse.stores.naming import Named
 from collapse.stores.store_folder import write_files, writing
 from collapse.stores.tensor_files import check_file, check_tensors, read_tensors, tensor_bytes
@@ -172,6 +172,7 @@ class Store(Named):
             dtype=str(self.manifest["identity"].get("dtype", "float32")),
             versions=self.manifest["statistics"],
             made_by=self.manifest.get("statistics_by", {}),
+            absent=why_absent(self.manifest),
         )
 
     def verify(self) -> list[str]:

@@ -14,8 +14,8 @@ import torch
 
 from collapse.collection.features import collect_arrays
 from collapse.errors import CollapseError
-from collapse.measurement.evaluating import Found
-from collapse.numerics.pairs import sweep
+from collapse.measurement.noting import numbers_of
+from collapse.numerics.evaluating import evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import Metric, declaration, limit_at
@@ -94,14 +94,15 @@ class _Laws:
     def numbers(self, law: str, s: EmbeddingStatistics | Features, about: str = "") -> Values:
         """Return values by measurement; a failure is a breach of the given law."""
         s = s if isinstance(s, EmbeddingStatistics) else self.statistics(s)
-        missing = next((f"nothing gives {need}" for need in self.metric.needs if not s.has(need)), None)
-        found = Found(values_of(s), by_class=self.metric.kind == "scalar")  # calls vector= too
-        found.measure([(self.metric, self.metric.measures)], {id(self.metric): missing}, None)
-        for note in found.notes:
+        found = evaluate(
+            lambda: values_of(s), [(self.metric, self.metric.measures)], by_class=True
+        )  # calls vector= too
+        made = numbers_of(found)
+        for note in made.notes:
             if note.kind == "error":
                 self.checked.breach(law, note.measurement, about + note.text)
-        self.reasons = {note.measurement: note.text for note in found.notes}
-        return {name: None if number is None else float(number) for name, number in found.values.items()}
+        self.reasons = {note.measurement: note.text for note in made.notes}
+        return {name: None if number is None else float(number) for name, number in made.values.items()}
 
     def compare(self, law: str, before: Values, after: Values, said: str, **tolerance: float) -> None:
         """Record each measurement that differs; ``said`` tells both numbers."""
@@ -170,8 +171,8 @@ class _Laws:
 
     def swept(self, s: EmbeddingStatistics, tile: int) -> Values:
         """Return the values of a pair metric from one sweep."""
-        (swept,) = sweep(s, [(self.metric, self.metric.measures)], tile=tile).metrics
-        return {} if swept.failed else {name: swept.all.number(name) for name in self.names}
+        (swept,) = evaluate(lambda: values_of(s), [(self.metric, self.metric.measures)], tile=tile).metrics
+        return {} if swept.failed else dict(swept.numbers)
 
     def simplex(self) -> None:
         """Check the declared limits at exact simplices."""

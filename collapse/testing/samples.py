@@ -9,7 +9,7 @@ from torch import Tensor
 
 from collapse.measurement.results import Results, Row
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
-from collapse.numerics.tiles import Points, Tile
+from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import Noted
 from collapse.plugin.parameters import functions_of_pairs, of_tiles
@@ -55,8 +55,8 @@ def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
     """
     values = values_of(s)
     if of_tiles(function):
-        everything, means = slice(0, s.n_classes), values.s.centred_means
-        tile = Tile(Points.of(values.s), values, everything, everything, means @ means.T, functions_of_pairs(function))
+        everything = slice(0, s.n_classes)
+        tile = Tile(ClassGeometry(values.s), values, everything, everything, kept=functions_of_pairs(function))
         found = tile.value(function)
     else:
         found = values.value(function)

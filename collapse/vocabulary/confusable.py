@@ -16,7 +16,7 @@ from collapse.core.progress import Report, shows_progress
 from collapse.measurement.class_values import check_name, measure_classes, pair_measurements
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics, row_cosine
-from collapse.numerics.tiles import Points, Tile
+from collapse.numerics.tiles import ClassGeometry, Tile
 from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
@@ -122,10 +122,10 @@ def neighbours(
     found = measure_classes(chosen.store, ["nc2.norm"], min_count=min_count, by_class=False)
     texts, classes = chosen.texts, found.statistics.classes.tolist()
     values = values_of(found.statistics)
-    points = Points.of(values.s)
+    geometry = ClassGeometry(values.s)
     rows: list[list[Any]] = []
     for at in positions(found, chosen.ids or []):
-        measured = _from(points, values, at)
+        measured = _from(geometry, values, at)
         distance_C, cosine_C, _ = measured
         for kind, nearness_C in (("nearest", -distance_C), ("interfering", cosine_C)):
             for number, other in enumerate(rank(nearness_C, most, 0), start=1):
@@ -136,11 +136,11 @@ def neighbours(
     return token_table(heading(found.row), columns, rows, chosen.notes, keys=_KEYS)
 
 
-def _from(points: Points, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:
+def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:
     """Return distance, cosine and CDNV of one class with each other, nan with itself and where there is none."""
     row = slice(at, at + 1)
     # a tile of one row, so that near pairs are found as in the sweep
-    tile = Tile(points, values, row, slice(0, len(points.means)), points.means[row] @ points.means.T)
+    tile = Tile(geometry, values, row, slice(0, len(geometry.means)))
     known = plugins().measurements()
     cdnv = tile.value(known[_CDNV][0].function) if _CDNV in known else tile.gram * math.nan
     found = []

@@ -73,10 +73,8 @@ def log_kernel(unit_sqdist: Tensor) -> Tensor:
     Equation: log‖u_c − u_c′‖⁻¹
     Source: Wu & Papyan 2024, Eq. 7; Liu et al. 2023
 
-    >>> import collapse, torch
-    >>> from collapse.testing import statistics_of
-    >>> s = statistics_of([[1.0, 0.0], [0.0, 1.0]])
-    >>> round(collapse.measure(s, metrics=["gnc2.log_kernel"]).measurements["gnc2.log_kernel"], 9)  # opposite: −ln 2
+    >>> from collapse.testing import statistics_of, value
+    >>> round(float(value(log_kernel, statistics_of([[1.0, 0.0], [0.0, 1.0]]))[0, 1]), 9)  # opposite: −ln 2
     -0.693147181
     """
     return unit_sqdist.log().mul_(-0.5)
@@ -94,12 +92,9 @@ def uncentred_log_kernel(uncentred_unit_sqdist: Tensor) -> Tensor:
     Equation: log‖μ_c/‖μ_c‖ − μ_c′/‖μ_c′‖‖⁻¹
     Source: Wu & Papyan 2024, Table 1 and Figure 1 as published
 
-    >>> import collapse, torch
-    >>> from collapse.testing import statistics_of
-    >>> s = statistics_of(torch.eye(3))
-    >>> round(abs(collapse.measure(s, metrics=["gnc2.uncentred_uniformity"])
-    ...     .measurements["gnc2.uncentred_uniformity"]), 9)
-    0.0
+    >>> from collapse.testing import statistics_of, value
+    >>> round(float(value(uncentred_log_kernel, statistics_of(torch.eye(3)))[0, 1]), 9)  # at right angles: −½ ln 2
+    -0.34657359
     """
     return uncentred_unit_sqdist.log().mul_(-0.5)
 
@@ -111,10 +106,8 @@ def unit_distance(unit_sqdist: Tensor) -> Tensor:
     Equation: ‖u_c − u_c′‖
     Source: Liu et al. 2023
 
-    >>> import collapse, torch
-    >>> from collapse.testing import statistics_of
-    >>> s = statistics_of([[1.0, 0.0], [0.0, 1.0]])
-    >>> round(collapse.measure(s, metrics=["gnc2.distance"]).measurements["gnc2.distance"], 9)
+    >>> from collapse.testing import statistics_of, value
+    >>> round(float(value(unit_distance, statistics_of([[1.0, 0.0], [0.0, 1.0]]))[0, 1]), 9)
     2.0
     """
     return unit_sqdist.sqrt()

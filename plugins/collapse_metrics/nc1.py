@@ -89,10 +89,9 @@ def cdnv(variance_sum: Tensor, sqdist: Tensor) -> Tensor:
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴)
     Source: Wu & Papyan 2024, Eq. 4
 
-    >>> import collapse
-    >>> from collapse.testing import two_classes
-    >>> collapse.measure(two_classes(distance=2, variances=(1, 3)), metrics=["nc1.cdnv"]).measurements
-    {'nc1.cdnv': 0.125}
+    >>> from collapse.testing import two_classes, value
+    >>> float(value(cdnv, two_classes(distance=2, variances=(1, 3)))[0, 1])
+    0.125
     """
     return variance_sum / sqdist.square().mul_(2)
 
@@ -110,10 +109,9 @@ def scaled_cdnv(cdnv: Tensor, mean_sqnorm: Tensor) -> Tensor:
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖⁴) · mean‖μ_c − μ̄‖²
     Source: Wu & Papyan 2024, Eq. 4
 
-    >>> import collapse
-    >>> from collapse.testing import two_classes
-    >>> collapse.measure(two_classes(distance=2, variances=(1, 3)), metrics=["nc1.cdnv_scaled"]).measurements
-    {'nc1.cdnv_scaled': 0.125}
+    >>> from collapse.testing import two_classes, value
+    >>> float(value(scaled_cdnv, two_classes(distance=2, variances=(1, 3)))[0, 1])
+    0.125
     """
     return cdnv * mean_sqnorm
 
@@ -125,10 +123,9 @@ def cdnv_galanti(cdnv: Tensor, sqdist: Tensor) -> Tensor:
     Equation: (σ_c² + σ_c′²) / (2‖μ_c − μ_c′‖²)
     Source: Galanti et al. 2021
 
-    >>> import collapse
-    >>> from collapse.testing import two_classes
-    >>> collapse.measure(two_classes(distance=2, variances=(1, 3)), metrics=["nc1.cdnv_galanti"]).measurements
-    {'nc1.cdnv_galanti': 0.5}
+    >>> from collapse.testing import two_classes, value
+    >>> float(value(cdnv_galanti, two_classes(distance=2, variances=(1, 3)))[0, 1])
+    0.5
     """
     return cdnv * sqdist
 

@@ -116,10 +116,8 @@ def interference(cosine: Tensor) -> Tensor:
     Equation: ⟨u_c, u_c′⟩
     Source: Wu & Papyan 2024, Eq. 6
 
-    >>> import collapse
-    >>> from collapse.testing import statistics_of
-    >>> s = statistics_of(torch.eye(3))
-    >>> round(collapse.measure(s, metrics=["nc2.interference"]).measurements["nc2.interference"], 12)
+    >>> from collapse.testing import statistics_of, value
+    >>> round(float(value(interference, statistics_of(torch.eye(3)))[0, 1]), 12)
     -0.5
     """
     return cosine

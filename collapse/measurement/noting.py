@@ -1,0 +1,170 @@
+"""The numbers, notes and exclusions of a row, from what its metrics gave."""
+
+import math
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from collapse.errors import counted
+from collapse.measurement.comparing import SAME_TEXTS
+from collapse.measurement.rows import Note
+from collapse.numerics.evaluating import Evaluation
+from collapse.numerics.reducing import Evaluated, Tally
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.plugin.guarding import Failed
+from collapse.plugin.metrics import CoV, Measure, Metric
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.provenance import without_folders
+from collapse.stores.store import Store
+
+_DIRECTIONS = {"cosine", "unit_sqdist"}
+"""Fields that are NaN for a centred mean of zero."""
+
+_EXPLAINED = {*_DIRECTIONS, "sqdist", "distance", "uncentred_unit_sqdist"}
+"""Fields for which a pair has no value for a known reason."""
+
+_NEAR_ZERO = 50
+"""A coefficient of variation above it says little: the mean is nearly 0."""
+
+
+@dataclass
+class Numbers:
+    """The numbers of a row.
+
+    Attributes:
+        values: One number per measurement, or None.
+        excluded: Number of excluded classes or pairs of classes, by measurement, if there are any.
+        notes: Remarks on measurements.
+    """
+
+    values: dict[str, int | float | None] = field(default_factory=dict)
+    excluded: dict[str, int] = field(default_factory=dict)
+    notes: list[Note] = field(default_factory=list)
+
+    def note(self, name: str, kind: str, text: str) -> None:
+        """Add a note on a measurement."""
+        self.notes.append(Note(name, kind, text))
+
+
+def numbers_of(found: Evaluation) -> Numbers:
+    """Return the numbers of an evaluation with their notes."""
+    made, s = Numbers(), found.s
+    for each in found.metrics:
+        reasons = _left_out(each, found, s)
+        for measure in each.measures:
+            name = measure.name
+            made.values[name] = _number(made, each, measure, reasons)
+            if each.error_failure is not None:
+                made.note(name, "error", f"no standard error: {failure(each.metric, each.error_failure)}")
+    _note_singletons(made, found, s)
+    return made
+
+
+def _number(made: Numbers, each: Evaluated, measure: Measure, reasons: dict[str, str]) -> int | float | None:
+    """Return a measurement's number, or None if it has none, and note why."""
+    name = measure.name
+    if each.missing is not None:
+        made.note(name, "missing", each.missing)
+        return None
+    if each.failed is not None:
+        made.note(name, "error", failure(each.metric, each.failed))
+        return None
+    if each.remark is not None:
+        made.note(name, str(each.remark.kind), each.remark.text)
+    if name not in each.numbers:
+        return None
+    for kind, text in reasons.items():
+        made.note(name, kind, text)
+    number = each.numbers[name]
+    if each.tally is not None and not _is_any_left(made, name, each.tally, each.left_out[name], each.metric.kind):
+        return None
+    if isinstance(measure, CoV) and math.isnan(number):
+        made.note(name, "zero", "the mean is 0, so there is no std/mean: read the std")
+        return None
+    if isinstance(measure, CoV) and abs(number) > _NEAR_ZERO:
+        made.note(name, "near_zero_mean", f"the mean is nearly 0, 1/{abs(number):,.0f} of the std: read the std")
+    if math.isfinite(number) or number == measure.towards:
+        return number
+    if each.tally is not None or each.remark is None:
+        plugin, _ = plugins().blamed(each.metric.module)
+        advice = ", which can say why: collapse.Noted(None, reason)" if each.tally is None else ""
+        made.note(name, "not_finite", without_folders(f"{plugin}came out as {number} in {each.metric.called}") + advice)
+    return None
+
+
+def _is_any_left(made: Numbers, name: str, tally: Tally, left_out: int, noun: str) -> bool:
+    """Count the classes or pairs that a number excludes; return whether any is left."""
+    # the notes on a class metric say which classes have no finite value
+    if excluded := left_out - (tally.nan + tally.infinite if noun == "class" else 0):
+        made.excluded[name] = excluded
+    if left_out == tally.added:
+        kind = "no_classes" if noun == "class" else "no_pairs"
+        made.note(name, kind, f"{counted(tally.added, noun)}, of which none is left")
+    return left_out < tally.added
+
+
+def _left_out(each: Evaluated, found: Evaluation, s: EmbeddingStatistics) -> dict[str, str]:
+    """Say which classes or pairs have no finite value, and which pairs are closer than can be told apart, by kind."""
+    if each.tally is None:
+        return {}
+    zero = int((s.norms == 0).sum())
+    if each.undefined is not None:
+        return _classes_left_out(each.tally, each.undefined, s)
+    fields, said = each.metric.reads & _EXPLAINED, dict[str, str]()
+    if each.tally.nan + each.tally.infinite:
+        if zero and fields & _DIRECTIONS:
+            said["zero_mean"] = f"{counted(zero, 'class')} with a centred mean of zero left out"
+        if rounded := max((found.counts[name] for name in fields), default=0):
+            said["rounded"] = f"{counted(rounded, 'pair')} left out that differ by no more than the rounding of float64"
+        if not fields:
+            said["left_out"] = _of_other_values(each.tally, "pair")
+    if fields & {"sqdist", "distance"} and (close := found.counts["close"]):
+        pairs = "pair of means is" if close == 1 else "pairs of means are"
+        said["close"] = f"{close:,} {pairs} closer than the rounding of {s.dtype} embeddings"
+    return said
+
+
+def _classes_left_out(tally: Tally, without_C: Tensor, s: EmbeddingStatistics) -> dict[str, str]:
+    said, zero_mean_C = {}, without_C & (s.norms == 0)
+    if number := int(zero_mean_C.sum()):
+        said["zero_mean"] = f"{counted(number, 'class')} with a centred mean of zero left out"
+    others_C = without_C & ~zero_mean_C
+    if s.classifier is not None and (number := int((others_C & ~s.classifier.any(dim=1)).sum())):
+        said["zero_row"] = f"{counted(number, 'class')} with a classifier row of zero left out"
+        others_C &= s.classifier.any(dim=1)
+    if bool(others_C.any()):
+        said["left_out"] = _of_other_values(tally, "class")
+    return said
+
+
+def _of_other_values(tally: Tally, noun: str) -> str:
+    parts = [f"{number:,} {what}" for number, what in ((tally.nan, "NaN"), (tally.infinite, "infinite")) if number]
+    return f"{counted(tally.nan + tally.infinite, noun)} left out: {', '.join(parts)}"
+
+
+def _note_singletons(made: Numbers, found: Evaluation, s: EmbeddingStatistics) -> None:
+    alone = int((s.counts == 1).sum())
+    said = {note.measurement for note in made.notes if note.kind == "singletons"}  # their metric leaves them out
+    share = f"{alone:,} of {counted(s.n_classes, 'class')} ({alone / s.n_classes:.1%})"
+    for each in found.metrics:
+        for measure in each.measures:
+            name = measure.name
+            if alone and "variances" in each.metric.needs and made.values[name] is not None and name not in said:
+                text = f"{share} have one sample, hence variance 0: rare classes look collapsed (see --min-count)"
+                made.note(name, "singletons", text)
+
+
+def failure(metric: Metric, error: Failed) -> str:
+    """Describe a failure: plugin, function and remedy; notes are published, so without folders."""
+    plugin, remedy = plugins().blamed(error.module)
+    if not plugin:  # a function of another module, or of torch
+        plugin, remedy = plugins().blamed(metric.module)
+    return without_folders(f"{plugin}{error}{remedy}")
+
+
+def same_texts(store: Store) -> list[Note]:
+    """Return the note of a row whose validation text is its training text, or no note."""
+    corpus = store.identity.get("corpus")
+    if not corpus or corpus != store.identity.get("validation"):  # a features file has no texts
+        return []
+    return [Note("*", "same_texts", SAME_TEXTS)]

@@ -1,0 +1,164 @@
+"""Evaluate metrics on statistics. A metric that fails costs only its own numbers.
+
+Shapes: C classes, S validation blocks.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from jaxtyping import Float
+from torch import Tensor
+
+from collapse.core.progress import Report
+from collapse.numerics.pairs import sweep
+from collapse.numerics.reducing import Evaluated, Tally, TopPairs
+from collapse.numerics.standard_errors import influence_of, standard_error
+from collapse.numerics.statistics import EmbeddingStatistics
+from collapse.numerics.values import Values, as_number, as_tensor, plain
+from collapse.plugin.filling import conflict
+from collapse.plugin.guarding import Failed, Wrote
+from collapse.plugin.metrics import Measure, Metric, Noted
+from collapse.plugin.names import HELD
+from collapse.plugin.plugin_manager import plugins
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What metrics give.
+
+    Attributes:
+        metrics: What each gives, in the order in which they were wanted.
+        s: The statistics.
+        counts: By field of pairs, the pairs treated as equal for the rounding of float64; as "close", if a metric uses
+            ``sqdist``, those of unequal means closer than the embeddings' rounding.
+    """
+
+    metrics: list[Evaluated]
+    s: EmbeddingStatistics
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def influences(self) -> dict[str, Float[Tensor, " S"]]:
+        """Influences of the validation blocks, by measurement with a standard error."""
+        having = [each for each in self.metrics if each.standard_error is not None]
+        return {each.measures[0].name: each.influence for each in having if each.influence is not None}
+
+
+def evaluate(
+    fresh: Callable[[], Values],
+    chosen: Sequence[tuple[Metric, Sequence[Measure]]],
+    *,
+    by_class: bool = False,
+    top: int = 0,
+    tile: int | None = None,
+    progress: Report | None = None,
+) -> Evaluation:
+    """Evaluate metrics, those of pairs in one sweep. One that writes to what others read costs a second evaluation.
+
+    Args:
+        fresh: Returns what their functions ask for, in tensors that nothing else refers to.
+        chosen: Metrics, each with its measures.
+        by_class: Also keep the values behind each measurement, one per class.
+        top: Also keep so many pairs of largest value of each pair metric.
+        tile: Classes per side of a tile of pairs; None for the default of :func:`collapse.numerics.pairs.sweep`.
+        progress: Called as progress(what, done, total).
+    """
+    wrote: dict[int, Failed | None] = {}
+    while True:
+        values = fresh()
+        made = [Evaluated(*each, missing(values.s, each[0]), wrote.get(id(each[0]))) for each in chosen]
+        there = [each for each in made if each.missing is None and each.failed is None]
+        try:
+            counts = _fill(there, values, by_class, top, tile, progress)
+        except Wrote:
+            wrote |= {id(each.metric): each.failed for each in there if isinstance(each.failed, Wrote)}
+        else:
+            return Evaluation(made, values.s, counts)
+
+
+def _fill(
+    wanted: Sequence[Evaluated], values: Values, by_class: bool, top: int, tile: int | None, progress: Report | None
+) -> Counter[str]:
+    pairs = []
+    for each in wanted:
+        with each.on_its_own():
+            if each.metric.kind == "scalar":
+                _scalar(each, values, by_class)
+                continue
+            each.tally = _tally(each, values)
+            if each.metric.kind == "class":
+                _classwise(each, each.tally, values, by_class)
+            else:
+                each.class_tally = _tally(each, values, groups=values.s.n_classes) if by_class else None
+                each.top = TopPairs(top, values.s.means.device) if top else None
+                pairs.append(each)
+    counts = sweep(values, pairs, tile=tile, progress=progress) if pairs else Counter[str]()
+    for each in pairs:
+        with each.on_its_own():
+            if not each.failed and (each.remark is None or each.remark.value is not None):
+                each.reduce()
+                if each.class_tally is not None:
+                    numbers = {measure.name: each.class_tally.numbers(measure.name) for measure in each.measures}
+                    each.by_class = {name: (values.s.classes, of_class) for name, of_class in numbers.items()}
+    return counts
+
+
+def missing(s: EmbeddingStatistics, metric: Metric) -> str | None:
+    """Say which need of a metric is missing or of another version, or None if the metric is available."""
+    for need in metric.needs:
+        if not s.has(need):
+            advice = "" if need in HELD else ": collect again with the plugin that fills it (--recollect)"
+            return s.absent.get(need, f"no {need} in these statistics{advice}")
+        kind = plugins().statistics.get(need)
+        if kind is None:
+            continue
+        if need in s.versions and (differ := conflict(kind, s.versions[need], s.made_by.get(need))):
+            return f"{need}: the collection {differ}: collect again (--recollect)"
+        if s.left_out and not kind.per_class:
+            return f"{need} was collected over all classes: not available with --min-count or --classes-of"
+    return None
+
+
+def _tally(each: Evaluated, values: Values, groups: int = 1) -> Tally:
+    return Tally(each.measures, values.s.n_classes, values.s.dim, values.s.means.device, groups)
+
+
+def _value(each: Evaluated, values: Values) -> object:
+    found = values.value(each.metric.function)
+    each.remark = found if isinstance(found, Noted) else None
+    return plain(found)
+
+
+def _scalar(each: Evaluated, values: Values, by_class: bool) -> None:
+    metric, name = each.metric, each.measures[0].name
+    value = _value(each, values)
+    if value is None:
+        if each.remark is None:
+            raise Failed(metric.function, "it returned None: return collapse.Noted(None, reason) without a number")
+        return
+    each.numbers[name] = as_number(metric.function, value)
+    if by_class and metric.vector is not None:
+        each.by_class[name] = values.value(metric.vector)
+    if metric.standard_error and math.isfinite(each.numbers[name]):
+        try:
+            each.influence = influence_of(values, metric)
+        except Failed as error:  # it costs the standard error only
+            each.error_failure = error
+            return
+        if each.influence is not None and len(each.influence) > 1:  # one block says nothing of how blocks differ
+            each.standard_error = standard_error(each.influence)
+
+
+def _classwise(each: Evaluated, tally: Tally, values: Values, by_class: bool) -> None:
+    value, like = _value(each, values), values.s.means[:, 0]
+    if value is None and each.remark is not None:
+        return
+    values_C = as_tensor(each.metric.function, value, like, like.shape)
+    tally.add(values_C.unsqueeze(0))
+    each.undefined = ~values_C.isfinite()
+    if by_class:
+        kept = values_C.where(~each.undefined, math.nan)
+        each.by_class = {measure.name: (values.s.classes, kept) for measure in each.measures}
+    each.reduce()
