@@ -17,7 +17,7 @@ from collapse.figures.theme import theme, themed
 from collapse.plugin.figures import declared_figure
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import LawBroken, check_figure
-from collapse_zoo.published import FILE
+from collapse_zoo.catalogue import PUBLISHED as FILE
 
 pytest.importorskip("altair", reason="needs the extra report")
 

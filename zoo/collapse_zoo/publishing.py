@@ -3,18 +3,19 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from collapse.errors import CollapseError, UsageError
-from collapse.hub.committing import check_repo, commit_files, create_repo, move_tag, user_name
+from collapse.hub.committing import create_repo, move_tag, user_name
 from collapse.hub.fingerprints import Folder, weights_fingerprint
-from collapse.hub.remote import reach
+from collapse.hub.requests import clear_errors
 from collapse.hub.sharing import files_of, folder_of
-from collapse.progress import Report
+from collapse.stores.files import sha256_file
 from collapse.stores.manifest import is_store
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
 from collapse_zoo.model_card import model_card
-from collapse_zoo.runs import CURVE, RECORD, Checkpoint, Run
+from collapse_zoo.runs import RECORD, RESUMING, STATE, Checkpoint, Run
 
 _PRIVATE = ("output_dir", "logging_dir", "run_name", "hub_")
 
@@ -32,9 +33,19 @@ class Revision:
     content: dict[str, Path | bytes]
 
     @property
-    def size(self) -> int:
-        """Size in bytes."""
-        return sum(len(each) if isinstance(each, bytes) else each.stat().st_size for each in self.content.values())
+    def sizes(self) -> dict[str, int]:
+        """Size of each file in bytes."""
+        content = sorted(self.content.items())
+        return {path: len(what) if isinstance(what, bytes) else what.stat().st_size for path, what in content}
+
+    def write(self, folder: Path) -> None:
+        """Write the files, or links to them, into a folder."""
+        for path, what in self.content.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(what, bytes):
+                (folder / path).write_bytes(what)
+            else:
+                (folder / path).symlink_to(what.absolute())
 
 
 def revisions(run: Run, repo: str | None = None) -> list[Revision]:
@@ -48,22 +59,21 @@ def revisions(run: Run, repo: str | None = None) -> list[Revision]:
         UsageError: The run is not finished, or a checkpoint was deleted.
         CollapseError: A store was collected from other weights.
     """
-    _check_finished(run)
-    repo = repo or f"YOU/{run.name}"
-    last = run.epochs[-1]
-    return [_revision(run, repo, k, last=k == last.k) for k in (each.k for each in run.epochs) if k is not None]
+    if not run.record:
+        raise UsageError(f"there is no run in {run.path} (no {RECORD}): name the folder of a trained run")
+    if not run.finished:
+        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status says how far it is)")
+    ks = [each.k for each in run.epochs]
+    return [_revision(run, repo or f"YOU/{run.name}", k, last=k == ks[-1]) for k in ks]
 
 
-def publish(
-    run: Run, repo: str | None = None, *, private: bool = False, progress: Report | None = None
-) -> tuple[str, list[int]]:
+def publish(run: Run, repo: str | None = None, *, private: bool = False) -> tuple[str, list[int]]:
     """Publish a run; after an interruption the same call resumes, without sending existing files again.
 
     Args:
         run: A finished run.
         repo: ``user/name``; None for the login's user and the run's name.
         private: Create the repository as private.
-        progress: Called as progress(what, bytes done, bytes[, note]).
 
     Returns:
         The repository, and the k that this call sent.
@@ -72,40 +82,63 @@ def publish(
         UsageError: The run is not finished, or the repository holds another run.
         CollapseError: The Hub cannot be reached, or rejects the request.
     """
-    _check_finished(run)
-    repo = repo or f"{user_name()}/{run.name}"
-    check_repo(repo)
     planned = revisions(run, repo)
+    if repo is None:
+        repo = f"{user_name()}/{run.name}"
+        planned = revisions(run, repo)
     create_repo(repo, private=private)
-    sent = []
-    for revision in planned:
-        if _is_there(repo, revision, last=revision is planned[-1]):
-            continue
-        made = commit_files(repo, revision.content, f"{run.name}@{revision.k}", progress=progress)
-        move_tag(repo, str(revision.k))
-        if made.url is not None:
-            sent.append(revision.k)
+    sent = [revision.k for revision in planned if _send(revision, repo, run.name, last=revision is planned[-1])]
     run.update(published=repo)
     return repo, sent
 
 
-def _check_finished(run: Run) -> None:
-    if not run.record:
-        raise UsageError(f"there is no run in {run.path} (no {RECORD}): name the folder of a trained run")
-    if not run.finished:
-        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status says how far it is)")
+def _send(revision: Revision, repo: str, name: str, *, last: bool) -> bool:
+    """Send a revision and set its tag; return whether anything was new.
+
+    Raises:
+        UsageError: The tag is there with other weights.
+    """
+    from huggingface_hub import HfApi, errors
+
+    weights = revision.content["model.safetensors"]
+    assert isinstance(weights, Path)
+    with clear_errors(f"{repo}: @{revision.k} was not sent", ". Run the same command again: what was sent is there"):
+        head = HfApi().model_info(repo).sha
+        try:
+            there = HfApi().get_paths_info(repo, "model.safetensors", revision=str(revision.k))
+        except errors.RevisionNotFoundError:
+            there = None
+        if there is not None:
+            if [getattr(file, "lfs", {}).get("sha256") for file in there] != [sha256_file(weights)]:
+                raise UsageError(
+                    f"{repo}@{revision.k} holds other weights than this run's: publish to another repository"
+                )
+            if not last:
+                return False
+        with TemporaryDirectory() as folder:
+            revision.write(Path(folder))
+            made = HfApi().upload_folder(
+                repo_id=repo,
+                folder_path=folder,
+                commit_message=f"{name}@{revision.k}",
+                delete_patterns="collapse/*",  # an earlier epoch's store
+            )
+    if there is None or made.oid != head:
+        move_tag(repo, str(revision.k))
+    return bool(made.oid != head)
 
 
 def _revision(run: Run, repo: str, k: int, *, last: bool) -> Revision:
     checkpoint = run.checkpoint(k)
-    content: dict[str, Path | bytes] = {name: checkpoint.path / name for name in checkpoint.model_files}
+    files = [file for file in checkpoint.path.iterdir() if not any(file.match(each) for each in (*RESUMING, STATE))]
+    content: dict[str, Path | bytes] = {file.name: file for file in files}
     if is_store(run.store(k)):
         store = Store.load(run.store(k))
         _check_weights(store, checkpoint)
         content |= files_of(store, folder_of(store))
     if last:
         content[RECORD] = _record(run)
-        shown = (CURVE, "results.json", "results.csv")
+        shown = (STATE, "results.json", "results.csv")
         content |= {name: run.path / name for name in shown if (run.path / name).is_file()}
     content["README.md"] = model_card(run, repo, checkpoint).encode()
     return Revision(k, content)
@@ -125,14 +158,3 @@ def _record(run: Run) -> bytes:
     record = {key: value for key, value in run.record.items() if key not in ("published", "here")}
     record["arguments"] = {key: value for key, value in record["arguments"].items() if not key.startswith(_PRIVATE)}
     return (json.dumps(without_folders(record), indent=1, ensure_ascii=False) + "\n").encode()
-
-
-def _is_there(repo: str, revision: Revision, *, last: bool) -> bool:
-    """Whether the repository has a revision; compares the weights of older ones, and every file of the last one."""
-    try:
-        there = reach(f"{repo}@{revision.k}", patient=True)
-    except CollapseError:
-        return False
-    if not there.holds("model.safetensors", revision.content["model.safetensors"]):
-        raise UsageError(f"{repo}@{revision.k} holds other weights than this run's: publish to another repository")
-    return not last or all(there.holds(path, what) for path, what in revision.content.items())

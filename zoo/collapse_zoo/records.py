@@ -2,7 +2,6 @@
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from collapse.inputs.collection_spec import flag_of, typed
@@ -13,7 +12,7 @@ from collapse_zoo.sources import Source
 
 
 def describe(recipe: Recipe, source: Source, name: str) -> dict[str, Any]:
-    """Return the part of a record that is known before training."""
+    """Return the part of a record that is known before training; ``here`` is what is true of this machine."""
     return {
         "name": name,
         "recipe": recipe.as_dict(),
@@ -27,16 +26,8 @@ def describe(recipe: Recipe, source: Source, name: str) -> dict[str, Any]:
         "n_params": recipe.n_params,
         "command": repeat_command(recipe, source),
         "versions": versions(),
+        "here": {"texts": source.collecting(recipe.chunk_length), "tokenizer": source.tokenizer_name},
     }
-
-
-def texts_here(source: Source, recipe: Recipe) -> dict[str, Any]:
-    """Return the options that collect on the same texts from any folder of this machine."""
-    made = source.collecting() | {"chunk_length": recipe.chunk_length}
-    for name in ("text", "validation_text"):
-        if isinstance(made.get(name), list):  # files
-            made[name] = [str(Path(each).absolute()) for each in made[name]]
-    return made
 
 
 def repeat_command(recipe: Recipe, source: Source) -> str:
@@ -49,14 +40,11 @@ def repeat_command(recipe: Recipe, source: Source) -> str:
         name = replace(name, decay="d")
     plain = source.recipe(name, heads=recipe.heads)
     said = {key: value for key, value in recipe.as_dict().items() if value != getattr(plain, key)}
-    said |= {"heads": recipe.heads} if recipe.heads != Recipe.heads else {}
-    words = ["--precision", recipe.precision]
-    said.pop("precision", None)
-    for option, arguments in (("config", said.pop("config", {})), ("trainer", said.pop("trainer", {}))):
-        for word in key_values({key: shown_argument(key, value) for key, value in arguments.items()}):
+    said |= {"heads": recipe.heads, "precision": recipe.precision}
+    words = ["--stories", str(source.generated)] if source.generated else []
+    for option in ("config", "trainer"):
+        for word in key_values({key: shown_argument(key, value) for key, value in said.pop(option, {}).items()}):
             words += [f"--{option}-arg", word]
     for key, value in said.items():
         words += [flag_of(key), str(value)]
-    stories = ["--stories", str(source.generated)] if source.generated else []
-    texts = [each for each in (shlex.join(stories), typed(source.spec, shown=True)) if each]
-    return " ".join(["collapse zoo train", shlex.quote(name.short), *texts, shlex.join(words)])
+    return " ".join(filter(None, ["collapse zoo train", name.short, typed(source.spec, shown=True), shlex.join(words)]))

@@ -29,28 +29,23 @@ _SOURCE: tuple[Callable[[Any], Any], ...] = (
         "--stories", type=click.IntRange(min=1), metavar="N", help="Number of generated stories.  [default: 10,000]"
     ),
 )
-_RECIPE: tuple[Callable[[Any], Any], ...] = (
-    click.option("--epochs", type=int, help="Passes over the text.  [default: as the name says, else 1]"),
-    click.option("--weight-decay", type=float, help="[default: as the name says, else 0.0005]"),
-    click.option(
-        "--max-steps", type=int, metavar="N", help="Number of optimizer steps; overrides the number of epochs."
-    ),
-    click.option(
-        "--batch-size", type=click.IntRange(min=1), help="Chunks per step, over all processes.  [default: the paper's]"
-    ),
-    click.option(
-        "--learning-rate", type=float, help="Initial learning rate; decays linearly to zero.  [default: 5e-5]"
-    ),
-    click.option(
-        "--chunk-length", type=int, metavar="T", help="Tokens per chunk; the longest sequence.  [default: 2048]"
-    ),
-    click.option("--vocabulary", type=int, help="Rows of the embedding.  [default: the tokenizer's]"),
-    click.option("--heads", type=int, help="Attention heads.  [default: 16]"),
-    click.option("--window", type=int, help="Keys that a local layer sees.  [default: 256]"),
-    click.option("--adam-beta1", type=float, help="[default: 0.9]"),
-    click.option("--adam-beta2", type=float, help="[default: 0.999]"),
-    click.option("--adam-epsilon", type=float, help="[default: 1e-8]"),
-    click.option("--max-grad-norm", type=float, help="Largest norm of the gradient.  [default: 1.0]"),
+_RECIPE: dict[str, tuple[type, str]] = {
+    "epochs": (int, "Passes over the text.  [default: as the name says, else 1]"),
+    "weight_decay": (float, "[default: as the name says, else 0.0005]"),
+    "max_steps": (int, "Number of optimizer steps; overrides the number of epochs."),
+    "batch_size": (int, "Chunks per step, over all processes.  [default: the paper's]"),
+    "learning_rate": (float, "Initial learning rate; decays linearly to zero.  [default: 5e-5]"),
+    "chunk_length": (int, "Tokens per chunk; the longest sequence.  [default: 2048]"),
+    "vocabulary": (int, "Rows of the embedding.  [default: the tokenizer's]"),
+    "heads": (int, "Attention heads.  [default: 16]"),
+    "window": (int, "Keys that a local layer sees.  [default: 256]"),
+    "adam_beta1": (float, "[default: 0.9]"),
+    "adam_beta2": (float, "[default: 0.999]"),
+    "adam_epsilon": (float, "[default: 1e-8]"),
+    "max_grad_norm": (float, "Largest norm of the gradient.  [default: 1.0]"),
+}
+"""Fields of a recipe that have an option; the recipe checks them."""
+_TRAINING: tuple[Callable[[Any], Any], ...] = (
     click.option("--config-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of GPTNeoConfig."),
     click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other of TrainingArguments."),
     click.option(
@@ -60,8 +55,6 @@ _RECIPE: tuple[Callable[[Any], Any], ...] = (
         show_default=True,
         help="auto: bf16 as in the paper, but float32 without a GPU.",
     ),
-)
-_TRAINING: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every so many steps."
     ),
@@ -75,16 +68,12 @@ _TRAINING: tuple[Callable[[Any], Any], ...] = (
         help="Also log to this service; may be repeated.",
     ),
 )
-_RECIPE_NAMES = (
-    "epochs weight_decay max_steps batch_size learning_rate chunk_length vocabulary heads window adam_beta1 adam_beta2 "
-    "adam_epsilon max_grad_norm"
-).split()
-_TRAINING_NAMES = "save_every device compile_model report_to".split()
 
 
 def training_options(command: Command) -> Command:
     """Give a command the options of text, recipe and training."""
-    for option in reversed((*_SOURCE, *_RECIPE, *_TRAINING)):
+    recipe = [click.option(flag_of(name), type=kind, help=help) for name, (kind, help) in _RECIPE.items()]
+    for option in reversed((*_SOURCE, *recipe, *_TRAINING)):
         command = option(command)
     return command
 
@@ -115,7 +104,7 @@ def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
 
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
     """Return the recipe's values that options set; give ``cuda`` if another machine will run it."""
-    values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
+    values = {name: options[name] for name in _RECIPE if options[name] is not None}
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
     precision = options["precision"]
@@ -130,4 +119,5 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return keyword arguments of :func:`collapse_zoo.training.train`."""
-    return {name: options[name] for name in _TRAINING_NAMES} | {"fast_attention": not options["no_fast_attention"]}
+    names = ("save_every", "device", "compile_model", "report_to")
+    return {name: options[name] for name in names} | {"fast_attention": not options["no_fast_attention"]}

@@ -7,7 +7,7 @@ import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_json
-from collapse.errors import counted
+from collapse.errors import UsageError, counted, near_names
 
 if TYPE_CHECKING:
     from collapse_zoo.catalogue import Entry
@@ -17,19 +17,17 @@ if TYPE_CHECKING:
 @click.option("--depth", type=int, multiple=True, help="Only this depth; may be repeated, like the next options.")
 @click.option("--width", type=int, multiple=True)
 @click.option("--epochs", type=int, multiple=True)
-@click.option("--decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, or another.")
+@click.option("--decay", "weight_decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, or another.")
 @click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The state after epoch K + 1.")
-@click.option("--published", "only_published", is_flag=True, help="Only the published models.")
-@click.option("--local", "only_local", is_flag=True, help="Only the runs on this machine.")
-@click.option("--hub", is_flag=True, help="Models on the Hugging Face Hub.")
+@click.option("--published", "where", flag_value="published", help="Only the published models.")
+@click.option("--local", "where", flag_value="local", help="Only the runs on this machine.")
+@click.option("--hub", "where", flag_value="hub", help="Models on the Hugging Face Hub.")
 @click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
 @click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas.  [default: eight of them]")
 @click.option("--sort", metavar="NAME", help="Sort by a measurement, smallest first.")
 @prints_a_table(output="Write everything to a file too: .csv, .json; or what is printed: .md, .tex.")
 def list_command(
-    only_published: bool,
-    only_local: bool,
-    hub: bool,
+    where: str | None,
     runs: str,
     metrics: str | None,
     sort: str | None,
@@ -53,21 +51,19 @@ def list_command(
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
     check_suffix(output)
-    if only_published + only_local + hub > 1:
-        raise click.UsageError("--published, --local and --hub exclude each other: give one of them")
-    where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
-    found = on_the_hub() if hub else catalogue(runs, where=where)
-    entries = [entry for entry in found if _kept(entry, filters)]
+    found = on_the_hub() if where == "hub" else catalogue(runs, where=(where,) if where else ("published", "local"))
+    wanted = {name: values for name, values in filters.items() if values}
+    entries = [each for each in found if all(each.record()[name] in values for name, values in wanted.items())]
     if not entries and format_ in (None, "table"):
         say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
         return
-    known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
+    known = _known(entries)
     columns = (
         _columns("--metrics", metrics, known) if metrics and entries else [name for name in SHOWN if name in known]
     )
     if sort and entries:
         by = _columns("--sort", sort, known)[0]
-        entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
+        entries.sort(key=lambda each: (each.measurements.get(by) is None, each.measurements.get(by)))
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
     table = Table("", ["model", "where", *columns], rows)
     records = [entry.record() for entry in entries]
@@ -104,7 +100,7 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     for (name, where), recipe in zip(found, recipes, strict=True):
         rows = [[key.replace("_", " "), _text(value)] for key, value in recipe.items() if value not in (None, {})]
         print_table(Table(f"{name} ({where})" if len(found) > 1 else name, ["recipe", ""], rows))
-    known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
+    known = _known(entries)
     if not known:
         say(f"It has no measurements, here or in the paper; train it with: collapse zoo train {model}")
         return
@@ -115,35 +111,20 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
         say(f"the stores of {place} are in {place}/stores; its latest measurements: collapse measure {place} --all")
 
 
-def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
-    recipe = entry.recipe
-    have = {
-        "depth": recipe.depth,
-        "width": recipe.width,
-        "epochs": recipe.epochs,
-        "decay": recipe.weight_decay,
-        "checkpoint": entry.k,
-    }
-    return all(not wanted or have[name] in wanted for name, wanted in filters.items())
+def _known(entries: "list[Entry]") -> list[str]:
+    """Return the measurements that any of the entries has."""
+    return list(dict.fromkeys(name for entry in entries for name in entry.measurements))
 
 
 def _columns(option: str, text: str, known: list[str]) -> list[str]:
     """Return the measurements that an option names, at least one."""
-    from collapse.errors import UsageError, near_names
-
     chosen = []
-    for name in (each.strip() for each in text.split(",") if each.strip()):
-        matching = [each for each in known if each == name or each.startswith(f"{name.lower()}.")]
+    for name in text.split(","):
+        matching = [each for each in known if each == name.strip() or each.startswith(f"{name.strip().lower()}.")]
         if not matching:
-            raise UsageError(f"no model listed has a measurement {name!r}; {near_names(name, known)}")
+            raise UsageError(f"{option}: no model listed has a measurement {name!r}; {near_names(name, known)}")
         chosen += matching
-    if not chosen:
-        raise UsageError(f"{option} must name a measurement, got {text!r}; {near_names(text, known)}")
     return chosen
-
-
-def _order(value: float | None) -> float:
-    return float("inf") if value is None else value
 
 
 def _text(value: Any) -> str:

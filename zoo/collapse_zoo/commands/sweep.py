@@ -1,16 +1,13 @@
 """collapse zoo sweep and status: train and measure many models, and show their progress."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside
-from collapse.errors import counted
+from collapse.errors import CollapseError, UsageError, counted
 from collapse_zoo.commands._options import given_source, recipe_values, training_arguments, training_options
-
-if TYPE_CHECKING:
-    from collapse_zoo.sweeping import Swept
 
 
 @click.command()
@@ -57,8 +54,7 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         say_aside(f"{counted(len(members), 'run')}, {measurements}")
         return
     from collapse.cli.progress_bar import progress
-    from collapse_zoo.launching import Resources
-    from collapse_zoo.sweeping import sweep
+    from collapse_zoo.sweeping import Resources, sweep
 
     slurm = options["launcher"] == "slurm"
     gpus = options["gpus"] if options["gpus"] is not None else int(slurm)
@@ -80,28 +76,16 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             resources=resources,
             progress=report,
         )
-    _report(made, output)
-
-
-def _report(made: "Swept", output: str) -> None:
-    """Say how a sweep ended; raises CollapseError where members failed."""
-    from collapse.errors import CollapseError
-
-    members = counted(made.members, "member")
     if made.rows:
         say(
-            f"{counted(len(made.rows), 'measurement')} of {members} in {made.results}; next: "
+            f"{counted(len(made.rows), 'measurement')} of {counted(made.members, 'member')} in {made.results}; next: "
             f"collapse analyze permutation {made.results}, or: collapse zoo list --local --runs {output}"
-        )
-    if made.elsewhere:
-        say_aside(
-            f"{len(made.elsewhere)} of {members} in progress elsewhere, and not in the table: "
-            f"{', '.join(made.elsewhere)}; run the same command again for their rows"
         )
     if made.problems:
         lines = "\n".join(f"  {name}: {problem}" for name, problem in made.problems.items())
         raise CollapseError(
-            f"{len(made.problems)} of {members} failed; correct this, and run the same command again:\n{lines}"
+            f"{len(made.problems)} of {counted(made.members, 'member')} failed; correct this, and run the same command "
+            f"again:\n{lines}"
         )
 
 
@@ -114,7 +98,6 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
 
     from collapse import Table
     from collapse.cli.formats import check_suffix, deliver
-    from collapse.errors import UsageError
     from collapse_zoo.catalogue import status
 
     check_suffix(output)
@@ -124,24 +107,22 @@ def status_command(folder: str, format_: str | None, output: str | None) -> None
             f"there is no run in {folder}: give the folder of --output, or start with: collapse zoo sweep GRID"
         )
     columns = ["member", "epochs", "measured", "published", "state"]
-    table = Table("", columns, [_shown(member) for member in members])
+    rows = [
+        [each["member"], _of(each, "epochs"), _of(each, "measured"), each["published"], each["state"]]
+        for each in members
+    ]
+    table = Table("", columns, rows)
     # convert_dtypes() keeps whole numbers where some are missing
     deliver(format_, output, table, data=members, frame=lambda: pd.DataFrame(members).convert_dtypes())
 
 
-def _shown(member: dict[str, Any]) -> list[str]:
-    """Return a member's row in the table for people, which has done and planned in one column."""
-
-    def of(name: str) -> str:
-        planned = member[f"{name}_planned"]
-        return f"{member[name]:,}" if planned is None else f"{member[name]:,} of {planned:,}"
-
-    return [member["member"], of("epochs"), of("measured"), member["published"], member["state"]]
+def _of(member: dict[str, Any], name: str) -> str:
+    """Return what is done and planned in one text."""
+    planned = member[f"{name}_planned"]
+    return f"{member[name]:,}" if planned is None else f"{member[name]:,} of {planned:,}"
 
 
 def _numbers(options: dict[str, Any], name: str) -> list[int]:
-    from collapse.errors import UsageError
-
     text = options[name] or ""
     parts = [each.strip() for each in text.split(",") if each.strip()]
     if not all(part.isdigit() for part in parts):
