@@ -16,8 +16,8 @@ from benchmarks.record import Record
 from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say, say_error
 from collapse.cli.threads import Threads
+from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
-from collapse.threads import prepare
 
 NAMES = ("accumulate", "collect", "validate", "pairs", "train", "startup")
 
@@ -54,9 +54,7 @@ def _run(name: str, quick: bool, output: str | None) -> None:
     """Run, print and write one benchmark."""
     record: Record = import_module(f"benchmarks.{name}").benchmark(quick)
     record.run = described(quick=quick)
-    for table in record.printed():
-        print_table(table)
-        say("")
+    print_table(record.table(record.about))
     if output is not None or not quick:
         folder = Path(output) if output else ROOT / "benchmarks" / "results" / record.run["machine"]["name"]
         say(f"written to {record.write(folder)}")

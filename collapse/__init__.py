@@ -24,6 +24,7 @@ from collapse.plugin.metrics import (
     class_metric,
     derived,
     metric,
+    pair_derived,
     pair_metric,
 )
 from collapse.version import VERSION
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
     from collapse.measurement.table import Table
-    from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cosine, cov
-    from collapse.numerics.tiles import Pair
+    from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
+    from collapse.numerics.values import Chunks
     from collapse.plugin.batch import Batch, Side, ValidationBatch
     from collapse.plugin.state import State
     from collapse.plugin.statistic import Statistic, ValidationStatistic
@@ -62,9 +63,9 @@ __version__ = VERSION
 
 _LAZY = {
     "Batch": "plugin.batch",
+    "Chunks": "numerics.values",
     "EmbeddingStatistics": "numerics.statistics",
     "Note": "measurement.results",
-    "Pair": "numerics.tiles",
     "Part": "stores.shards",
     "Results": "measurement.results",
     "Row": "measurement.results",
@@ -85,7 +86,6 @@ _LAZY = {
     "compare": "collection.side_by_side",
     "confusable_pairs": "vocabulary.confusable",
     "convergence": "collection.converging",
-    "cosine": "numerics.statistics",
     "cov": "numerics.statistics",
     "draw": "measurement.drawing",
     "frequency_matched": "vocabulary.matching",
@@ -99,6 +99,7 @@ _LAZY = {
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
     "report": "reporting.report",
+    "row_cosine": "numerics.statistics",
     "save_figures": "figures.saving",
     "tokens": "vocabulary.token_table",
     "vectors": "measurement.measuring",
@@ -107,6 +108,7 @@ _LAZY = {
 __all__ = [
     "API",
     "Batch",
+    "Chunks",
     "CoV",
     "CollapseError",
     "Drawing",
@@ -119,7 +121,6 @@ __all__ = [
     "Min",
     "Note",
     "Noted",
-    "Pair",
     "Part",
     "Results",
     "Row",
@@ -142,7 +143,6 @@ __all__ = [
     "compare",
     "confusable_pairs",
     "convergence",
-    "cosine",
     "cov",
     "derived",
     "draw",
@@ -156,12 +156,14 @@ __all__ = [
     "merge",
     "metric",
     "neighbours",
+    "pair_derived",
     "pair_metric",
     "permutation",
     "pull",
     "push",
     "push_to_hub",
     "report",
+    "row_cosine",
     "save_figures",
     "tokens",
     "vectors",

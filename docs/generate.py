@@ -119,11 +119,10 @@ def _rank(each: tuple[Metric, Measure]) -> int:
 
 def _row(metric: Metric, measure: Measure) -> list[str]:
     towards, reachable = _limit(measure.towards), _limit(measure.reachable)
-    times = (measure.times.__doc__ or "").split("\n")[0].rstrip(".") if measure.times else ""
     return [
         f"`{measure.name}`",
         type(measure).__name__ if metric.kind != "scalar" else "–",
-        (_cell(metric.equation) or "–") + (f", times {_cell(times)}" if times else ""),
+        _cell(metric.equation) or "–",
         towards,
         reachable if reachable != towards else "–",
         _scale(metric.scale_of(measure)),

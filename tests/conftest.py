@@ -27,10 +27,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores: threads 
 
 # Programs, not modules to look for doctests in.
 collect_ignore = [
-    "mutant_tests.py",
     "mutate.py",
     "sequences.py",
-    "sequences_without.py",
     "lowest_versions.py",
     "kernels.py",
 ]

@@ -364,17 +364,16 @@ def _is_lfs(path: str, size: int) -> bool:
 
 def preupload(ask: Handler, kind: str, repo: str, revision: str) -> None:
     """Which files go through LFS."""
-    if ask.may_write(repo) and ask.tree(kind, repo, revision):
-        files = ask.json()["files"]
-        modes = [{True: "lfs", False: "regular"}[_is_lfs(each["path"], each["size"])] for each in files]
-        ask.answer(
-            {
-                "files": [
-                    {"path": each["path"], "uploadMode": mode, "shouldIgnore": False}
-                    for each, mode in zip(files, modes, strict=True)
-                ]
-            }
-        )
+    found = ask.tree(kind, repo, revision) if ask.may_write(repo) else None
+    if found:
+        there = {path: _entry(ask, path, sha) for path, sha in found[0].commits[found[1]].items()}
+        answers = []
+        for each in ask.json()["files"]:
+            path = each["path"]
+            mode = "lfs" if _is_lfs(path, each["size"]) else "regular"
+            oid = there[path].get("lfs", there[path])["oid"] if path in there else None
+            answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        ask.answer({"files": answers})
 
 
 def lfs_batch(ask: Handler, repo: str) -> None:

@@ -14,7 +14,7 @@ HOSTILE = [
 ]
 
 FIGURES = '''
-from collapse import CollapseError, Drawing, figure, hookimpl
+from collapse import CollapseError, Drawing, figure
 
 POINT = {"type": "point", "tooltip": True, "filled": True, "size": 60}
 

@@ -12,8 +12,10 @@ import collapse
 from collapse import EmbeddingStatistics
 from collapse.inputs.packing import Chunks, group
 from collapse.numerics.standard_errors import jackknife_error, standard_error
+from collapse.numerics.values import Values
+from collapse.plugin.metrics import declaration
 from collapse.testing import tiny_statistics
-from collapse_metrics.nc4 import LOSS, by_block
+from collapse_metrics.generalization import val_loss
 
 
 def test_blocks_are_runs_of_whole_texts_of_a_chunks_length():
@@ -38,9 +40,10 @@ def covered(draw, texts, length, chunk, paired):
     values = values[: len(blocks)]
     totals = torch.zeros(blocks[-1] + 1, 5, dtype=torch.float64)
     totals[:, 0] = torch.from_numpy(np.bincount(blocks))
-    totals[:, LOSS] = torch.from_numpy(np.bincount(blocks, values))
+    totals[:, 3] = torch.from_numpy(np.bincount(blocks, values))
     tiny = tiny_statistics()
-    error = standard_error(by_block(LOSS)(replace(tiny.validation, block_totals=totals)))
+    s = replace(tiny, validation=replace(tiny.validation, block_totals=totals))
+    error = standard_error(Values(lambda: s).influence(declaration(val_loss)))
     return abs(values.mean()) <= student.ppf(0.975, len(totals) - 1) * error
 
 

@@ -80,7 +80,7 @@ def test_metrics_lists_limits_at_any_size(out):
 def test_plugins_lists_commands_too(out):
     listed = {row["name"]: row for row in json.loads(out("plugins", "--json"))}
     assert listed["zoo"]["hooks"] == ["collapse_commands"]
-    assert listed["permutation"]["declares"] == ["analysis"]
+    assert listed["permutation"]["declares"] == ["permutation"]
 
 
 def test_results_go_to_stdout_and_everything_else_to_stderr(run, tiny, tmp_path):

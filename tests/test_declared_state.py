@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from collapse import State, Statistic, ValidationStatistic
 from collapse.errors import PluginError
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.offers import check_declared
+from collapse.plugin.registry import check_declared
 from collapse.testing import LawBroken, check_statistic
 
 SHAPES = [(), (3,), ("d",), ("C",), ("C", "d"), ("C", 2, "d"), ("d", "d")]
@@ -61,9 +61,7 @@ def statistic_of(shape: tuple[object, ...], reduction: str) -> type[Statistic]:
 
 def filled(kind: type[Statistic], batch: Batch) -> Statistic:
     made = kind()
-    made._begin(batch)
-    made.update(batch)
-    made._check(batch)
+    made._fill(batch)
     return made
 
 

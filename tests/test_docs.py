@@ -105,7 +105,7 @@ def test_the_plugin_of_all_kinds_runs(tmp_path, run):
     save_file(random_features(12, 5, 200), tmp_path / "features.safetensors")
     done = run("-p", "mine.py", "measure", "features.safetensors", "--metrics", "mine", "--json", cwd=tmp_path)
     (row,) = json.loads(done.stdout)
-    names = ["alignment", "alignment_std", "distance", "distance_cov", "mean_count", "rms_norm"]
+    names = ["alignment", "distance", "distance_cov", "mean_count", "rms_norm", "spread"]
     assert sorted(row["measurements"]) == [f"mine.{name}" for name in names]
     assert all(isinstance(value, float) for value in row["measurements"].values())
     assert row["measurements"]["mine.mean_count"] == pytest.approx(200 / 12)
@@ -129,16 +129,15 @@ def test_the_features_example_of_the_front_page_runs(tmp_path):
 
 
 def test_a_property_without_headlines_shows_what_the_docs_say():
-    from collapse.plugin.offers import take
-    from collapse.plugin.registry import Plugins
+    from collapse.plugin.registry import Plugin, Plugins
 
-    @collapse.class_metric(collapse.Max("some.most"), collapse.Min("some.least"), needs=["variances"])
-    def some(s):
+    @collapse.class_metric(collapse.Max("some.most"), collapse.Min("some.least"))
+    def some(variances):
         """Some."""
-        return s.variances
+        return variances
 
     installed = Plugins()
-    take(installed, "metric", "mine", some)
+    installed.take(Plugin("mine", "mine 1.0"), some)
     assert installed.headlines() == ["some.least"]
     for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
         assert "whose name is first in the alphabet" in " ".join(text.split())

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "docs" / "example-plugin"
-DISTANCE = "check_metric(spread.distance)"
+DISTANCE = "check_metric(spread.between)"
 LONGEST = "check_statistic(longest.Longest)"
 
 
@@ -27,8 +27,8 @@ def checked(folder, call):
 @pytest.mark.parametrize(
     ("file", "kept", "broken", "call", "law"),
     [
-        ("spread.py", "scale=1.0", "scale=0.0", DISTANCE, "law of scale"),
-        ("spread.py", "return distance\n", "return distance.triu()\n", DISTANCE, "law of symmetry"),
+        ("spread.py", "scale=1)", "scale=0)", DISTANCE, "law of scale"),
+        ("spread.py", "return distance\n", "return distance.cumsum(dim=0)\n", DISTANCE, "law of symmetry"),
         ("longest.py", '"max")', '"sum")', LONGEST, "law of merge"),
     ],
 )

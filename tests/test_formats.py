@@ -149,8 +149,7 @@ def test_measure_keeps_its_headings_and_notes_in_every_format_for_people(out, me
 def test_words_of_every_command_may_follow_it(run, tmp_path):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
-        "from collapse import hookimpl, metric\n\n@metric('mine.one', needs=['means'])\ndef one(s):\n"
-        '    """One."""\n    return 1.0'
+        'from collapse import metric\n\n@metric(\'mine.one\')\ndef one(means):\n    """One."""\n    return 1.0\n'
     )
     for words in (["-p", plugin, "metrics", "mine"], ["metrics", "mine", "-p", plugin], ["metrics", "-p", plugin]):
         assert "mine.one" in run(*words).stdout

@@ -12,87 +12,75 @@ import collapse
 from collapse.cli import _add_commands, _run
 from collapse.errors import PluginError
 from collapse.measurement.measuring import vectors
-from collapse.numerics.lending import copied, tensors_of
+from collapse.numerics.values import copied
 from collapse.plugin import measures, plugin_manager
+from collapse.plugin.guarding import tensors_in
 from collapse.testing import random_features
 
 PRELUDE = """
 import sys
 import torch
-from collapse import CoV, Mean, Noted, Statistic, Std, class_metric, hookimpl, metric, pair_metric
-from collapse.plugin.metrics import LogMeanExp
+from collapse import CoV, LogMeanExp, Mean, Noted, Std, class_metric, derived, metric, pair_derived, pair_metric
 
 held = []
 """
-OFFER = """
-
-"""
 
 
-def scalar(body: str, **about: object) -> str:
+def scalar(body: str, asks: str = "means", **about: object) -> str:
     words = "".join(f", {key}={value}" for key, value in about.items())
-    return (
-        f"@metric('bad.x', needs=['means', 'validation', 'classifier', 'covariance']{words})\ndef x(s):\n    {body}\n"
-    )
+    return f"@metric('bad.x'{words})\ndef x({asks}):\n    {body}\n"
 
 
-def of_classes(body: str) -> str:
-    return f"@class_metric(Mean('bad.x'), Std('bad.y'), needs=['means'])\ndef x(s):\n    {body}\n"
+def of_classes(body: str, asks: str = "norms") -> str:
+    return f"@class_metric(Mean('bad.x'), Std('bad.y'))\ndef x({asks}):\n    {body}\n"
 
 
-def of_pairs(body: str, measure: str = "Mean('bad.x')") -> str:
-    return f"@pair_metric({measure}, needs=['means'], over='all')\ndef x(pair):\n    {body}\n"
+def of_pairs(body: str, asks: str = "gram", measure: str = "Mean('bad.x')") -> str:
+    return f"@pair_metric({measure})\ndef x({asks}):\n    {body}\n"
 
 
 # What the plugin does, and what its note says.
 HOSTILE = {
-    "writes_means": (scalar("s.means.mul_(2); return 1.0"), "wrote to"),
-    "writes_a_slice": (scalar("s.centred_means[1:, 0] = 7.0; return 1.0"), "wrote to centred_means"),
-    "writes_validation": (scalar("s.validation.agreements.zero_(); return 1.0"), "wrote to validation.agreements"),
-    "writes_a_statistic": (scalar("s.statistic('covariance')['scatter'].abs_(); return 1.0"), "covariance.scatter"),
-    "writes_and_raises": (scalar("s.norms.zero_(); raise ValueError('late')"), "wrote to norms"),
-    "writes_norms": (of_classes("return s.norms.log_()"), "wrote to norms"),
-    "writes_in_times": (
-        "def spoil(s):\n    s.norms.zero_()\n    return 2.0\n"
-        + of_pairs("return pair.gram", "Mean('bad.x', times=spoil)"),
-        "wrote to norms",
+    "writes_means": (scalar("means.mul_(2); return 1.0"), "wrote to means"),
+    "writes_a_slice": (scalar("centred_means[1:, 0] = 7.0; return 1.0", "centred_means"), "wrote to centred_means"),
+    "writes_validation": (scalar("validation.agreements.zero_(); return 1.0", "validation"), "validation.agreements"),
+    "writes_a_statistic": (scalar("covariance['scatter'].abs_(); return 1.0", "covariance"), "covariance['scatter']"),
+    "writes_and_raises": (scalar("norms.zero_(); raise ValueError('late')", "norms"), "wrote to norms"),
+    "writes_norms": (of_classes("return norms.log_()"), "wrote to norms"),
+    "writes_a_derived_value": (
+        "@derived\ndef mine(norms):\n    return norms + 1\n" + scalar("mine.zero_(); return 1.0", "mine"),
+        "wrote to mine",
     ),
-    "writes_a_field": (of_pairs("return pair.cosine.abs_()"), "wrote to cosine"),
+    "writes_a_field": (of_pairs("return cosine.abs_()", "cosine"), "wrote to cosine"),
     "writes_a_field_late": (
-        of_pairs("return pair.cosine.abs_() if len(pair.gram) > 12 else pair.cosine.abs()"),
+        of_pairs("return cosine.abs_() if len(cosine) > 12 else cosine.abs()", "cosine"),
         "wrote to cosine",
     ),
-    "writes_rows": (of_pairs("pair.rows('means').mul_(2); return pair.gram"), "wrote to"),
-    "writes_rows_late": (
-        of_pairs("len(pair.gram) > 12 and pair.rows('variances').zero_(); return pair.gram"),
-        "wrote to variances",
-    ),
-    "wrong_tile": (of_pairs("return pair.gram[0]"), "must return a tile of shape (30, 30)"),
-    "complex_tile": (of_pairs("return pair.gram.to(torch.complex128)"), "real, dense numbers"),
-    "wrong_class_shape": (of_classes("return s.means"), "must return shape (30,)"),
-    "complex_classes": (of_classes("return s.norms + 0j"), "real, dense numbers"),
-    "too_large": (scalar("return 10**400"), "OverflowError"),
-    "text": (scalar("return '0.5'"), "must return a number, not '0.5'"),
+    "writes_rows": (of_pairs("row_means.mul_(2); return gram", "row_means, gram"), "wrote to row_means"),
+    "wrong_tile": (of_pairs("return gram[0]"), "must return a tensor of shape (30, 30), not (30,)"),
+    "complex_tile": (of_pairs("return gram.to(torch.complex128)"), "not (30, 30), complex128"),
+    "wrong_class_shape": (of_classes("return means", "means"), "must return a tensor of shape (30,), not (30, 6)"),
+    "complex_classes": (of_classes("return norms + 0j"), "not (30,), complex128"),
+    "too_large": (scalar("return 10**400"), "must return a number, not int 1000"),
+    "text": (scalar("return 'half'"), "must return a number, not str 'half'"),
     "raises": (scalar("raise ZeroDivisionError('on\\npurpose')"), "ZeroDivisionError: on"),
     "raises_at_length": (scalar("raise ValueError('x' * 10**6)"), "ValueError: xxx"),
     "nan": (scalar("return float('nan')"), "came out as nan"),
     "recurses": ("def deep(n): return deep(n + 1)\n" + scalar("return deep(0)"), "RecursionError"),
-    "odd_exponent": (
-        of_pairs("return pair.gram", "LogMeanExp('bad.x', exponent=lambda C, d: 1 / 0)"),
-        "ZeroDivisionError",
-    ),
-    "forgets_to_return": (scalar("s.norms.mean()"), "it returned None: return collapse.Noted(None, reason)"),
+    "odd_exponent": (of_pairs("return gram", measure="LogMeanExp('bad.x', exponent=lambda C: 1 / 0)"), "division"),
+    "forgets_to_return": (scalar("means.mean()"), "it returned None: return collapse.Noted(None, reason)"),
     "limit_raises": (scalar("return 1.0", towards="lambda C, d: 1 / 0"), "towards= of bad.x"),
-    "limit_of_text": (scalar("return 1.0", reachable="lambda C, d: '0'"), "returned '0'"),
+    "limit_of_text": (scalar("return 1.0", reachable="lambda C: 'much'"), "reachable= of bad.x"),
 }
 # What is odd but harmless, and what it gives.
 ODD = {
     "long_note": (scalar("return Noted(1.0, 'x' * 10**6)"), 1.0),
-    "integers": (of_pairs("return torch.full(pair.gram.shape, 3)"), 3.0),
-    "booleans": (of_pairs("return pair.gram < float('inf')"), 1.0),
-    "gradients": (of_pairs("return torch.full_like(pair.gram, 2.0, requires_grad=True)"), 2.0),
-    "expanded": (of_pairs("return torch.ones(1, 1).expand(pair.gram.shape)"), 1.0),
-    "half_classes": (of_classes("return torch.ones(s.n_classes).bfloat16()"), 1.0),
+    "integers": (of_pairs("return torch.full(gram.shape, 3)"), 3.0),
+    "booleans": (of_pairs("return gram < float('inf')"), 1.0),
+    "gradients": (of_pairs("return torch.full_like(gram, 2.0, requires_grad=True)"), 2.0),
+    "expanded": (of_pairs("return torch.ones(1, 1).expand(gram.shape)"), 1.0),
+    "half_classes": (of_classes("return torch.ones(C).bfloat16()", "C"), 1.0),
+    "shared": ("@pair_derived\ndef two(gram):\n    return gram * 0 + 2\n" + of_pairs("return two", "two"), 2.0),
 }
 
 
@@ -103,7 +91,7 @@ def load(tmp_path, monkeypatch) -> Iterator[Callable[..., None]]:
 
     def load(**texts: str) -> None:
         for name, text in texts.items():
-            (tmp_path / f"{name}.py").write_text(PRELUDE + text + OFFER)
+            (tmp_path / f"{name}.py").write_text(PRELUDE + text)
             plugin_manager.add_plugins([str(tmp_path / f"{name}.py")])
 
     yield load
@@ -137,7 +125,7 @@ def test_a_hostile_metric_costs_its_own_number_only(load, undisturbed, name):
     text, told = HOSTILE[name]
     load(**{name: text})
     given = copied(undisturbed.memory.statistics())
-    before = {key: tensor.clone() for key, tensor in tensors_of(given).items()}
+    before = {key: tensor.clone() for key, tensor in tensors_in("s", given)}
     for store in (undisturbed.memory, undisturbed.disk, given):
         row = collapse.measure(store)
         same_numbers(row, undisturbed)
@@ -146,7 +134,7 @@ def test_a_hostile_metric_costs_its_own_number_only(load, undisturbed, name):
         assert name == "nan" or f"collapse_plugin_{name}.x" in note
         assert len(note) < 1000
         assert (row.measurements["bad.x"] is None) == (not name.startswith("limit_"))
-    assert all(torch.equal(tensors_of(given)[key], value) for key, value in before.items())
+    assert all(torch.equal(tensor, before[key]) for key, tensor in tensors_in("s", given))
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -167,14 +155,6 @@ def test_all_of_them_at_once(load, undisturbed):
     same_numbers(row, undisturbed)
     for name, (_, value) in ODD.items():
         assert row.measurements[f"bad.{name}.x"] == value
-
-
-def test_less_exact_values_are_cast_and_the_row_says_so(load, undisturbed):
-    load(low=of_pairs("return pair.cosine.bfloat16()", "Mean('bad.x'), Std('bad.y')"))
-    row = collapse.measure(undisturbed.disk)
-    assert row.measurements["bad.x"] == pytest.approx(row.measurements["nc2.interference"], abs=1e-2)
-    assert row.measurements["bad.y"] == pytest.approx(row.measurements["nc2.interference_std"], rel=1e-2)
-    assert {note.measurement for note in row.notes if "returned bfloat16" in note.text} == {"bad.x", "bad.y"}
 
 
 def test_the_values_behind_a_measurement_are_nobody_elses(load, undisturbed):
@@ -198,7 +178,7 @@ def test_an_interrupt_passes_through(load, undisturbed):
 def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, capsys):
     for name in ("long_note", "limit_raises", "raises"):
         text = (HOSTILE | ODD)[name][0].replace("bad.", f"bad.{name}.")
-        (tmp_path / f"{name}.py").write_text(PRELUDE + text + OFFER)
+        (tmp_path / f"{name}.py").write_text(PRELUDE + text)
     words = [word for name in ("long_note", "limit_raises", "raises") for word in ("-p", str(tmp_path / f"{name}.py"))]
     _add_commands()
     assert _run([*words, "measure", str(undisturbed.disk.path), "--json"]) == 0
@@ -221,7 +201,7 @@ GUILTY = {
 }
 MEASURES = """
 class Raising(Mean):
-    def reducer(self, classes, dim):
+    def reducer(self, C, d):
         raise KeyError("lost")
 
 class Unread(Mean):
@@ -233,18 +213,14 @@ class Unread(Mean):
 
 @pytest.mark.parametrize("over", ["class", "pair"])
 @pytest.mark.parametrize("kind", GUILTY)
-def test_a_measure_that_costs_its_whole_metric_is_named(load, undisturbed, kind, over):
-    body = f"Mean('bad.innocent'), {GUILTY[kind]})\ndef x("
-    declared = {
-        "class": "@class_metric(" + body + "norms):\n    return norms\n",
-        "pair": "@pair_metric(" + body + "gram):\n    return gram\n",
-    }
-    load(mine=MEASURES + declared[over])
+def test_a_measure_that_fails_costs_its_metric_only(load, undisturbed, kind, over):
+    asks = {"class": "norms", "pair": "gram"}[over]
+    declared = f"@{over}_metric(Mean('bad.innocent'), {GUILTY[kind]})\ndef x({asks}):\n    return {asks}\n"
+    load(mine=MEASURES + declared)
     row = collapse.measure(undisturbed.memory)
     same_numbers(row, undisturbed)
-    lost = [note.text for note in row.notes if note.measurement.startswith("bad.")]
-    assert lost
-    assert all("bad.guilty" in text for text in lost)
+    assert row.measurements["bad.guilty"] is None
+    assert (row.measurements["bad.innocent"] is None) == (kind != "of")
 
 
 @pytest.mark.parametrize("kind", ["Mean", "LogMeanExp"])
@@ -253,7 +229,7 @@ def test_what_a_measure_says_beside_its_name_is_given_by_keyword(kind):
         getattr(measures, kind)("mine.x", lambda C, d: 1.0)
 
 
-def test_what_a_plugin_raises_in_vectors_is_told_as_its_own(load, undisturbed):
-    load(mine="@pair_metric(Mean('bad.x'), over=lambda pair: pair.missing)\ndef x(sqdist):\n    return sqdist\n")
-    with pytest.raises(PluginError, match=r"x failed: AttributeError: .*missing"):
+def test_an_error_names_the_function_that_raised(load, undisturbed):
+    load(mine="@derived\ndef base(norms):\n    raise KeyError('lost')\n" + of_classes("return base", "base"))
+    with pytest.raises(PluginError, match=r"plugin .*mine.py: collapse_plugin_mine.base failed: KeyError: 'lost'"):
         collapse.vectors(undisturbed.memory, "bad.x")

@@ -124,16 +124,18 @@ def test_a_plugin_that_fails_is_named(monkeypatch, tmp_path):
     def wrong(*_):
         raise ValueError("no")
 
-    monkeypatch.setattr(plugins(), "namers", [("mine", wrong)])
+    monkeypatch.setitem(plugins().hooks, "collapse_model_parts", [("mine", wrong)])
     with pytest.raises(PluginError, match=r"plugin mine: collapse_model_parts\(\) raised"):
         parts_of("2x8")
-    monkeypatch.setattr(plugins(), "tables", [("mine", wrong)])
+    monkeypatch.setitem(plugins().hooks, "collapse_results", [("mine", wrong)])
     with pytest.raises(PluginError, match=r"plugin mine: collapse_results\(\) failed"):
         named_results()
-    monkeypatch.setattr(plugins(), "tables", [("mine", lambda: {"My Table": tmp_path})])
+    monkeypatch.setitem(plugins().hooks, "collapse_results", [("mine", lambda: {"My Table": tmp_path})])
     with pytest.raises(PluginError, match="gives the name 'My Table'"):
         named_results()
-    monkeypatch.setattr(plugins(), "tables", [("one", lambda: {"t": "a.csv"}), ("two", lambda: {"t": "b.csv"})])
+    monkeypatch.setitem(
+        plugins().hooks, "collapse_results", [("one", lambda: {"t": "a.csv"}), ("two", lambda: {"t": "b.csv"})]
+    )
     assert str(named_results()["t"]) == "a.csv"
 
 

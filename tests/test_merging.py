@@ -15,6 +15,7 @@ from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.filling import makers
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import Plugin
 from collapse.plugin.statistic import ValidationStatistic
 from collapse.stores.manifest import MANIFEST
 from collapse.stores.shards import Part, Shard
@@ -284,7 +285,7 @@ class Seen(ValidationStatistic):
 @pytest.fixture
 def seen(monkeypatch):
     monkeypatch.setitem(plugins().statistics, "seen", Seen)
-    monkeypatch.setitem(plugins().origins, ("statistic", "seen"), "tests")
+    monkeypatch.setitem(plugins().owners, ("statistic", "seen"), Plugin("tests", "tests 1.0"))
 
 
 @pytest.mark.parametrize("runs", [[(0, 6)], [(0, 2), (2, 3), (3, 6)], [(3, 6), (0, 2), (2, 3)]], ids=str)

@@ -17,41 +17,41 @@ from collapse.plugin import plugin_manager
 from collapse.testing import tiny_statistics
 
 PLUGIN = """
-from collapse import CoV, LogMeanExp, Mean, MeanLog, Noted, Statistic, Std, class_metric, hookimpl, metric, pair_metric
+from collapse import CoV, LogMeanExp, Mean, MeanLog, Noted, Statistic, Std, class_metric, metric, pair_metric
 import torch
 
-MEASURES = [
-    Mean("{0}.mean", towards=float("inf")), Std("{0}.std", times=lambda s: 2), CoV("{0}.cov"), MeanLog("{0}.log"),
-    LogMeanExp("{0}.exp", exponent=lambda d: d), LogMeanExp("{0}.none", exponent=lambda: 0.0),
-]
-
 def measures(name):
-    import dataclasses
-    return [dataclasses.replace(each, name=each.name.format(name)) for each in MEASURES]
+    return [
+        Mean(f"{name}.mean", towards=float("inf")), Std(f"{name}.std"), CoV(f"{name}.cov"), MeanLog(f"{name}.log"),
+        LogMeanExp(f"{name}.exp", exponent=lambda d: d), LogMeanExp(f"{name}.none", exponent=lambda d: 0.0),
+    ]
 
-@class_metric(*measures("c"), needs=["variances"])
-def of_classes(s): return s.variances
+@class_metric(*measures("c"))
+def of_classes(variances): return variances
 
-@pair_metric(*measures("p"), needs=["variances"], over="all")
-def of_pairs(pair): return pair.variance_sum
+@pair_metric(*measures("p"))
+def of_pairs(variance_sum): return variance_sum
 
-@metric("s.noted", needs=["means"])
-def noted(s): return Noted(float(s.counts.sum()), "why", "odd")
+@metric("s.noted")
+def noted(means, counts): return Noted(float(counts.sum()), "why", "odd")
 
-@metric("s.whole", needs=["counts"])
-def whole(s): return int(s.counts.sum())
+@metric("s.whole")
+def whole(counts): return int(counts.sum())
 
-@metric("s.nothing", needs=["counts"])
-def nothing(s): return Noted(None, "not here")
+@metric("s.nothing")
+def nothing(counts): return Noted(None, "not here")
 
-@metric("s.infinite", needs=["counts"], towards=float("inf"))
-def infinite(s): return float("inf")
+@metric("s.asks")
+def asks(noted): return noted / 2
 
-@metric("s.minus", needs=["counts"], towards=float("inf"))
-def minus(s): return -float("inf")
+@metric("s.asks_nothing")
+def asks_nothing(nothing): return 1.0
 
-@pair_metric(Mean("q.single"), needs=["means"], over="all")
-def single(pair): return pair.gram.float() * 0 + 3
+@metric("s.infinite", towards=float("inf"))
+def infinite(counts): return float("inf")
+
+@metric("s.minus", towards=float("inf"))
+def minus(counts): return -float("inf")
 
 class Each(Statistic):
     name, per_class = "each", True
@@ -59,12 +59,11 @@ class Each(Statistic):
 class Pooled(Statistic):
     name = "pooled"
 
-@metric("r.each", needs=["each"])
-def each(s): return float(s.statistic("each")["x"])
+@metric("r.each")
+def of_each(each): return float(each["x"])
 
-@metric("r.pooled", needs=["pooled"])
-def pooled(s): return float(s.statistic("pooled")["x"])
-
+@metric("r.pooled")
+def of_pooled(pooled): return float(pooled["x"])
 """
 
 
@@ -99,7 +98,7 @@ def test_values_of_classes_and_of_pairs_are_reduced_alike(measured):
         mean, std = float(values.mean()), float(values.std(correction=0))
         expected = {
             "mean": mean,
-            "std": 2 * std,
+            "std": std,
             "cov": std / mean,
             "log": float(values[values > 0].log().mean()),
             "exp": math.log(float((2 * values).exp().mean())) / 2,
@@ -133,21 +132,22 @@ def test_a_cov_about_a_mean_near_zero_is_noted(measured, variances, kind):
 
 
 def test_numbers_and_notes_of_scalars(measured):
-    row, notes = measured(tiny_statistics(), "s", "q")
+    row, notes = measured(tiny_statistics(), "s")
     values = row.measurements
     assert values == {
         "s.noted": 8.0,
         "s.whole": 8,
         "s.nothing": None,
+        "s.asks": 4.0,
+        "s.asks_nothing": None,
         "s.infinite": math.inf,
         "s.minus": None,
-        "q.single": 3.0,
     }
     assert isinstance(values["s.whole"], int)
     assert notes.pop(("s.noted", "odd")) == "why"
-    assert notes.pop(("s.nothing", "note")) == "not here"
+    assert notes.pop(("s.asks", "odd")) == "why"
+    assert notes.pop(("s.nothing", "note")) == notes.pop(("s.asks_nothing", "note")) == "not here"
     assert "came out as -inf in " in notes.pop(("s.minus", "not_finite"))
-    assert "returned float32, taken as float64" in notes.pop(("q.single", "cast"))
     assert notes == {}
     assert (row.classes, row.dim, row.samples, row.min_count) == (3, 2, 8, 1)
 
@@ -260,19 +260,19 @@ def test_a_row_says_that_its_texts_are_the_same(out, tiny, tmp_path):
     assert "*" not in table
     for format_, line in (("markdown", f"\n\n{text}\n"), ("latex", f"\n% {text}\n")):
         assert line in out("measure", store, "--metrics", "nc1.cdnv", "--format", format_)
-    assert f"- {text}" in card(collapse.Store.load(store), "user/repo", "folder")
+    assert text in card(collapse.Store.load(store), "user/repo/folder")
     assert noted(tiny.validation)[1] == []
 
 
-def test_a_pair_metric_without_a_number_says_first_of_how_many_pairs(measured, tmp_path):
+def test_values_left_out_are_counted_by_kind(measured, tmp_path):
     (tmp_path / "mine.py").write_text(
-        "from collapse import Mean, hookimpl, pair_metric\n"
+        "from collapse import Mean, pair_metric\n"
         "@pair_metric(Mean('mine.ratio'))\n"
-        "def ratio(variance_sum): return (variance_sum / variance_sum).float()\n"
+        "def ratio(variance_sum, row_variances, column_variances):\n"
+        "    return variance_sum / (row_variances * column_variances)\n"
     )
     plugin_manager.add_plugins([str(tmp_path / "mine.py")])
-    row, _ = measured(of_variances(0.0, 0.0, 0.0, 2.0, 4.0), "mine.ratio")
-    first, second = notes_of([row])
-    assert row.measurements == {"mine.ratio": None}
-    assert "3 of 10 pairs NaN or infinite (0/0?); over= can leave them out" in first
-    assert "float32" in second
+    row, notes = measured(of_variances(0.0, 0.0, 0.0, 2.0, 4.0), "mine.ratio")
+    assert row.measurements == {"mine.ratio": 0.75}
+    assert row.excluded == {"mine.ratio": 9}
+    assert notes == {("mine.ratio", "left_out"): "9 pairs left out: 3 NaN, 6 infinite"}

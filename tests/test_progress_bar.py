@@ -9,7 +9,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from collapse.progress_bar import progress_bar
+from collapse.core.progress import progress_bar
 
 PROGRAM = """
 import sys, collapse
@@ -61,7 +61,7 @@ def test_slow_phases_have_an_estimate_and_what_was_done_before_is_no_speed():
             clock[0] += 60
             report("collecting", done, 100)
     shown = re.sub(r"\x1b\[[\d;?]*\w", "", written.getvalue())
-    assert "1.0/min 17:00 left" in shown
+    assert "17:00 left 1.0/min" in shown
 
 
 SCRIPT = """

@@ -1,8 +1,7 @@
-"""Reducers: any cut, any order, any weights give the number that all values at once give."""
+"""Reducers: any cut, any order, any choice of values give the number that all values at once give."""
 
 import math
 import re
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -26,7 +25,7 @@ from collapse import (
 )
 from collapse.errors import PluginError
 from collapse.numerics.pairs import sweep
-from collapse.numerics.reducing import Taking
+from collapse.numerics.reducing import Tally
 from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.reducers import Extreme, Logs, Moments, PowerMean, Reducer
@@ -42,7 +41,7 @@ def std(x: np.ndarray, w: np.ndarray) -> float:
     return math.sqrt(np.average((x - np.average(x, weights=w)) ** 2, weights=w))
 
 
-# name: the reducer, how it is read, and the same from all values x with weights w
+# name: the reducer, how it is read, and the same from all values x, each with weight w = 1
 REDUCERS = {
     "mean": (Moments, Moments.result, lambda x, w: np.average(x, weights=w)),
     "std": (Moments, Moments.std, std),
@@ -53,10 +52,9 @@ REDUCERS = {
 }
 
 
-def values_of(seed: int, n: int, spread: float, offset: float) -> tuple[torch.Tensor, torch.Tensor]:
+def values_of(seed: int, n: int, spread: float, offset: float) -> torch.Tensor:
     draw = torch.Generator().manual_seed(seed)
-    values = offset + spread * torch.rand(1, n, generator=draw, dtype=torch.float64)
-    return values, torch.randint(0, 4, (1, n), generator=draw).double()
+    return offset + spread * torch.rand(1, n, generator=draw, dtype=torch.float64)
 
 
 @pytest.mark.parametrize("name", REDUCERS)
@@ -67,28 +65,22 @@ def values_of(seed: int, n: int, spread: float, offset: float) -> tuple[torch.Te
     spread=st.sampled_from([1e-9, 1.0, 3.0]),
     offset=st.sampled_from([0.5, 1.0, 1e6]),
     cuts=st.lists(st.integers(0, 60), max_size=5),
-    weighted=st.booleans(),
 )
-def test_any_cut_merged_in_any_order_equals_all_values_at_once(name, seed, n, spread, offset, cuts, weighted):
+def test_any_cut_merged_in_any_order_equals_all_values_at_once(name, seed, n, spread, offset, cuts):
     make, read, direct = REDUCERS[name]
-    values, weights = values_of(seed, n, spread, offset)
-    if not weighted:
-        weights = torch.ones_like(values)
+    values = values_of(seed, n, spread, offset)
     bounds = sorted({0, *(cut for cut in cuts if cut < n), n})
     parts = []
     for start, stop in pairwise(bounds):
         part = make().of(1, "cpu")
-        part.add(values[:, start:stop], weights[:, start:stop] if weighted else None)
+        part.add(values[:, start:stop])
         parts.append(part)
     total = make().of(1, "cpu")
     for part in reversed(parts):
         total.merge(part)
-    x, w = values[0].numpy(), weights[0].numpy()
-    if not w.any():
-        assert math.isnan(read(total))
-        return
+    x = values[0].numpy()
     assert float(read(total)) == pytest.approx(
-        float(direct(x[w > 0], w[w > 0])), rel=1e-9, abs=1e-12 * spread + 4e-16 * offset
+        float(direct(x, np.ones_like(x))), rel=1e-9, abs=1e-12 * spread + 4e-16 * offset
     )
 
 
@@ -97,25 +89,14 @@ def test_groups_are_reduced_each_for_itself(name):
     make, read, direct = REDUCERS[name]
     draw = torch.Generator().manual_seed(1)
     values = torch.rand(4, 9, generator=draw, dtype=torch.float64) + 0.5
-    weights = torch.randint(0, 2, (4, 9), generator=draw).double()
-    weights[2] = 0
     grouped = make().of(6, "cpu")
-    grouped.rows(slice(1, 5)).add(values[:, :4], weights[:, :4])
-    grouped.rows(slice(1, 5)).add(values[:, 4:], weights[:, 4:])
+    grouped.rows(slice(1, 5)).add(values[:, :4])
+    grouped.rows(slice(1, 5)).add(values[:, 4:])
     found = read(grouped)
-    assert found[[0, 3, 5]].isnan().all()
-    for row in (0, 1, 3):
-        x, w = values[row].numpy(), weights[row].numpy()
-        assert float(found[row + 1]) == pytest.approx(float(direct(x[w > 0], w[w > 0])), rel=1e-12)
-
-
-def test_what_is_not_weighed_is_not_looked_at():
-    values = torch.tensor([[math.inf, 1.0, math.nan, 2.0, -math.inf, 0.0]], dtype=torch.float64)
-    weights = torch.tensor([[0, 1, 0, 1, 0, 0]], dtype=torch.float64)
-    for name, (make, read, direct) in REDUCERS.items():
-        reducer = make().of(1, "cpu")
-        reducer.add(values, weights)
-        assert float(read(reducer)) == pytest.approx(float(direct(np.array([1.0, 2.0]), np.ones(2)))), name
+    assert found[[0, 5]].isnan().all()
+    for row in range(4):
+        x = values[row].numpy()
+        assert float(found[row + 1]) == pytest.approx(float(direct(x, np.ones_like(x))), rel=1e-12)
 
 
 def test_equal_parameters_share_and_others_do_not():
@@ -123,8 +104,18 @@ def test_equal_parameters_share_and_others_do_not():
     assert PowerMean(1.0).key == PowerMean(1.0).key != PowerMean(2.0).key
     assert Extreme(1).key != Extreme(-1).key
     measures = [Mean("m.a"), Std("m.b"), CoV("m.c"), Min("m.d"), Max("m.e")]
-    taking = Taking(measures, tiny_statistics())
-    assert len(taking._shared) == 3
+    assert len(Tally(measures, 3, 2)._shared) == 3
+
+
+def test_values_that_are_not_finite_are_left_out_and_counted():
+    values = torch.tensor([[1.0, math.nan, 3.0, math.inf], [2.0, 5.0, -math.inf, math.nan]], dtype=torch.float64)
+    for groups in (values, values[:1]):
+        tally = Tally([Mean("m.a"), Max("m.b")], 4, 2, groups=len(groups))
+        tally.add(groups)
+        assert tally.numbers("m.a").tolist() == [2.0, 3.5][: len(groups)]
+        assert tally.numbers("m.b").tolist() == [3.0, 5.0][: len(groups)]
+        assert (tally.nan, tally.infinite, tally.added) == (len(groups), len(groups), 4 * len(groups))
+        assert tally.left_out("m.a") == 2 * len(groups)
 
 
 def test_zeros_of_a_mean_log_are_counted_and_negative_values_are_not_a_number():
@@ -143,22 +134,15 @@ def test_a_power_mean_without_a_positive_exponent_is_not_a_number():
         assert math.isnan(power.result())
 
 
-def test_a_power_mean_of_infinity_is_infinite():
-    power = PowerMean(2.0)
-    power.add(torch.tensor([[1.0, math.inf]]).double())
-    assert float(power.result()) == math.inf
-
-
 class Geometric(Reducer):
     """A plugin's own: the geometric mean."""
 
     def __init__(self) -> None:
         self.n, self.total = torch.zeros(1).double(), torch.zeros(1).double()
 
-    def add(self, values, weights=None):
-        weights = torch.ones_like(values) if weights is None else weights
-        self.n += weights.sum(dim=1)
-        self.total += (values.log().where(weights > 0, 0) * weights).sum(dim=1)
+    def add(self, values):
+        self.n += values.shape[1]
+        self.total += values.log().sum(dim=1)
 
     def merge(self, other):
         self.n += other.n
@@ -171,45 +155,23 @@ class Geometric(Reducer):
 class GeometricMean(Measure):
     """The geometric mean of positive values."""
 
-    def reducer(self, classes, dim):
+    def reducer(self, C, d):
         return Geometric()
 
 
 def test_a_plugin_brings_a_reducer_of_its_own():
-    @class_metric(GeometricMean("mine.counts"), needs=["counts"], scale=0.0)
-    def counts(s):
-        return s.counts.double()
-
-    s = tiny_statistics()
-    taking = Taking(declaration(counts).measures, s)
-    taking.add(s.counts.double().unsqueeze(0), None)
-    assert taking.taken(3).number("mine.counts") == pytest.approx(float(s.counts.double().log().mean().exp()))
+    values = tiny_statistics().counts.double()
+    tally = Tally([GeometricMean("mine.counts")], 3, 2)
+    tally.add(values.unsqueeze(0))
+    assert tally.number("mine.counts") == pytest.approx(float(values.log().mean().exp()))
 
 
 class Replacing(Geometric):
     """Replaces its tensors instead of adding to them."""
 
-    def add(self, values, weights=None):
-        weights = torch.ones_like(values) if weights is None else weights
-        self.n = self.n + weights.sum(dim=1)
-        self.total = self.total + (values.log().where(weights > 0, 0) * weights).sum(dim=1)
-
-
-class Counting(Geometric):
-    """Keeps a number outside of tensors."""
-
-    batches = 0
-
-    def add(self, values, weights=None):
-        super().add(values, weights)
-        self.batches += 1
-
-
-class Writing(Geometric):
-    """Writes to the values, which other reducers read too."""
-
-    def add(self, values, weights=None):
-        super().add(values.mul_(2), weights)
+    def add(self, values):
+        self.n = self.n + values.shape[1]
+        self.total = self.total + values.log().sum(dim=1)
 
 
 class Late(Geometric):
@@ -230,10 +192,13 @@ def of_distances(kind, *more):
     class Kind(Measure):
         """A measure of this reducer."""
 
-        def reducer(self, classes, dim):
+        def reducer(self, C, d):
             return kind()
 
-    return pair_metric(Kind("mine.a"), *more, needs=["means"], over="distinct", scale=1.0)(lambda pair: pair.distance)
+    def function(distance):
+        return distance
+
+    return pair_metric(Kind("mine.a"), *more, scale=1)(function)
 
 
 @pytest.mark.parametrize("kind", [Geometric, Replacing])
@@ -244,58 +209,41 @@ def test_a_reducer_of_pairs_has_a_value_a_class(kind):
     others = distances + torch.eye(s.n_classes)  # the log of 1 is 0
     of_all = (others.log().sum() / (s.n_classes * (s.n_classes - 1))).exp()
     (swept,) = sweep(s, [(own, list(own.measures))], tile=2, by_class=True).metrics
-    assert swept.taken.number("mine.a") == pytest.approx(float(of_all))
-    torch.testing.assert_close(swept.by_class.numbers["mine.a"], (others.log().sum(dim=1) / (s.n_classes - 1)).exp())
+    assert swept.all.number("mine.a") == pytest.approx(float(of_all))
+    torch.testing.assert_close(swept.by_class.numbers("mine.a"), (others.log().sum(dim=1) / (s.n_classes - 1)).exp())
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        (Counting, "Counting.add.. changes batches"),
-        (Writing, "wrote"),
-        (Late, "no result"),
-        (Short, r"Short gives \(1,\) numbers"),
-    ],
-)
-def test_a_reducer_that_fails_ends_neither_the_sweep_nor_other_metrics(kind, said):
-    s = tiny_statistics()
-    bad, good = declaration(of_distances(kind)), declaration(of_distances(Geometric))
-    failed, swept = sweep(s, [(bad, list(bad.measures)), (good, list(good.measures))], tile=2, by_class=True).metrics
-    assert isinstance(failed, Exception)
-    assert re.search(said, str(failed))
-    assert swept.taken.number("mine.a") > 0
+@pytest.mark.parametrize(("kind", "said"), [(Late, "no result"), (Short, r"Short gives \(1,\) numbers")])
+def test_a_reducer_that_fails_costs_its_own_measure_only(monkeypatch, kind, said):
+    monkeypatch.setattr(plugins(), "metrics", [*plugins().metrics, declaration(of_distances(kind, Mean("mine.b")))])
+    if kind is Short:
+        with pytest.raises(PluginError, match=said):
+            collapse.vectors(tiny_statistics(), "mine.a")
+        return
+    row = collapse.measure(tiny_statistics(), metrics=["mine"])
+    assert row.measurements["mine.a"] is None
+    assert row.measurements["mine.b"] > 0
+    assert any(re.search(said, note.text) for note in row.notes)
 
 
-def test_a_reducer_that_is_none_costs_its_own_metric_only():
+def test_a_reducer_that_is_none_is_refused():
     class Wrong(Measure):
-        def reducer(self, classes, dim):
+        def reducer(self, C, d):
             return "median"
 
-    @class_metric(Wrong("mine.a"), needs=["counts"])
-    def counts(s):
-        return s.counts.double()
-
-    with pytest.raises(PluginError, match=r"Wrong\.reducer\(\) of mine.a must give a .*Reducer, not str"):
-        Taking(declaration(counts).measures, tiny_statistics())
+    with pytest.raises(PluginError, match=r"Wrong\.reducer\(\) of mine.a must give a Reducer"):
+        Tally([Wrong("mine.a")], 3, 2)
 
 
-def test_measures_through_the_front_door(monkeypatch):
-    s = tiny_statistics()
-    measures = [Min("mine.min"), Max("mine.max"), MeanLog("mine.log"), LogMeanExp("mine.exp")]
-
-    @class_metric(*measures, needs=["counts"])
-    def counts(s):
-        return s.counts.double()
-
-    x = s.counts.double().numpy()
-    taking = Taking(declaration(counts).measures, s)
-    taking.add(s.counts.double().unsqueeze(0), None)
-    taken = taking.taken(len(x))
-    assert taken.number("mine.min") == x.min()
-    assert taken.number("mine.max") == x.max()
-    assert taken.number("mine.log") == pytest.approx(np.log(x).mean())
-    assert taken.number("mine.exp") == pytest.approx(log_mean_exp(x, np.ones_like(x), 1.0))
-    assert isinstance(collapse.Measure, type)
+def test_measures_of_values():
+    x = tiny_statistics().counts.double()
+    tally = Tally([Min("mine.min"), Max("mine.max"), MeanLog("mine.log"), LogMeanExp("mine.exp")], 3, 2)
+    tally.add(x.unsqueeze(0))
+    x = x.numpy()
+    assert tally.number("mine.min") == x.min()
+    assert tally.number("mine.max") == x.max()
+    assert tally.number("mine.log") == pytest.approx(np.log(x).mean())
+    assert tally.number("mine.exp") == pytest.approx(log_mean_exp(x, np.ones_like(x), 1.0))
 
 
 class Unmerged(Geometric):
@@ -315,7 +263,7 @@ class Raises(Geometric):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (Unmerged, r"law of merge: .* of all values, .* merged of three parts"),
+        (Unmerged, r"law of merge: .* of all values, .* merged of parts"),
         (Raises, "law of merge: its reducer fails"),
     ],
 )
@@ -324,39 +272,32 @@ def test_a_reducer_that_does_not_merge_is_told_so(kind, said, of_pairs):
     class Kind(Measure):
         """A measure of this reducer."""
 
-        def reducer(self, classes, dim):
+        def reducer(self, C, d):
             return kind()
 
-    measures = [Kind("mine.a")]
-    function = (
-        pair_metric(*measures, needs=["means"], over="distinct", scale=1.0)(lambda pair: pair.distance)
-        if of_pairs
-        else class_metric(*measures, needs=["means"], scale=1.0)(lambda s: s.norms)
-    )
+    def pairs(distance):
+        return distance
+
+    def classes(norms):
+        return norms
+
+    declare = pair_metric if of_pairs else class_metric
+    function = declare(Kind("mine.a"), scale=1)(pairs if of_pairs else classes)
     with pytest.raises(LawBroken, match=said) as raised:
         check_metric(function)
     assert raised.value.laws == {"merge"}
 
 
-@pytest.mark.parametrize(
-    ("over", "without"),
-    [("all", []), ("directions", [2]), ("dual_directions", [0, 2]), (lambda s: s.counts > 2, [1])],
-)
-def test_the_values_of_excluded_classes_are_nan(over, without, monkeypatch):
-    s = replace(
-        tiny_statistics(),
-        means=torch.tensor([[3.0, 0, 0], [0, 3, 0], [1.5, 1.5, 0]]).double(),
-        counts=torch.tensor([5, 2, 4]),
-        classifier=torch.tensor([[0.0, 0, 0], [0, 1, 0], [1, 1, 1]]).double(),
-    )
+def test_the_values_of_excluded_classes_are_nan(monkeypatch):
+    @class_metric(Mean("mine.ratio"))
+    def ratio(norms, counts):
+        return norms / (counts - 2)
 
-    @class_metric(Mean("mine.cosine"), needs=["means", "classifier"], over=over)
-    def cosines(s):
-        if over != "dual_directions":
-            return s.norms
-        return torch.nn.functional.cosine_similarity(s.classifier, s.means, eps=0)
-
-    monkeypatch.setattr(plugins(), "metrics", [*plugins().metrics, declaration(cosines)])
-    ids, values = collapse.vectors(s, "mine.cosine")
+    monkeypatch.setattr(plugins(), "metrics", [*plugins().metrics, declaration(ratio)])
+    s = tiny_statistics()  # of 4, 2 and 2 samples
+    ids, values = collapse.vectors(s, "mine.ratio")
     assert ids.tolist() == s.classes.tolist()
-    assert values.isnan().nonzero().flatten().tolist() == without
+    assert values.isnan().tolist() == [False, True, True]
+    row = collapse.measure(s, metrics=["mine"])
+    assert row.measurements["mine.ratio"] == float(values[0])
+    assert [note.text for note in row.notes] == ["2 classes left out: 2 infinite"]

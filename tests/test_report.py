@@ -195,7 +195,7 @@ def test_columns_may_be_missing_or_constant():
 
 def test_a_table_without_a_test_says_why(page):
     made = page(Results(rows_of(["a", "b"])))
-    assert "permutation: only 2 rows to correlate" in made.text
+    assert "permutation: only 2 rows to compare" in made.text
 
 
 def test_tables_are_joined_and_a_store_appears_once(tmp_path):

@@ -5,12 +5,12 @@ import pytest
 import collapse
 from collapse.errors import PluginError
 from collapse.plugin import plugin_manager
-from collapse.plugin.offers import check_declared
 from collapse.plugin.plugin_manager import add_plugins
+from collapse.plugin.registry import check_declared
 
 PLUGIN = """
 import torch
-from collapse import Statistic, hookimpl, metric
+from collapse import Statistic, metric
 
 class Samples(Statistic):
     name = "{name}"
@@ -25,11 +25,10 @@ class Samples(Statistic):
         self.total = self.total + other.total
         {merge}
 
-@metric("{name}.total", needs=["{name}"])
-def total(s):
+@metric("{name}.total")
+def total({name}):
     "Samples."
-    return s.statistic("{name}")["total"].sum()
-
+    return {name}["total"].sum()
 """
 
 

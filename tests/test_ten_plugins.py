@@ -17,37 +17,37 @@ from collapse.testing import random_features, tiny_statistics
 
 HEAD = """
 import torch
-from collapse import Mean, hookimpl, metric, pair_metric
+from collapse import Mean, metric, pair_metric
 """
 
 
 def metric(body, name):
-    return f"{HEAD}\n@metric('{name}', needs=['means'])\ndef value(s):\n    {body}\n"
+    return f"{HEAD}\n@metric('{name}')\ndef value(means):\n    {body}\n"
 
 
 def pair(body, name):
-    return f"{HEAD}\n@pair_metric(Mean('{name}'))\ndef value(pair):\n    {body}\n"
+    return f"{HEAD}\n@pair_metric(Mean('{name}'))\ndef value(cosine):\n    {body}\n"
 
 
 # Each plugin's text, the group of its entry point, and what the line about it says: plugin, function, remedy.
 BROKEN = {
     "keyword": (
-        f"{HEAD}\n@metric('bad.keyword', needs=['means'], verson=2)\ndef value(s):\n    return 1.0\n",
+        metric("return 1.0", "bad.keyword").replace("(means)", "(maens)"),
         "collapse",
-        r"plugin keyword .*module_\d+\.value is wrong: it has no keyword verson=; did you mean version",
+        r"plugin keyword: module_\d+\.value asks for 'maens', which nothing gives; did you mean means",
     ),
     "shape": (
-        pair("return pair.cosine.sum(dim=0)", "bad.shape"),
+        pair("return cosine.sum(dim=0)", "bad.shape"),
         "collapse",
-        r"plugin shape: module_\d+\.value failed: .*must return a tile of shape.*-p no:shape",
+        r"plugin shape: module_\d+\.value failed: .*must return a tensor of shape.*-p no:shape",
     ),
     "dtype": (
-        pair("return pair.cosine.to(torch.complex64)", "bad.dtype"),
+        pair("return cosine.to(torch.complex64)", "bad.dtype"),
         "collapse",
-        r"plugin dtype: module_\d+\.value failed: .*must return real, dense numbers.*-p no:dtype",
+        r"plugin dtype: module_\d+\.value failed: .*not .*complex64.*-p no:dtype",
     ),
     "writes": (
-        pair("return pair.cosine.abs_()", "bad.writes"),
+        pair("return cosine.abs_()", "bad.writes"),
         "collapse",
         r"plugin writes: module_\d+\.value failed: .*wrote to cosine.*write to a copy",
     ),
@@ -61,25 +61,21 @@ BROKEN = {
         "collapse",
         r"plugin nan: came out as nan in module_\d+\.value, which can say why: collapse\.Noted",
     ),
-    "slow": (
-        "import pandas\nfrom collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli): pass\n",
-        "collapse.commands",
-        r"plugin slow .* imports pandas at every start of collapse: import it within",
+    "pairs": (
+        metric("return 1.0", "bad.pairs").replace("(means)", "(cosine)"),
+        "collapse",
+        r"plugin pairs: module_\d+\.value asks for 'cosine', which only functions of pairs get",
     ),
     "clash": (
         metric("return 1.0", "nc1.cdnv"),
         "collapse",
         r"plugin clash.*nc1\.cdnv of module_\d+ is already defined in collapse_metrics\.nc1: give it another name",
     ),
-    "place": (
-        "from collapse import hookimpl\n@hookimpl\ndef collapse_commands(cli): pass\n",
-        "collapse",
-        r"plugin place .*collapse_commands\(\) is never called from here: name the module in the entry-point group",
-    ),
+    "nothing": ("import math\n", "collapse", r"plugin nothing .*it declares nothing: decorate a function with"),
     "newer": (
         "COLLAPSE_API = 3\n" + metric("return 1.0", "bad.newer"),
         "collapse",
-        r"plugin newer .*written for API 3 of collapse, and this is API 2: upgrade",
+        r"plugin newer .*written for API 3 of collapse, and this is API 2",
     ),
 }
 

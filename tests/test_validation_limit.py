@@ -192,11 +192,11 @@ def test_tables_keep_the_limit(validate, tmp_path, out):
 
 def test_names_and_cards_on_the_hub(tiny, validate):
     few, all_ = validate("few", max_validation_chunks=5), validate("all")
-    assert folder_of(few) == f"{folder_of(all_)}-v5"
-    text = card(few, "user/repo", "collapse/x")
+    assert folder_of(few) != folder_of(all_)
+    text = card(few, "user/repo/collapse/x")
     assert "| chunks of the training text, at most | 20 |" in text
     assert "| chunks of the validation text, at most | 5 |" in text
-    assert "| chunks of each text, at most | 20 |" in card(all_, "user/repo", "collapse/x")
+    assert "| chunks of each text, at most | 20 |" in card(all_, "user/repo/collapse/x")
 
 
 def test_info_shows_it(validate, out):

@@ -17,9 +17,9 @@ import click
 
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.cli.threads import Threads
+from collapse.core.extras import missing_package
+from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names, shortened
-from collapse.extras import missing_package
-from collapse.threads import prepare
 
 if TYPE_CHECKING:
     from collapse.plugin.registry import Plugin
@@ -193,9 +193,8 @@ def _add_commands() -> None:
             cli.add_command(import_module(f"collapse.cli.{name}").command, name)
     command_found.extend(command_plugins(cli))
     for plugin in command_found:
-        for remark in (plugin.problem, plugin.remark):
-            if remark:
-                say_error(remark)
+        if plugin.problem:
+            say_error(plugin.problem)
 
 
 class _Plain(logging.Handler):

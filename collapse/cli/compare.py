@@ -89,7 +89,7 @@ def _parts(named: str) -> list["Part"]:
     """Open the parts that a word of ``--parts`` names."""
     from pathlib import Path
 
-    from collapse.paths import expanded
+    from collapse.core.paths import expanded
     from collapse.stores.manifest import is_part
     from collapse.stores.shards import Part
 

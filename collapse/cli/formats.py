@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from collapse.cli.terminal import json_of, say_aside, say_json, say_whole
+from collapse.core.reading import open_regular, read_json
 from collapse.errors import CollapseError, UsageError
-from collapse.reading import open_regular, read_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -97,7 +97,6 @@ def _corpus(name: str | None, identity: Mapping[str, Any] | None) -> str | None:
 _WORDS = {
     # of a published manifest: without folders and --store, and with options that were taken over
     "command": "options, as a command",
-    "waiting": "waiting threads",
 }
 
 

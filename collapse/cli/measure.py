@@ -127,9 +127,9 @@ def _measure_each(
     """Measure each model; return the rows, and why the others failed. The error of a single model is raised."""
     from collapse.cli.progress_bar import progress
     from collapse.collection.nulls import collect_nulls, with_nulls
+    from collapse.core.paths import home
     from collapse.measurement.last_results import keep_row
     from collapse.measurement.measuring import measure_store
-    from collapse.paths import home
 
     rows: list[Row] = []
     failed: list[Exception] = []
@@ -230,7 +230,7 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
 
 def _open(model: str, store: str | None, models: int, given: dict[str, Any], report: Any) -> Any:
     """Open the store for a name: the store itself, a published one, or one collected from the model."""
-    from collapse.paths import expanded
+    from collapse.core.paths import expanded
     from collapse.stores.manifest import is_part, is_store
     from collapse.stores.store import Store
 
@@ -268,7 +268,6 @@ def _is_local(store: str) -> bool:
     """Whether --store is a local folder, existing or new; ``user/repo`` may be on the Hub if there is no ``user``."""
     from pathlib import Path
 
-    from collapse.hub.remote import split_name
-    from collapse.hub.requests import is_repo_id
+    from collapse.hub.requests import is_repo_id, split_name
 
     return "/" not in store or not is_repo_id(split_name(store)[0].partition("@")[0]) or Path(store).parent.exists()

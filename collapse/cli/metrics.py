@@ -14,8 +14,13 @@ from collapse.cli.terminal import say_error
     "--classes", type=click.IntRange(min=2), default=29_233, show_default=True, help="C, for limits that depend on it."
 )
 @click.option("--dim", type=click.IntRange(min=2), default=1024, show_default=True, help="d, likewise.")
+@click.option(
+    "--names", "parameters", is_flag=True, help="List what the parameters of a plugin's functions may ask for."
+)
 @prints_a_table()
-def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None, output: str | None) -> None:
+def command(
+    names: tuple[str, ...], classes: int, dim: int, parameters: bool, format_: str | None, output: str | None
+) -> None:
     """List what can be measured.
 
     NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of
@@ -30,6 +35,10 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
     installed = plugins()
     for problem in installed.problems:
         say_error(problem)
+    if parameters:
+        lines = _parameters()
+        deliver(format_, output, Table("", list(lines[0]), [list(each.values()) for each in lines]))
+        return
     known = installed.measurements()
     records = []
     for name in installed.select(",".join(names) or None):
@@ -47,7 +56,7 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
                 "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
-                "plugin": installed.origins["metric", name],
+                "plugin": installed.owners["metric", name].name,
             }
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
@@ -58,6 +67,22 @@ def command(names: tuple[str, ...], classes: int, dim: int, format_: str | None,
             if record[key] in (float("inf"), float("-inf")):  # JSON has no infinity
                 record[key] = str(record[key])
     deliver(format_, output, table, data=records, frame=lambda: _frame(records))
+
+
+def _parameters() -> list[dict[str, str]]:
+    """Return the names that parameters of functions may have, with what each gives."""
+    from collapse.plugin.names import HELD, OF_CLASSES, OF_LIMITS, OF_PAIRS
+    from collapse.plugin.plugin_manager import plugins
+
+    statistics = {name: (kind.__doc__ or "").split("\n")[0] for name, kind in plugins().statistics.items()}
+    groups = {
+        "held by a store": HELD,
+        "statistics": statistics,
+        "of classes": OF_CLASSES,
+        "of pairs": OF_PAIRS,
+        "in limits": OF_LIMITS,
+    }
+    return [{"name": name, "kind": kind, "gives": said} for kind, of in groups.items() for name, said in of.items()]
 
 
 def _frame(records: list[dict[str, Any]]) -> Any:

@@ -10,7 +10,7 @@ from collapse.cli.terminal import say_error, say_json
 @click.command()
 @click.option("--json", "as_json", is_flag=True, help="Print as JSON.")
 def command(as_json: bool) -> None:
-    """List plugins, what they declare or do, and what is wrong with any."""
+    """List plugins, what they declare, and what is wrong with any."""
     from collapse.cli import command_found
     from collapse.cli.rendering import print_table
     from collapse.measurement.table import Table
@@ -21,7 +21,7 @@ def command(as_json: bool) -> None:
     if as_json:
         say_json([asdict(each) for each in found])
         return
-    rows = [[each.name, each.origin, ", ".join([*each.declares, *each.hooks])] for each in found if not each.problem]
-    print_table(Table("", ["plugin", "from", "offers"], rows))
+    rows = [[each.name, each.origin, ", ".join((*each.declares, *each.hooks))] for each in found if not each.problem]
+    print_table(Table("", ["plugin", "from", "declares"], rows))
     for problem in installed.problems:
         say_error(problem)

@@ -4,11 +4,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 
 from collapse.cli.rendering import console
 from collapse.cli.terminal import say_aside
-from collapse.progress import Report, lasting
-from collapse.progress_bar import progress_bar
+from collapse.core.progress import Report, progress_bar
 
 
 @contextmanager
@@ -44,7 +44,7 @@ class _Lines:
         self._next = now + self._every
         share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
         left = (
-            f", {lasting((now - began) / (done - first) * (total - done))} left"
+            f", {timedelta(seconds=round((now - began) / (done - first) * (total - done)))} left"
             if total and first < done < total
             else ""
         )

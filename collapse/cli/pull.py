@@ -16,9 +16,7 @@ def command(repo: str, store: str) -> None:
     \b
     collapse pull user/a-statistics --store stores/a
     """
-    from collapse.cli.progress_bar import progress
     from collapse.hub.sharing import pull
 
-    with progress() as report:
-        made = pull(repo, store, progress=report)
+    made = pull(repo, store)
     say(f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}")

@@ -3,7 +3,6 @@
 import click
 
 from collapse.cli.terminal import say
-from collapse.errors import counted
 
 
 @click.command()
@@ -23,24 +22,20 @@ def command(path: str, repo: str, private: bool, create_pr: bool, into_model_rep
     collapse push stores/a user/a-statistics
     collapse push stores/a user/model --into-model-repo --create-pr
     """
-    from collapse.cli.progress_bar import progress
     from collapse.hub.opening import cached
     from collapse.hub.sharing import push
     from collapse.stores.store import Store
 
-    with progress() as report:
-        made = push(
-            cached(path) or Store.load(path),
-            repo,
-            private=private,
-            create_pr=create_pr,
-            into_model_repo=into_model_repo,
-            revision=revision,
-            progress=report,
-        )
+    made = push(
+        cached(path) or Store.load(path),
+        repo,
+        private=private,
+        create_pr=create_pr,
+        into_model_repo=into_model_repo,
+        revision=revision,
+    )
     if made.url is None:
         at = f" at {made.revision}" if made.revision else ""
         say(f"{repo} holds this store already, in {made.folder}{at}; nothing was sent")
         return
-    there = f", {len(made.unchanged)} were there" if made.unchanged else ""
-    say(f"{made.url}\n{counted(len(made.sent), 'file')} sent{there}; measure it with: collapse measure {made.name}")
+    say(f"{made.url}\nmeasure it with: collapse measure {made.name}")

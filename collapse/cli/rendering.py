@@ -14,8 +14,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from collapse.cli.terminal import line, say_error
+from collapse.core.escaping import visible
 from collapse.errors import counted
-from collapse.escaping import visible
 from collapse.measurement.cells import aligned, is_numeric
 from collapse.measurement.table import Table
 

@@ -7,7 +7,7 @@ from collapse.errors import UsageError
 
 def check_folders(models: list[str], store: str) -> None:
     """Refuse models whose stores would have the same folder."""
-    from collapse.paths import expanded
+    from collapse.core.paths import expanded
 
     named: dict[str, str] = {}
     for model in models:
@@ -24,8 +24,8 @@ def folder_in(store: str, model: str) -> str:
     """Return the folder of a model's store if there are several models: the last part of the model's name."""
     from pathlib import Path
 
+    from collapse.core.paths import expanded
     from collapse.inputs.features import is_features_file
-    from collapse.paths import expanded
 
     path = Path(os.path.abspath(expanded(model)))  # "." and ".." are not names
     return str(Path(store) / (path.stem if is_features_file(model) else path.name))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.core.escaping import visible, without_signatures
 from collapse.errors import shortened
-from collapse.escaping import visible, without_signatures
 
 if TYPE_CHECKING:
     from rich.text import Text

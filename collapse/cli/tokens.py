@@ -119,7 +119,7 @@ def _refuse(option: str, others: dict[str, Any], why: str) -> None:
 
 def _read(file: str) -> list[str]:
     """Return the lines of a file, verbatim but for their ends; empty ones name no token."""
-    from collapse.reading import read_bytes
+    from collapse.core.reading import read_bytes
 
     try:
         lines = read_bytes(file).decode("utf-8-sig").split("\n")

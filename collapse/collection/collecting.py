@@ -14,17 +14,16 @@ from collapse.collection.known_texts import as_trained
 from collapse.collection.planning import plan_collection
 from collapse.collection.store_options import check_store_options
 from collapse.collection.text_request import TextRequest
+from collapse.core.paths import expanded
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
 from collapse.inputs.text_pair import check_limits
-from collapse.paths import expanded
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
-from collapse.precision import exact_arithmetic
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import Part
 from collapse.stores.store import Store

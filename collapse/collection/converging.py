@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.folding import check_shards, statistics_of
+from collapse.core.progress import Report
 from collapse.errors import UsageError, counted
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 from collapse.stores.shards import Part
 
 

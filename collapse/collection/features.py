@@ -13,6 +13,8 @@ from torch import Tensor
 from collapse.collection.passes import Collection
 from collapse.collection.request import Request
 from collapse.collection.store_options import check_features_options
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, first_line
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import check_features, open_features, source_of
@@ -20,11 +22,9 @@ from collapse.inputs.shuffling import shuffled
 from collapse.inputs.source import Source
 from collapse.numerics.devices import pick_device
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.plugin.offers import check_declared
 from collapse.plugin.plugin_manager import plugins
+from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
-from collapse.precision import exact_arithmetic
-from collapse.progress import Report
 from collapse.stores.files import canonical
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store

@@ -8,12 +8,12 @@ import logging
 from dataclasses import replace
 
 from collapse.collection.planning import plan_collection
+from collapse.core.paths import expanded
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.hub.opening import in_folder, names_repo
-from collapse.hub.remote import Remote, reach, split_name
-from collapse.hub.requests import is_repo_id, models_tagged
+from collapse.hub.remote import Remote, reach
+from collapse.hub.requests import is_repo_id, models_tagged, split_name
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.paths import expanded
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, differences, is_store
 from collapse.stores.store import Store
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from collapse.collection.request import Request, part_of, refuse_other_shards
 from collapse.collection.store_options import check_store_options, warn_of_stale
+from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.plugin.statistic import Statistic
-from collapse.progress import Report
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import Part, gaps, intact_shards, remove_shards
 from collapse.stores.store import Store

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import expanded
 from collapse.inputs.corpus import find_corpus
-from collapse.paths import expanded
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_store
 from collapse.stores.store import Store
@@ -30,7 +30,7 @@ def as_trained(model: str | Path, options: dict[str, Any], store: str | Path | N
     given = {name: value for name, value in options.items() if value is not None}
     if not folder.is_dir() or "text" in given or "split" in given:
         return options
-    known = plugins().trained_on(folder)
+    known = plugins().first_answer("collapse_trained_on", folder)
     if not known or (store and is_store(store) and not given.get("recollect") and not _is_of(Store.load(store), known)):
         return options
     if given.get("validation_text"):  # the known split is one of the known text

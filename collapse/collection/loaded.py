@@ -8,9 +8,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from collapse.collection.collecting import collect
+from collapse.core.progress import Report
+from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.progress import Report
-from collapse.scoped import quiet
 from collapse.stores.store import Store
 
 _FOR_FILES = ("text", "validation_text", "split", "validation_split", "text_column", "tokenizer", "revision")

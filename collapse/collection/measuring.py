@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from collapse.collection.features import array_tensor, collect_arrays
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError
 from collapse.measurement.measuring import Classes, measure_store
 from collapse.measurement.model_names import run_and_step
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.store import Store
 
 if TYPE_CHECKING:

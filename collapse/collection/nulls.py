@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
+from collapse.core.paths import expanded
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.collection_spec import NULLS, CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
-from collapse.paths import expanded
-from collapse.progress import Report
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store
 from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store

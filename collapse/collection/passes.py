@@ -16,6 +16,7 @@ from torch import Tensor
 from collapse.collection.folding import fold_training, fold_validation, training_hash, usable
 from collapse.collection.request import part_of, refuse_unlike
 from collapse.collection.slices import Slices, run_slices
+from collapse.core.progress import Report
 from collapse.errors import StoreError
 from collapse.inputs.language_model import fitting
 from collapse.inputs.source import Phase, Source
@@ -28,12 +29,10 @@ from collapse.numerics.memory import in_memory, ran_out
 from collapse.plugin.filling import Filled, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
-from collapse.progress import Report
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.shards import Part, Shard, gaps, intact_shards
 from collapse.stores.store import Store
-from collapse.threads import waiting
 
 log = logging.getLogger("collapse")
 
@@ -219,7 +218,6 @@ class Collection:
             "device": device_name(self.source.device),
             "batch_size": batch,
             "threads": torch.get_num_threads(),
-            **({"waiting": spins} if (spins := waiting()) else {}),
             **phase.provenance(),
             "versions": versions(),
             "command": self.source.command,

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import StoreError, UsageError, counted
 from collapse.plugin.statistic import Statistic
-from collapse.progress import Report
 from collapse.stores.manifest import KNOWN_LATER, OF_VALIDATION, SHARDS, differences
 from collapse.stores.shards import Part, Shard, intact_shards
 from collapse.stores.store import Store

@@ -8,6 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from collapse.collection.part_errors import Parts, exceeded, measured_parts
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
 from collapse.measurement.measuring import Classes, measured
@@ -18,9 +20,6 @@ from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.precision import exact_arithmetic
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.store import Store
 
 _ONE_TEXT = {  # fields of a row, what they are, and the field of the name if it is a hash
@@ -205,7 +204,7 @@ def _said_of_errors(
             over.setdefault((said, min(units)), []).append(str(name))
         if difference is None or error is not None or set(metric.needs) == {"n_params"}:
             continue
-        if metric.influence is not None:
+        if metric.standard_error:
             reason = "the validation text is one block"
         elif "validation" in metric.needs:
             reason = "stores do not keep its counts by block"

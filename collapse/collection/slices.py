@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase
 from collapse.numerics.devices import is_out_of_memory
 from collapse.numerics.finite import NotFinite
-from collapse.precision import is_exact
-from collapse.progress import Report
 
 log = logging.getLogger("collapse")
 
@@ -95,12 +94,6 @@ def run_slices(
                 add(h_nd, y_n, position, stop - position)
             except NotFinite as error:
                 raise CollapseError(phase.not_finite(position, error.row, error.wrong)) from error
-            if not is_exact():
-                raise CollapseError(
-                    f"torch's precision of float32 products was changed while {phase.name} {unit} {position} was "
-                    "computed, by another thread of this program or by the model's code: nothing was stored of it. "
-                    "Change it before or afterwards; the same call continues"
-                )
             position = stop
             if report:
                 report(f"collecting {phase.name}", position - first, end - first)

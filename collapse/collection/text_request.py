@@ -3,13 +3,14 @@
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from collapse.collection.passes import Collection
 from collapse.collection.request import Request
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, counted
 from collapse.inputs.collection_spec import CollectionSpec, typed
 from collapse.inputs.corpus import Corpus
@@ -23,8 +24,6 @@ from collapse.inputs.source import Source
 from collapse.inputs.text_pair import Texts
 from collapse.inputs.text_source import TextPhase, advice
 from collapse.plugin.statistic import Statistic
-from collapse.progress import Report
-from collapse.scoped import deterministic_algorithms
 from collapse.stores.files import home, sha256_of
 from collapse.stores.manifest import LAYER, OF_VALIDATION, VERSION, is_store
 from collapse.stores.provenance import Clock
@@ -94,8 +93,8 @@ class TextRequest(Request):
     ) -> Store | Part:
         """See :class:`Request`."""
         trained = Store.load(folder) if folder is not None and is_store(folder) else None
-        with deterministic_algorithms() if self.spec.deterministic else nullcontext():
-            source = _opened(self, trained, report)
+        source = _opened(self, trained, report)
+        with exact_arithmetic(deterministic=self.spec.deterministic):  # the model's code may have changed settings
             return Collection(source, folder, kinds, self.spec.batch_size, self.part, report).run(trained)
 
     def validates_beside(self, validation: str | None) -> bool:

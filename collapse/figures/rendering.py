@@ -4,8 +4,8 @@ import re
 from functools import cache
 from typing import Any, Literal
 
+from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.extras import missing_package
 from collapse.figures.theme import themed
 
 Format = Literal["pdf", "svg", "png"]

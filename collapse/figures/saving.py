@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, get_args
 
+from collapse.core.paths import expanded
+from collapse.core.progress import Report
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.figures.rendering import Format, check_installed, converted, inches, svg_of
 from collapse.figures.sources import Source, gather
 from collapse.measurement.results import as_csv
-from collapse.paths import expanded
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
-from collapse.reading import read_json
 from collapse.stores.manifest import is_store
 from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.hub.opening import cached, load
 from collapse.measurement.drawing import drawn
@@ -15,7 +16,6 @@ from collapse.measurement.named_results import file_of
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure, Of
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 from collapse.stores.manifest import MANIFEST, is_part
 from collapse.stores.shards import Part
 from collapse.stores.store import Store

@@ -1,18 +1,18 @@
 """The card of a store on the Hub: README.md, written from the manifest and the measurements."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from collapse.errors import counted
-from collapse.escaping import markdown, visible
+from collapse.core.escaping import markdown, visible
+from collapse.core.reading import read_json
 from collapse.hub.requests import is_repo_id
-from collapse.measurement.last_results import kept_row
+from collapse.stores.files import sha256_of
+from collapse.stores.manifest import RESULTS
 from collapse.stores.naming import recorded_model
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
 
-    from collapse.measurement.results import Row
     from collapse.stores.store import Store
 
 TAGS = ("collapse", "neural-collapse")
@@ -29,64 +29,66 @@ CITE = """## Cite
 """
 """The end of a card: what to cite."""
 
+_CARD = """---
+{metadata}
+---
 
-def card(store: "Store", repo: str, folder: str, *, others: Sequence[str] = (), licence: str | None = None) -> str:
+# Embedding statistics of {model}
+
+What [collapse](https://pypi.org/project/linguistic-collapse/) needs to measure neural collapse: counts, means and
+variances of the top-layer embeddings of each next token, the classifier's rows, and decisions on the validation text.
+No text and no weights beyond those rows.
+
+| | |
+| --- | --- |
+{about}
+
+## Load it
+
+```console
+$ collapse measure {name}
+```
+
+```python
+import collapse
+
+store = collapse.load("{name}")
+row = collapse.measure(store)
+```
+{measured}
+The text's own licence applies to what is derived from it.
+
+{cite}"""
+
+
+def card(store: "Store", name: str) -> str:
     """Return the Markdown text and metadata: what was measured, on what, how to load it, how it was made.
 
     Args:
         store: The store.
-        repo: The repository that the store is pushed to.
-        folder: The store's folder in the repository.
-        others: Folders of the other stores in the repository.
-        licence: Licence of the training text, from its card on the Hub.
+        name: The repository that it is pushed to, and its folder in it.
     """
-    from huggingface_hub import ModelCardData
+    row = kept_results(store)
+    return _CARD.format(
+        metadata=_metadata(store, row),
+        model=markdown(store.model),
+        about="\n".join(f"| {name} | {markdown(value)} |" for name, value in _about(store).items() if value),
+        name=name,
+        measured=_measured(row) if row else "",
+        cite=CITE,
+    )
 
-    manifest, identity, named = store.manifest, store.identity, recorded_model(store.manifest)
-    row = kept_row(store)
-    on_hub = bool((identity.get("corpus") or {}).get("revision"))
-    data = ModelCardData(
-        library_name="linguistic-collapse",
-        tags=[*TAGS, visible(store.corpus.split("/")[-1])],
-        datasets=[store.corpus] if on_hub and is_repo_id(store.corpus) else None,
-        base_model=named if store.revision and is_repo_id(named) else None,
-        license=licence,
-        model_name=visible(store.model),
-        # the metadata cannot record a minimum count
-        eval_results=eval_results(row.measurements, store.corpus) if row and row.min_count == 1 else None,
-    )
-    train, validation = (manifest["coverage"].get(phase) or {} for phase in ("train", "validation"))
-    limit = identity.get("max_validation_chunks")
-    rows = [
-        ("model", store.model + (f" @ {store.revision}" if store.revision else "")),
-        ("corpus", store.corpus),
-        ("validation text", manifest["corpus"].get("validation")),
-        ("tokens a chunk", identity.get("chunk_length")),
-        (f"chunks of {'the training' if limit else 'each'} text, at most", identity.get("max_chunks")),
-        ("chunks of the validation text, at most", limit),
-        ("text's licence", licence),
-        ("training samples", f"{int(store.tensors('train')['counts'].sum()):,}"),
-        ("training chunks", train.get("chunks")),
-        ("validation chunks", validation.get("chunks")),
-        ("attention", identity.get("attention")),
-        ("dtype", identity.get("dtype")),
-        ("digest", store.digest),
-        ("bytes", f"{store.size:,}"),
-        ("collected by", manifest["provenance"].get("command") or "collapse.collect(…)"),
-        ("versions", ", ".join(f"{k} {v}" for k, v in (manifest["provenance"].get("versions") or {}).items())),
-    ]
-    lines = [f"| {name} | {markdown(value)} |" for name, value in rows if value is not None]
-    return (
-        f"---\n{data.to_yaml()}\n---\n\n# Embedding statistics of {markdown(store.model)}\n\n"
-        f"What [collapse](https://pypi.org/project/linguistic-collapse/) needs to measure neural collapse: counts, "
-        f"means and variances of the top-layer embeddings of each next token, the classifier's rows, and decisions on "
-        f"the validation text. No text and no weights beyond those rows.\n\n"
-        f"| | |\n| --- | --- |\n" + "\n".join(lines) + "\n\n"
-        f"## Load it\n\n```console\n$ collapse measure {repo}/{folder}\n```\n\n```python\nimport collapse\n\n"
-        f'store = collapse.load("{repo}/{folder}")\nrow = collapse.measure(store)\n```\n'
-        f"{_measured(row)}{_listed(repo, others)}\nThe text's own licence applies to what is derived from it.\n"
-        f"\n{CITE}"
-    )
+
+def kept_results(store: "Store") -> dict[str, Any] | None:
+    """Return the last measurements of a store's content, as a row of a results file, or None."""
+    if store.path is None:
+        return None
+    try:
+        kept = read_json(store.path / RESULTS)
+        row: dict[str, Any] = kept["row"]
+        return row if kept["store"] == store.digest and kept["sha256"] == sha256_of(row) else None
+    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged or outdated
+        return None
 
 
 def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list[EvalResult] | None":
@@ -102,30 +104,55 @@ def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list
     ] or None
 
 
-def _listed(repo: str, others: Sequence[str]) -> str:
-    lines = [f"- `collapse measure {repo}/{each}`" for each in others]
-    return "\n## Also here\n\n" + "\n".join(lines) + "\n" if lines else ""
+def _metadata(store: "Store", row: Mapping[str, Any] | None) -> str:
+    from huggingface_hub import ModelCardData
+
+    named = recorded_model(store.manifest)
+    on_hub = bool((store.identity.get("corpus") or {}).get("revision"))
+    return ModelCardData(
+        library_name="linguistic-collapse",
+        tags=[*TAGS, visible(store.corpus.split("/")[-1])],
+        datasets=[store.corpus] if on_hub and is_repo_id(store.corpus) else None,
+        base_model=named if store.revision and is_repo_id(named) else None,
+        model_name=visible(store.model),
+        # the metadata cannot record a minimum count
+        eval_results=eval_results(row["measurements"], store.corpus) if row and row["min_count"] == 1 else None,
+    ).to_yaml()
 
 
-def _measured(row: "Row | None") -> str:
-    if row is None:
-        return ""
-    lines = [
-        f"| {markdown(name)} | {'–' if value is None else format(value, '.6g')} |"
-        for name, value in sorted(row.measurements.items())
-    ]
-    kept = f"the {row.classes:,} classes of at least {row.min_count:,} samples" if row.min_count > 1 else "all classes"
-    of = f"Over {kept} (`--min-count {row.min_count}`): C = {row.classes:,}, d = {row.dim:,}, N = {row.samples:,}.\n\n"
-    return f"\n## Measured\n\n{of}| measurement | value |\n| --- | --- |\n" + "\n".join(lines) + "\n" + _remarks(row)
+def _about(store: "Store") -> dict[str, Any]:
+    manifest, identity = store.manifest, store.identity
+    provenance = manifest["provenance"]
+    train, validation = (manifest["coverage"].get(phase) or {} for phase in ("train", "validation"))
+    limit = identity.get("max_validation_chunks")
+    return {
+        "model": store.model + (f" @ {store.revision}" if store.revision else ""),
+        "corpus": store.corpus,
+        "validation text": manifest["corpus"].get("validation"),
+        "tokens a chunk": identity.get("chunk_length"),
+        f"chunks of {'the training' if limit else 'each'} text, at most": identity.get("max_chunks"),
+        "chunks of the validation text, at most": limit,
+        "training samples": f"{int(store.tensors('train')['counts'].sum()):,}",
+        "training chunks": train.get("chunks"),
+        "validation chunks": validation.get("chunks"),
+        "attention": identity.get("attention"),
+        "dtype": identity.get("dtype"),
+        "digest": store.digest,
+        "bytes": f"{store.size:,}",
+        "collected by": provenance.get("command") or "collapse.collect(…)",
+        "versions": ", ".join(f"{k} {v}" for k, v in (provenance.get("versions") or {}).items()),
+    }
 
 
-def _remarks(row: "Row") -> str:
-    """Return the notes of a row, grouping those of equal text, and the number of excluded pairs."""
-    grouped: dict[str, list[str]] = {}
-    for note in row.notes:
-        grouped.setdefault(note.text, []).append(note.measurement)
-    for name, pairs in row.excluded.items():
-        grouped.setdefault(f"{counted(pairs, 'pair')} of classes or classes left out", []).append(name)
-    about = {text: "" if "*" in names else f"{markdown(', '.join(names))}: " for text, names in grouped.items()}
-    lines = [f"- {names}{markdown(text)}" for text, names in about.items()]  # without names: the whole row
-    return "\nNotes:\n\n" + "\n".join(lines) + "\n" if lines else ""
+def _measured(row: Mapping[str, Any]) -> str:
+    least, sizes = row["min_count"], f"C = {row['classes']:,}, d = {row['dim']:,}, N = {row['samples']:,}"
+    kept = f"the {row['classes']:,} classes of at least {least:,} samples" if least > 1 else "all classes"
+    numbers = "".join(
+        f"| {markdown(name)} | {'–' if value is None else format(value, '.6g')} |\n"
+        for name, value in sorted(row["measurements"].items())
+    )
+    notes = "".join(f"- {markdown(each['text'])} ({markdown(each['measurement'])})\n" for each in row["notes"])
+    return (
+        f"\n## Measured\n\nOver {kept} (`--min-count {least}`): {sizes}.\n\n| measurement | value |\n| --- | --- |\n"
+        f"{numbers}{f'{chr(10)}Notes:{chr(10)}{chr(10)}{notes}' if notes else ''}"
+    )

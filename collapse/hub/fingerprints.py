@@ -6,83 +6,33 @@ They depend on content alone: a folder, its copy on the Hub and a later commit o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, runtime_checkable
+from pathlib import Path
+from typing import Any
 
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, counted, near_names, some
-from collapse.reading import read_json
+from collapse.hub.remote import Remote
 from collapse.stores.files import sha256_file, sha256_of
-from collapse.stores.lock import LOCK
-from collapse.stores.manifest import MANIFEST, SHARDS
+from collapse.stores.manifest import MANIFEST
 
 TOKENIZER = (
-    "tokenizer.json",
-    "tokenizer.*.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tekken.json",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "*.model",
-    "*.spm",
-    "*.tiktoken",
-    "*.tokenizer",
-    "bpe.codes",
-    "byte_maps.json",
-    "dict.txt",
-    "emoji.json",
-    "entity_vocab.json",
-    "normalizer.json",
-    "target_vocab.json",
-    "vocab-*.json",
-    "word_*.json",
+    *("tokenizer.json", "tokenizer.*.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab-*.json", "vocab.txt", "entity_vocab.json", "target_vocab.json", "merges.txt", "bpe.codes"),
+    *("*.model", "*.spm", "*.tiktoken", "*.tokenizer", "tekken.json", "byte_maps.json", "dict.txt", "emoji.json"),
+    *("normalizer.json", "word_*.json"),
 )
 """Files of a tokenizer."""
 
 ADAPTER = "adapter_config.json"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
-_OF_A_STORE = (MANIFEST, LOCK)
 
 Arguments = Mapping[str, Any] | None
 """A model's arguments (``--model-arg``)."""
 
 
-@runtime_checkable
-class Files(Protocol):
-    """A model's files: :class:`Folder` on this machine, or :class:`~collapse.hub.remote.Remote` at a commit.
-
-    A file's name is its path from the top, with slashes.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name for messages."""
-
-    @property
-    def remedy(self) -> str:
-        """What to do about a missing file: a sentence that begins with ". ", or nothing."""
-
-    def listed(self) -> list[str]:
-        """Return the names of all files."""
-
-    def within(self, folder: str) -> list[str]:
-        """Return the names of the files in a folder ("" is the top), without those in its folders."""
-
-    def has(self, name: str) -> bool:
-        """Whether there is a file of this name."""
-
-    def fetch(self, name: str) -> Path:
-        """Return the path of a file that is there."""
-
-    def sha256(self, name: str) -> str:
-        """Return the hash of a file that is there."""
-
-
 @dataclass(frozen=True)
 class Folder:
-    """The files of a folder; for the methods see :class:`Files`."""
+    """The files of a folder, with the methods of :class:`~collapse.hub.remote.Remote`."""
 
     path: Path
     remedy: str = ""
@@ -116,6 +66,10 @@ class Folder:
         return sha256_file(self.path / name)
 
 
+Files = Folder | Remote
+"""A model's files. A file's name is its path from the top, with slashes."""
+
+
 def inside(model_args: Arguments) -> str:
     """Return what the names of a model's files begin with: the folder of ``--model-arg subfolder=…``, or nothing.
 
@@ -133,7 +87,7 @@ def json_of(files: Files, name: str) -> dict[str, Any]:
     file = files.fetch(name)
     try:
         content = read_json(file)
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, OSError) as error:
         raise CollapseError(f"{file} cannot be read as JSON: {error}") from error
     return content if isinstance(content, dict) else {}
 
@@ -146,10 +100,9 @@ def weight_files(files: Files, model_args: Arguments) -> list[str]:
         CollapseError: A file is missing that the index of the weights names.
     """
     model_args, prefix = model_args or {}, inside(model_args)
-    gguf_file = model_args.get("gguf_file")
-    if gguf_file:
-        there = [name.removeprefix(prefix) for name in files.within(prefix) if name.endswith(".gguf")]
+    if gguf_file := model_args.get("gguf_file"):
         if not files.has(f"{prefix}{gguf_file}"):
+            there = [name.removeprefix(prefix) for name in files.within(prefix) if name.endswith(".gguf")]
             raise UsageError(f"{files.name} holds no {gguf_file}; {near_names(str(gguf_file), there)}{files.remedy}")
         return [f"{prefix}{gguf_file}"]
     infix = f".{model_args['variant']}" if model_args.get("variant") else ""
@@ -195,7 +148,7 @@ def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:
     quantized = [name.removeprefix(prefix) for name in names if name.endswith(".gguf")]
     if quantized:
         return UsageError(f"{place} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
-    stores = sorted(each.parent.name for each in Path(place).glob(f"*/{MANIFEST}"))
+    stores = [*Path(place).glob(f"*/{MANIFEST}")]
     if stores and lacking == "config.json":
         return UsageError(f"{place} is a folder of {counted(len(stores), 'store')}: name them, {place}/*")
     if files.remedy:
@@ -219,33 +172,18 @@ def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:
 def tokenizer_fingerprint(files: Files, model_args: Arguments) -> str:
     """Return ``sha256:…`` of a tokenizer's files, and of its kind where only config.json says it."""
     prefix = inside(model_args)
-    hashes = {_called(name.removeprefix(prefix)): files.sha256(name) for name in tokenizer_files(files, model_args)}
-    if "gguf" in hashes or "tokenizer_class" in json_of(files, f"{prefix}tokenizer_config.json"):
-        return _fingerprint(hashes)
-    config = json_of(files, f"{prefix}config.json")
-    return _fingerprint(hashes | {"kind": [config.get("model_type"), config.get("tokenizer_class")]})
+    hashes: dict[str, Any] = {}
+    for name in tokenizer_files(files, model_args):
+        hashes["gguf" if name.endswith(".gguf") else name.removeprefix(prefix)] = files.sha256(name)
+    if "gguf" not in hashes and "tokenizer_class" not in json_of(files, f"{prefix}tokenizer_config.json"):
+        config = json_of(files, f"{prefix}config.json")
+        hashes["kind"] = [config.get("model_type"), config.get("tokenizer_class")]
+    return _fingerprint(hashes)
 
 
-def code_fingerprint(files: Files, model_args: Arguments = None) -> str:
-    """Return ``sha256:…`` of a model's code and what it may read: all files except weights, cards and stores."""
-    names = files.listed()
-    weights = weight_files(files, model_args)
-    stores = {PurePosixPath(name).parent for name in names if PurePosixPath(name).name in _OF_A_STORE}
-    stores |= {each.parent for name in names for each in PurePosixPath(name).parents if each.name == SHARDS}
-    return _fingerprint(
-        {
-            name: files.sha256(name)
-            for name in names
-            if name not in weights
-            and not name.endswith(".md")
-            and not any(part.startswith((".", "__pycache__")) for part in name.split("/"))
-            and not stores.intersection(PurePosixPath(name).parents[:-1])
-        }
-    )
-
-
-def _called(name: str) -> str:
-    return "gguf" if name.endswith(".gguf") else name
+def code_fingerprint(files: Files) -> str:
+    """Return ``sha256:…`` of the Python files of a model."""
+    return _fingerprint({name: files.sha256(name) for name in files.listed() if name.endswith(".py")})
 
 
 def _fingerprint(hashes: Mapping[str, Any]) -> str:

@@ -3,13 +3,16 @@
 from contextlib import suppress
 from pathlib import Path
 
+from collapse.core.paths import home, mistyped
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.hub.fingerprints import Folder, weights_fingerprint
-from collapse.hub.remote import FOLDER, reach, split_name
-from collapse.hub.requests import is_repo_id
-from collapse.paths import home, mistyped
+from collapse.hub.remote import Remote, reach
+from collapse.hub.requests import is_repo_id, split_name
 from collapse.stores.manifest import is_store
 from collapse.stores.store import Store
+
+FOLDER = "collapse"
+"""Folder of the stores in a repository."""
 
 
 def load(path: str | Path) -> Store:
@@ -30,7 +33,7 @@ def load(path: str | Path) -> Store:
     try:
         return open_store(str(path))
     except UsageError as error:
-        raise type(error)(f"there is no folder {path}; {error}") from error
+        raise UsageError(f"there is no folder {path}; {error}") from error
 
 
 def cached(path: str | Path) -> Store | None:
@@ -57,12 +60,20 @@ def cached(path: str | Path) -> Store | None:
 
 
 def open_store(name: str) -> Store:
-    """Open the store on the Hub that a name refers to: a repository with one store, or a store's folder in it.
+    """Open the store on the Hub that a name refers to; raises as :func:`find_published`, and StoreError."""
+    remote, folder = find_published(name)
+    return remote.open(folder)
+
+
+def find_published(name: str) -> tuple[Remote, str]:
+    """Return the repository, and the store's folder in it, that a name refers to.
+
+    Args:
+        name: ``user/repo`` of a repository with one store, or ``user/repo/folder``; optional ``@revision``.
 
     Raises:
         UsageError: It names no repository; or the repository has no store, or several and the name does not say which.
-        StoreError: The store is incomplete.
-        CollapseError: The store is not available.
+        CollapseError: The Hub cannot be reached, and nothing is cached.
     """
     repo, folder = split_name(name)
     if not names_repo(name):
@@ -71,36 +82,27 @@ def open_store(name: str) -> Store:
     stores = remote.stores()
     matching = in_folder(stores, folder)
     if len(matching) == 1:
-        return remote.open(matching[0])
+        return remote, matching[0]
     listed = ", ".join(f"{remote.repo}/{each}" for each in stores)
-    if not matching:
-        raise UsageError(
-            f"{remote.repo} has no store{f' {folder}' if folder else ''}{f'; it has {listed}' if stores else ''}"
-        )
-    raise UsageError(f"{remote.repo} has several stores: name one of {listed}")
+    if matching:
+        raise UsageError(f"{remote.repo} has several stores: name one of {listed}")
+    asked, others = f" {folder}" if folder else "", f"; it has {listed}" if stores else ""
+    raise UsageError(f"{remote.repo} has no store{asked}{others}")
 
 
 def open_named(name: str) -> Store | None:
-    """Open the store that a name refers to; None if it names a model, or nothing on the Hub.
-
-    Args:
-        name: ``user/repo/folder``, or ``user/repo`` of a repository with stores and no model; optional ``@revision``.
-
-    Raises:
-        UsageError: The repository has several stores, or no such folder.
-        StoreError: The store is incomplete.
-    """
+    """Open the store that a name refers to, as :func:`open_store`; None if it names a model, or nothing on the Hub."""
     if not names_repo(name):
         return None
     repo, folder = split_name(name)
-    if folder:
-        return open_store(name)
-    try:
-        remote = reach(repo)
-        is_store = bool(remote.stores()) and not remote.is_model()
-    except CollapseError:
-        return None  # looking for a model of this name reports the error
-    return open_store(name) if is_store else None
+    if not folder:
+        try:
+            remote = reach(repo)
+            if remote.is_model() or not remote.stores():
+                return None
+        except CollapseError:
+            return None  # looking for a model of this name reports the error
+    return open_store(name)
 
 
 def names_repo(name: str) -> bool:

@@ -3,7 +3,8 @@
 A commit never changes, so its listing is cached, and files are compared offline, too.
 """
 
-import hashlib
+import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,27 +12,21 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from collapse.errors import CollapseError, StoreError
-from collapse.hub.requests import (
-    clear_errors,
-    how_to_fetch,
-    quiet_client,
-    repo_cache,
-    resolve_commit,
-    split_revision,
-    steadily,
-)
-from collapse.reading import read_json
-from collapse.scoped import quiet
-from collapse.stores.files import canonical, home, sha256_file, sha256_of
-from collapse.stores.manifest import LAYER, MANIFEST, read_manifest
+from collapse.core.paths import home
+from collapse.core.reading import read_json
+from collapse.core.settings import quiet
+from collapse.errors import CollapseError, StoreError, UsageError, first_line
+from collapse.hub.requests import clear_errors, client_errors, how_to_fetch, repo_cache, split_revision
+from collapse.stores.files import canonical, sha256_file, sha256_of
+from collapse.stores.manifest import MANIFEST, read_manifest
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import check_file
 from collapse.stores.writing import write_atomic
 
-FOLDER = "collapse"
-"""Folder of the stores in a model's repository."""
-_SHA256 = 64  # digits; a git id has 40
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_TIMEOUT = 10.0  # seconds
+
+log = logging.getLogger("collapse")
 
 
 @dataclass(frozen=True)
@@ -42,51 +37,52 @@ class Remote:
         repo: Its id.
         commit: The sha.
         online: Whether the Hub answered; else only cached files are available.
+        kind: "model" or "dataset".
     """
 
     repo: str
     commit: str
-    online: bool
+    online: bool = True
+    kind: str = "model"
 
     @cached_property
-    def files(self) -> Mapping[str, tuple[int, str]]:
-        """Path → (size, sha256 of an LFS file or git id of another), from the Hub or as it was listed before.
-
-        Offline, a commit that was never listed has the files that are in the client's cache, with no hashes.
+    def files(self) -> Mapping[str, str]:
+        """Path → sha256 of a large file, or "" of another; from the Hub, or as it was listed before.
 
         Raises:
-            CollapseError: The Hub does not answer.
+            CollapseError: The Hub does not answer, or only some files of a data set are cached.
         """
-        listing = home() / "listings" / f"{sha256_of([self.repo, self.commit])}.json"
+        listing = home() / "listings" / f"{sha256_of([self.kind, self.repo, self.commit])}.json"
         if listing.is_file():
-            return {path: (int(size), str(identifier)) for path, (size, identifier) in read_json(listing).items()}
+            return dict(read_json(listing))
         if not self.online:
-            there = self._snapshot.rglob("*")
-            return {
-                each.relative_to(self._snapshot).as_posix(): (each.stat().st_size, "")
-                for each in there
-                if each.is_file()
-            }
-        files = self._listed()
-        with suppress(CollapseError):  # an unwritable cache is not an error
-            write_atomic(listing, canonical(files), shared=True)
-        return files
-
-    @property
-    def _snapshot(self) -> Path:
-        return repo_cache(self.repo) / "snapshots" / self.commit
-
-    def _listed(self) -> dict[str, tuple[int, str]]:
+            return dict.fromkeys(self._cached_files(), "")
         from huggingface_hub import HfApi
         from huggingface_hub.hf_api import RepoFile
 
         with clear_errors(f"{self.repo}: its files cannot be listed"):
-            tree = steadily(lambda: list(HfApi().list_repo_tree(self.repo, recursive=True, revision=self.commit)))
-        return {
-            each.path: (each.size, each.lfs.sha256 if each.lfs else each.blob_id)
-            for each in tree
-            if isinstance(each, RepoFile)
-        }
+            about: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
+            tree = list(HfApi().list_repo_tree(self.repo, recursive=True, **about))
+        files = {each.path: each.lfs.sha256 if each.lfs else "" for each in tree if isinstance(each, RepoFile)}
+        with suppress(CollapseError):  # an unwritable cache is not an error
+            write_atomic(listing, canonical(files), shared=True)
+        return files
+
+    def _cached_files(self) -> list[str]:
+        """Return the names of all files, as ``hf download`` recorded them; of a model's those that are cached do."""
+        from huggingface_hub import errors, get_cached_repo_tree
+
+        try:
+            return [each.path for each in get_cached_repo_tree(self.repo, repo_type=self.kind, revision=self.commit)]
+        except errors.CachedRepoTreeNotFoundError as error:
+            if self.kind == "dataset":
+                raise CollapseError(f"dataset {self.repo} is only partly cached{self.remedy}") from error
+            return [each.relative_to(self.folder).as_posix() for each in self.folder.rglob("*") if each.is_file()]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of this commit in the client's cache."""
+        return repo_cache(self.repo, self.kind) / "snapshots" / self.commit
 
     @property
     def name(self) -> str:
@@ -96,7 +92,7 @@ class Remote:
     @property
     def remedy(self) -> str:
         """What to do about a missing file, which may exist but not be cached."""
-        return "" if self.online else f". {how_to_fetch(self.repo, self.commit)}"
+        return "" if self.online else f". {how_to_fetch(self.repo, self.commit, self.kind)}"
 
     def listed(self) -> list[str]:
         """Return the names of all files."""
@@ -111,17 +107,9 @@ class Remote:
         """Whether the repository has a file of this name."""
         return name in self.files
 
-    def stores(self) -> list[str]:
-        """Return the folders of the stores in the repository; offline, of those whose manifests are cached."""
-        paths = self.files if self.online else [path for path in self.files if (self._snapshot / path).is_file()]
-        return sorted(str(PurePosixPath(path).parent) for path in paths if PurePosixPath(path).name == MANIFEST)
-
-    def is_model(self) -> bool:
-        """Whether the repository holds weights or a configuration outside its stores."""
-        # a store at the root has its tensors in the folder of its layer, and no other file of a model
-        inside = tuple(f"{LAYER}/" if folder == "." else f"{folder}/" for folder in self.stores())
-        outside = [path for path in self.files if not path.startswith(inside)]
-        return any(path.endswith((".safetensors", ".gguf", ".bin", "config.json")) for path in outside)
+    def sha256(self, path: str) -> str:
+        """Return a file's sha256, from the listing or of the file, which is then fetched; raises as :meth:`fetch`."""
+        return self.files[path] or sha256_file(self.fetch(path))
 
     def fetch(self, path: str, *, force: bool = False) -> Path:
         """Return a file in the client's cache, downloading it if necessary, or in any case with ``force``.
@@ -129,137 +117,128 @@ class Remote:
         Raises:
             CollapseError: The file is not available.
         """
-        from huggingface_hub import errors, hf_hub_download
+        from huggingface_hub import hf_hub_download
 
-        given: dict[str, Any] = {"revision": self.commit, "local_files_only": not self.online, "force_download": force}
-        with clear_errors(f"{self.repo}: {path} cannot be downloaded"), quiet_client():
-            try:
-                return Path(steadily(lambda: hf_hub_download(self.repo, path, **given)))
-            except errors.LocalEntryNotFoundError as error:
-                if self.online:
-                    raise
-                raise CollapseError(
-                    f"{self.repo}: {path} is not cached. {how_to_fetch(self.repo, self.commit)}"
-                ) from error
+        if not self.online and not (self.folder / path).is_file():
+            raise CollapseError(f"{self.repo}: {path} is not cached{self.remedy}")
+        at: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
+        with clear_errors(f"{self.repo}: {path} cannot be downloaded"):
+            return Path(hf_hub_download(self.repo, path, **at, local_files_only=not self.online, force_download=force))
 
-    def fetch_checked(self, path: str, check: Callable[[Path], object]) -> Path:
-        """Fetch a file and check it; if the check fails, download it once more.
+    def download(self, patterns: Sequence[str], *, bars: bool = False) -> Path:
+        """Download all files that match patterns, several at a time; return the folder of this commit.
+
+        Args:
+            patterns: Names, in which [, * and ? have their meaning for a shell.
+            bars: Show the client's progress bars, where stderr is a terminal.
 
         Raises:
-            StoreError: The check failed twice, or there is no network.
-            CollapseError: The file is not available.
+            CollapseError: A file is not available.
         """
-        got = self.fetch(path)
+        from huggingface_hub import snapshot_download
+
+        at: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit, "local_files_only": not self.online}
+        with clear_errors(f"{self.kind} {self.repo} is not available", self.remedy, bars=bars):
+            return Path(snapshot_download(self.repo, allow_patterns=[*patterns], **at))
+
+    def stores(self) -> list[str]:
+        """Return the folders of the stores in the repository; offline, of those whose manifests are cached."""
+        paths = [path for path in self.files if self.online or (self.folder / path).is_file()]
+        return sorted(str(PurePosixPath(path).parent) for path in paths if PurePosixPath(path).name == MANIFEST)
+
+    def is_model(self) -> bool:
+        """Whether the repository holds a model at its top."""
+        return any(name == "config.json" or name.endswith(".gguf") for name in self.within(""))
+
+    def open(self, folder: str) -> Store:
+        """Open the store in a folder; its files are downloaded and checked when they are read.
+
+        Raises:
+            StoreError: Its manifest is altered, or of a newer version.
+            CollapseError: The manifest is not available.
+        """
+        at = self._fetch_checked(str(PurePosixPath(folder, MANIFEST)), lambda file: read_manifest(file.parent)).parent
+        manifest = read_manifest(at)
+
+        def fetch(name: str) -> None:
+            self._fetch_checked(
+                str(PurePosixPath(folder, name)), lambda file: check_file(file, manifest["files"][name])
+            )
+
+        return Store(manifest, at, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit}")
+
+    def _fetch_checked(self, path: str, check: Callable[[Path], object]) -> Path:
+        """Fetch a file and check it; if the check fails, download it once more."""
         try:
-            check(got)
+            check(self.fetch(path))
         except StoreError:
             if not self.online:
                 raise
-            got = self.fetch(path, force=True)
             try:
-                check(got)
+                check(self.fetch(path, force=True))
             except StoreError as error:
                 raise StoreError(
                     f"{self.repo}: {path} is damaged on the Hub: {error}; ask its owner to push it again"
                 ) from error
-        return got
-
-    def manifest(self, folder: str) -> tuple[Path, dict[str, Any]]:
-        """Return the folder of a store's manifest in the client's cache, and its content.
-
-        Raises:
-            StoreError: The manifest is altered, or of a newer version.
-            CollapseError: The manifest is not available.
-        """
-        path = f"{_inside(folder)}{MANIFEST}"
-        at = self.fetch_checked(path, lambda got: read_manifest(got.parent)).parent
-        return at, read_manifest(at)
-
-    def open(self, folder: str) -> Store:
-        """Open the store in a folder; its files are fetched and checked when they are read.
-
-        Raises:
-            StoreError: Its manifest is altered.
-            CollapseError: The manifest is not available.
-        """
-        at, manifest = self.manifest(folder)
-
-        def fetch(name: str) -> None:
-            entry = manifest["files"][name]
-            self.fetch_checked(f"{_inside(folder)}{name}", lambda path: check_file(path, entry))
-
-        return Store(manifest, at, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit}")
-
-    def holds(self, path: str, what: Path | bytes) -> bool:
-        """Whether the repository has a file with this content."""
-        size, identifier = self.files.get(path, (None, ""))
-        if size != (len(what) if isinstance(what, bytes) else what.stat().st_size):
-            return False
-        if len(identifier) == _SHA256 and isinstance(what, Path):
-            return identifier == sha256_file(what)
-        data = what if isinstance(what, bytes) else what.read_bytes()
-        git = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
-        return identifier in (git, hashlib.sha256(data).hexdigest())
-
-    def sha256(self, path: str) -> str:
-        """Return a file's sha256, from the listing or of the file, which is then fetched; raises as :meth:`fetch`."""
-        identifier = self.files[path][1]
-        return identifier if len(identifier) == _SHA256 else sha256_file(self.fetch(path))
+        return self.folder / path
 
 
-def fetch_snapshot(
-    repo: str, commit: str, repo_type: str, names: Sequence[str], *, online: bool
-) -> tuple[Path, list[str]]:
-    """Return the folder of a repository at a commit in the client's cache, and the names of all its files on the Hub.
-
-    Args:
-        repo: The repo id.
-        commit: The sha.
-        repo_type: "model" or "dataset".
-        names: Names or patterns of the files that the folder must hold.
-        online: Whether they may be downloaded.
-
-    Raises:
-        CollapseError: Files are neither cached nor can be downloaded, or the names of all files are unknown.
-    """
-    from huggingface_hub import errors, get_cached_repo_tree, snapshot_download
-
-    at: dict[str, Any] = {"repo_type": repo_type, "revision": commit}
-    allowed: dict[str, Any] = {"allow_patterns": [*names], "local_files_only": not online}
-    advice = f". {how_to_fetch(repo, commit, repo_type)}"
-    with clear_errors(f"{repo_type} {repo} is not available", advice), quiet_client(), quiet("huggingface_hub"):
-        folder = steadily(lambda: snapshot_download(repo, **at, **allowed))
-        try:
-            return Path(folder), [file.path for file in get_cached_repo_tree(repo, **at)]
-        except errors.CachedRepoTreeNotFoundError as error:  # somebody downloaded single files
-            raise CollapseError(f"{repo_type} {repo} is only partly cached{advice}") from error
-
-
-def reach(name: str, *, patient: bool = False) -> Remote:
+def reach(name: str, kind: str = "model") -> Remote:
     """Find a repository by its name, ``user/repo`` or ``user/repo@revision``; offline, in the cache.
 
     Args:
         name: The name.
-        patient: Use all tries even if the repository is cached.
+        kind: "model" or "dataset".
 
     Raises:
-        UsageError: There is no such repository or revision.
+        UsageError: The Hub has no such repository or revision.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
+    from huggingface_hub import HfApi, constants, errors
+
     repo, revision = split_revision(name)
-    return Remote(repo, *resolve_commit(repo, revision, patient=patient))
+    reason = "HF_HUB_OFFLINE=1 is set"
+    if not constants.HF_HUB_OFFLINE:
+        try:
+            with quiet("huggingface_hub"):
+                about = HfApi().repo_info(repo, repo_type=kind, revision=revision, timeout=_TIMEOUT)
+        except errors.RevisionNotFoundError as error:
+            raise UsageError(f"{kind} {repo} on the Hub has no revision {revision!r}") from error
+        except errors.RepositoryNotFoundError as error:
+            raise UsageError(
+                f"the Hub has no {kind} {repo}, or you have no access to it: "
+                "check its name, or log in with: hf auth login"
+            ) from error
+        except client_errors() as error:
+            reason = first_line(error)
+        else:
+            _remember(repo, revision, str(about.sha), kind)
+            return Remote(repo, str(about.sha), True, kind)
+    commit = _cached_commit(repo, revision, kind)
+    if commit is None:
+        raise CollapseError(
+            f"{kind} {repo} is not available: the Hub cannot be reached ({reason}), and it is not cached. "
+            f"{how_to_fetch(repo, revision, kind)}; or give local files"
+            f"{'' if Path(repo).is_dir() else ': there is no such folder here'}"
+        )
+    if not constants.HF_HUB_OFFLINE:
+        log.warning("the Hub cannot be reached (%s): using the cached copy of %s", reason, repo)
+    return Remote(repo, commit, False, kind)
 
 
-def _inside(folder: str) -> str:
-    return "" if folder in ("", ".") else f"{folder}/"
+def _remember(repo: str, revision: str | None, commit: str, kind: str) -> None:
+    """Record the commit of a branch or tag in the client's cache, so that the name can be resolved offline."""
+    if revision != commit:
+        with suppress(CollapseError):  # an unwritable cache is not an error
+            write_atomic(repo_cache(repo, kind) / "refs" / (revision or "main"), commit.encode(), shared=True)
 
 
-def split_name(name: str) -> tuple[str, str]:
-    """Split ``user/repo/sub/folder@revision`` into (``user/repo@revision``, ``sub/folder``).
-
-    >>> split_name("user/repo/collapse/a-T128@main")
-    ('user/repo@main', 'collapse/a-T128')
-    """
-    path, revision = split_revision(name)
-    parts = path.split("/")
-    return "/".join(parts[:2]) + (f"@{revision}" if revision else ""), "/".join(parts[2:])
+def _cached_commit(repo: str, revision: str | None, kind: str) -> str | None:
+    """Return the commit of a revision; None if the client's cache does not know it, or has no file of that commit."""
+    cache = repo_cache(repo, kind)
+    if revision and _COMMIT.fullmatch(revision):
+        return revision if cache.is_dir() else None
+    with suppress(OSError):
+        commit = (cache / "refs" / (revision or "main")).read_text().strip()
+        return commit if (cache / "snapshots" / commit).is_dir() else None
+    return None

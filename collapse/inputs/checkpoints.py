@@ -10,8 +10,8 @@ from pathlib import Path, PurePath
 from pickle import UnpicklingError
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, counted, first_line, some
-from collapse.extras import missing_package
 from collapse.hub.requests import how_to_fetch
 from collapse.inputs.references import config_of
 from collapse.inputs.unused_tensors import needed

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import expanded
+from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.hub.remote import fetch_snapshot
-from collapse.hub.requests import is_repo_id, resolve_commit, split_revision
+from collapse.hub.remote import Remote, reach
+from collapse.hub.requests import is_repo_id, split_revision
 from collapse.inputs.option import TextNames, text_names
 from collapse.inputs.textfiles import (
     BUILDERS,
@@ -27,8 +29,6 @@ from collapse.inputs.textfiles import (
     show_names,
     suffix,
 )
-from collapse.paths import expanded
-from collapse.scoped import environment, quiet
 from collapse.stores.files import stamp
 from collapse.stores.writing import ANOTHER_HOME, raise_if_full
 
@@ -91,13 +91,12 @@ def find_corpus(
     """
     given = text_names(text)
     if len(given) == 1 and not _looks_local(given[0]):
-        repo, revision = split_revision(given[0])
         try:
-            commit, online = resolve_commit(repo, revision, "dataset")
+            found = reach(given[0], "dataset")
         except UsageError as error:
             raise UsageError(f"{error}; and there is no file {given[0]}") from error
         split = ("validation" if validation else "train") if split is None else split
-        return Corpus(repo, "hub", (), split, text_column, commit, online=online)
+        return Corpus(found.repo, "hub", (), split, text_column, found.commit, online=found.online)
     files = find_files(given)
     if split is not None:
         option = "--validation-split" if validation else "--split"
@@ -235,8 +234,8 @@ def _load_hub(datasets: Any, corpus: Corpus, folder: Path) -> Any:
     ``datasets`` chooses the files of each split by their names. Its choice must not depend on what is cached: it is
     given a folder that has every file of the repository, and those that it chooses are then linked to the cache.
     """
-    about = corpus.name, str(corpus.revision), "dataset"
-    cached, names = fetch_snapshot(*about, _READ_TO_CHOOSE, online=corpus.online)
+    remote = Remote(corpus.name, str(corpus.revision), corpus.online, "dataset")
+    names, cached = remote.listed(), remote.download(_READ_TO_CHOOSE)
     place = folder.resolve() / corpus.name.split("/")[-1]
     for name in names:
         (place / name).parent.mkdir(parents=True, exist_ok=True)
@@ -247,7 +246,7 @@ def _load_hub(datasets: Any, corpus: Corpus, folder: Path) -> Any:
     try:
         reader = datasets.load_dataset_builder(str(place), cache_dir=str(folder / "rows"))
         chosen = [Path(file).relative_to(place) for files in reader.config.data_files.values() for file in files]
-        fetch_snapshot(*about, [glob.escape(file.as_posix()) for file in chosen], online=corpus.online)
+        remote.download([glob.escape(file.as_posix()) for file in chosen])
         for file in chosen:
             (place / file).unlink(missing_ok=True)
             _link(place / file, cached / file)

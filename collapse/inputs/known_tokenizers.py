@@ -3,10 +3,10 @@
 from contextlib import suppress
 from pathlib import Path
 
+from collapse.core.paths import home
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError
 from collapse.inputs.references import ModelReference
-from collapse.paths import home
-from collapse.reading import read_json
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.writing import write_atomic
 

@@ -34,7 +34,7 @@ def prepare(loaded: "LanguageModel") -> str | None:
         PluginError: A plugin failed, or changed a dtype, the output embedding, or the embeddings beyond rounding.
     """
     manager = plugins()
-    if not manager.preparers:
+    if not manager.hooks.get("collapse_prepare_model"):
         return None
     tokens = _tokens(loaded)
     before = _probe(loaded, tokens)
@@ -51,7 +51,8 @@ def prepare(loaded: "LanguageModel") -> str | None:
                 "continue without it: --no-fast-attention"
             )
 
-    return manager.prepare(loaded.model, check)
+    answer = manager.first_answer("collapse_prepare_model", loaded.model, check)
+    return None if answer is None else str(answer)
 
 
 def _tokens(loaded: "LanguageModel") -> Int[Tensor, "1 T"]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from collapse.core.progress import Report
+from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
 from collapse.hub.requests import hub_cache
@@ -27,9 +29,6 @@ from collapse.inputs.references import config_of
 from collapse.inputs.untrained import untrained
 from collapse.inputs.unused_tensors import unused_recorded
 from collapse.numerics.devices import pick_device
-from collapse.precision import set_exact
-from collapse.progress import Report
-from collapse.scoped import environment, gguf_reported, quiet
 from collapse.stores.writing import ANOTHER_CACHE, raise_if_full
 
 if TYPE_CHECKING:
@@ -63,13 +62,12 @@ def load_model(
         check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
         check_kernels(reference, config, arguments)
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
-    with _loading, environment(override=True, DISABLE_SAFETENSORS_CONVERSION="1"), unused_recorded() as unused:
+    with _loading, environment(DISABLE_SAFETENSORS_CONVERSION="1"), unused_recorded() as unused:
         model, info = (
             (untrained(reference, spec, arguments), None)
             if spec.null == "untrained"
             else _from_pretrained(reference, spec, arguments, report)
         )
-    set_exact()  # the model's code may have changed settings when it was imported
     places = {*getattr(model, "hf_device_map", {}).values()}
     if len(places) > 1 or any(each.is_meta for each in model.parameters()):
         raise CollapseError(

@@ -8,7 +8,6 @@ from enum import Enum
 from typing import Any
 
 from collapse.errors import UsageError
-from collapse.reading import parse_json
 
 TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
@@ -91,7 +90,7 @@ def key_value(text: str, flag: str = "--model-arg", example: str = "gguf_file=mo
     if not equals or not key.isidentifier():
         raise UsageError(f"{flag} must be key=value, such as {example}, got {text}")
     try:
-        return key, parse_json(value.encode())
+        return key, json.loads(value)
     except ValueError:
         return key, value
 

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from collapse.core.progress import Report
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, load_rows, texts
-from collapse.progress import Report
-from collapse.reading import read_json
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.scratch import scratch
 from collapse.stores.writing import ANOTHER_HOME, write_error

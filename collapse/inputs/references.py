@@ -7,6 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import expanded, mistyped, near_folders
+from collapse.core.reading import is_utf8
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
     Files,
@@ -17,12 +19,10 @@ from collapse.hub.fingerprints import (
     tokenizer_fingerprint,
     weights_fingerprint,
 )
-from collapse.hub.remote import Remote
-from collapse.hub.requests import at_revision, is_repo_id, repo_cache, resolve_commit, split_revision
+from collapse.hub.remote import Remote, reach
+from collapse.hub.requests import at_revision, is_repo_id, split_revision
 from collapse.measurement.model_names import run_and_step
 from collapse.measurement.named_results import named_results
-from collapse.paths import expanded, mistyped, near_folders
-from collapse.reading import is_utf8
 
 _CARD_LIMIT = 1 << 20
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
@@ -74,7 +74,7 @@ class ModelReference:
     @property
     def source(self) -> dict[str, Any]:
         """Arguments of ``from_pretrained`` that name it: offline, the folder of its commit in the client's cache."""
-        cached = repo_cache(self.location) / "snapshots" / str(self.revision)
+        cached = Remote(self.location, str(self.revision)).folder
         # by a Hub id transformers does not find a cached tokenizer that has no config.json
         place = str(cached) if not self.online and cached.is_dir() else self.location
         return {"pretrained_model_name_or_path": place, "revision": self.revision, "local_files_only": not self.online}
@@ -156,14 +156,14 @@ def _find(name: str, revision: str | None, what: str) -> ModelReference:
     if not is_repo_id(repo) or folder.suffix in _OF_FILES:
         raise UsageError(_not_found(name, folder, what))
     try:
-        commit, online = resolve_commit(repo, at)
+        remote = reach(at_revision(name, revision))
     except CollapseError as error:
         if name in named_results():
             raise UsageError(
                 f"{name} is a results table, not a {what}: show it with: collapse results {name}"
             ) from error
         raise type(error)(f"{_not_found(name, folder, what)}; {error}") from error
-    return ModelReference(repo, repo, commit, "", "", online, step=run_and_step(str(at))[1])
+    return ModelReference(repo, repo, remote.commit, "", "", remote.online, step=run_and_step(str(at))[1])
 
 
 def folder_name(folder: Path) -> str:
@@ -185,8 +185,7 @@ def code_of(
 ) -> dict[str, str]:
     """Return fingerprints of the code that ``--trust-remote-code`` lets run, by location; {} if there is none.
 
-    The fingerprint of a model's own files covers what such code may read, wherever the code lies. The code of another
-    repository is known by its commit.
+    The code of a model's own files is known by their content, that of another repository by its commit.
 
     Raises:
         CollapseError: A repository with such code cannot be found.
@@ -200,9 +199,9 @@ def code_of(
             for each in _strings(config_of(reference, name).get("auto_map"))
         ]
         for repo in sorted({each.split("--")[0] for each in named if "--" in each}):
-            found[repo] = f"commit:{resolve_commit(repo, str(revision) if revision else None)[0]}"
+            found[repo] = f"commit:{reach(at_revision(repo, str(revision) if revision else None)).commit}"
         if named:  # another repository's code reads these files too
-            found[role] = code_fingerprint(reference.files, model_args)
+            found[role] = code_fingerprint(reference.files)
     return found
 
 

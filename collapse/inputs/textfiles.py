@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from collapse.core.paths import expanded, near_paths
+from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError
-from collapse.paths import expanded, near_paths
-from collapse.reading import open_regular
 from collapse.stores.files import sha256_file, sha256_of
 
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's

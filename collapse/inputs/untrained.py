@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from collapse.core.settings import quiet
 from collapse.inputs.checkpoints import loading_error
-from collapse.scoped import quiet
 
 if TYPE_CHECKING:
     from collapse.inputs.collection_spec import CollectionSpec

@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from collapse.escaping import visible
+from collapse.core.escaping import visible
 
 _SIGNS = dict(
     zip(

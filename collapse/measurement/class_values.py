@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from collapse.core.progress import Report
 from collapse.errors import UsageError, near_names
 from collapse.measurement.measuring import measured
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.top_pairs import TopPairs
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 from collapse.stores.store import Store
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from collapse.core.escaping import visible
+from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, PluginError, UsageError
-from collapse.escaping import visible
-from collapse.extras import missing_package
 from collapse.measurement.named_results import file_of
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure

@@ -3,9 +3,9 @@
 import logging
 from contextlib import suppress
 
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError
 from collapse.measurement.rows import Row
-from collapse.reading import read_json
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.lock import locked
 from collapse.stores.manifest import RESULTS, is_ours

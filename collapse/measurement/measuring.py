@@ -1,6 +1,5 @@
 """Measure a store with metrics, which gives a row. A metric that fails costs only its own measurements, not the run."""
 
-import math
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -9,25 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
 from collapse.measurement.comparing import about
-from collapse.measurement.evaluating import Found, included, same_texts
+from collapse.measurement.evaluating import Found, failure, same_texts
 from collapse.measurement.results import Row
 from collapse.numerics.devices import float64_device, pick_device
-from collapse.numerics.lending import Lender, copied
 from collapse.numerics.memory import in_memory, ran_out
-from collapse.numerics.pairs import sweep
-from collapse.numerics.returned import as_class_values, as_number
 from collapse.numerics.standard_errors import standard_error
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.plugin.asking import asked
+from collapse.numerics.values import Values, copied
 from collapse.plugin.filling import conflict
-from collapse.plugin.guarding import described, outside_inference_mode
+from collapse.plugin.guarding import Failed, outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import VECTORS
-from collapse.precision import exact_arithmetic
-from collapse.progress import Report
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 
@@ -87,11 +83,11 @@ def measured(
     chosen = _by_metric(names)
     kept = (min_count, *_class_set(store, classes_of))
     with _in_memory(store, device):
-        lender = _lender(store, kept, device, [metric for metric, _ in chosen])
-        lacking = {id(metric): _lacking(store, lender.s, metric) for metric, _ in chosen}
-        found = Found(lender, by_class=by_class, top=top)
+        lent = _lent(store, kept, device)
+        lacking = {id(metric): _lacking(store, lent.s, metric) for metric, _ in chosen}
+        found = Found(lent, by_class=by_class, top=top)
         found.measure(chosen, lacking, progress)
-    s = lender.s
+    s = lent.s
     notes = found.notes
     of: dict[str, Any] = {"model": "", "revision": None, "corpus": "", "store": "", "dtype": s.dtype}
     if isinstance(store, Store):
@@ -143,41 +139,31 @@ def vectors(store: Store | EmbeddingStatistics | str | Path, name: str, *, min_c
     if name not in known and name not in VECTORS:
         raise UsageError(f"no metric is called {name!r}; {near_names(name, {*known, *VECTORS})}")
     with _in_memory(store, None):
-        lender = _lender(store, (min_count,), None, [] if name in VECTORS else [known[name][0]])
-    s = lender.s
-    if name in VECTORS:
-        return s.classes, getattr(s, name)
-    metric, measure = known[name]
-    lacking = _lacking(store, s, metric)
-    if lacking:
-        raise CollapseError(f"{name} is not available: {lacking}")
-    if metric.kind == "scalar" and metric.vector is None:
-        raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
-    try:
-        with _in_memory(store, None):
-            return _vector(metric, measure, lender)
-    except CollapseError:
-        raise
-    except Exception as error:  # a plugin's function
-        raise PluginError(f"{metric.called} failed: {described(error)}") from error
+        lent = _lent(store, (min_count,), None)
+        s = lent.s
+        if name in VECTORS:
+            return s.classes, getattr(s, name)
+        metric, measure = known[name]
+        if lacking := _lacking(store, s, metric):
+            raise CollapseError(f"{name} is not available: {lacking}")
+        if metric.kind == "scalar" and metric.vector is None:
+            raise UsageError(f"{name} is one number, not one a class; {near_names(name, {*having, *VECTORS})}")
+        return _vector(metric, measure, lent)
 
 
-def _vector(metric: Metric, measure: Measure, lender: Lender) -> tuple[Tensor, Tensor]:
-    """Return the values of a measurement, one per class; raises what the metric's functions raise."""
-    s = lender.s
-    if metric.kind == "class":
-        values_C = as_class_values(lender.call(metric.of), s.means)
-        return s.classes, values_C.where(included(metric, values_C, lender), math.nan)
-    if metric.kind == "pair":
-        (swept,) = sweep(s, [(metric, [measure])], by_class=True).metrics
-        if isinstance(swept, Exception):
-            raise swept
-        assert swept.by_class is not None  # because by_class=True
-        factor = 1.0 if measure.times is None else float(as_number(lender.call(asked(measure.times))))
-        return s.classes, swept.by_class.numbers[measure.name] * factor
-    assert metric.vector is not None  # vectors() refuses the others
-    ids, values = lender.call(metric.vector)
-    return ids, values
+def _vector(metric: Metric, measure: Measure, lent: Values) -> tuple[Tensor, Tensor]:
+    """Return the values of a measurement, one per class; raises PluginError if a function fails."""
+    if metric.vector is not None:
+        try:
+            ids, values = lent.value(metric.vector)
+        except Failed as error:
+            raise PluginError(failure(metric, error)) from error
+        return ids, values
+    found = Found(lent, by_class=True)
+    found.measure([(metric, [measure])], {id(metric): None}, None)
+    if measure.name not in found.by_class:
+        raise PluginError(found.notes[0].text)
+    return found.by_class[measure.name]
 
 
 def _opened(store: Any) -> Store | EmbeddingStatistics:
@@ -194,15 +180,13 @@ def _in_memory(store: Store | EmbeddingStatistics, device: str | None) -> Abstra
     return in_memory(ran_out("the measurements", classes, dim, pick_device(device or "cpu"), "--min-count"))
 
 
-def _lender(
-    store: Store | EmbeddingStatistics, kept: tuple[Any, ...], device: str | None, metrics: Sequence[Metric]
-) -> Lender:
+def _lent(store: Store | EmbeddingStatistics, kept: tuple[Any, ...], device: str | None) -> Values:
     def fresh() -> EmbeddingStatistics:
         s = store.statistics(fresh=True) if isinstance(store, Store) else copied(store)
         s = s.keep(*kept)
         return s.to(float64_device(pick_device(device))) if device else s
 
-    return Lender(fresh, [need for metric in metrics for need in metric.needs if not _stale(store, need)])
+    return Values(fresh)
 
 
 def _class_set(store: Store | EmbeddingStatistics, classes_of: Classes) -> tuple[Tensor | None, str | None]:
@@ -267,6 +251,6 @@ def _missing(store: Store, need: str) -> str:
         return f"not validated yet: collapse collect MODEL --store STORE{' --validation-text FILES' if local else ''}"
     if need == "n_params":
         return "a features file does not say how many parameters its model has"
-    if need in ("classifier", "means", "counts", "variances"):
+    if need in ("classifier", "bias", "means", "counts", "variances"):
         return f"no {need} in this store"
     return f"no {need} in this store: collect again with the plugin that fills it (--recollect)"

@@ -40,7 +40,7 @@ def parts_of(model: str) -> dict[str, int | float | str]:
     >>> parts_of("TinyStories-12x1024_10L@9")["width"]
     1024
     """
-    for plugin, parse in plugins().namers:
+    for plugin, parse in plugins().hooks.get("collapse_model_parts", ()):
         try:
             found = parse(model)
         except CollapseError:

@@ -20,7 +20,7 @@ def named_results() -> dict[str, Path]:
     True
     """
     found: dict[str, Path] = {}
-    for plugin, tables in plugins().tables:
+    for plugin, tables in plugins().hooks.get("collapse_results", ()):
         try:
             given = tables()
             pairs = [(name, Path(file)) for name, file in given.items()]

@@ -56,6 +56,16 @@ _OCTOBER_AGAIN = {
     "nc4.agreement": "hits / (hits + misses)",
 }
 """Those that both tables have; of October's inner products, no angle is known."""
+TABLE_1 = (
+    "nc1.cdnv",
+    "nc2.equinormness",
+    "nc2.equiangularity",
+    "gnc2.uncentred_uniformity",
+    "nc3.self_duality",
+    "unc3.uniform_duality",
+    "nc4.agreement",
+)
+"""The seven properties of the paper's Table 1."""
 _NAME = re.compile(r"[a-z]\w*")
 _SIZES = (ARCHITECTURE, "n_params", "dim")
 

@@ -7,6 +7,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import open_regular, read_json
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.measurement.cells import plain
 from collapse.measurement.named_results import file_of, named_results
@@ -16,7 +17,6 @@ from collapse.measurement.rows import Row as Row
 from collapse.measurement.table_files import OURS as OURS
 from collapse.measurement.table_files import as_csv as as_csv
 from collapse.measurement.table_files import read_csv, read_json_table, read_parquet, whole
-from collapse.reading import open_regular, read_json
 from collapse.stores.manifest import MANIFEST, ORIGIN, RESULTS
 from collapse.stores.writing import check_output_place, write_output
 

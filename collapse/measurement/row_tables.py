@@ -161,7 +161,7 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
     """Return the notes on a row's measurements, why there is no number first; measurements with one note share it."""
     grouped: dict[str, list[str]] = {}
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
-    for note in sorted(row.notes, key=lambda each: (each.measurement in given, each.kind == "cast")):
+    for note in sorted(row.notes, key=lambda each: each.measurement in given):
         if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
             grouped.setdefault(note.text, []).append(note.measurement)
     for name in row.measurements if shown is None else shown:

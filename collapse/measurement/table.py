@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.escaping import markdown, visible
 from collapse.errors import counted
-from collapse.escaping import markdown, visible
 from collapse.measurement.cells import is_numeric, latex, plain, text
 
 if TYPE_CHECKING:

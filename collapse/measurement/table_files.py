@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import read_json
 from collapse.measurement.rows import IDENTITY, Row
-from collapse.reading import read_json
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -24,12 +24,12 @@ class Found:
     Attributes:
         least: The smallest squared distance of two classes, before distances of equal points were set to 0.
         rounded: Number of pairs that were set to 0.
-        zeros: Whether any pair is 0.
+        zeros: Number of pairs that are 0.
     """
 
     least: float
     rounded: int
-    zeros: bool
+    zeros: int
 
 
 @dataclass(frozen=True)
@@ -67,15 +67,17 @@ class NearPairs:
         if least < redo * (scale_R.amax() + scale_S.amax()):
             self._take_again(sqdist, sqdist < redo * (scale_R.unsqueeze(1) + scale_S), rows, columns)
             least = sqdist.amin()
-        rounded = 0
+        rounded = zeros = 0
         if least <= self._widest:
             equal = sqdist <= (self.rounding[rows].unsqueeze(1) + self.rounding[columns]).square()
             equal &= sqdist > 0
             rounded = int(equal.sum())
             sqdist.masked_fill_(equal, 0)
+            zeros = int((sqdist <= 0).sum())
         if diagonal:
             sqdist.fill_diagonal_(0)
-        return Found(float(least), rounded // 2 if diagonal else rounded, bool(rounded or least <= 0))
+        share = 2 if diagonal else 1  # a diagonal tile holds every pair twice
+        return Found(float(least), rounded // share, zeros // share)
 
     def _take_again(self, sqdist: Tensor, near: Bool[Tensor, "R S"], rows: slice, columns: slice) -> None:
         for some in near.nonzero().split(max(1, _GATHER // self.dim)):

@@ -4,25 +4,24 @@ The C×C grid is never formed. The sweep visits the tiles of the upper triangle 
 means per tile. Every field is derived from it at most once and shared by the metrics. Reducers accumulate the values.
 """
 
-import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.errors import PluginError
 from collapse.numerics.freed_memory import keep_freed_memory
-from collapse.numerics.lending import settle, tensors_of
-from collapse.numerics.reducing import Taken, Taking
-from collapse.numerics.returned import as_tile
+from collapse.numerics.reducing import Tally
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.numerics.tiles import LEAVES_OUT_ZEROS, Pair, Points
+from collapse.numerics.tiles import NEAR, Points, Tile
 from collapse.numerics.top_pairs import TopPairs
-from collapse.plugin.guarding import Watch, Wrote
-from collapse.plugin.metrics import Measure, Metric
+from collapse.numerics.values import Values, values_of
+from collapse.plugin.guarding import Failed, described
+from collapse.plugin.metrics import Measure, Metric, Noted
+from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 
 TILE = 768
 """Classes per side of a tile on a CPU: its fields fit into the cache.
@@ -34,53 +33,58 @@ _BLOCK = 256
 """Rows of a diagonal tile that are multiplied at a time, with the columns from there on."""
 
 
-@dataclass(frozen=True)
+@dataclass
+class Swept:
+    """One pair metric during a sweep, and its result.
+
+    Attributes:
+        metric, measures: As wanted.
+        all: The measures over all pairs.
+        by_class: The measures over each class's pairs, if requested.
+        top: The pairs of largest value, if requested.
+        remark: The remark of a value that the function asks for.
+        failed: Why there is no result; its values are then incomplete.
+    """
+
+    metric: Metric
+    measures: Sequence[Measure]
+    all: Tally
+    by_class: Tally | None = None
+    top: TopPairs | None = None
+    remark: Noted | None = None
+    failed: Failed | None = None
+
+    def add(self, values: Tensor, rows: slice, columns: slice, above: Int[Tensor, " n"] | None) -> None:
+        """Add a tile; ``above`` are the places of its pairs where a diagonal one contains each twice."""
+        if self.top is not None:
+            self.top.add(values, rows, columns)
+        if self.by_class is not None:
+            if above is None:
+                self.by_class.add(values, rows)
+                self.by_class.add(values.T, columns)
+            else:
+                self.by_class.add(_without_diagonal(values), rows)
+        self.all.add((values if above is None else values.take(above)).view(1, -1))
+
+
+@dataclass
 class Sweep:
     """The result of a sweep.
 
     Attributes:
-        metrics: For each metric its measures, or the exception of its function.
+        metrics: Each metric's result, in the order in which they were wanted.
         close_pairs: Number of pairs of unequal means closer than the embeddings' rounding, if a metric uses ``sqdist``.
-        rounded: Number of pairs that are equal to the rounding of float64, by the ``over`` that excludes them.
+        rounded, zeros: By field, number of pairs treated as equal for the rounding of float64, and of all equal pairs.
     """
 
-    metrics: list["Swept | Exception"]
-    close_pairs: int
-    rounded: dict[str, int]
-
-
-@dataclass(frozen=True)
-class Swept:
-    """The result of a sweep for one pair metric.
-
-    Attributes:
-        taken: The measures over all pairs.
-        by_class: The measures over each class's pairs, if requested.
-        cast: The dtype of the function's values if it is less precise than the sweep's, or None.
-        top: The pairs of largest value, if requested.
-    """
-
-    taken: Taken
-    by_class: Taken | None = None
-    cast: str | None = None
-    top: TopPairs | None = None
-
-
-class SweepStopped(PluginError):
-    """A pair metric wrote to the statistics, so that the rest of the sweep would be wrong.
-
-    Attributes:
-        wanted: The metric with its measures, as given.
-        error: The error, which names what it wrote to.
-    """
-
-    def __init__(self, wanted: tuple[Metric, Sequence[Measure]], error: Wrote) -> None:
-        super().__init__(f"{wanted[0].called}: {error}")
-        self.wanted, self.error = wanted, error
+    metrics: list[Swept]
+    close_pairs: int = 0
+    rounded: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NEAR, 0))
+    zeros: dict[str, int] = field(default_factory=lambda: dict.fromkeys(NEAR, 0))
 
 
 def sweep(
-    s: EmbeddingStatistics,
+    values: Values | EmbeddingStatistics,
     wanted: Sequence[tuple[Metric, Sequence[Measure]]],
     *,
     tile: int | None = None,
@@ -89,111 +93,96 @@ def sweep(
     top: int = 0,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Sweep:
-    """Evaluate pair metrics over all pairs c < c′.
+    """Evaluate pair metrics over all pairs c < c′. One that writes to what others read costs a second sweep.
 
     Args:
-        s: Class statistics; the sweep runs on their device.
+        values: What functions of classes give; the sweep runs on the device of the statistics.
         wanted: Pair metrics, each with its measures.
         tile: Classes per side of a tile; None for :data:`TILE`, or 4,096 on a GPU.
         dtype: float64, or float32 for a faster sweep, in which more distances are recomputed.
         by_class: Also compute the measures over each class's pairs.
         top: Also find so many pairs of largest value of each metric.
         progress: Called as progress(what, tiles done, tiles).
-
-    Raises:
-        SweepStopped: A metric wrote to the statistics.
     """
-    tile = tile or (TILE if s.means.device.type == "cpu" else 4096)
+    values = values if isinstance(values, Values) else values_of(values)
+    tile = tile or (TILE if values.s.means.device.type == "cpu" else 4096)
     keep_freed_memory()
-    settle(s)
-    points = Points.of(s, dtype)
-    tallies = [_start(s, metric, measures, by_class, top) for metric, measures in wanted]
-    watch = Watch(tensors_of(s) | points.tensors())
-    gram = torch.empty(tile * tile, dtype=dtype, device=s.means.device)
-    close_pairs, rounded = 0, dict.fromkeys(LEAVES_OUT_ZEROS, 0)
-    above_of, walk = cache(_above), list(tiles(s.n_classes, tile))
+    failed: dict[int, Failed] = {}
+    while True:
+        swept = [_begun(values, *each, by_class, top, failed.get(id(each[0]))) for each in wanted]
+        found = _swept(values, swept, tile, dtype, progress)
+        wrote = [each for each in swept if each.failed is not None and each.failed.wrote]
+        if all(id(each.metric) in failed for each in wrote):
+            return found
+        failed |= {id(each.metric): each.failed for each in wrote if each.failed is not None}
+        values.renew()
+
+
+def _begun(
+    values: Values, metric: Metric, measures: Sequence[Measure], by_class: bool, top: int, failed: Failed | None
+) -> Swept:
+    C, d, device = values.s.n_classes, values.s.dim, values.s.means.device
+    try:
+        all_pairs = Tally(measures, C, d, device)
+        of_classes = Tally(measures, C, d, device, groups=C) if by_class else None
+    except Exception as error:  # a plugin's measure
+        return Swept(metric, measures, Tally((), C, d), failed=Failed(metric.function, described(error)))
+    return Swept(metric, measures, all_pairs, of_classes, TopPairs.of(top, device) if top else None, failed=failed)
+
+
+def _swept(
+    values: Values,
+    swept: Sequence[Swept],
+    tile: int,
+    dtype: torch.dtype,
+    progress: Callable[[str, int, int | None], None] | None,
+) -> Sweep:
+    kept = set().union(*(functions_of_pairs(each.metric.function) for each in swept))
+    for each in swept:
+        try:
+            _prepare(values, each.metric.function)
+        except Failed as error:  # before the sweep, which a function of classes that writes would spoil
+            each.failed = error
+    points = Points.of(values.s, dtype)
+    found = Sweep(list(swept))
+    gram = torch.empty(tile * tile, dtype=dtype, device=values.s.means.device)
+    above_of, walk = cache(_above), list(tiles(values.s.n_classes, tile))
     for done, (rows, columns) in enumerate(walk):
-        pair = Pair(points, rows, columns, _product(points.means, rows, columns, gram))
+        pair = Tile(points, values, rows, columns, _product(points.means, rows, columns, gram), kept)
         above = above_of(len(pair.gram), pair.gram.device) if pair.diagonal else None
-        close, equal = 0, dict.fromkeys(LEAVES_OUT_ZEROS.values(), 0)
-        for index, tally in enumerate(tallies):
-            if isinstance(tally, Exception):
-                continue
-            try:
-                returned = tally.metric.of(pair)
-                tally.add(returned, pair, rows, columns, above)
-                del returned  # frees its memory for the next metric
-            except Exception as error:  # a plugin's function costs only its own measurements
-                tallies[index] = error
-            close = max(close, pair.close_pairs)
-            equal |= pair.rounded  # now, because a new pair (below) may not compute all fields again
-            if pair.written():
-                tallies[index] = Wrote(pair.written())
-                pair = Pair(points, rows, columns, _product(points.means, rows, columns, gram))
-            if watch.written():
-                raise SweepStopped(wanted[index], Wrote(watch.written()))
-        close_pairs += close
-        for over, field in LEAVES_OUT_ZEROS.items():
-            rounded[over] += equal[field]
+        for each in swept:
+            if each.failed is None:
+                _add(each, pair, rows, columns, above)
+                if each.failed is not None and each.failed.wrote:
+                    return found
+        found.close_pairs += pair.close_pairs
+        for name, number in pair.rounded.items():
+            found.rounded[name] += number
+            found.zeros[name] += pair.zeros[name]
         if progress:
             progress("sweeping pairs", done + 1, len(walk))
-    return Sweep([_result(each) for each in tallies], close_pairs, rounded)
+    return found
 
 
-def _start(
-    s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool, top: int
-) -> "_Tally | Exception":
+def _prepare(values: Values, function: Callable[..., Any]) -> None:
+    """Compute the class values that a function of pairs asks for."""
+    for each in closure(function):
+        each = each.target if each.kind == "block" else each
+        if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):
+            values.argument(each)
+
+
+def _add(swept: Swept, pair: Tile, rows: slice, columns: slice, above: Tensor | None) -> None:
     try:
-        return _Tally(s, metric, measures, by_class, top)
-    except Exception as error:  # as above
-        return error
-
-
-def _result(tally: "_Tally | Exception") -> "Swept | Exception":
-    try:
-        return tally if isinstance(tally, Exception) else tally.result()
+        value = pair.value(swept.metric.function)
+        if isinstance(value, Noted):
+            swept.remark, value = value, value.value
+        if value is not None:
+            swept.add(value, rows, columns, above)
+    except Failed as error:
+        swept.failed = error
     except Exception as error:  # a plugin's reducer
-        return error
-
-
-class _Tally:
-    """The reducers of one pair metric during a sweep."""
-
-    def __init__(
-        self, s: EmbeddingStatistics, metric: Metric, measures: Sequence[Measure], by_class: bool, top: int
-    ) -> None:
-        self.metric, self.pairs = metric, math.comb(s.n_classes, 2)
-        self.all = Taking(measures, s, groups=1)
-        self.by_class = Taking(measures, s, groups=s.n_classes) if by_class else None
-        self.top = TopPairs.of(top, s.means.device) if top else None
-        self.cast: str | None = None
-
-    def add(self, returned: object, pair: Pair, rows: slice, columns: slice, above: Int[Tensor, " n"] | None) -> None:
-        values = as_tile(returned, pair.gram)
-        if isinstance(returned, Tensor) and returned.dtype != values.dtype and returned.is_floating_point():
-            self.cast = str(returned.dtype).removeprefix("torch.")
-        skip = pair.left_out(self.metric.over)
-        weights = None if skip is None else (~skip).to(values.dtype)
-        if self.top is not None:
-            self.top.add(values, skip, rows, columns)
-        if above is not None:  # a diagonal tile contains every pair twice, and each class with itself
-            if self.by_class is not None:
-                apart = torch.ones_like(values) if weights is None else weights
-                self._add_rows(values, apart.clone().fill_diagonal_(0), rows)
-            values, weights = values.take(above), None if weights is None else weights.take(above)
-        else:
-            self._add_rows(values, weights, rows)
-            self._add_rows(values.T, None if weights is None else weights.T, columns)
-        if values.numel():  # none in a diagonal tile of one class
-            self.all.add(values.view(1, -1), None if weights is None else weights.reshape(1, -1))
-
-    def _add_rows(self, values: Tensor, weights: Tensor | None, run: slice) -> None:
-        if self.by_class is not None:
-            self.by_class.add(values, weights, run)
-
-    def result(self) -> Swept:
-        by_class = self.by_class.taken(self.pairs) if self.by_class else None
-        return Swept(self.all.taken(self.pairs), by_class, self.cast, self.top)
+        swept.failed = Failed(swept.metric.function, described(error))
 
 
 def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
@@ -217,6 +206,16 @@ def _product(
         torch.mm(a_Rd[start:stop], a_Rd[start:].T, out=out[start:stop, start:])
         out[stop:, start:stop] = out[start:stop, stop:].T
     return out
+
+
+def _without_diagonal(values: Float[Tensor, "R R"]) -> Float[Tensor, "R S"]:
+    """Return each row without the pair of a class with itself.
+
+    >>> _without_diagonal(torch.arange(9).view(3, 3)).tolist()
+    [[1, 2], [3, 5], [6, 7]]
+    """
+    n = len(values)
+    return values.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
 
 
 def _above(classes: int, device: torch.device) -> Int[Tensor, " n"]:

@@ -117,10 +117,8 @@ class EmbeddingStatistics:
 
     @cached_property
     def centred_means(self) -> Float[Tensor, "C d"]:
-        """μ_c − μ̄; 0 if all of them are within rounding, so that no ratio of rounding errors is reported."""
-        centred = self.means - self.global_mean
-        nothing = (centred.norm(dim=1) <= self.mean_rounding) & (self.mean_rounding > 0)
-        return torch.zeros_like(centred) if bool(nothing.all()) else centred
+        """μ_c − μ̄; exactly 0 where it is within rounding, so that no ratio of rounding errors is reported."""
+        return _without_rounding(self.means - self.global_mean, self.mean_rounding)
 
     @cached_property
     def norms(self) -> Float[Tensor, " C"]:
@@ -132,10 +130,19 @@ class EmbeddingStatistics:
         """Length below which a difference of means is a rounding error: ROUNDING·(‖μ_c‖ + ‖μ̄‖)."""
         return ROUNDING * (self.means.norm(dim=1) + self.global_mean.norm())
 
-    @cached_property
-    def has_direction(self) -> Tensor:
-        """Classes whose centred mean is not zero, to the rounding of float64, bool, shape (C,)."""
-        return self.norms > self.mean_rounding
+    @property
+    def unit_means(self) -> Float[Tensor, "C d"]:
+        """u_c = (μ_c − μ̄)/‖μ_c − μ̄‖; nan where that is zero."""
+        return self.centred_means / self.norms.unsqueeze(1)
+
+    @property
+    def centred_rows(self) -> Float[Tensor, "C d"] | None:
+        """Classifier rows minus their mean over the classes kept; exactly 0 where a row equals it up to rounding."""
+        if self.classifier is None:
+            return None
+        centre = self.classifier.mean(dim=0)
+        rounding = ROUNDING * (self.classifier.norm(dim=1) + centre.norm())
+        return _without_rounding(self.classifier - centre, rounding)
 
     def statistic(self, name: str) -> Mapping[str, Tensor]:
         """Read the tensors of a plugin statistic, on the device of the means.
@@ -151,7 +158,7 @@ class EmbeddingStatistics:
         """Whether something that a metric needs is available."""
         if need in ("counts", "means", "variances"):
             return True
-        if need in ("classifier", "validation", "n_params"):
+        if need in ("classifier", "bias", "validation", "n_params"):
             return getattr(self, need) is not None
         return need in self.extra
 
@@ -234,10 +241,16 @@ class EmbeddingStatistics:
         )
 
 
-def cosine(a: Float[Tensor, "C d"], b: Float[Tensor, "C d"]) -> Float[Tensor, " C"]:
+def _without_rounding(rows: Float[Tensor, "C d"], rounding: Float[Tensor, " C"]) -> Float[Tensor, "C d"]:
+    """Set the rows that are no longer than their rounding error to 0, in place."""
+    nothing = (rows.norm(dim=1) <= rounding) & (rounding > 0)  # squares of tiny rows are lost, and both are 0
+    return rows.masked_fill_(nothing.unsqueeze(1), 0)
+
+
+def row_cosine(a: Float[Tensor, "C d"], b: Float[Tensor, "C d"]) -> Float[Tensor, " C"]:
     """Cosine of each row of a with the same row of b; nan if either is zero. No product overflows.
 
-    >>> cosine(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]])).tolist()
+    >>> row_cosine(torch.tensor([[3.0, 4.0]]), torch.tensor([[6.0, 8.0]])).tolist()
     [1.0]
     """
     return (unit_rows(a) * unit_rows(b)).sum(dim=1)

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -31,18 +31,15 @@ class TopPairs:
         pairs = torch.empty(0, 2, dtype=torch.int64, device=device)
         return cls(most, pairs, torch.empty(0, dtype=torch.float64, device=device))
 
-    def add(
-        self, values: Float[Tensor, "R S"], left_out: Bool[Tensor, "R S"] | None, rows: slice, columns: slice
-    ) -> None:
+    def add(self, values: Float[Tensor, "R S"], rows: slice, columns: slice) -> None:
         """Take in a tile; a diagonal one (equal rows and columns) holds every pair twice, and counts once.
 
         Args:
-            values: One value per pair; NaN is never among the largest.
-            left_out: Pairs that do not count.
+            values: One value per pair; NaN and infinity are never among the largest.
             rows, columns: The tile's classes.
         """
-        if left_out is not None:
-            values = values.masked_fill(left_out, math.nan)
+        if not bool(values.sum().isfinite()):
+            values = values.masked_fill(~values.isfinite(), math.nan)
         if rows.start == columns.start:
             values = values.masked_fill(torch.ones_like(values, dtype=torch.bool).tril(), math.nan)
         found = self._candidates(values)

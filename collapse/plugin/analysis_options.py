@@ -5,7 +5,7 @@ from inspect import signature
 from typing import Any
 
 from collapse.errors import PluginError
-from collapse.plugin.measures import name_of
+from collapse.plugin.guarding import called
 
 TAKEN = frozenset({"name", "results", "format", "format_", "json", "output", "help", "plugin", "threads", "verbose"})
 """Parameters and options of ``collapse analyze`` and of :func:`collapse.analyze`, which would hide an option."""
@@ -16,7 +16,7 @@ def check_parameters(function: Callable[..., Any]) -> None:
     for each in signature(function).parameters.values():
         if each.kind is each.KEYWORD_ONLY and each.name in TAKEN:
             raise PluginError(
-                f"the declaration of {getattr(function, '__module__', '?')}.{name_of(function)} is wrong: "
+                f"the declaration of {called(function)} is wrong: "
                 f"parameter {each.name} has a name that collapse analyze uses itself: "
                 f"call it my_{each.name.strip('_')} or the like"
             )

@@ -1,7 +1,5 @@
 """Commands of installed plugins: named by an entry point and loaded on use, or added by a hook."""
 
-import sys
-import time
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -9,11 +7,8 @@ import click
 
 from collapse.errors import PluginError
 from collapse.plugin.guarding import described
-from collapse.plugin.registering import check_api, implementations, new_manager, origin_of, own_first, register
+from collapse.plugin.registering import implementations, new_manager, origin_of, own_first, register
 from collapse.plugin.registry import Plugin
-
-_HEAVY = {"torch", "transformers", "datasets", "pandas", "scipy", "sklearn", "matplotlib"}
-_SLOW_SECONDS = 1.0
 
 
 class NamedCommand(click.Command):
@@ -34,7 +29,6 @@ class NamedCommand(click.Command):
     def _load(self) -> click.Command:
         try:
             command = self.entry.load()
-            check_api(sys.modules[self.entry.module])
         except Exception as error:  # a plugin may do anything at import
             raise PluginError(f"command {self.name} ({self.origin}) cannot be loaded: {described(error)}") from error
         if not isinstance(command, click.Command):
@@ -50,7 +44,6 @@ def command_plugins(cli: Any) -> list[Plugin]:
     found = []
     for entry in sorted(entry_points(group="collapse.commands"), key=own_first):
         origin, before = origin_of(entry), dict(cli.commands)
-        loaded, began = set(sys.modules), time.monotonic()
         hooks: tuple[str, ...] = ()
         problem = None
         try:
@@ -68,12 +61,7 @@ def command_plugins(cli: Any) -> list[Plugin]:
                 )
         cli.commands.clear()
         cli.commands.update(before | added)
-        slow = _slowness(set(sys.modules) - loaded, time.monotonic() - began)
-        remark = (
-            f"plugin {entry.name} ({origin}) {slow} at every start of collapse: import it within the command, or name "
-            "the command in the entry point, as module:object"
-        )
-        found.append(Plugin(entry.name, origin, hooks, (), problem, remark if slow else None))
+        found.append(Plugin(entry.name, origin, entry.value, hooks, problem=problem))
     return found
 
 
@@ -83,15 +71,7 @@ def _add(cli: Any, entry: EntryPoint) -> tuple[str, ...]:
         cli.add_command(NamedCommand(entry))
         return ()
     manager = new_manager()
-    hooks = register(manager, entry.name, entry.load(), commands=True)
+    hooks = register(manager, entry.name, entry.load())
     for _, implementation in implementations(manager, "collapse_commands"):
         implementation(cli)
     return hooks
-
-
-def _slowness(imported: set[str], seconds: float) -> str:
-    """Describe how a plugin's import slows the start of every command, or "" if it does not."""
-    heavy = sorted(_HEAVY & imported)
-    if heavy:
-        return f"imports {', '.join(heavy)}"
-    return f"takes {seconds:.1f} s to import" if seconds > _SLOW_SECONDS else ""

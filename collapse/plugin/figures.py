@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from collapse.errors import PluginError, near_names
-from collapse.plugin.measures import name_of
+from collapse.plugin.guarding import called
+from collapse.plugin.parameters import DECLARATION
 
 Of = Literal["results", "stores", "parts"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FIGURE = "__collapse_figure__"
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
@@ -34,7 +34,18 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Figure:
-    """A declared figure: its name, its function, and the keywords of :func:`figure`."""
+    """A declared figure.
+
+    Attributes:
+        name: Its name, part of file names.
+        function: ``f(results) -> Drawing``, ``f(stores) -> Drawing`` or ``f(parts) -> Drawing``.
+        title: One line.
+        of: Whether the function takes a :class:`collapse.Results`, a list of :class:`collapse.Store`, or one of such
+            stores that are parts of collections, of which :func:`collapse.convergence` measures growing merges.
+        needs: Columns that the results must have, with a number in one row at least; of stores, what each must hold
+            (see :func:`collapse.metric`).
+        source: Where such a figure is published, or "".
+    """
 
     name: str
     function: Callable[..., Any]
@@ -46,7 +57,7 @@ class Figure:
     @property
     def called(self) -> str:
         """The function's full name, for messages."""
-        return f"{self.function.__module__}.{name_of(self.function)}"
+        return called(self.function)
 
     @property
     def summary(self) -> str:
@@ -59,29 +70,29 @@ def figure(
 ) -> Callable[[Function], Function]:
     """Declare ``f(results) -> Drawing`` or, with ``of="stores"`` or ``of="parts"``, ``f(stores) -> Drawing``.
 
-    A function that cannot draw what it is given raises a :class:`collapse.CollapseError` that says what is missing.
+    A function that cannot draw what it is given, for want of a column or of enough rows, raises a
+    :class:`collapse.CollapseError` that says what is missing.
 
     Args:
         name: Lower-case letters, digits, _ and -: part of the names of files.
         title: One line, shown above the figure.
         of: "results" for a function of a results table, "stores" for one of a list of stores, "parts" for one of stores
-            that are parts of collections (``collapse collect --part k/n``), of any number of them, of which
-            :func:`collapse.convergence` measures growing merges.
-        needs: Columns in which the results must have a number; of stores, what each must hold: counts, means,
-            variances, classifier, validation, n_params, or a statistic's name.
+            that are parts of collections (``collapse collect --part k/n``), of any number of them.
+        needs: Columns that the results must have; of stores, what each must hold: counts, means, variances, classifier,
+            validation, n_params, or a statistic's name.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:
         PluginError: The declaration is wrong; the message names the keyword.
     """
 
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise PluginError(f"{name!r:.40} is not a figure name: use lower-case letters, digits, _ and -")
+    if of not in get_args(Of):
+        raise PluginError(f"of={of!r:.40}: there is no such choice; {near_names(str(of), get_args(Of))}")
+
     def declare(function: Function) -> Function:
-        try:
-            _check(name, title, of, needs)
-        except PluginError as error:
-            called = f"{getattr(function, '__module__', '?')}.{name_of(function)}"
-            raise PluginError(f"the declaration of {called} is wrong: {error}") from error
-        setattr(function, FIGURE, Figure(name, function, title, of, tuple(needs), source))
+        setattr(function, DECLARATION, Figure(name, function, title, of, tuple(needs), source))
         return function
 
     return declare
@@ -93,22 +104,11 @@ def declared_figure(function: Any) -> Figure:
     Raises:
         PluginError: The function was not declared.
     """
-    found = getattr(function, FIGURE, None)
+    found = getattr(function, DECLARATION, None)
     if not isinstance(found, Figure):
         name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
         raise PluginError(f"{name} is not declared as a figure: decorate it with @figure")
     return found
-
-
-def _check(name: Any, title: Any, of: Any, needs: Any) -> None:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise PluginError(f"{name!r:.40} is not a figure name: use lower-case letters, digits, _ and -")
-    if not isinstance(title, str) or not title.strip():
-        raise PluginError(f"title={title!r:.40}: give one line of text")
-    if of not in get_args(Of):
-        raise PluginError(f"of={of!r:.40}: there is no such choice; {near_names(str(of), get_args(Of))}")
-    if isinstance(needs, str):
-        raise PluginError(f"needs={needs!r:.60}: give a list of names, such as ['val_loss']")
 
 
 def numbers_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -120,11 +120,12 @@ def numbers_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
     """
     found: list[dict[str, Any]] = []
     for key, value in spec.items():
-        if key == "data":
+        if key == "data" and isinstance(value, Mapping):
             found += value.get("values") or []
-        elif key == "datasets":
+        elif key == "datasets" and isinstance(value, Mapping):
             found += [row for rows in value.values() for row in rows]
-        else:
-            views = value if isinstance(value, list) else [value]
-            found += [row for each in views if isinstance(each, Mapping) for row in numbers_of(each)]
+        elif isinstance(value, Mapping):
+            found += numbers_of(value)
+        elif isinstance(value, list):
+            found += [row for each in value if isinstance(each, Mapping) for row in numbers_of(each)]
     return found

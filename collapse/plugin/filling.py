@@ -1,17 +1,14 @@
 """Fill plugin statistics. One that raises stops the run, which can be resumed without it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from collapse.errors import PluginError
-from collapse.plugin.guarding import Watch, described, reading
+from collapse.plugin.guarding import Failed, Shared, call
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.state import DTYPES
 
 if TYPE_CHECKING:
     from collapse.plugin.batch import Batch, Side
@@ -50,29 +47,20 @@ class Filled:
         """
         parts = []
         for each in self:
-            with _running(each.name, "update", batch=batch):
-                part = type(each)()
-                part._begin(batch)
-                part.update(batch)
-                _check_kept(part, batch)
-                part._check(batch)
-                parts.append(part)
+            part = _run(each.name, "__init__", type(each))
+            _run(each.name, "update", part._fill, batch, batch=batch)
+            parts.append(part)
         theirs = batch.side
         self.merge(Filled(parts), mine or theirs, theirs)
 
     def merge(self, other: "Filled", mine: "Side", theirs: "Side") -> None:
         """Merge other statistics of the same kinds."""
         for each in self:
-            with _running(each.name, "merge", mine=mine, theirs=theirs):
-                each.merge(other._held[each.name], mine, theirs)
+            _run(each.name, "merge", each.merge, other._held[each.name], mine, theirs, mine=mine, theirs=theirs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return the tensors of each statistic, which are its complete state."""
-        found = {}
-        for each in self:
-            with _running(each.name, "tensors"):
-                found[each.name] = {key: _storable(key, value) for key, value in each.tensors().items()}
-        return found
+        return {each.name: _run(each.name, "tensors", each._stored) for each in self}
 
     def state(self) -> dict[str, Tensor]:
         """Return the same tensors in a flat dictionary: ``<statistic>/<tensor>``."""
@@ -81,7 +69,7 @@ class Filled:
     @classmethod
     def begin(cls, kinds: Iterable[type["Statistic"]]) -> "Filled":
         """Create empty statistics."""
-        return cls([_made(kind, "__init__", kind) for kind in kinds])
+        return cls([_run(kind.name, "__init__", kind) for kind in kinds])
 
     @classmethod
     def from_state(
@@ -92,7 +80,7 @@ class Filled:
         for kind in kinds:
             held = {key.split("/", 1)[1]: each for key, each in state.items() if key.startswith(f"{kind.name}/")}
             held = {key: value.to(device) for key, value in held.items()}
-            made.append(_made(kind, "from_tensors", partial(kind.from_tensors, held)))
+            made.append(_run(kind.name, "from_tensors", kind.from_tensors, held))
         return cls(made)
 
 
@@ -111,42 +99,17 @@ def makers(kinds: Iterable[type["Statistic"]]) -> dict[str, str]:
     return {kind.name: plugins().maker(kind) for kind in kinds}
 
 
-@contextmanager
-def _running(name: str, function: str, **read: "Batch | Side") -> Iterator[None]:
+def _run(name: str, what: str, function: Callable[..., Any], *arguments: Any, **read: "Batch | Side") -> Any:
     """Run a statistic's function, which may only read the tensors of ``read``."""
-    tensors = {
-        f"{holder}.{field}": value
-        for holder, each in read.items()
-        for field, value in vars(each).items()
-        if isinstance(value, Tensor)
-    }
+    shared = Shared()
+    for holder, record in read.items():
+        shared.add(holder, record)
     try:
-        with reading(Watch(tensors)):
-            yield
-    except Exception as error:  # a plugin can raise anything
-        plugin = plugins().origins.get(("statistic", name), "(not installed)")
+        return call(function, shared=shared, arguments=arguments)
+    except Failed as error:
+        owner = plugins().owners.get(("statistic", name))
         raise PluginError(
-            f"plugin {plugin}: statistic {name}: {function}(): {described(error)}. Correct the plugin, or collect "
-            f"without the statistic (--without {name}); the same command then goes on after the last slice written"
+            f"plugin {owner.name if owner else '(not installed)'}: statistic {name}: {what}(): {error.text}. Correct "
+            f"the plugin, or collect without the statistic (--without {name}); the same command then resumes after the "
+            "last slice written"
         ) from error
-
-
-def _made(kind: type["Statistic"], function: str, make: Callable[[], "Statistic"]) -> "Statistic":
-    with _running(kind.name, function):
-        return make()
-
-
-def _check_kept(statistic: "Statistic", batch: "Batch") -> None:
-    """Raise PluginError if a statistic keeps a tensor of the batch, whose memory the next batch overwrites."""
-    reused = {tensor.untyped_storage().data_ptr() for tensor in (batch.h, batch.deviations)}
-    for name, value in vars(statistic).items():
-        if isinstance(value, Tensor) and not value.is_sparse and value.untyped_storage().data_ptr() in reused:
-            raise PluginError(f"its {name} lies in the batch, which the next one overwrites: keep a copy (x.clone())")
-
-
-def _storable(key: str, value: Tensor) -> Tensor:
-    """Return a copy of a tensor of a statistic, since two of its tensors may share memory."""
-    if not isinstance(value, Tensor) or value.layout != torch.strided or value.dtype not in DTYPES:
-        what = f"{value.dtype}, {value.layout}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-        raise PluginError(f"{key} cannot be stored: it is {what}")
-    return value.detach().clone()

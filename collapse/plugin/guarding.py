@@ -1,14 +1,12 @@
-"""Plugins are trusted code, but one that writes to what it should only read would spoil the numbers of others.
-
-The version counter of a tensor, which all its views share, reveals in-place writes.
+"""Run a plugin's functions: an exception or a write to a shared tensor costs only what the function computes.
 
 This module does not import torch, because plugins that only add commands do not need it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from collapse.errors import CollapseError, PluginError
 
@@ -19,11 +17,81 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Wrote(PluginError):
-    """A plugin wrote to tensors that it may only read."""
+class Failed(PluginError):
+    """A plugin's function failed.
 
-    def __init__(self, names: list[str]) -> None:
-        super().__init__(f"it wrote to {', '.join(names)}, which others read too: write to a copy (x.clone())")
+    Attributes:
+        text: What happened.
+        module: The function's module.
+        wrote: Whether it wrote to a tensor that others read.
+    """
+
+    def __init__(self, function: Callable[..., Any], text: str, *, wrote: bool = False) -> None:
+        super().__init__(f"{called(function)} failed: {text}")
+        self.text = text
+        self.module, self.wrote = str(getattr(function, "__module__", "?")), wrote
+
+
+class Shared:
+    """Tensors that several functions read; each tensor's version counter, which its views share, reveals a write."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[Tensor, int]] = {}
+
+    def add(self, name: str, value: Any) -> None:
+        """Watch the tensors of a value from now on."""
+        for key, tensor in tensors_in(name, value):
+            if key not in self._held and not tensor.is_inference():  # torch refuses writes to inference tensors
+                self._held[key] = tensor, tensor._version
+
+    def written(self) -> list[str]:
+        """Return the names of the tensors that were written to."""
+        return [name for name, (tensor, version) in self._held.items() if tensor._version != version]
+
+
+def tensors_in(name: str, value: Any) -> Iterator[tuple[str, "Tensor"]]:
+    """Yield a tensor, or those of a dictionary or a record, with their names."""
+    if hasattr(value, "_version"):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from tensors_in(f"{name}[{key!r}]", each)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from tensors_in(f"{name}.{field.name}", getattr(value, field.name))
+
+
+def call(
+    function: Callable[..., Any],
+    named: Mapping[str, Any] = {},  # only read
+    shared: Shared | None = None,
+    arguments: Iterable[Any] = (),
+) -> Any:
+    """Call a plugin's function and return its result.
+
+    Args:
+        function: The function.
+        named: Its arguments by name.
+        shared: Tensors that it may only read.
+        arguments: Its positional arguments.
+
+    Raises:
+        Failed: It raised an exception, or wrote to one of the shared tensors.
+    """
+    problem: Exception | None = None
+    result = None
+    try:
+        result = function(*arguments, **named)
+    except Failed:
+        raise
+    except Exception as error:  # a plugin can raise anything
+        problem = error
+    if shared is not None and (written := shared.written()):
+        text = f"it wrote to {', '.join(written)}, which others read too: write to a copy (x.clone())"
+        raise Failed(function, text, wrote=True) from problem
+    if problem is not None:
+        raise Failed(function, described(problem)) from problem
+    return result
 
 
 def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
@@ -41,44 +109,9 @@ def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-class Watch:
-    """The version counters of tensors that plugins may only read.
-
-    Args:
-        tensors: The tensors, by their names in error messages.
-    """
-
-    def __init__(self, tensors: Mapping[str, "Tensor"]) -> None:
-        # torch itself refuses writes to tensors made in inference mode, which have no counter
-        self.tensors = {name: tensor for name, tensor in tensors.items() if not tensor.is_inference()}
-        self._versions = self._now()
-
-    def written(self) -> list[str]:
-        """Return the names of the tensors that were written to since the watch began."""
-        now = self._now()
-        if now == self._versions:
-            return []
-        return [name for name, old, new in zip(self.tensors, self._versions, now, strict=True) if old != new]
-
-    def _now(self) -> list[int]:
-        return [tensor._version for tensor in self.tensors.values()]
-
-
-@contextmanager
-def reading(watch: Watch) -> Iterator[None]:
-    """Run a plugin's code that may only read the watched tensors.
-
-    Raises:
-        Wrote: It wrote to one of them, even if it also raised an exception.
-    """
-    try:
-        yield
-    except Exception:
-        if written := watch.written():
-            raise Wrote(written) from None
-        raise
-    if written := watch.written():
-        raise Wrote(written)
+def called(function: Any) -> str:
+    """Return a function's module and name, for messages."""
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__name__', type(function).__name__)}"
 
 
 def described(error: BaseException) -> str:

@@ -1,5 +1,6 @@
-"""The actions of plugins. A plugin is a module that declares metrics, statistics, analyses or figures, which are found
-among its globals, or has any of these hooks, marked ``@collapse.hookimpl``.
+"""The hooks that a plugin may implement, marked ``@collapse.hookimpl``: actions, each with one answer or none.
+
+Metrics, statistics, analyses and figures need no hook: the declarations in a plugin's module are found.
 
 Entry points in the group ``collapse`` name modules that compute (loaded when first needed; they may import torch).
 Those in ``collapse.commands`` name a click command as ``module:object`` (loaded when it is used or its help is shown),
@@ -41,7 +42,7 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 
 
 @hookspec
-def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # as above
+def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # a specification has no body
     """Return results tables that can be given by a name instead of a file: the files (.csv, .json, .parquet) by name.
 
     A name is lower-case letters, digits, ``_`` and ``-``. A file of the user with this very path comes first.

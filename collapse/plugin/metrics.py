@@ -1,94 +1,82 @@
-"""Declarations of a plugin: metrics of three kinds with their measures, and analyses.
+"""Declarations of a plugin: metrics of three kinds, values that they share, and analyses.
 
 A *measurement* is one named number. A scalar metric is one measurement. A class metric gives one value per class, and a
 pair metric one value per pair of classes; one or more *measures* (mean, standard deviation, ...) turn these values into
-measurements. The decorators return the function unchanged except for an attribute with its declaration, so that it can
-be called, tested and doctested like any other function. Does not import torch.
+measurements. The parameters of a function say what it reads. The decorators return the function unchanged except for
+an attribute with its declaration, so that it can be called and tested like any other. Does not import torch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import cleandoc
-from itertools import takewhile
-from types import EllipsisType
-from typing import Any, Literal, TypedDict, TypeVar, Unpack
+from inspect import getdoc
+from typing import Any, Literal, TypeVar
 
 from collapse.errors import PluginError
 from collapse.plugin.analysis_options import check_parameters
-from collapse.plugin.asking import Noted as Noted
-from collapse.plugin.asking import ask, asked, asks_of, needs_of
-from collapse.plugin.asking import derived as derived
-from collapse.plugin.keywords import check_keywords
+from collapse.plugin.guarding import called
 from collapse.plugin.measures import CoV as CoV
-from collapse.plugin.measures import Limit, Measure, check_measures, limit_at, name_of
+from collapse.plugin.measures import Limit, Measure, Scale, limit_at
 from collapse.plugin.measures import LogMeanExp as LogMeanExp
 from collapse.plugin.measures import Max as Max
 from collapse.plugin.measures import Mean as Mean
 from collapse.plugin.measures import MeanLog as MeanLog
 from collapse.plugin.measures import Min as Min
 from collapse.plugin.measures import Std as Std
+from collapse.plugin.parameters import DECLARATION, closure, needs
 
-PairOver = Literal["all", "distinct", "directions", "distinct_directions", "distinct_uncentred_directions"]
-Over = PairOver | Literal["dual_directions"]
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-DECLARATION = "__collapse_declaration__"
 FILE_PREFIX = "collapse_plugin_"
 """Begins the module name of a plugin that is a file."""
+_LINE = r"^{}:[ ]*(.+)$"
 
 
-class About(TypedDict, total=False):
-    """Keywords of all three decorators.
+@dataclass(frozen=True)
+class Noted:
+    """A function's value with a remark; None for a value that is not available.
 
-    Attributes:
-        version: Increased when the numbers change; recorded in every row.
-        scale: Exponent of its change under h → s·h; None if it follows no power.
-        translation: Whether it is invariant when a vector is added to all embeddings.
+    Those who ask for it get the value, and the remark is reported with their numbers. Without a value, they have none.
     """
 
-    version: int
-    scale: float | None
-    translation: bool
+    value: Any
+    text: str
+    kind: str = "note"
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A declared function whose value others ask for by its name."""
+
+    kind: Literal["derived", "pair"]
+    function: Callable[..., Any]
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A declared metric: a function, and everything that tables, tests and docs need.
-
-    ``of``, ``over``, ``vector`` and ``influence`` are called with the statistics, or with a tile of pairs.
-    """
+    """A declared metric: a function, and everything that tables, tests and docs need."""
 
     kind: Literal["scalar", "class", "pair"]
     function: Callable[..., Any]
     measures: tuple[Measure, ...]
-    declared_needs: tuple[str, ...] | None = None
-    over: Over | Callable[[Any], Any] = "all"
-    version: int = 1
-    scale: float | None = 0.0
+    scale: Scale = 0.0
     translation: bool = True
-    vector: Callable[[Any], Any] | None = None
-    influence: Callable[[Any], Any] | None = None
+    version: int = 1
     better: Literal["lower", "higher"] | None = None
+    vector: Callable[..., Any] | None = None
+    standard_error: bool | Callable[..., Any] = False
 
     @property
     def module(self) -> str:
-        """The function's module, for messages."""
+        """The function's module."""
         return self.function.__module__
 
     @property
     def called(self) -> str:
         """The function's full name, for messages."""
-        return f"{self.module}.{name_of(self.function)}"
-
-    def of(self, holder: Any) -> Any:
-        """Call the function with what it asks for, of statistics or of a tile of pairs."""
-        return ask(self.function, holder)
-
-    @cached_property
-    def needs(self) -> tuple[str, ...]:
-        """What a store needs to hold for it: what its function asks for, unless it declares something else."""
-        return needs_of(self.function) if self.declared_needs is None else self.declared_needs
+        return called(self.function)
 
     @property
     def summary(self) -> str:
@@ -96,14 +84,24 @@ class Metric:
         return (self.function.__doc__ or "").strip().split("\n")[0]
 
     @property
-    def source(self) -> str:
-        """Where the definition is published: the docstring's line ``Source: …``."""
-        return _line_of(self.function, "Source")
+    def equation(self) -> str:
+        """The line ``Equation:`` of its docstring, or ""."""
+        return _line_of(self.function, "Equation")
 
     @property
-    def equation(self) -> str:
-        """The docstring's line ``Equation: …``."""
-        return _line_of(self.function, "Equation")
+    def source(self) -> str:
+        """The line ``Source:`` of its docstring, or ""."""
+        return _line_of(self.function, "Source")
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """What a store must hold for it: counts, means, …, or statistics by their names."""
+        return needs(self.function)
+
+    @cached_property
+    def reads(self) -> frozenset[str]:
+        """The names that it, and what it asks for, ask for."""
+        return frozenset(each.name for each in closure(self.function))
 
     def property_of(self, name: str) -> str:
         """Return the property of a measurement: NC1 for ``nc1.cdnv``; of a name without a dot, its file."""
@@ -112,14 +110,11 @@ class Metric:
     def equation_of(self, measure: Measure) -> str:
         """Describe a measurement in one line: the measure, and the equation or summary of its values."""
         of = self.equation or self.summary.rstrip(".")
-        if self.kind == "scalar":
-            return of
-        factor = (measure.times.__doc__ or "a factor").split("\n")[0].rstrip(".") if measure.times else ""
-        return f"{type(measure).__name__} of {of}" + (f" · {factor}" if factor else "")
+        return of if self.kind == "scalar" else f"{type(measure).__name__} of {of}"
 
     def scale_of(self, measure: Measure) -> float | None:
         """Return the exponent of a measure's change under h → s·h, or None."""
-        return self.scale if isinstance(measure.scale, EllipsisType) else measure.scale
+        return measure.scale_of(self.scale)
 
 
 @dataclass(frozen=True)
@@ -142,76 +137,73 @@ class Analysis:
 def metric(
     name: str,
     *,
-    needs: Sequence[str] | None = None,
     towards: Limit = None,
     reachable: Limit = None,
     reached_by: str = "",
-    vector: Callable[..., Any] | None = None,
-    influence: Callable[..., Any] | None = None,
-    better: Literal["lower", "higher"] | None = None,
     headline: bool = False,
-    **about: Unpack[About],
+    scale: Scale = 0.0,
+    translation: bool = True,
+    version: int = 1,
+    better: Literal["lower", "higher"] | None = None,
+    vector: Callable[..., Any] | None = None,
+    standard_error: bool | Callable[..., Any] = False,
 ) -> Callable[[Function], Function]:
-    """Declare a function of what it asks for that returns one number: one measurement.
+    """Declare a function that returns one number: one measurement.
 
     Args:
         name: The measurement's name.
-        needs: What a store needs to hold, for a function that asks for ``s``; else its parameters say it.
-        towards: Its value at full collapse: a number, a function of C, d and measured, or None.
-        reachable: The value that C classes in d dimensions can reach, if it differs.
-        reached_by: What attains it if it is no bound, such as "uniform random points".
-        vector: A function that returns ids and values, its values per class, for :func:`collapse.vectors`.
-        influence: A function that returns the influence of each validation block on it, shape (S,), for its standard
-            error: docs/plugins.md.
+        towards, reachable, reached_by, headline: As for :class:`Measure`.
+        scale: Exponent of its change under h → s·h; None if it follows no power.
+        translation: Whether it is invariant when a vector is added to all embeddings.
+        version: Increased when the numbers change; recorded in every row.
         better: Which direction is better, for measurements without a value at collapse (val_loss: lower).
-        headline: Whether ``collapse measure`` prints it by default.
-        **about: version, scale and translation, as in docs/plugins.md.
+        vector: A function that returns (ids, values), its values per class, for :func:`collapse.vectors`.
+        standard_error: Whether the number is a smooth function of ``chunks``, whose derivative gives its standard
+            error; or a function that returns the influence of each of S groups of samples, shape (S,).
     """
-
-    def declare(function: Function) -> Function:
-        measures = (Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline),)
-        own = {"vector": vector, "influence": influence, "better": better}
-        return _attach(function, "scalar", needs, measures, {**own, **about})
-
-    return declare
+    measure = Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline)
+    about = {"scale": scale, "translation": translation, "version": version}
+    own = {"better": better, "vector": vector, "standard_error": standard_error}
+    return lambda function: _attach(function, "scalar", (measure,), {**about, **own})
 
 
 def class_metric(
-    *measures: Measure,
-    needs: Sequence[str] | None = None,
-    over: Over | Callable[..., Any] = "all",
-    **about: Unpack[About],
+    *measures: Measure, scale: Scale = 0.0, translation: bool = True, version: int = 1
 ) -> Callable[[Function], Function]:
-    """Declare a function of what it asks for that returns one value per class, (C,), and the measures of these values.
+    """Declare a function that returns one value per class, shape (C,), and the measures of these values.
 
     Args:
-        *measures: The measurements, such as ``Mean("nc3.self_duality", towards=1.0)``.
-        needs: What a store needs to hold (see :func:`metric`).
-        over: "all"; "directions" to exclude classes whose centred mean is zero; or "dual_directions" to exclude also
-            those whose classifier row is zero. The value of an excluded class is nan. Or a function that returns the
-            classes to include, bool of shape (C,).
-        **about: version, scale and translation, as in docs/plugins.md.
+        measures: The measurements, such as ``Mean("nc3.self_duality", towards=1)``.
+        scale: How the values change under h → s·h: the exponent of s; "log" for logarithms of such values; or None.
+            Each measure follows from it.
+        translation, version: As for :func:`metric`.
     """
-    return lambda function: _attach(function, "class", needs, measures, {"over": over, **about})
+    about = {"scale": scale, "translation": translation, "version": version}
+    return lambda function: _attach(function, "class", measures, about)
 
 
 def pair_metric(
-    *measures: Measure,
-    needs: Sequence[str] | None = None,
-    over: Over | Callable[..., Any] = "all",
-    **about: Unpack[About],
+    *measures: Measure, scale: Scale = 0.0, translation: bool = True, version: int = 1
 ) -> Callable[[Function], Function]:
-    """Declare a function of fields of pairs that returns one value per pair: elementwise, symmetric and pure.
+    """Declare a function that returns one value per pair of classes of a tile; elementwise, symmetric and pure.
 
     Args:
-        *measures: The measurements.
-        needs: What a store needs to hold (see :func:`metric`).
-        over: "all"; "distinct" (excludes pairs of equal means); "directions" (excludes pairs with a class whose centred
-            mean is zero); "distinct_directions" (excludes equal unit vectors too); "distinct_uncentred_directions" (the
-            same without centring). Or a function that returns the pairs to include, bool of the tile's shape.
-        **about: version, scale and translation, as in docs/plugins.md.
+        measures, scale, translation, version: As for :func:`class_metric`.
     """
-    return lambda function: _attach(function, "pair", needs, measures, {"over": over, **about})
+    about = {"scale": scale, "translation": translation, "version": version}
+    return lambda function: _attach(function, "pair", measures, about)
+
+
+def derived(function: Function) -> Function:
+    """Declare a function whose value other functions ask for by its name; computed once per measured store."""
+    setattr(function, DECLARATION, Derived("derived", function))
+    return function
+
+
+def pair_derived(function: Function) -> Function:
+    """Declare a function of pairs whose value other functions of pairs ask for; computed once per tile."""
+    setattr(function, DECLARATION, Derived("pair", function))
+    return function
 
 
 def analysis(name: str) -> Callable[[Function], Function]:
@@ -226,13 +218,13 @@ def analysis(name: str) -> Callable[[Function], Function]:
 
 
 def declaration(function: Any) -> Any:
-    """Return the :class:`Metric` or :class:`Analysis` that a decorator attached to a function.
+    """Return the :class:`Metric`, :class:`Derived` or :class:`Analysis` that a decorator attached to a function.
 
     Raises:
         PluginError: The function was not declared.
     """
     found = getattr(function, DECLARATION, None)
-    if not isinstance(found, Metric | Analysis):
+    if found is None:
         name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
         raise PluginError(f"{name} is not declared: decorate it with @metric, @class_metric, @pair_metric or @analysis")
     return found
@@ -258,27 +250,34 @@ def limits_of(
     return limits, problem
 
 
-def _attach(function: Function, kind: Any, needs: Any, measures: Any, about: dict[str, Any]) -> Function:
-    called = f"{getattr(function, '__module__', '?')}.{name_of(function)}"
+def _attach(function: Function, kind: Any, measures: tuple[Measure, ...], about: dict[str, Any]) -> Function:
     try:
-        check_measures(kind, measures)
-        check_keywords(kind, needs, about)
-        asks_of(function)
-        for keyword in ("over", "vector", "influence"):
-            if callable(about.get(keyword)):
-                about[keyword] = asked(about[keyword])
+        _check(kind, measures, about)
     except PluginError as error:
-        raise PluginError(f"the declaration of {called} is wrong: {error}") from error
-    declared = None if needs is None else tuple(needs)
-    setattr(function, DECLARATION, Metric(kind, function, tuple(measures), declared, **about))
+        raise PluginError(f"the declaration of {called(function)} is wrong: {error}") from error
+    setattr(function, DECLARATION, Metric(kind, function, measures, **about))
     return function
 
 
-def _line_of(function: Callable[..., Any], title: str) -> str:
-    """Return the text after a title in a docstring; it may go on in lines that are indented further."""
-    lines = cleandoc(function.__doc__ or "").split("\n")
-    for at, line in enumerate(lines):
-        if line.startswith(f"{title}: "):
-            more = takewhile(lambda each: each.startswith("    "), lines[at + 1 :])
-            return " ".join([line.removeprefix(f"{title}: "), *map(str.strip, more)])
-    return ""
+def _check(kind: str, measures: tuple[Any, ...], about: dict[str, Any]) -> None:
+    if not measures:
+        raise PluginError("give one measure or more, such as Mean('mine.distance')")
+    for each in measures:
+        if not isinstance(each, Measure) or (kind != "scalar" and type(each).reducer is Measure.reducer):
+            raise PluginError(f"{each!r:.60} cannot reduce values: give Mean, Std, CoV, … of collapse")
+    names = [each.name for each in measures]
+    if len(set(names)) < len(names):
+        raise PluginError(f"two measures have one name: {', '.join(names)}")
+    scale, version, better = about["scale"], about["version"], about.get("better")
+    power = isinstance(scale, int | float) and not isinstance(scale, bool) and math.isfinite(scale)
+    if not (power or scale is None or (scale == "log" and kind != "scalar")):
+        raise PluginError(f"scale={scale!r:.40}: give the exponent of s, None, or 'log' for values of classes or pairs")
+    if type(version) is not int or version < 1:
+        raise PluginError(f"version={version!r:.40}: give a whole number from 1 on")
+    if better not in (None, "lower", "higher"):
+        raise PluginError(f"better={better!r:.40}: give 'lower', 'higher' or None")
+
+
+def _line_of(function: Callable[..., Any], heading: str) -> str:
+    found = re.search(_LINE.format(heading), getdoc(function) or "", re.MULTILINE)
+    return found[1].strip() if found else ""

@@ -1,8 +1,8 @@
 """Load plugins, so that a broken one costs only its own measurements.
 
 Each entry point is loaded in its own ``try``, because with pluggy's loader one broken import would end
-``collapse --help``, and ``pm.hook.x()`` fails completely when one implementation raises. An error of an installed
-plugin is one line on stderr. A plugin that the user named with ``-p`` or ``COLLAPSE_PLUGINS`` must load without errors.
+``collapse --help``. An error of an installed plugin is one line on stderr. A plugin that the user named with ``-p`` or
+``COLLAPSE_PLUGINS`` must load without errors.
 """
 
 import os
@@ -11,11 +11,10 @@ from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any
 
-from collapse.errors import UsageError, near_names
+from collapse.errors import PluginError, UsageError, near_names
 from collapse.plugin.guarding import described
-from collapse.plugin.offers import declared_in, take
 from collapse.plugin.registering import (
-    distribution_of,
+    declarations,
     implementations,
     load_given,
     new_manager,
@@ -23,7 +22,7 @@ from collapse.plugin.registering import (
     own_first,
     register,
 )
-from collapse.plugin.registry import GIVEN, Plugin, Plugins
+from collapse.plugin.registry import GIVEN, ORDER, Plugin, Plugins, kind_of
 
 _NOT = "no:"
 
@@ -50,44 +49,39 @@ def plugins() -> Plugins:
     """
     loaded = Plugins()
     manager = new_manager()
-    declared: list[tuple[str, str, Any]] = []
+    offered: list[tuple[Plugin, Any]] = []
     for name, origin, load in _candidates():
         try:
             module = load()
-            items = declared_in(module)
-            hooks = register(manager, name, module, commands=False, declares=bool(items))
-            loaded.found.append(Plugin(name, origin, hooks, tuple(dict.fromkeys(kind for kind, _ in items))))
-            loaded.makers[name] = _maker(name, origin)
-            declared += [(name, kind, item) for kind, item in items]
+            hooks, declared = register(manager, name, module), list(declarations(module))
+            if not hooks and not declared:
+                raise PluginError("it declares nothing: decorate a function with @collapse.metric, or write a hook")
         except Exception as error:  # importing a plugin can raise anything
             problem = f"plugin {name} ({origin}) is not used: {described(error)}"
             loaded.found.append(Plugin(name, origin, problem=problem))
             loaded.problems.append(problem)
-            _refuse_named(origin, problem)
-    # Statistics first: the metrics' needs are checked against them.
-    for name, kind, item in sorted(declared, key=lambda each: each[1] != "statistic"):
+            _refuse_given(origin, problem)
+            continue
+        plugin = Plugin(name, origin, module.__name__, hooks, tuple(each.__name__ for each in declared))
+        loaded.found.append(plugin)
+        offered += [(plugin, each) for each in declared]
+    # Statistics first: the parameters of metrics are looked up among them.
+    for plugin, each in sorted(offered, key=lambda pair: ORDER.index(kind_of(pair[1]))):
         try:
-            take(loaded, kind, name, item)
-        except Exception as error:  # even inspecting an item may run the plugin's code
-            problem = f"plugin {name}: {described(error)}"
+            loaded.take(plugin, each)
+        except Exception as error:  # even inspecting the items may run the plugin's code
+            problem = f"plugin {plugin.name}: {described(error)}"
             loaded.problems.append(problem)
-            _refuse_named(next(each.origin for each in loaded.found if each.name == name), problem)
-    loaded.preparers = implementations(manager, "collapse_prepare_model")
-    loaded.trainers = implementations(manager, "collapse_trained_on")
-    loaded.tables = implementations(manager, "collapse_results")
-    loaded.namers = implementations(manager, "collapse_model_parts")
+            _refuse_given(plugin.origin, problem)
+    for plugin in loaded.found:
+        for hook in plugin.hooks:
+            loaded.hooks[hook] = implementations(manager, hook)
     return loaded
 
 
-def _refuse_named(origin: str, problem: str) -> None:
+def _refuse_given(origin: str, problem: str) -> None:
     if origin == GIVEN:
         raise UsageError(f"{problem}; correct it, or leave it out of -p and COLLAPSE_PLUGINS")
-
-
-def _maker(name: str, origin: str) -> str:
-    if origin != GIVEN:
-        return origin.rpartition(" ")[0] or origin
-    return name.replace("\\", "/").rpartition("/")[2] if name.endswith(".py") else name
 
 
 def _candidates() -> Iterator[tuple[str, str, Any]]:
@@ -111,4 +105,4 @@ def _candidates() -> Iterator[tuple[str, str, Any]]:
 
 def _names(entry: Any) -> tuple[str, str]:
     """Return the name of an entry point, without and with its distribution."""
-    return entry.name, f"{distribution_of(entry)}:{entry.name}"
+    return entry.name, f"{entry.dist.name if entry.dist else entry.value}:{entry.name}"

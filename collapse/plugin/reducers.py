@@ -15,38 +15,36 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse.errors import PluginError
-
 R = TypeVar("R", bound="Reducer")
 
 _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has lost more than three digits
 
 
 class Reducer(ABC):
-    """Accumulates weighted values, merges with reducers of the same kind, and gives one number per group.
+    """Accumulates values, merges with reducers of the same kind, and gives one number per group.
 
     Its tensors are its state. Other attributes are parameters; measures with equal parameters share one reducer.
     """
 
     @abstractmethod
-    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
-        """Add n values per group; None means weight 1, and values of weight 0 are ignored."""
+    def add(self, values: Float[Tensor, "G n"]) -> None:
+        """Add n finite values per group."""
 
     @abstractmethod
     def merge(self, other: Any) -> None:
-        """Merge another reducer of the same groups into this one, in place."""
+        """Merge another reducer of the same groups into this one."""
 
     @abstractmethod
     def result(self) -> Float[Tensor, " G"]:
         """Return the number of each group; nan for a group without values."""
 
     def left_out(self) -> Float[Tensor, " G"] | None:
-        """Return the weight of the values that the number excludes, such as zeros of a mean logarithm, or None."""
+        """Return how many of the added values the number excludes, such as zeros of a mean logarithm, or None."""
         return None
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Equal for empty reducers that hold the same of the same values."""
+        """Equal for empty reducers of one kind with equal parameters."""
         held = {name: v.tolist() if isinstance(v, Tensor) else v for name, v in vars(self).items()}
         return type(self), repr(sorted(held.items()))
 
@@ -58,19 +56,11 @@ class Reducer(ABC):
         """Return a reducer of some of the groups, which shares the memory of this one."""
         return self._with(lambda state: state[run])
 
-    def put(self: R, run: slice, part: R) -> None:
-        """Take back some of the groups, where adding replaced their tensors.
-
-        Raises:
-            PluginError: It keeps numbers of its groups outside of tensors.
-        """
+    def put(self, run: slice, part: "Reducer") -> None:
+        """Take back some of the groups, where adding replaced their tensors."""
         for name, value in vars(part).items():
-            mine = getattr(self, name, None)
-            if isinstance(value, Tensor) and isinstance(mine, Tensor):
-                if value.data_ptr() != mine[run].data_ptr():
-                    mine[run] = value
-            elif value is not mine and value != mine:
-                raise PluginError(f"{type(self).__name__}.add() changes {name}: keep what it takes in in tensors")
+            if isinstance(value, Tensor) and value.data_ptr() != getattr(self, name)[run].data_ptr():
+                getattr(self, name)[run] = value
 
     def _with(self: R, change: Any) -> R:
         made = copy(self)
@@ -81,24 +71,16 @@ class Reducer(ABC):
 
 
 class Moments(Reducer):
-    """Weight, mean and summed squared deviations, merged by Chan, Golub & LeVeque (1983)."""
+    """Number, mean and summed squared deviations, merged by Chan, Golub & LeVeque (1983)."""
 
     def __init__(self) -> None:
         self.n, self.mean, self.squares = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
 
-    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
-        """Add values; see :class:`Reducer`."""
-        if weights is None:
-            n = torch.full_like(self.n, values.shape[1])
-            mean = values.sum(dim=1, dtype=torch.float64) / n
-            squares = _squares(values, mean)
-        else:
-            n = weights.sum(dim=1, dtype=torch.float64)
-            values = values.masked_fill(weights == 0, 0)
-            mean = torch.linalg.vecdot(values, weights).double() / n.where(n > 0, torch.ones_like(n))
-            centred = values - mean.to(values).unsqueeze(1)
-            squares = torch.linalg.vecdot(centred * weights, centred)
-        self._merge(n, mean, squares.double())
+    def add(self, values: Float[Tensor, "G n"], sums: Float[Tensor, " G"] | None = None) -> None:
+        """Add values; see :class:`Reducer`. ``sums`` are their sums, if they are known."""
+        n = torch.full_like(self.n, values.shape[1])
+        mean = (values.sum(dim=1, dtype=torch.float64) if sums is None else sums) / n
+        self._merge(n, mean, _squares(values, mean).double())
 
     def merge(self, other: Any) -> None:
         """Merge another reducer; see :class:`Reducer`."""
@@ -106,9 +88,8 @@ class Moments(Reducer):
 
     def _merge(self, n: Tensor, mean: Tensor, squares: Tensor) -> None:
         total = self.n + n
-        share = n / total.where(total > 0, torch.ones_like(total))
+        share = n / total.clamp(min=1)
         delta = mean - self.mean
-        delta = delta.where(n > 0, torch.zeros_like(delta))
         self.squares += squares + delta.square() * self.n * share
         self.mean += delta * share
         self.n += n
@@ -139,20 +120,15 @@ class Logs(Reducer):
     def __init__(self) -> None:
         self.n, self.total, self.zeros = (torch.zeros(1, dtype=torch.float64) for _ in range(3))
 
-    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
+    def add(self, values: Float[Tensor, "G n"]) -> None:
         """Add values; see :class:`Reducer`."""
         logs = values.log()
-        n = torch.full_like(self.n, values.shape[1])
-        total = logs.sum(dim=1, dtype=torch.float64)
-        zeros = torch.zeros_like(n)
-        if weights is not None or not bool((total > -math.inf).all()):  # a zero, or nan
-            weights = torch.ones_like(values) if weights is None else weights
+        total, zeros = logs.sum(dim=1, dtype=torch.float64), torch.zeros_like(self.n)
+        if not bool((total > -math.inf).all()):  # a zero, or a negative value, whose logarithm is nan
             nothing = values == 0
-            counted = weights.masked_fill(nothing, 0)
-            zeros = (weights - counted).sum(dim=1, dtype=torch.float64)
-            n = counted.sum(dim=1, dtype=torch.float64) + zeros
-            total = torch.linalg.vecdot(logs.masked_fill(counted == 0, 0), counted).double()
-        self.n += n - zeros
+            total = logs.masked_fill(nothing, 0).sum(dim=1, dtype=torch.float64)
+            zeros = nothing.sum(dim=1, dtype=torch.float64)
+        self.n += values.shape[1] - zeros
         self.total += total
         self.zeros += zeros
 
@@ -167,7 +143,7 @@ class Logs(Reducer):
         return self.total / self.n
 
     def left_out(self) -> Float[Tensor, " G"]:
-        """Return the weight of the zeros."""
+        """Return the number of zeros."""
         return self.zeros
 
 
@@ -183,15 +159,12 @@ class PowerMean(Reducer):
         self.n = torch.zeros(1, dtype=torch.float64)
         self.log_sum = torch.full((1,), -math.inf, dtype=torch.float64)
 
-    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
+    def add(self, values: Float[Tensor, "G n"]) -> None:
         """Add values; see :class:`Reducer`."""
         powers = values * self.s
-        if weights is not None:
-            powers = powers.masked_fill(weights == 0, 0) + weights.log()
         top = powers.amax(dim=1, keepdim=True)
-        top = top.where(top.isfinite(), torch.zeros_like(top))
         log_sum = powers.sub_(top).exp_().sum(dim=1).log_() + top.squeeze(1)
-        self.n += values.shape[1] if weights is None else weights.sum(dim=1)
+        self.n += values.shape[1]
         self.log_sum.copy_(torch.logaddexp(self.log_sum, log_sum.double()))
 
     def merge(self, other: Any) -> None:
@@ -218,12 +191,10 @@ class Extreme(Reducer):
         self.n = torch.zeros(1, dtype=torch.float64)
         self.top = torch.full((1,), -math.inf, dtype=torch.float64)
 
-    def add(self, values: Float[Tensor, "G n"], weights: Float[Tensor, "G n"] | None = None) -> None:
+    def add(self, values: Float[Tensor, "G n"]) -> None:
         """Add values; see :class:`Reducer`."""
         signed = values * self.sign
-        if weights is not None:
-            signed = signed.masked_fill(weights == 0, -math.inf)
-        self.n += values.shape[1] if weights is None else weights.sum(dim=1)
+        self.n += values.shape[1]
         self.top.copy_(torch.maximum(self.top, signed.amax(dim=1).double()))
 
     def merge(self, other: Any) -> None:

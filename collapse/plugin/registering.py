@@ -1,20 +1,20 @@
-"""Register plugin modules: of entry points, files and module names."""
+"""Load plugin modules: of entry points, files and module names; find their hooks and declarations."""
 
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
-from importlib.metadata import entry_points
-from inspect import signature
 from types import CodeType, ModuleType
 from typing import Any
 
 import pluggy
 
+from collapse.core.paths import expanded
 from collapse.errors import CollapseError, PluginError, near_names
-from collapse.paths import expanded
 from collapse.plugin import hookspecs
 from collapse.plugin.metrics import FILE_PREFIX
+from collapse.plugin.parameters import DECLARATION
 
 _OWN = "linguistic-collapse"
 _HOOKS = [each for each in dir(hookspecs) if each.startswith("collapse_")]
@@ -37,11 +37,6 @@ def own_first(entry: Any) -> tuple[bool, str, str]:
     # Of two metrics with the same name the first is kept, so another plugin cannot replace a documented metric.
     dist = entry.dist.name if entry.dist else ""
     return dist != _OWN, dist, entry.name
-
-
-def distribution_of(entry: Any) -> str:
-    """Return the distribution of an entry point, or its module if it has none."""
-    return str(entry.dist.name if entry.dist else entry.value)
 
 
 class _FromSource(SourceFileLoader):
@@ -74,104 +69,45 @@ def load_given(name: str) -> ModuleType:
     return module
 
 
-def register(
-    manager: pluggy.PluginManager, name: str, module: Any, *, commands: bool, declares: bool = False
-) -> tuple[str, ...]:
-    """Register a module and check its hooks: each exists, is marked without options, and is called in this group.
-
-    Args:
-        manager: The pluggy manager.
-        name: The plugin's name.
-        module: The module.
-        commands: Whether to register plugins that add commands, or those that compute.
-        declares: Whether it declares metrics, statistics, analyses or figures, so that it needs no hook.
-    """
-    check_api(module)
-    _check_marks(module, declares)
-    for each in _marked(module):
-        options = getattr(module, each).collapse_impl
-        for option in ("tryfirst", "trylast", "hookwrapper", "wrapper"):
-            if isinstance(options, dict) and options.get(option):
-                raise PluginError(
-                    f"{each}() is marked @hookimpl({option}=True): mark it @hookimpl; built-ins always come first"
-                )
+def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
+    """Register the hooks of a module, and return their names; raises PluginError if one is wrong."""
+    wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
+    if wanted != hookspecs.API:
+        raise PluginError(f"it was written for API {wanted!r:.40} of collapse, and this is API {hookspecs.API}")
+    marked = [each for each in dir(module) if hasattr(getattr(module, each, None), "collapse_impl")]
+    for each in marked:
+        if each not in _HOOKS:
+            raise PluginError(f"there is no hook {each}; {near_names(each, _HOOKS)}")
+    for each in _HOOKS:
+        function = getattr(module, each, None)
+        if each not in marked and getattr(function, "__module__", None) == _name_of(module):  # pluggy would ignore it
+            raise PluginError(f"{each}() is not marked: write @collapse.hookimpl above it")
     try:
         manager.register(module, name=name)
-        manager.check_pending()
     except pluggy.PluginValidationError as error:
         manager.unregister(name=name)
-        unknown = [each for each in _marked(module) if each not in _HOOKS]
-        if unknown:
-            raise PluginError(f"there is no hook {unknown[0]}; {near_names(unknown[0], _HOOKS)}") from error
-        _check_parameters(module)
         raise PluginError(str(error)) from error
-    hooks = tuple(sorted(caller.name for caller in manager.get_hookcallers(module) or []))
-    try:
-        _check_place(module, hooks, commands=commands)
-    except PluginError:
-        manager.unregister(name=name)
-        raise
-    return hooks
+    return tuple(marked)
 
 
-def check_api(module: Any) -> None:
-    """Refuse a plugin that was written for a newer contract."""
-    wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
-    if type(wanted) is not int or wanted < 1:
-        raise PluginError(f"COLLAPSE_API = {wanted!r:.40}: give the number of the contract, {hookspecs.API}")
-    if wanted > hookspecs.API:
-        raise PluginError(
-            f"it was written for API {wanted} of collapse, and this is API {hookspecs.API}: upgrade linguistic-collapse"
-        )
+def declarations(module: Any) -> Iterator[Any]:
+    """Yield the functions and statistics that a module itself declares, also those in its lists, in its order."""
+    for value in list(vars(module).values()):
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if getattr(each, "__module__", None) == _name_of(module) and _is_declared(each):
+                yield each
 
 
-def _check_marks(module: Any, declares: bool) -> None:
-    """Refuse hooks that lack ``@hookimpl``, because pluggy ignores them."""
-    functions = {each: getattr(module, each, None) for each in _HOOKS}
-    # a plugin may also be an object, whose hooks are methods
-    own = [each for each, function in functions.items() if getattr(function, "__module__", "") == _module_of(module)]
-    forgotten = [each for each in own if each not in _marked(module)]
-    if forgotten:
-        raise PluginError(f"{forgotten[0]}() is not marked: write @collapse.hookimpl above it")
-    if not _marked(module) and not declares:
-        raise PluginError(
-            "it declares nothing: write a function with @metric, @class_metric, @pair_metric, @analysis or @figure, a "
-            f"Statistic, or one of {', '.join(_HOOKS)}, marked @collapse.hookimpl"
-        )
+def _is_declared(value: Any) -> bool:
+    if isinstance(value, type):
+        statistics = sys.modules.get("collapse.plugin.statistic")  # whoever has a subclass imported it
+        private = value.__name__.startswith("_")  # a base of others
+        return statistics is not None and not private and issubclass(value, statistics.Statistic)
+    return hasattr(value, DECLARATION)
 
 
-def _check_parameters(module: Any) -> None:
-    """Refuse hooks with a required parameter that the hook's specification lacks: pluggy could not give it a value."""
-    for hook in _marked(module):
-        known = list(signature(getattr(hookspecs, hook)).parameters)
-        given = signature(getattr(module, hook)).parameters.values()
-        more = [each.name for each in given if each.default is each.empty and each.name not in known]
-        if more:
-            names = "parameters" if len(more) > 1 else "parameter"
-            raise PluginError(
-                f"{hook}() has the {names} {', '.join(more)}, which the hook does not have: write "
-                f"def {hook}({', '.join(known)})"
-            )
-
-
-def _check_place(module: Any, hooks: tuple[str, ...], *, commands: bool) -> None:
-    """Refuse hooks that are never called, unless the module is also a plugin of the other group."""
-    idle = [hook for hook in hooks if (hook == "collapse_commands") != commands]
-    if not idle:  # as usual: entry points are not read again for each plugin
-        return
-    other = "collapse" if commands else "collapse.commands"
-    if not any(entry.value.partition(":")[0] == _module_of(module) for entry in entry_points(group=other)):
-        raise PluginError(
-            f"{idle[0]}() is never called from here: name the module in the entry-point group {other!r} of a package"
-        )
-
-
-def _module_of(plugin: Any) -> str:
-    return str(getattr(plugin, "__name__", type(plugin).__module__))
-
-
-def _marked(module: Any) -> list[str]:
-    return [each for each in dir(module) if hasattr(getattr(module, each, None), "collapse_impl")]
+def _name_of(module: Any) -> str:
+    return str(getattr(module, "__name__", type(module).__module__))
 
 
 def implementations(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:

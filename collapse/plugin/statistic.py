@@ -8,7 +8,7 @@ from torch import Tensor
 
 from collapse.errors import PluginError
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.state import State, merged
+from collapse.plugin.state import DTYPES, State, merged
 
 _RESERVED = ("name", "classes")
 
@@ -52,12 +52,21 @@ class Statistic:
             made.classes = torch.zeros(0, dtype=torch.int64)
         return made
 
-    def _begin(self, batch: Batch) -> None:
-        """Create the declared tensors in their initial state, before the update with a batch."""
+    def _fill(self, batch: Batch) -> None:
+        """Fill this new object from a batch, and check what it holds; raises PluginError."""
         for name, each in self.state.items():
             setattr(self, name, each.zeros(len(batch.classes), batch.h.shape[1], batch.h.device))
         if any(each.per_class for each in self.state.values()):
             self.classes = batch.classes.clone()
+        self.update(batch)
+        reused = {tensor.untyped_storage().data_ptr() for tensor in (batch.h, batch.deviations)}
+        dense = {key: each for key, each in vars(self).items() if isinstance(each, Tensor) and not each.is_sparse}
+        for name, value in dense.items():
+            if value.untyped_storage().data_ptr() in reused:
+                raise PluginError(
+                    f"its {name} lies in the batch, which the next one overwrites: keep a copy (x.clone())"
+                )
+        self._check(batch)
 
     def _check(self, batch: Batch) -> None:
         """Raise PluginError if, after a batch, its tensors are not the declared ones."""
@@ -88,6 +97,14 @@ class Statistic:
     def tensors(self) -> dict[str, Tensor]:
         """Return its complete state, as stored; the default is every tensor attribute."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
+
+    def _stored(self) -> dict[str, Tensor]:
+        """Return copies of its tensors, since two of them may share memory; raises PluginError for any other state."""
+        held = self.tensors()
+        for name, value in held.items():
+            if not isinstance(value, Tensor) or value.layout != torch.strided or value.dtype not in DTYPES:
+                raise PluginError(f"{name} cannot be stored: give a dense tensor of real numbers, not {value!r:.60}")
+        return {name: value.detach().clone() for name, value in held.items()}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Statistic":

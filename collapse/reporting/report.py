@@ -8,17 +8,16 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from collapse.core.escaping import visible
+from collapse.core.extras import missing_package
+from collapse.core.progress import Report, shows_progress
+from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError
-from collapse.escaping import visible
-from collapse.extras import missing_package
 from collapse.figures.sources import Material, Source, gather
 from collapse.figures.theme import theme
 from collapse.measurement.cells import number, plain
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
-from collapse.reading import open_regular
 from collapse.reporting.association import analysis_table, associations
 from collapse.reporting.overview import LOSS, called, findings, warnings
 from collapse.reporting.tables import (

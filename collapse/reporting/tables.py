@@ -6,6 +6,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, counted, shortened
 from collapse.measurement.cells import is_number, text
 from collapse.measurement.results import Results
@@ -14,7 +15,6 @@ from collapse.measurement.rows import ABOUT, Row
 from collapse.measurement.table import Table, table_of_frame
 from collapse.plugin.metrics import limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 from collapse.stores.provenance import now, versions
 from collapse.stores.store import Store
 from collapse.vocabulary.token_table import tokens

@@ -10,9 +10,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+from collapse.core.paths import home as home
+from collapse.core.reading import open_regular, read_json
 from collapse.errors import CollapseError
-from collapse.paths import home as home
-from collapse.reading import open_regular, read_json
 from collapse.stores.writing import replacing
 
 Examine = Callable[[bytes], None]

@@ -7,8 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from collapse.core.reading import read_bytes, read_json
 from collapse.errors import StoreError
-from collapse.reading import parse_json, read_bytes, read_json
 from collapse.stores.files import canonical, sha256_of
 
 MANIFEST = "collapse.json"
@@ -85,7 +85,7 @@ def read_manifest(path: Path, name: str = MANIFEST) -> dict[str, Any]:
         raise StoreError(f"{file} is not a manifest of a collapse store: {error}") from error
     altered = f"{file} was altered or is damaged: delete {path}, then fetch or collect the store again"
     try:
-        manifest = parse_json(data)
+        manifest = json.loads(data)
         version = manifest["version"]
         if manifest["format"] != "collapse" or not isinstance(version, int) or version < 1:
             raise StoreError(f"{file} is not a manifest of a collapse store")

@@ -4,8 +4,8 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError
-from collapse.reading import read_json
 from collapse.stores.files import canonical
 from collapse.stores.manifest import ORIGIN
 from collapse.stores.store import Store

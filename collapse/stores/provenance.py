@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.escaping import without_signatures
+from collapse.core.escaping import without_signatures
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import now
 from collapse.version import VERSION

@@ -11,9 +11,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.escaping import visible
+from collapse.core.paths import expanded
 from collapse.errors import StoreError
-from collapse.escaping import visible
-from collapse.paths import expanded
 from collapse.stores.lazily import Tensors, WhenAsked
 from collapse.stores.manifest import LAYER, MANIFEST, SHARDS, differences, is_store, read_manifest, render
 from collapse.stores.naming import shown_model

@@ -1,12 +1,13 @@
 """Tensor files: written without metadata, and checked against the manifest when they are read."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import is_utf8, open_regular
 from collapse.errors import StoreError
-from collapse.reading import is_utf8, open_regular, parse_json
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -106,6 +107,6 @@ def bounded(length: int, size: int) -> int:
 def _parse_header(header: bytes) -> dict[str, Any]:
     return {
         name: {"dtype": tensor["dtype"], "shape": tensor["shape"]}
-        for name, tensor in parse_json(header).items()
+        for name, tensor in json.loads(header).items()
         if name != "__metadata__"
     }

@@ -4,7 +4,7 @@ from collapse.testing.analysis_laws import check_analysis
 from collapse.testing.figure_laws import check_figure
 from collapse.testing.laws import LawBroken
 from collapse.testing.metric_laws import check_metric
-from collapse.testing.samples import random_features, random_results, statistics_of, tiny_statistics, value
+from collapse.testing.samples import random_features, random_results, statistics_of, tiny_statistics, two_classes, value
 from collapse.testing.statistic_laws import check_statistic
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "random_results",
     "statistics_of",
     "tiny_statistics",
+    "two_classes",
     "value",
 ]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, PluginError
-from collapse.extras import missing_package
 from collapse.figures.rendering import svg_of
 from collapse.measurement.drawing import drawn
 from collapse.measurement.results import Results

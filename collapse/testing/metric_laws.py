@@ -10,13 +10,10 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from collapse.errors import CollapseError
 from collapse.plugin.guarding import described
 from collapse.plugin.metrics import Metric, declaration, limit_at
-from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.statistic import Statistic
 from collapse.testing.changed_features import (
     FACTOR,
     Features,
@@ -32,7 +29,7 @@ from collapse.testing.changed_features import (
 from collapse.testing.laws import Checked, close, shown
 from collapse.testing.measured import Measured
 from collapse.testing.merge_law import check_merging
-from collapse.testing.probing import Asymmetric, probe
+from collapse.testing.samples import value
 
 LAWS = (
     "value",
@@ -55,17 +52,11 @@ _FLOAT32 = 2e-3  # an accurate metric changes by less than this when embeddings 
 Values = dict[str, float | None]
 
 
-def check_metric(
-    function: Callable[..., Any],
-    *,
-    statistics: Sequence[type[Statistic]] = (),
-    without: Collection[str] = (),
-) -> None:
+def check_metric(function: Callable[..., Any], *, without: Collection[str] = ()) -> None:
     """Check that a declared metric obeys every law of the built-in metrics.
 
     Args:
         function: Decorated with ``@metric``, ``@class_metric`` or ``@pair_metric``.
-        statistics: Plugin statistics that it needs and that are not installed.
         without: Names of laws that are not checked.
 
     Raises:
@@ -75,9 +66,8 @@ def check_metric(
     """
     metric = declaration(function)
     if not isinstance(metric, Metric):
-        raise CollapseError(f"{metric.name} is an analysis: use check_analysis")
-    known = {each.name: each for each in [*plugins().statistics.values(), *statistics]}
-    of = Measured(metric, [known[need] for need in metric.needs if need in known])
+        raise CollapseError(f"{function.__name__} is no metric: use check_analysis for an analysis")
+    of = Measured(metric)
     draws = [draw(*shape, seed=seed) for seed, shape in enumerate(_DRAWS)]
     with Checked(LAWS, without) as checked:
         _check_symmetry(checked, of, draws[0])
@@ -113,12 +103,16 @@ def _check_symmetry(checked: Checked, of: Measured, features: Features) -> None:
     if of.metric.kind != "pair":
         return
     try:
-        probe(of.metric, of.statistics(features))
-    except Asymmetric as error:
+        tile = value(of.metric.function, of.statistics(features))
+    except CollapseError as error:
+        checked.breach("value", of.names[0], str(error))
+        return
+    apart = ~torch.isclose(tile, tile.T, rtol=1e-5, atol=0, equal_nan=True)
+    if bool(apart.any()):
+        i, j = apart.nonzero()[0].tolist()
+        said = f"{float(tile[i, j]):.6g} for a pair, {float(tile[j, i]):.6g} for the same pair in the other order"
         for name in of.names:
-            checked.breach("symmetry", name, str(error))
-    except Exception as error:  # of the plugin
-        checked.breach("value", of.names[0], described(error))
+            checked.breach("symmetry", name, said)
 
 
 def _check_value(checked: Checked, of: Measured, draws: Sequence[Features], before: Sequence[Values]) -> None:
@@ -128,8 +122,8 @@ def _check_value(checked: Checked, of: Measured, draws: Sequence[Features], befo
     if of.metric.vector is None:
         return
     try:
-        ids, values = of.lent(of.statistics(draws[0])).call(of.metric.vector)
-        if not isinstance(ids, Tensor) or not isinstance(values, Tensor) or ids.shape != values.shape or ids.dim() != 1:
+        ids, values = value(of.metric.vector, of.statistics(draws[0]))
+        if ids.dim() != 1 or ids.shape != values.shape:
             checked.breach("value", of.names[0], "its vector= gives no ids and values, two tensors of one shape (n,)")
     except Exception as error:  # a plugin's function
         checked.breach("value", of.names[0], f"its vector= fails: {described(error)}")
@@ -215,7 +209,7 @@ def _check_float32(checked: Checked, of: Measured, draws: Sequence[Features], be
     for features, values in zip(draws, before, strict=True):
         rounded = {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in features.items()}
         found = [("of float32 embeddings", of.values(rounded, checked, "float32"))]
-        if of.metric.kind == "pair" and not any(measure.times for measure in of.metric.measures):
+        if of.metric.kind == "pair":
             found.append(("in a float32 sweep", of.swept(of.statistics(features), dtype=torch.float32)))
         for what, after in found:
             for name in of.names:

@@ -8,7 +8,10 @@ from torch import Tensor
 
 from collapse.measurement.results import Results, Row
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
-from collapse.plugin.asking import Noted, ask
+from collapse.numerics.tiles import Points, Tile
+from collapse.numerics.values import values_of
+from collapse.plugin.metrics import Noted
+from collapse.plugin.parameters import functions_of_pairs, of_tiles
 
 
 def statistics_of(means: Sequence[Sequence[float]] | Tensor, classifier: Tensor | None = None) -> EmbeddingStatistics:
@@ -28,14 +31,40 @@ def statistics_of(means: Sequence[Sequence[float]] | Tensor, classifier: Tensor 
     )
 
 
-def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
-    """Return what a function of a metric gives for statistics, of which it gets what it asks for; without its note.
+def two_classes(
+    distance: int | float, variances: tuple[int | float, int | float], samples: int = 3
+) -> EmbeddingStatistics:
+    """Return two classes on a line, at 0 and at a distance, of equal numbers of samples.
 
-    >>> value(lambda counts: int(counts.sum()), tiny_statistics())
-    8
+    >>> two_classes(4, (1, 3)).means.tolist()
+    [[0.0], [4.0]]
     """
-    found = ask(function, s)
-    return found.value if isinstance(found, Noted) else found
+    return EmbeddingStatistics(
+        classes=torch.arange(2),
+        counts=torch.full((2,), samples),
+        means=torch.tensor([[0.0], [distance]], dtype=torch.float64),
+        variances=torch.tensor(variances, dtype=torch.float64),
+    )
+
+
+def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
+    """Return what a plugin's function gives for some statistics, as when a store is measured.
+
+    A number is plain, values of classes or of all pairs are a tensor, and a remark is left out.
+
+    >>> from collapse_metrics.nc1 import cdnv_ratio
+    >>> value(cdnv_ratio, two_classes(4, (1, 5)))
+    0.1875
+    """
+    values = values_of(s)
+    if of_tiles(function):
+        everything, means = slice(0, s.n_classes), values.s.centred_means
+        tile = Tile(Points.of(values.s), values, everything, everything, means @ means.T, functions_of_pairs(function))
+        found = tile.value(function)
+    else:
+        found = values.value(function)
+    found = found.value if isinstance(found, Noted) else found
+    return found.item() if isinstance(found, Tensor) and not found.dim() else found
 
 
 def tiny_statistics() -> EmbeddingStatistics:

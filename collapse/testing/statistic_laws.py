@@ -12,7 +12,7 @@ from collapse.errors import PluginError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
 from collapse.plugin.filling import Filled
-from collapse.plugin.offers import check_declared
+from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features
@@ -42,7 +42,7 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
     check_declared(kind)
     units = _units(_CHUNK if kind.phase == "validation" else 1)
     order = torch.randperm(len(units), generator=torch.Generator().manual_seed(1)).tolist()
-    quarter = len(units) // 4
+    quarters, few = _batches(units, len(units) // 4), units[: 3 * _CLASSES]
     with Checked(LAWS, without) as checked, suppress(_Stop):
         once = _filled(checked, kind, "value", [units])
         if not once or _is_empty(kind, once):
@@ -53,23 +53,21 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
                 checked.breach("value", f"{kind.name}.{name}", f"it is not finite: {_shown(value)}")
         if checked.broken:
             return  # the other laws would report the same
-        for size in (5, 64):
-            batches = _batches(units, size)
-            _compare(
-                checked, kind, "batch size", f"batches of {size}", once, _filled(checked, kind, "batch size", batches)
-            )
-        few = units[: 3 * _CLASSES]
-        alone = _filled(checked, kind, "batch size", _batches(few, 1))
-        _compare(checked, kind, "batch size", "batches of 1", _filled(checked, kind, "batch size", [few]), alone)
         shuffled = [units[index] for index in order]
-        after = _filled(checked, kind, "sample order", _batches(shuffled, 64))
-        _compare(checked, kind, "sample order", "samples in another order", once, after)
+        for law, what, whole, batches in (
+            ("batch size", "batches of 5", [units], _batches(units, 5)),
+            ("batch size", "batches of 64", [units], _batches(units, 64)),
+            ("batch size", "batches of 1", [few], _batches(few, 1)),
+            ("sample order", "samples in another order", [units], _batches(shuffled, 64)),
+        ):
+            _compare(checked, kind, law, what, _filled(checked, kind, law, whole), _filled(checked, kind, law, batches))
         with _breaching(checked, kind, "merge"):
-            for what, merged in _merged(kind, _batches(units, quarter)):
+            for what, merged in _merged(kind, quarters):
                 _compare(checked, kind, "merge", what, once, _state(merged))
-        resumed = _filled(checked, kind, "resume", _batches(units, quarter), stop_after=2)
-        straight = _filled(checked, kind, "resume", _batches(units, quarter))
-        _compare(checked, kind, "resume", "a resumed run", straight, resumed, exactly=True)
+        resumed = _filled(checked, kind, "resume", quarters, stop_after=2)
+        _compare(
+            checked, kind, "resume", "a resumed run", _filled(checked, kind, "resume", quarters), resumed, exactly=True
+        )
 
 
 class _Stop(Exception):
@@ -184,29 +182,15 @@ def _filled(
 
 def _merged(kind: type[Statistic], batches: Sequence[Units]) -> Iterator[tuple[str, _Pass]]:
     """Yield passes of one batch each, merged in several orders."""
-
-    def passes() -> list[_Pass]:
-        made = [_Pass(kind) for _ in batches]
-        for each, batch in zip(made, batches, strict=True):
-            each.add(batch)
-        return made
-
-    for what, order in (("merged in order", range(len(batches))), ("merged backwards", range(len(batches))[::-1])):
-        made = passes()
-        first, *others = (made[index] for index in order)
-        for other in others:
-            first.merge(other)
-        yield f"{len(batches)} parts {what}", first
-    a, b, *others = passes()
-    for other in others:
-        b.merge(other)
-    a.merge(b)
-    yield "parts merged last to first by twos", a
-    empty, (whole, *others) = _Pass(kind), passes()
-    for other in others:
-        whole.merge(other)
-    empty.merge(whole)
-    yield "merged into an empty one", empty
+    for what, order in (("in order", range(len(batches))), ("backwards", range(len(batches))[::-1])):
+        for empty_first in (False, True):
+            passes = [_Pass(kind) for _ in batches]
+            for each, batch in zip(passes, batches, strict=True):
+                each.add(batch)
+            first, *others = ([_Pass(kind)] if empty_first else []) + [passes[index] for index in order]
+            for other in others:
+                first.merge(other)
+            yield f"{len(batches)} parts merged {what}{', into an empty one' if empty_first else ''}", first
 
 
 def _state(made: _Pass) -> State:

@@ -8,22 +8,18 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from collapse.core.precision import exact_arithmetic
+from collapse.core.progress import Report, shows_progress
 from collapse.measurement.class_values import check_name, measure_classes, pair_measurements
 from collapse.measurement.table import Table
-from collapse.numerics.lending import settle
-from collapse.numerics.returned import as_tile
-from collapse.numerics.statistics import EmbeddingStatistics, cosine
-from collapse.numerics.tiles import Pair, Points
+from collapse.numerics.statistics import EmbeddingStatistics, row_cosine
+from collapse.numerics.tiles import Points, Tile
+from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.plugin.metrics import Over
 from collapse.plugin.plugin_manager import plugins
-from collapse.precision import exact_arithmetic
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.store import Store
 from collapse.vocabulary.choosing import check_number, choose, rank
 from collapse.vocabulary.token_table import heading, positions, remarks, token_table
@@ -46,7 +42,7 @@ def confusable_pairs(
     min_count: int = 1,
     progress: Report | None = None,
 ) -> Table:
-    """Find exactly the pairs of classes with the largest CDNV, the hardest to tell apart.
+    """Find the pairs of classes of largest CDNV, those that the model can tell apart least; exactly.
 
     One sweep visits all pairs and keeps the largest. Of equal values, the pair of lower ids comes first. Pairs of equal
     means have no CDNV, and are counted in a note.
@@ -81,7 +77,7 @@ def confusable_pairs(
     if by in found.top:
         a, b = found.top[by].pairs.T
         apart = (s.means[a] - s.means[b]).norm(dim=1)
-        angles = cosine(s.centred_means[a], s.centred_means[b])
+        angles = row_cosine(s.centred_means[a], s.centred_means[b])
         lists = [s.classes[a], s.classes[b], s.counts[a], s.counts[b], found.top[by].values, apart, angles]
         for one, other, *numbers in zip(*(each.tolist() for each in lists), strict=True):
             rows.append([one, texts.text(one), other, texts.text(other), *numbers])
@@ -126,10 +122,11 @@ def neighbours(
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
     found = measure_classes(chosen.store, ["nc2.norm"], min_count=min_count, by_class=False)
     texts, classes = chosen.texts, found.statistics.classes.tolist()
-    points = Points.of(settle(found.statistics), torch.float64)
+    values = values_of(found.statistics)
+    points = Points.of(values.s)
     rows: list[list[Any]] = []
     for at in positions(found, chosen.ids or []):
-        measured = _from(points, at)
+        measured = _from(points, values, at)
         distance_C, cosine_C, _ = measured
         for kind, nearness_C in (("nearest", -distance_C), ("interfering", cosine_C)):
             for number, other in enumerate(rank(nearness_C, most, 0), start=1):
@@ -140,30 +137,20 @@ def neighbours(
     return token_table(heading(found.row), columns, rows, chosen.notes, keys=_KEYS)
 
 
-def _from(points: Points, at: int) -> tuple[Float[Tensor, " C"], Float[Tensor, " C"], Float[Tensor, " C"]]:
+def _from(points: Points, values: Values, at: int) -> tuple[Float[Tensor, " C"], ...]:
     """Return distance, cosine and CDNV of one class with each other, nan with itself and where there is none."""
     row = slice(at, at + 1)
     # a tile of one row, so that near pairs are found as in the sweep
-    pair = Pair(points, row, slice(0, len(points.means)), points.means[row] @ points.means.T)
-    found = []
-    fields: list[tuple[Tensor, Over]] = [
-        (pair.distance, "all"),
-        (pair.cosine, "directions"),
-        (_cdnv(pair), "distinct"),
-    ]
-    for values, over in fields:
-        left_out = pair.left_out(over)
-        values = values[0].clone() if left_out is None else values[0].masked_fill(left_out[0], math.nan)
-        values[at] = math.nan
-        found.append(values)
-    distance_C, cosine_C, cdnv_C = found
-    return distance_C, cosine_C, cdnv_C
-
-
-def _cdnv(pair: Pair) -> Float[Tensor, "1 C"]:
-    """Return the registered CDNV, nan if no plugin has it."""
+    tile = Tile(points, values, row, slice(0, len(points.means)), points.means[row] @ points.means.T)
     known = plugins().measurements()
-    return as_tile(known[_CDNV][0].of(pair), pair.gram) if _CDNV in known else pair.gram * math.nan
+    cdnv = tile.value(known[_CDNV][0].function) if _CDNV in known else tile.gram * math.nan
+    found = []
+    for field in (tile.field("distance"), tile.field("cosine"), cdnv):
+        assert isinstance(field, Tensor)  # the registered CDNV has no remark
+        field = field[0].where(field[0].isfinite(), math.nan)
+        field[at] = math.nan
+        found.append(field)
+    return tuple(found)
 
 
 def _finite(value: float) -> float | None:

@@ -6,12 +6,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from collapse.core.paths import expanded
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
 from collapse.inputs.known_tokenizers import known_tokenizers
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.references import ModelReference, find_tokenizer
-from collapse.paths import expanded
 from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
 

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
 from collapse.measurement.class_values import measure_classes
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.store import Store
 from collapse.vocabulary.choosing import check_number, choose
 from collapse.vocabulary.token_table import heading, measured_columns, positions, remarks

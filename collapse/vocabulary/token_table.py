@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report, shows_progress
 from collapse.errors import UsageError, counted
 from collapse.measurement.class_values import ClassValues, check_name, class_measurements, measure_classes
 from collapse.measurement.row_tables import headings_of, notes_of
@@ -12,8 +13,6 @@ from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
-from collapse.progress_bar import shows_progress
 from collapse.stores.store import Store
 from collapse.vocabulary.choosing import Chosen, check_number, choose, rank
 from collapse.vocabulary.token_texts import quoted

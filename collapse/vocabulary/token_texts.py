@@ -6,8 +6,8 @@ from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
+from collapse.core.escaping import visible
 from collapse.errors import UsageError
-from collapse.escaping import visible
 
 _MOST_PIECES = 12
 _NOT_A_CHARACTER = "\ufffd"

@@ -1,7 +1,8 @@
-"""What an analysis correlates: rows and columns chosen by its options, groups, and remarks on what is left out."""
+"""What an analysis compares: rows and columns chosen by its options, groups, and remarks on what is left out."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,24 +11,30 @@ from collapse import CollapseError, Results
 from collapse.errors import UsageError, counted, near_names
 from collapse.measurement.columns import Column, choose_rows, read_column, split_columns
 from collapse.measurement.model_names import training_of
-from collapse.measurement.prepared import prepared, remarks_on, size_of, sizes_said
+from collapse.measurement.prepared import TABLE_1, prepared, remarks_on, size_of
 from collapse.plugin.plugin_manager import plugins
-from collapse_analyses.fits import FEWEST, Codes, Explained, Floats, is_explained
+from collapse_analyses.fits import Codes, Explained, Floats, explained, is_explained
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Names = str | Sequence[str] | None
+"""Names of columns: one, several with commas, or a list of these."""
+
+LOGARITHM = re.compile(r"log\(\s*(.*?)\s*\)")
+LOG_CDNV = "log(nc1.cdnv)"
+"""One rare pair can be a third of the mean CDNV: figures and the paper correlate its logarithm."""
 SETS: Mapping[str, Sequence[str]] = {
-    "paper": (
-        "nc1.cdnv nc2.equinormness nc2.equiangularity gnc2.uncentred_uniformity nc3.self_duality unc3.uniform_duality "
-        "nc4.agreement"
-    ).split(),
+    "paper": TABLE_1,
     "figure1": (
-        "log(nc1.cdnv) gnc2.uncentred_uniformity gnc2.hyperspherical_uniformity unc3.uniform_duality nc4.agreement"
-    ).split(),
+        LOG_CDNV,
+        "gnc2.uncentred_uniformity",
+        "gnc2.hyperspherical_uniformity",
+        "unc3.uniform_duality",
+        "nc4.agreement",
+    ),
 }
 """The seven of the paper's Table 1; the four of Figure 1, with GNC2 as published and by Eq. 7, with centring."""
-_LOGGED = "nc1.cdnv"  # one rare pair can be a third of this mean: figures and the paper correlate its logarithm
 
 
 @dataclass(frozen=True)
@@ -37,9 +44,11 @@ class Chosen:
     Attributes:
         frame: The rows that have every value, with the parts of their models' names.
         goal: The column against which others are tested.
-        tested: The others, none of them constant.
+        tested: The others.
         controls: Columns of numbers that are controlled for.
         within: Columns of groups.
+        groupings: (rows,) the group of each row, for each effect of groups.
+        model: The groups and controls; the goal and the tested columns differ from what it explains.
         notes: Remarks on rows and columns that are left out or cannot be compared.
     """
 
@@ -47,8 +56,10 @@ class Chosen:
     goal: Column
     tested: list[Column]
     controls: list[Column]
-    within: list[str]
-    notes: list[str]
+    within: list[str] = field(default_factory=list)
+    groupings: list[Codes] = field(default_factory=list)
+    model: Explained = field(default_factory=lambda: explained(1))
+    notes: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -62,129 +73,112 @@ class Chosen:
         return self.frame[list(names)].astype(str).groupby(list(names)).ngroup().to_numpy(np.int64)
 
 
-def names_of(texts: str | Sequence[str] | None, frame: "pd.DataFrame", option: str) -> list[str]:
-    """Split lists of column names at commas, except inside the exact name of a column.
+def names_of(texts: Names, frame: "pd.DataFrame", option: str) -> list[str]:
+    """Return the columns that an option names.
 
     Raises:
         UsageError: The table has no such column.
     """
-    given = [texts] if isinstance(texts, str) else list(texts or ())
-    pieces = [piece.strip() for text in given for piece in ([text] if text in frame else text.split(","))]
-    names = list(dict.fromkeys(filter(None, pieces)))
+    names = list(split_columns(texts, frame)) if texts else []
     for name in names:
         if name not in frame:
-            raise UsageError(f"no column is called {name!r} ({option}); {near_names(name, map(str, frame.columns))}")
+            raise UsageError(f"no column is called {name!r} (--{option}); {near_names(name, map(str, frame.columns))}")
     return names
+
+
+def whole(value: Any) -> Any:
+    """Return a value of a column as Python's; whole numbers, floats where others are missing, are integers.
+
+    >>> whole(2.0), whole(0.1), whole("2x16")
+    (2, 0.1, '2x16')
+    """
+    value = value.item() if hasattr(value, "item") else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def choose(
     results: Results,
     *,
-    against: str = "",
-    columns: str | Sequence[str] | None,
-    where: str | Sequence[str] | None,
-    within: str | Sequence[str] | None = None,
-    named: Mapping[str, Any] | None = None,
-    controls: str | Sequence[str] | None = None,
-    logarithms: bool = False,
+    against: str = "val_loss",
+    columns: Names = None,
+    where: Names = None,
+    within: Names = None,
+    joint: bool = False,
+    control: Names = None,
+    named: Mapping[str, Names] | None = None,
+    also: Sequence[str] = (),
 ) -> Chosen:
     """Choose the columns, and the rows that match the filters and have a value in each column.
 
     Args:
         results: The table.
-        against: The goal, as columns are written; the first of ``named`` if it is "".
-        columns: The columns to test; None for every measurement.
+        against: The goal, as columns are written.
+        columns: The columns to test; None for every measurement of collapse.
         where: Filters of rows.
         within: Columns of groups, in which a row needs a value.
-        named: Further such columns of any kind, by the option that names them.
-        controls: Columns of numbers, as columns are written.
-        logarithms: Test the logarithm of the mean CDNV too, if no columns are named.
+        joint: Whether rows of one group are equal in all columns of ``within``; else each is an effect of its own.
+        control: Columns of numbers, as columns are written.
+        named: Further columns in which a row needs a value, by the option that names them.
+        also: Columns that are tested too, where the table has them and no columns are named.
 
     Raises:
         UsageError: An unknown column, or an expression that cannot be read.
-        CollapseError: Fewer than 3 rows, or no column to test; a named column is constant.
+        CollapseError: Fewer than 3 rows, no degree of freedom, a goal that does not vary, or no column to test.
     """
-    whole = prepared(results)
-    frame = choose_rows(whole, where)
+    every = prepared(results)
+    frame = choose_rows(every, where)
     filters = where if isinstance(where, str) else " and ".join(where or ())
-    notes = [f"{len(frame):,} of {counted(len(whole), 'row')}, with {filters}"] if where else []
-    groups = names_of(within, frame, "--within")
+    notes = [f"{len(frame):,} of {counted(len(every), 'row')}, with {filters}"] if where else []
+    groups = names_of(within, frame, "within")
     needed = [name for option, names in (named or {}).items() for name in names_of(names, frame, option)]
-    against = against or needed[0]
-    if against == "val_loss" and against not in frame:
-        known = near_names(against, map(str, frame.columns))
-        raise UsageError(f"no column is called 'val_loss'; {known}; name the column of the goal with --against")
     goal = read_column(frame, against)
-    tested, left_out = _readable(frame, goal, _wanted(frame, columns, logarithms))
-    given = [controls] if isinstance(controls, str) else controls or ()
-    controlled = [read_column(frame, piece) for text in given for piece in text.split(",")]
-    frame, kept, dropped = _complete(frame, [goal, *tested, *controlled], [*groups, *needed])
-    goal, tested, controlled = kept[0], kept[1 : len(tested) + 1], kept[len(tested) + 1 :]
-    notes += [*dropped, *remarks_on(frame)]
+    tested, left_out = _readable(frame, goal, _wanted(frame, columns, also))
+    controls = [read_column(frame, name) for name in split_columns(control, frame)] if control else []
+    frame, kept, lacking = _complete(frame, [goal, *tested, *controls], [*groups, *needed])
+    notes += [*lacking, *remarks_on(frame)]
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
-        raise CollapseError(f"only {counted(len(frame), 'row')} to correlate{why}: at least 3 are needed")
-    for column in [goal, *tested]:
-        if is_explained(column.values):
-            raise CollapseError(
-                f"{column.label} is constant, {column.values[0]:.6g} in all {len(frame)} rows: "
-                "nothing can correlate with it"
-            )
-    if left_out:
-        notes.append("not tested: " + ", ".join(f"{name} ({why})" for name, why in left_out.items()))
-    if not tested:
-        raise CollapseError(
-            f"no column to test against {against}: {notes[-1] if left_out else 'the table has no known measurement'}; "
-            f"name columns or expressions with --columns; it has {', '.join(map(str, frame.columns[:12]))}"
-        )
-    return Chosen(frame, goal, tested, controlled, groups, notes)
+        raise CollapseError(f"only {counted(len(frame), 'row')} to compare{why}: at least 3 are needed")
+    chosen = Chosen(frame, kept[0], kept[1 : len(tested) + 1], kept[len(tested) + 1 :], groups, notes=notes)
+    each = [groups] if joint and groups else [[name] for name in groups]
+    return _varying(chosen, {" and ".join(names): chosen.groups(*names) for names in each}, left_out)
 
 
-def _wanted(frame: "pd.DataFrame", columns: str | Sequence[str] | None, logarithms: bool) -> dict[str, bool]:
-    """The columns to test, and whether each was named itself; without names, every measurement but the goal's kind."""
-    import pandas as pd
-
+def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[str, bool]:
+    """The columns to test, and whether each was named itself; without names, every measurement of collapse."""
     if columns is None:
         measurements = plugins().measurements().items()
         names = [name for name, (metric, _) in measurements if metric.property_of(name) != "generalization"]
-        wanted = [name for name in names if name in frame]
-        if logarithms and _LOGGED in frame and pd.to_numeric(frame[_LOGGED], errors="coerce").gt(0).all():
-            wanted.append(f"log({_LOGGED})")
-        return dict.fromkeys(wanted, False)
-    split = split_columns(columns, frame)
-    if not split:
-        raise UsageError("--columns names no column: name some, or leave the option out to test all measurements")
+        return dict.fromkeys((name for name in [*also, *names] if LOGARITHM.sub(r"\1", name) in frame), False)
     made: dict[str, bool] = {}
-    for name, itself in split.items():
+    for name, itself in split_columns(columns, frame).items():
         made |= dict.fromkeys(SETS[name], False) if name in SETS else {name: itself}
+    if not made:
+        raise UsageError("--columns names no column: name some, or leave the option out to test all measurements")
     return made
 
 
 def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -> tuple[list[Column], dict[str, str]]:
-    """Read the columns; of those that nobody named itself, return why some cannot be tested.
-
-    They may not cost a row either, such as a debiased ratio that is null where noise decides it.
-    """
+    """Read the columns, and say why some cannot be tested: those that nobody named itself cost no row."""
     tested: list[Column] = []
     left_out: dict[str, str] = {}
     for name, itself in wanted.items():
-        if itself:
-            tested.append(read_column(frame, name))
-        elif name not in goal.names:
-            try:
-                column = read_column(frame, name)
-            except CollapseError as error:
-                unreadable = str(error).partition(": ")[2] if "is not of numbers" in str(error) else "not in the table"
-                left_out[name] = unreadable if isinstance(error, UsageError) else "not finite"
-                continue
-            values = column.values[~np.isnan(goal.values)]
-            null = int(np.isnan(values).sum())
-            if null:
-                left_out[name] = "null" if null == len(values) else f"null in {counted(null, 'row')}"
-            elif len(values) and is_explained(values):
-                left_out[name] = "constant"
-            else:
-                tested.append(column)
+        if not itself and name in goal.names:
+            continue
+        try:
+            column = read_column(frame, name)
+        except CollapseError as error:
+            if itself:
+                raise
+            text = str(error).partition("is not of numbers: ")[2]
+            left_out[name] = text or ("not in the table" if isinstance(error, UsageError) else "not finite")
+            continue
+        known = ~np.isnan(goal.values)
+        null = int(np.isnan(column.values[known]).sum())
+        if null and not itself:
+            left_out[name] = "null" if null == known.sum() else f"null in {counted(null, 'row')}"
+        else:
+            tested.append(column)
     return tested, left_out
 
 
@@ -201,53 +195,42 @@ def _complete(
     return frame.loc[kept], complete, [note] if lacking else []
 
 
-def left_varying(chosen: Chosen, model: Explained) -> Chosen:
-    """Leave out columns of which groups and controls leave nothing; the goal must not be one."""
-    equal, goal = " and ".join([*chosen.within, *(each.label for each in chosen.controls)]), chosen.goal
+def _varying(chosen: Chosen, groupings: Mapping[str, Codes], left_out: dict[str, str]) -> Chosen:
+    """Leave out columns that do not vary, or of which groups and controls leave nothing; the goal must not be one."""
+    for name, groups_n in groupings.items():
+        if len(np.unique(groups_n)) == len(chosen):
+            raise UsageError(f"every row has another {name}: no group has two rows to compare (--within)")
+    model = explained(len(chosen), [*groupings.values()], [each.values for each in chosen.controls])
+    equal = " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
+    constant = f"constant within equal {equal}" if equal else "constant"
     if model.degrees < 1:
         raise CollapseError(f"{counted(len(chosen), 'row')} are too few for {equal}: no degree of freedom is left")
-    if is_explained(goal.values, model.residuals(goal.values)):
-        raise CollapseError(f"{goal.label} is constant within equal {equal}: nothing can correlate with it")
-    kept = [each for each in chosen.tested if not is_explained(each.values, model.residuals(each.values))]
-    gone = ", ".join(each.label for each in chosen.tested if each not in kept)
-    if not kept:
-        raise CollapseError(f"every column is constant within equal {equal}: {gone}")
-    note = [f"not tested: {gone} (constant within equal {equal})"] if gone else []
-    return replace(chosen, tested=kept, notes=[*chosen.notes, *note])
+    if is_explained(chosen.goal.values, model.residuals(chosen.goal.values)):
+        raise CollapseError(f"{chosen.goal.label} is {constant}: nothing can correlate with it")
+    gone = [each.label for each in chosen.tested if is_explained(each.values, model.residuals(each.values))]
+    left_out |= dict.fromkeys(gone, constant)
+    note = [f"not tested: {', '.join(f'{name} ({why})' for name, why in left_out.items())}"] if left_out else []
+    tested = [each for each in chosen.tested if each.label not in gone]
+    if not tested:
+        raise CollapseError(
+            f"no column to test against {chosen.goal.label}: {note[0] if note else 'the table has no measurement'}; "
+            "name columns or expressions with --columns"
+        )
+    return replace(chosen, tested=tested, groupings=[*groupings.values()], model=model, notes=[*chosen.notes, *note])
 
 
-def check_groups(chosen: Chosen, names: Sequence[str]) -> None:
-    """Refuse columns of groups in which no group has two rows."""
-    if not chosen.frame.duplicated(list(names)).any():
-        raise UsageError(f"every row has another {' and '.join(names)}: no group has two rows to compare (--within)")
-
-
-def trained_note(chosen: Chosen, groups_n: Codes) -> list[str]:
-    """A warning about groups whose models differ in training, which a trend in both columns would drive."""
-    names, training = chosen.within, training_of(chosen.frame, groups_n)
-    if not training or training in names:
+def cautions(chosen: Chosen) -> list[str]:
+    """Say in what compared models differ, which a trend in both columns would follow: their size, or their training."""
+    frame, within = chosen.frame, chosen.within
+    if chosen.controls:
         return []
-    return [
-        f"models of equal {' and '.join(names)} differ in {training}: training time may drive both sides; "
-        f"--within {names[0]},{training} compares what neither explains"
-    ]
-
-
-def sizes_note(frame: "pd.DataFrame", advice: Sequence[str], *, exchangeable: bool) -> list[str]:
-    """A warning about models of different sizes, whose rows are not exchangeable.
-
-    Args:
-        frame: The table, with the parts of its models' names.
-        advice: What the analysis's options do about it, with ``{size}`` for the column.
-        exchangeable: Whether p assumes that rows are exchangeable; with clusters it does not.
-    """
-    size = size_of(frame)
-    if size is None:
+    groups_n = chosen.groups(*within) if within else np.zeros(len(frame), dtype=np.int64)
+    name = size_of(frame)
+    if name is None or (frame.groupby(groups_n)[name].nunique() < 2).all():
+        name = training_of(frame, groups_n) if within else None
+    if name is None:
         return []
-    said = f"{sizes_said(frame)}: size may drive both sides of a correlation"
-    said += ", and p assumes that rows are exchangeable" if exchangeable else ""
-    many = frame[size].nunique()
-    if many < len(frame):  # sizes repeat
-        said += f"; {many} values support no p-value over all rows" if many < FEWEST else ""
-        said += "".join(f"; {each.format(size=size)}" for each in advice)
-    return [said]
+    whose = f"of equal {' and '.join(within)} " if within else ""
+    said = f"models {whose}differ in {name}, which may drive both columns, and are not exchangeable"
+    repeated = frame[name].nunique() < len(frame)
+    return [f"{said}: see --within {','.join([*within, name])}" if repeated else said]

@@ -1,18 +1,37 @@
 """Correlation of columns with a goal: with intervals, corrected for what is tested, and within groups or controlled."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from collapse import Results, Table, analysis
+from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
-from collapse_analyses import fits, shown
-from collapse_analyses.choosing import Chosen, check_groups, choose, left_varying, names_of, sizes_note, trained_note
-from collapse_analyses.fits import Codes, Explained, Floats
-from collapse_analyses.signs import correlated, degrees_of
-from collapse_analyses.strata import Crossed, crossed, in_each, signs_of, strata_table
+from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose, names_of, whole
+from collapse_analyses.fits import FEWEST, Floats, Jackknife, holm, p_of_r
+from collapse_analyses.pearson import correlated
+from collapse_analyses.shown import DISAGREES, SHARE, SIGNED, THREE, Cell, P, table_of
+from collapse_analyses.strata import FEWEST as FEWEST_ROWS
+from collapse_analyses.strata import in_each, p_of_whole_groups, signs_of
+
+_HEADINGS: Mapping[str, Cell] = {
+    "column": "column",
+    "r": ("r", SIGNED),
+    "95 % interval": ("r_low", "r_high", SIGNED),
+    "predicted": "predicted",
+    "R²": ("R2", SHARE),
+    "p": ("p", P),
+    "Holm": ("holm", P),
+    "BH": ("bh", P),
+    "Spearman": ("spearman", SIGNED),
+    "its interval": ("spearman_low", "spearman_high", SIGNED),
+}
+_OF_GROUPS: Mapping[str, Cell] = {
+    "groups": "strata",
+    "r > 0": "strata_positive",
+    "r < 0": "strata_negative",
+    "median r": ("strata_median_r", SIGNED),
+}
 
 
 @analysis("correlation")
@@ -70,167 +89,131 @@ def correlation(
     """
     if resamples < 1:
         raise UsageError(f"--resamples must be at least 1, not {resamples}")
-    chosen = choose(
-        results,
-        against=against,
-        columns=columns,
-        where=where,
-        within=within,
-        named={"--cluster": cluster},
-        controls=control,
-        logarithms=True,
-    )
-    names, of = chosen.within, names_of(cluster, chosen.frame, "--cluster")
-    if strata and (len(names) != 1 or control or of):
+    options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
+    chosen = choose(results, **options, control=control, named={"cluster": cluster}, also=[LOG_CDNV])
+    names, clusters = chosen.within, names_of(cluster, chosen.frame, "cluster")
+    if strata and (len(names) != 1 or control or clusters):
         raise UsageError("--strata shows r in each group of one column of --within, without --control and --cluster")
-    for name in names:
-        check_groups(chosen, [name])
-    groupings = [chosen.groups(name) for name in names]
     if strata:
-        return strata_table(chosen, groupings[0])
-    model = fits.explained(len(chosen), groupings, [each.values for each in chosen.controls])
-    if names or chosen.controls:
-        chosen = left_varying(chosen, model)
-    test = _Test(model, groupings, chosen.groups(*of) if of else None, " and ".join(of), None, resamples)
-    if len(names) > 1 and not of:  # what several effects leave of a group is often one curve
-        table = None if chosen.controls else crossed(groupings[0], chosen.groups(*names[1:]))
-        test = replace(test, clusters_n=groupings[0], of=names[0], table=table)
-    notes = [*chosen.notes, *_remarks(chosen, test)]
-    records = _records(chosen, test)
+        return _strata(chosen)
+    whole_groups = len(names) > 1 and not clusters  # what several effects leave of a group is often one curve
+    clusters = names[:1] if whole_groups else clusters
+    fits = Jackknife(chosen.model, chosen.groups(*clusters) if clusters else None)
+    records = _records(chosen, fits, bool(clusters))
+    permuted = whole_groups and not chosen.controls and _permute(chosen, records, resamples)
+    _correct(records)
+    records.sort(key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
     title = f", within {' and '.join(names)}" if names else ""
     title += f", controlled for {', '.join(each.label for each in chosen.controls)}" if chosen.controls else ""
-    return shown.table_of(
-        f"Correlation with {chosen.goal.label}, {len(chosen)} rows{title}",
-        records,
-        [*notes, *_explain(chosen, records, test)],
-        _headings(bool(names)),
-    )
+    how = f"t-test, clustered by {' and '.join(clusters)}" if clusters else "t-test of r"
+    if permuted:
+        how = f"share of {resamples:,} random permutations of whole {names[0]} (seed 0), and of the order observed"
+    notes = [*chosen.notes, *cautions(chosen), *_explain(chosen, records, fits, clusters, how)]
+    headings = {**_HEADINGS, **(_OF_GROUPS if names else {})}
+    return table_of(f"Correlation with {chosen.goal.label}, {len(chosen)} rows{title}", records, notes, headings)
 
 
-@dataclass(frozen=True)
-class _Test:
-    """What is subtracted, which rows count as one and by which columns, and the complete table of two groupings."""
-
-    model: Explained
-    groupings: Sequence[Codes]
-    clusters_n: Codes | None
-    of: str
-    table: Crossed | None
-    permutations: int
-
-
-def _remarks(chosen: Chosen, test: _Test) -> list[str]:
-    if len(chosen.within) == 1:
-        return trained_note(chosen, test.groupings[0])
-    if chosen.within or chosen.controls:
-        return []
-    advice = ["--within {size} compares models of equal {size} only"]
-    advice += ["--cluster {size} takes models of equal {size} together"] if test.clusters_n is None else []
-    return sizes_note(chosen.frame, advice, exchangeable=test.clusters_n is None)
-
-
-def _records(chosen: Chosen, test: _Test) -> list[dict[str, Any]]:
-    """A record a column, the smallest p first."""
-    from scipy.stats import false_discovery_control  # takes half a second
-
+def _records(chosen: Chosen, fits: Jackknife, clustered: bool) -> list[dict[str, Any]]:
+    """A record a column, without its corrected p-values."""
+    left_kn = _left(chosen)
+    pearson = correlated(chosen, left_kn, fits)
+    spearman = _spearman(left_kn if chosen.groupings or chosen.controls else chosen.values(), fits)
     records = []
-    degrees, rows = degrees_of(test.model, test.clusters_n), {"rows": len(chosen)}
-    left_kn = _left(chosen, test)
-    pearson = correlated(chosen, left_kn, test.model, test.groupings, test.clusters_n)
-    spearman = _spearman(left_kn if test.groupings or chosen.controls else chosen.values(), test)
-    for column, left_n, (about, p, _), ranked in zip(chosen.tested, left_kn[:-1], pearson, spearman, strict=True):
-        if test.clusters_n is None:
-            p = fits.p_of_r(about["r"], degrees)
-        elif test.table is not None and p is not None:
-            p = test.table.p(left_n, left_kn[-1], n=test.permutations)
-        signs = signs_of(in_each(column, chosen.goal, test.groupings[0]) if test.groupings else None)
-        records.append({"column": column.label, **rows, **about, **ranked, "p": p, "holm": None, "bh": None, **signs})
-    if all(each["p"] is not None for each in records):
-        p_k = np.array([each["p"] for each in records])
-        for each, by_holm, by_bh in zip(records, fits.holm(p_k), false_discovery_control(p_k), strict=True):
-            each |= {"holm": float(by_holm), "bh": float(by_bh)}
-    return sorted(records, key=lambda record: (record["p"] or 0.0, -abs(record["r"])))
+    for column, (about, p, _), ranked in zip(chosen.tested, pearson, spearman, strict=True):
+        p = p if clustered else p_of_r(about["r"], chosen.model.degrees)
+        signs = signs_of(in_each(column, chosen.goal, chosen.groupings[0]) if chosen.groupings else None)
+        records.append({"column": column.label, "rows": len(chosen), **about, **ranked, "p": p, **signs})
+    return records
 
 
-def _left(chosen: Chosen, test: _Test) -> Floats:
+def _left(chosen: Chosen) -> Floats:
     """What groups and controls leave of the columns, without the digits that are rounding: equal residuals tie."""
     values_kn = chosen.values()
-    left_kn = test.model.residuals(values_kn)
-    if not (test.groupings or chosen.controls):
+    left_kn = chosen.model.residuals(values_kn)
+    if not (chosen.groupings or chosen.controls):
         return left_kn
     step_k = 2.0 ** np.ceil(np.log2(64 * np.finfo(np.float64).eps * np.abs(values_kn).max(axis=1, keepdims=True)))
     return np.asarray(np.round(left_kn / step_k) * step_k)
 
 
-def _spearman(values_kn: Floats, test: _Test) -> list[dict[str, float | None]]:
+def _spearman(values_kn: Floats, fits: Jackknife) -> list[dict[str, float | None]]:
     """Spearman's correlation of each row of values with the last one, and its interval."""
     from scipy.stats import rankdata  # takes half a second
 
-    each_left_out = fits.refits(fits.explained(values_kn.shape[1]), test.clusters_n)
-    products = fits.products_without_each(values_kn, each_left_out, ranks=True)
-    degrees = degrees_of(test.model, test.clusters_n)
+    products = fits.products(values_kn, ranks=True)
     found = []
     for i, rho in enumerate(np.corrcoef(rankdata(values_kn, axis=1))[-1, :-1]):
-        ends = fits.interval_of_r(float(rho), fits.r_of(products, i), degrees) or [None] * 3
-        found.append({"spearman": float(rho), "spearman_low": ends[0], "spearman_high": ends[1]})
+        low, high, _ = fits.interval_of_r(float(rho), products, i)
+        found.append({"spearman": float(rho), "spearman_low": low, "spearman_high": high})
     return found
 
 
-def _explain(chosen: Chosen, records: Sequence[Mapping[str, Any]], test: _Test) -> list[str]:
+def _permute(chosen: Chosen, records: list[dict[str, Any]], resamples: int) -> bool:
+    """Take p from permutations of whole groups of the first column of --within, if every cell has a row."""
+    first_n, second_n = chosen.groupings[0], chosen.groups(*chosen.within[1:])
+    *left_kn, goal_n = _left(chosen)
+    if p_of_whole_groups(goal_n, goal_n, first_n, second_n, n=1) is None:
+        return False
+    for record, left_n in zip(records, left_kn, strict=True):
+        if record["p"] is not None:
+            record["p"] = p_of_whole_groups(left_n, goal_n, first_n, second_n, n=resamples)
+    return True
+
+
+def _correct(records: list[dict[str, Any]]) -> None:
+    """Add p-values corrected for all columns; None where one has no p."""
+    from scipy.stats import false_discovery_control  # takes half a second
+
+    known = all(record["p"] is not None for record in records)
+    p_k = np.array([record["p"] if known else np.nan for record in records], dtype=np.float64)
+    both = (holm(p_k), false_discovery_control(p_k)) if known else (p_k, p_k)
+    for record, by_holm, by_bh in zip(records, *both, strict=True):
+        record |= {"holm": float(by_holm), "bh": float(by_bh)} if known else {"holm": None, "bh": None}
+
+
+def _explain(
+    chosen: Chosen, records: Sequence[dict[str, Any]], fits: Jackknife, clusters: Sequence[str], how: str
+) -> list[str]:
     """How to read the numbers."""
-    how, units, one, notes, names = "t-test of r", "rows", "one row", [], chosen.within
-    if test.clusters_n is not None:
-        many = int(test.clusters_n.max()) + 1
-        how, units = f"t-test, clustered by {test.of}", f"the {many} values of {test.of}"
-        one = f"one of {units}"
-        if many < fits.FEWEST:
-            few = f"{counted(many, 'value')} of {test.of} are too few for an interval or a p-value"
-            return [f"{few}: at least {fits.FEWEST} are needed"]
-    if test.table is not None:
-        how = (
-            f"share of {test.permutations:,} random permutations of {units} (seed 0), each with all its cells, "
-            "and of the order observed, whose |r| of the cells' means is at least as large"
-        )
-        notes.append(_additive(chosen, test.table))
-    degrees = counted(degrees_of(test.model, test.clusters_n), "degree")
-    student = f"Fisher's z and Student's t with {degrees} of freedom"
-    notes.append(f"intervals: jackknife, without {one} at a time, by {student}")
-    notes.append(f"p: {how}; Holm, BH: corrected for {counted(len(records), 'column')}")
+    unit = "row"
+    if clusters:
+        unit = f"of the {len(fits.kept)} values of {' and '.join(clusters)}"
+        if len(fits.kept) < FEWEST:
+            return [f"intervals and p: at least {FEWEST} clusters are needed, and there are {len(fits.kept)}"]
+    student = f"Fisher's z and Student's t with {counted(int(fits.degrees), 'degree')} of freedom"
+    notes = [
+        f"intervals: jackknife, without one {unit} at a time, by {student}",
+        f"p: {how}; Holm, BH: corrected for {counted(len(records), 'column')}",
+    ]
     if any(each["predicted"] for each in records):
         marked = any(each["agrees"] is False for each in records)
         said = f"predicted: the sign of r if better {chosen.goal.label} goes with more collapse"
-        notes.append(said + (f"; {shown.DISAGREES}" if marked else ""))
-    if names:
-        raw = "; r in them is of the values themselves" if len(names) > 1 or chosen.controls else ""
-        raw += "; no sign is predicted for what several effects leave" if len(names) > 1 else ""
-        notes.append(f"groups: of equal {names[0]}, with 3 rows or more, in which both columns vary{raw}")
+        notes.append(said + (f"; {DISAGREES}" if marked else ""))
+    if chosen.within:
+        notes.append(f"groups: of equal {chosen.within[0]}, with {FEWEST_ROWS} rows or more")
     return notes
 
 
-def _additive(chosen: Chosen, table: Crossed) -> str:
-    first, product, p = table.additivity(chosen.goal.values)
-    not_additive = p is not None and p <= 1 - fits.LEVEL
-    return (
-        f"of what the two effects leave of the cells' means of {chosen.goal.label}, {first:.0%} is one singular "
-        f"component, and {product:.0%} the product of the effects (p of Tukey's test of additivity: "
-        f"{shown.p_value(p)}){': the effects are not additive on this scale' if not_additive else ''}"
-    )
-
-
-def _headings(strata: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "column": shown.of("column"),
-        "r": shown.of("r", shown.signed),
-        "95 % interval": shown.span("r"),
-        "predicted": shown.predicted,
-        "R²": shown.of("R2", shown.fixed),
-        "p": shown.of("p", shown.p_value),
-        "Holm": shown.of("holm", shown.p_value),
-        "BH": shown.of("bh", shown.p_value),
-        "Spearman": shown.of("spearman", shown.signed),
-        "its interval": shown.span("spearman"),
+def _strata(chosen: Chosen) -> Table:
+    """Return r of every column in every group, a row each: column, the group, rows, mean, r."""
+    (name,), (groups_n,) = chosen.within, chosen.groupings
+    values = {group: whole(chosen.frame[name][groups_n == group].iloc[0]) for group in np.unique(groups_n).tolist()}
+    records: list[dict[str, Any]] = []
+    for column in chosen.tested:
+        correlations = in_each(column, chosen.goal, groups_n)
+        for group, value in sorted(values.items(), key=lambda each: each[1]):
+            rows_n = groups_n == group
+            mean = float(column.values[rows_n].mean())
+            about = {"column": column.label, name: value, "rows": int(rows_n.sum()), "mean": mean}
+            records.append(about | {"r": correlations[group]})
+    if all(record["r"] is None for record in records):
+        raise CollapseError(f"no group of equal {name} has {FEWEST_ROWS} rows in which columns vary (--within)")
+    headings: Mapping[str, Cell] = {
+        "column": "column",
+        name: name,
+        "rows": "rows",
+        "mean": ("mean", THREE),
+        "r": ("r", SIGNED),
     }
-    if strata:
-        found |= {"groups": shown.of("strata"), "r > 0": shown.of("strata_positive")}
-        found |= {"r < 0": shown.of("strata_negative"), "median r": shown.of("strata_median_r", shown.signed)}
-    return found
+    title = f"Correlation with {chosen.goal.label} in each {name}, {len(chosen)} rows"
+    return table_of(title, records, chosen.notes, headings, keys=2)

@@ -1,7 +1,7 @@
-"""What groups and controls leave of columns; intervals from fits without each row, or without each cluster of rows."""
+"""Linear models of groups and controls, and jackknife intervals: fits without each row, or each cluster of rows."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
-Interval = tuple[float, float, float]
-"""Its low and high ends, and the two-sided p of 0."""
+Interval = tuple[float | None, float | None, float | None]
+"""Its low and high ends, and the two-sided p of 0; three times None where there is no interval."""
 
 FEWEST = 5
 """Rows or clusters below which an interval, or a p-value of clusters, does not hold its level."""
@@ -79,98 +79,98 @@ def is_explained(values_n: Floats, residuals_n: Floats | None = None) -> bool:
     return bool(np.linalg.norm(residuals_n) <= max(_NOTHING * np.linalg.norm(centred_n), rounding))
 
 
-def refits(model: Explained, clusters_n: Codes | None = None) -> Iterator[tuple[NDArray[np.bool_], Explained]]:
-    """Yield which rows are left without each row or cluster (codes 0 to G−1), and the model of these rows."""
-    units = np.arange(len(model.basis_nq)) if clusters_n is None else clusters_n
-    for unit in range(int(units.max()) + 1):
-        kept = units != unit
-        yield kept, _spanned(model.basis_nq[kept])
-
-
-def products_without_each(
-    values_kn: Floats, fits: Iterable[tuple[NDArray[np.bool_], Explained]], *, ranks: bool = False
-) -> Floats:
-    """Return the (G, k, k) inner products of residuals, or of centred ranks, without each of G rows or clusters.
-
-    A column that the other rows leave constant is NaN. Source: Cook & Weisberg 1982, §2.2.
-
-    >>> x = np.array([[1.0, 2.0, 3.0, 9.0], [1.0, 2.0, 3.0, -9.0]])
-    >>> r_of(products_without_each(x, refits(explained(4)))).round(3).tolist()
-    [-0.979, -0.922, -0.981, 1.0]
-    """
-    from scipy.stats import rankdata  # takes half a second
-
-    found = []
-    for kept, model in fits:
-        left_kn = rankdata(values_kn[:, kept], axis=1) if ranks else values_kn[:, kept]
-        centred_kn = left_kn - left_kn.mean(axis=1, keepdims=True)
-        left_kn = centred_kn if ranks else model.residuals(left_kn)
-        nothing = np.linalg.norm(left_kn, axis=1) <= _ROUNDING * np.linalg.norm(values_kn, axis=1)
-        left_kn[nothing] = np.nan
-        found.append(left_kn @ left_kn.T)
-    return np.array(found)
-
-
-def r_of(products_Gkk: Floats, column: int = 0, goal: int = -1) -> Floats:
-    """Return the (G,) correlations of two columns from their inner products."""
-    of_column, both, of_goal = (products_Gkk[:, i, j] for i, j in ((column, column), (column, goal), (goal, goal)))
-    return np.clip(both / np.sqrt(of_column * of_goal), -1, 1)
-
-
-def interval(value: float, without_G: Floats, degrees: int | float) -> Interval | None:
-    """Return the ends and the two-sided p of 0, by Student's t with the jackknife's standard error.
-
-    The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each of G units. None with fewer than
-    :data:`FEWEST` units, or where a value without one is undefined.
+class Jackknife:
+    """The fits of a model without each of G rows or clusters, and the intervals that they give.
 
     Args:
-        value: Of all rows.
-        without_G: (G,) the values without each unit.
-        degrees: Of freedom: G − 1 of clusters.
+        model: The model of all rows.
+        clusters_n: (rows,) the cluster of each row, 0 to G−1; None if each row is one.
+        degrees: Of freedom; by default those of the model, or G − 1 of clusters.
 
-    Source: Efron & Tibshirani 1993, §11.5; MacKinnon, Nielsen & Webb 2023 for few clusters.
-
-    >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # of a mean it is the usual interval
-    >>> [round(each, 3) for each in interval(3.0, (15 - x) / 4, degrees=4)]
-    [1.037, 4.963, 0.013]
+    Source: Cook & Weisberg 1982, §2.2; Efron & Tibshirani 1993, §11.5; MacKinnon, Nielsen & Webb 2023 for clusters.
     """
-    from scipy.stats import t as student  # takes half a second
 
-    units = len(without_G)
-    if units < FEWEST or not np.isfinite(without_G).all():
-        return None
-    error = math.sqrt(degrees / units * float(((without_G - without_G.mean()) ** 2).sum()))
-    reach = float(student.ppf((1 + LEVEL) / 2, degrees)) * error
-    p = float(2 * student.sf(abs(value) / error, degrees)) if error > 0 else float(value == 0)
-    return value - reach, value + reach, p
+    def __init__(self, model: Explained, clusters_n: Codes | None = None, degrees: float | None = None) -> None:
+        self.model = model
+        units_n = np.arange(len(model.basis_nq)) if clusters_n is None else clusters_n
+        self.kept = [units_n != unit for unit in range(int(units_n.max()) + 1)]
+        self.models = [_spanned(model.basis_nq[kept]) for kept in self.kept]
+        natural = model.degrees if clusters_n is None else len(self.kept) - 1
+        self.degrees = natural if degrees is None else degrees
+
+    def products(self, values_kn: Floats, *, ranks: bool = False) -> Floats:
+        """Return the (G, k, k) inner products of residuals, or of centred ranks.
+
+        A column that the other rows leave constant is NaN.
+        """
+        from scipy.stats import rankdata  # takes half a second
+
+        found = []
+        for kept, model in zip(self.kept, self.models, strict=True):
+            left_kn = rankdata(values_kn[:, kept], axis=1) if ranks else values_kn[:, kept]
+            centred_kn = left_kn - left_kn.mean(axis=1, keepdims=True)
+            left_kn = centred_kn if ranks else model.residuals(left_kn)
+            nothing = np.linalg.norm(left_kn, axis=1) <= _ROUNDING * np.linalg.norm(values_kn, axis=1)
+            left_kn[nothing] = np.nan
+            found.append(left_kn @ left_kn.T)
+        return np.array(found)
+
+    def interval(self, value: float, without_G: Floats, degrees: float | None = None) -> Interval:
+        """Return the ends and the two-sided p of 0, by Student's t with the jackknife's standard error.
+
+        The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each unit. There is none with
+        fewer than :data:`FEWEST` units, or where a value without one is undefined.
+
+        Args:
+            value: Of all rows.
+            without_G: (G,) the values without each unit.
+            degrees: Other degrees of freedom.
+
+        >>> x = np.array([1.0, 2.0, 3.0, 4.0, 5.0])  # of a mean it is the usual interval
+        >>> fits = Jackknife(explained(5), degrees=4)
+        >>> [round(each, 3) for each in fits.interval(3.0, (15 - x) / 4)]
+        [1.037, 4.963, 0.013]
+        """
+        from scipy.stats import t as student  # takes half a second
+
+        degrees = self.degrees if degrees is None else degrees
+        units = len(without_G)
+        if units < FEWEST or not np.isfinite(without_G).all():
+            return None, None, None
+        error = math.sqrt(degrees / units * float(((without_G - without_G.mean()) ** 2).sum()))
+        reach = float(student.ppf((1 + LEVEL) / 2, degrees)) * error
+        p = float(2 * student.sf(abs(value) / error, degrees)) if error > 0 else float(value == 0)
+        return value - reach, value + reach, p
+
+    def interval_of_r(self, r: float, products_Gkk: Floats, column: int = 0) -> Interval:
+        """Do the same with the correlation of a column with the last one, through Fisher's z."""
+        z, z_G = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (r, r_of(products_Gkk, column)))
+        low, high, p = self.interval(float(z), z_G)
+        return (None, None, None) if low is None or high is None else (math.tanh(low), math.tanh(high), p)
+
+    def interval_of_slope(self, slope: float, x_n: Floats, slope_G: Floats) -> Interval:
+        """Do the same with a slope on residuals x, whose jackknife variance many effects make too large.
+
+        It is divided by its expectation for independent errors of equal variance, and t has the degrees of freedom of a
+        χ² with its mean and variance (Satterthwaite). Source: Bell & McCaffrey 2002, for the degrees of freedom.
+        """
+        if not np.isfinite(slope_G).all():
+            return None, None, None
+        weights_Gn = np.zeros((len(slope_G), len(x_n)))  # each slope is a weighted sum of y
+        for weights_n, kept, model in zip(weights_Gn, self.kept, self.models, strict=True):
+            left_n = model.residuals(x_n[kept])
+            weights_n[kept] = left_n / (left_n @ left_n)
+        weights_Gn -= weights_Gn.mean(axis=0)
+        shared_GG = weights_Gn @ weights_Gn.T
+        degrees = float(shared_GG.trace() ** 2 / (shared_GG**2).sum())
+        scale = math.sqrt(len(slope_G) / (degrees * float(x_n @ x_n) * float(shared_GG.trace())))
+        return self.interval(slope, slope_G * scale, degrees)
 
 
-def interval_of_r(r: float, r_G: Floats, degrees: int | float) -> Interval | None:
-    """Do the same with a correlation, through Fisher's z, whose distribution is nearly symmetric."""
-    z, z_G = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (r, r_G))
-    found = interval(float(z), z_G, degrees)
-    return found and (math.tanh(found[0]), math.tanh(found[1]), found[2])
-
-
-def interval_of_slope(
-    slope: float, x_n: Floats, slope_G: Floats, fits: Iterable[tuple[NDArray[np.bool_], Explained]]
-) -> Interval | None:
-    """Do the same with a slope on residuals x, whose jackknife variance many effects make too large.
-
-    It is divided by its expectation for independent errors of equal variance, and t has the degrees of freedom of a
-    χ² with its mean and variance (Satterthwaite). Source: Bell & McCaffrey 2002, for the degrees of freedom.
-    """
-    if not np.isfinite(slope_G).all():
-        return None
-    weights_Gn = np.zeros((len(slope_G), len(x_n)))  # each slope is a weighted sum of y
-    for weights_n, (kept, model) in zip(weights_Gn, fits, strict=True):
-        left_n = model.residuals(x_n[kept])
-        weights_n[kept] = left_n / (left_n @ left_n)
-    weights_Gn -= weights_Gn.mean(axis=0)
-    shared_GG = weights_Gn @ weights_Gn.T
-    degrees = float(shared_GG.trace() ** 2 / (shared_GG**2).sum())
-    scale = math.sqrt(len(slope_G) / (degrees * float(x_n @ x_n) * float(shared_GG.trace())))
-    return interval(slope, slope_G * scale, degrees)
+def r_of(products_Gkk: Floats, column: int = 0) -> Floats:
+    """Return the (G,) correlations of a column with the last one from their inner products."""
+    squares = products_Gkk[:, column, column] * products_Gkk[:, -1, -1]
+    return np.asarray(np.clip(products_Gkk[:, column, -1] / np.sqrt(squares), -1, 1))
 
 
 def p_of_r(r: float, degrees: int) -> float:

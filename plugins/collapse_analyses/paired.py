@@ -1,6 +1,6 @@
 """Differences between pairs of models that are alike in everything but one thing."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,11 +8,11 @@ import numpy as np
 from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
-from collapse_analyses import fits, shown
-from collapse_analyses.choosing import Chosen, choose
-from collapse_analyses.fits import Floats
+from collapse_analyses.choosing import choose
+from collapse_analyses.fits import Floats, Jackknife, explained, is_explained
 from collapse_analyses.pairing import Pairs, pairs_of
-from collapse_analyses.signs import direction, one_width
+from collapse_analyses.pearson import direction, one_width
+from collapse_analyses.shown import SIGNED, THREE, Cell, P, table_of
 
 
 @analysis("paired")
@@ -65,46 +65,54 @@ def paired(
     """
     if "," in by:
         raise UsageError(f"--by must name one column, got {by!r}: other columns go to --equal")
-    chosen = choose(results, against=against, columns=columns, where=where, named={"--by": by})
+    chosen = choose(results, against=against, columns=columns, where=where, named={"by": by})
     pairs = pairs_of(chosen.frame, by, values=values, equal=equal)
+    known = ", ".join(pairs.equal) or "nothing that is known"
     if len(pairs.first) < 3:
         raise CollapseError(
-            f"{counted(len(pairs.first), 'pair')} of rows that differ in {by} and are equal in "
-            f"{', '.join(pairs.equal) or 'nothing'}: at least 3 are needed; --equal names what must be equal"
+            f"{counted(len(pairs.first), 'pair')} of rows that differ in {by} and are equal in {known}: at least 3 are "
+            "needed; --equal names what must be equal"
         )
-    both, codes = np.concatenate([pairs.first, pairs.second]), np.tile(np.arange(len(pairs.first)), 2)
-    of_one_width = one_width(chosen.frame.iloc[both].reset_index(drop=True), codes) or one_width(chosen.frame)
-    goal_n = _difference(chosen.goal, pairs)
-    records = []
-    for column in (chosen.goal, *chosen.tested):
-        change_n = _difference(column, pairs)
-        lower = direction(column, chosen.frame, of_one_width)
-        records.append({"column": column.label, "pairs": len(change_n)} | _changes(change_n, lower, pairs))
-        records[-1] |= _with_goal(change_n, None if column is chosen.goal else goal_n, pairs)
+    records = _records(chosen.frame, [chosen.goal, *chosen.tested], pairs)
+    units, left = int(pairs.units_n.max()) + 1, len(chosen.frame) - 2 * len(pairs.first)
+    of = f" of the {units} architectures" if units < len(pairs.units_n) else ""
     one, two = pairs.values
-    return shown.table_of(
-        f"{by} {two} − {by} {one}, {counted(len(pairs.first), 'pair')}",
-        records,
-        [*chosen.notes, *_explain(chosen, len(records), pairs)],
-        {
-            "column": shown.of("column"),
-            "mean Δ": shown.of("mean", shown.three),
-            "95 % of mean Δ": shown.span("mean", shown.three),
-            "rises": shown.of("rises"),
-            "falls": shown.of("falls"),
-            "better": shown.of("better"),
-            "p": shown.of("p", shown.p_value),
-            f"r with Δ{chosen.goal.label}": shown.of("r", shown.signed),
-            "95 % of r": shown.span("r"),
-        },
-    )
+    notes = [*chosen.notes, f"pairs are equal in {known}"]
+    notes += [f"{counted(left, 'row')} without a counterpart left out"] if left else []
+    notes += [
+        f"better: pairs in which {two} is better; p: sign test of rises against falls{of}, two-sided, not corrected",
+        f"r: correlation of the differences with {chosen.goal.label}'s; intervals: jackknife of the pairs{of}, "
+        "Student's t",
+    ]
+    headings: Mapping[str, Cell] = {
+        "column": "column",
+        "mean Δ": ("mean", THREE),
+        "95 % of mean Δ": ("mean_low", "mean_high", THREE),
+        "rises": "rises",
+        "falls": "falls",
+        "better": "better",
+        "p": ("p", P),
+        f"r with Δ{chosen.goal.label}": ("r", SIGNED),
+        "95 % of r": ("r_low", "r_high", SIGNED),
+    }
+    return table_of(f"{by} {two} − {by} {one}, {counted(len(pairs.first), 'pair')}", records, notes, headings)
 
 
-def _difference(column: Column, pairs: Pairs) -> Floats:
-    return column.values[pairs.second] - column.values[pairs.first]
+def _records(frame: Any, columns: Sequence[Column], pairs: Pairs) -> list[dict[str, Any]]:
+    """A record for each column; the first is the goal."""
+    both, codes = np.concatenate([pairs.first, pairs.second]), np.tile(np.arange(len(pairs.first)), 2)
+    widths = one_width(frame.iloc[both].reset_index(drop=True), codes) or one_width(frame)
+    fits = Jackknife(explained(len(pairs.first)), pairs.units_n, degrees=int(pairs.units_n.max()) - 1)
+    changes_kn = [column.values[pairs.second] - column.values[pairs.first] for column in columns]
+    records = []
+    for at, (column, change_n) in enumerate(zip(columns, changes_kn, strict=True)):
+        found = _changes(change_n, direction(column, frame, widths), pairs, fits)
+        with_goal = _with_goal(change_n, changes_kn[0], fits) if at else dict.fromkeys(("r", "r_low", "r_high"))
+        records.append({"column": column.label, "pairs": len(change_n), **found, **with_goal})
+    return records
 
 
-def _changes(change_n: Floats, lower: int | None, pairs: Pairs) -> dict[str, Any]:
+def _changes(change_n: Floats, lower: int | None, pairs: Pairs, fits: Jackknife) -> dict[str, Any]:
     """The mean difference of a column, its signs, and the sign test; ``lower`` is 1 where lower values are better."""
     from scipy.stats import binomtest  # takes half a second
 
@@ -112,7 +120,7 @@ def _changes(change_n: Floats, lower: int | None, pairs: Pairs) -> dict[str, Any
     sum_G, size_G = np.bincount(pairs.units_n, weights=change_n), np.bincount(pairs.units_n)
     without_G = (change_n.sum() - sum_G) / (len(change_n) - size_G)
     mean = float(change_n.mean())
-    low, high, _ = fits.interval(mean, without_G, len(size_G) - 1) or [None] * 3
+    low, high, _ = fits.interval(mean, without_G, degrees=len(size_G) - 1)
     up, down = int((sum_G > 0).sum()), int((sum_G < 0).sum())
     return {
         "mean": mean,
@@ -125,31 +133,10 @@ def _changes(change_n: Floats, lower: int | None, pairs: Pairs) -> dict[str, Any
     }
 
 
-def _with_goal(change_n: Floats, goal_n: Floats | None, pairs: Pairs) -> dict[str, float | None]:
+def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, float | None]:
     """The correlation of a column's differences with the goal's."""
-    if goal_n is None or fits.is_explained(change_n) or fits.is_explained(goal_n):
+    if is_explained(change_n) or is_explained(goal_n):
         return dict.fromkeys(("r", "r_low", "r_high"))
     r = float(np.corrcoef(change_n, goal_n)[0, 1])
-    each_left_out = fits.refits(fits.explained(len(change_n)), pairs.units_n)
-    without_G = fits.r_of(fits.products_without_each(np.stack([change_n, goal_n]), each_left_out))
-    low, high, _ = fits.interval_of_r(r, without_G, int(pairs.units_n.max()) - 1) or [None] * 3
+    low, high, _ = fits.interval_of_r(r, fits.products(np.stack([change_n, goal_n])))
     return {"r": r, "r_low": low, "r_high": high}
-
-
-def _explain(chosen: Chosen, tested: int, pairs: Pairs) -> list[str]:
-    """How to read the numbers."""
-    notes = [f"pairs are equal in {', '.join(pairs.equal) or 'nothing that is known'}"]
-    if left := len(chosen.frame) - 2 * len(pairs.first):
-        notes.append(f"{counted(left, 'row')} without a counterpart left out")
-    units = int(pairs.units_n.max()) + 1
-    several = units < len(pairs.units_n)
-    test = f"rises against falls{' of the mean difference of each architecture' if several else ''}"
-    notes.append(
-        f"better: pairs in which {pairs.values[1]} is better; p: sign test of {test}, two-sided, not corrected for "
-        f"{counted(tested, 'column')}"
-    )
-    of = f"pairs{f', those of the same architecture together ({units} units)' if several else ''}"
-    notes.append(
-        f"r: correlation of the differences with {chosen.goal.label}'s; intervals: jackknife of the {of}, Student's t"
-    )
-    return notes

@@ -10,9 +10,8 @@ from collapse import CollapseError
 from collapse.errors import UsageError
 from collapse.measurement.comparing import COMPARED
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
-from collapse_analyses.choosing import names_of
+from collapse_analyses.choosing import names_of, whole
 from collapse_analyses.fits import Codes
-from collapse_analyses.strata import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +57,7 @@ def pairs_of(
     ([0, 2], [1, 3])
     """
     one, two = _values(frame, by, values)
-    names = names_of(equal, frame, "--equal")
+    names = names_of(equal, frame, "equal")
     if equal is None:
         known = dict.fromkeys([*part_names(frame), "corpus", *COMPARED])
         names = [each for each in known if each in frame and each not in (by, ARCHITECTURE, RECIPE)]
@@ -87,18 +86,11 @@ def _units(frame: "pd.DataFrame", first: Codes, second: Codes) -> Codes:
 
 
 def _values(frame: "pd.DataFrame", by: str, wanted: str | None) -> tuple[Any, Any]:
-    there = [plain(value) for value in sorted(frame[by].dropna().unique())]
-    listed = ", ".join(str(value) for value in there[:8])
-    if wanted is None:
-        if len(there) != 2:
-            raise UsageError(
-                f"{by} has {len(there)} values ({listed}): name two with --values, or choose rows with --where"
-            )
-        return there[0], there[1]
-    known = {str(value): value for value in there}
-    found = [known[text.strip()] for text in wanted.split(",") if text.strip() in known]
-    if wanted.count(",") != 1 or len(set(found)) != 2:
+    """The two values of the column that are named, or that it has."""
+    known = {str(value): value for value in map(whole, sorted(frame[by].dropna().unique()))}
+    names = list(known) if wanted is None else [text.strip() for text in wanted.split(",")]
+    if len(names) != 2 or len(set(names)) != 2 or not set(names) <= set(known):
         raise UsageError(
-            f"--values must be two different values of {by}, with a comma, got {wanted!r}; it has {listed}"
+            f"{by} has {len(known)} values ({', '.join([*known][:8])}): name two with --values, or use --where"
         )
-    return found[0], found[1]
+    return known[names[0]], known[names[1]]

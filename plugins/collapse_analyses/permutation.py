@@ -1,7 +1,7 @@
 """The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,11 +9,22 @@ import numpy as np
 from collapse import Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.permuting import TIE, orders, permuted, unit
-from collapse.measurement.prepared import size_of
-from collapse_analyses import shown
-from collapse_analyses.choosing import Chosen, check_groups, choose, left_varying, sizes_note, trained_note
-from collapse_analyses.fits import Codes, Floats, explained
-from collapse_analyses.signs import correlated
+from collapse_analyses.choosing import LOG_CDNV, Chosen, cautions, choose
+from collapse_analyses.fits import Codes, Floats, Jackknife
+from collapse_analyses.pearson import correlated
+from collapse_analyses.shown import DISAGREES, SHARE, SIGNED, THREE, Cell, P, table_of
+
+_HEADINGS: Mapping[str, Cell] = {
+    "column": "column",
+    "r": ("r", SIGNED),
+    "predicted": "predicted",
+    "R²": ("R2", SHARE),
+    "p": ("p", P),
+    "max-T p": ("max_t_p", P),
+    "95 % interval of r": ("r_low", "r_high", SIGNED),
+    "leave-one-out r": ("r_without_one_low", "r_without_one_high", SIGNED),
+    "p error": ("p_error", THREE),
+}
 
 
 @analysis("permutation")
@@ -53,7 +64,7 @@ def permutation(
 
     Raises:
         UsageError: An unknown column or filter, or an expression that cannot be read.
-        CollapseError: A column is constant or not finite, or fewer than 3 rows are left.
+        CollapseError: The goal is constant or not finite, or fewer than 3 rows are left.
 
     Source: Wu & Papyan 2024, §3.8; Westfall & Young 1993 for max-T.
 
@@ -66,45 +77,21 @@ def permutation(
     """
     if n < 1:
         raise UsageError(f"--n must be at least 1, not {n}")
-    chosen = choose(results, against=against, columns=columns, where=where, within=within, logarithms=True)
-    names = chosen.within
-    if names:
-        check_groups(chosen, names)
-        groups_n = chosen.groups(*names)
-        model = explained(len(chosen), [groups_n])
-        notes = [*chosen.notes, *_mixed_sizes(chosen, groups_n), *trained_note(chosen, groups_n)]
-        chosen = left_varying(replace(chosen, notes=notes), model)
-    else:
-        groups_n, model = None, explained(len(chosen))
-        advice = ["--within {size} permutes models of equal {size} only"]
-        chosen.notes.extend(sizes_note(chosen.frame, advice, exchangeable=True))
+    options: dict[str, Any] = {"against": against, "columns": columns, "where": where, "within": within}
+    chosen = choose(results, **options, joint=True, also=[LOG_CDNV])
     values_kn = chosen.values()
-    found = shuffle(values_kn[-1], values_kn[:-1].T, n=n, groups_n=groups_n)
-    pearson = correlated(chosen, model.residuals(values_kn), model, [] if groups_n is None else [groups_n])
+    found = shuffle(values_kn[-1], values_kn[:-1].T, n=n, groups_n=next(iter(chosen.groupings), None))
+    pearson = correlated(chosen, chosen.model.residuals(values_kn), Jackknife(chosen.model))
     records = []
     for at, (column, (about, _, r_n)) in enumerate(zip(chosen.tested, pearson, strict=True)):
         known: list[float] = r_n[np.isfinite(r_n)].tolist() if len(chosen) > 3 else []
         without = {"r_without_one_low": min(known, default=None), "r_without_one_high": max(known, default=None)}
         records.append({"column": column.label, **about, **found.of(at), **without})
     records.sort(key=lambda record: (record["p"], -abs(record["r"])))
-    equal = " and ".join(names)
-    title = f"Permutation test against {chosen.goal.label}, {len(chosen)} rows"
-    return shown.table_of(
-        title + (f", within equal {equal}" if names else ""),
-        records,
-        [*chosen.notes, *_explain(found, chosen, records, equal)],
-        {
-            "column": shown.of("column"),
-            "r": shown.of("r", shown.signed),
-            "predicted": shown.predicted,
-            "R²": shown.of("R2", shown.fixed),
-            "p": lambda record: shown.p_value(record["p"], record["p_is_bound"]),
-            "max-T p": lambda record: shown.p_value(record["max_t_p"], record["max_t_p_is_bound"]),
-            "95 % interval of r": shown.span("r"),
-            "leave-one-out r": shown.span("r_without_one"),
-            "p error": shown.of("p_error", shown.three),
-        },
-    )
+    equal = f", within equal {' and '.join(chosen.within)}" if chosen.within else ""
+    title = f"Permutation test against {chosen.goal.label}, {len(chosen)} rows{equal}"
+    notes = [*chosen.notes, *cautions(chosen), *_explain(found, chosen, records)]
+    return table_of(title, records, notes, _HEADINGS)
 
 
 @dataclass(frozen=True)
@@ -154,44 +141,20 @@ def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes
     return Shuffled(np.clip(r, -1, 1), p, max_t_p, exact, permutations)
 
 
-def _mixed_sizes(chosen: Chosen, groups_n: Codes) -> list[str]:
-    """A warning about groups that hold models of different sizes."""
-    size = size_of(chosen.frame)
-    differ = int((chosen.frame[size].groupby(groups_n).nunique() > 1).sum()) if size else 0
-    said = f"models of different {size} are permuted within {differ} groups: size may drive both sides there"
-    return [said] if differ else []
-
-
-def _explain(found: Shuffled, chosen: Chosen, records: Sequence[Mapping[str, Any]], equal: str) -> list[str]:
+def _explain(found: Shuffled, chosen: Chosen, records: Sequence[dict[str, Any]]) -> list[str]:
     """How to read the numbers."""
-    goal = chosen.goal.label
-    within = f" within equal {equal}" if equal else ""
-    how = (
-        f"p: share of {found.permutations:,} random permutations of {goal} (seed 0), and of the order observed, whose "
-        "|r| is at least as large; p_error is its standard error"
-    )
-    if found.exact:
-        how = (
-            f"p is exact, without a standard error: all {found.permutations:,} orders of {goal}{within} were enumerated"
-        )
+    goal, many = chosen.goal.label, f"{found.permutations:,}"
+    how = f"p: share of {many} random permutations of {goal} (seed 0), and of the order observed, whose |r| is as large"
     marked = any(each["agrees"] is False for each in records)
     notes = [
-        how,
+        f"p is exact: of all {many} orders of {goal}" if found.exact else how,
         f"max_t_p: p-value corrected for testing {counted(len(records), 'column')} (Westfall–Young max-T, single step)",
         f"predicted: the sign of r if better {goal} goes with more collapse"
-        + (f"; {shown.DISAGREES}" if marked else ""),
-        "interval of r (r_low, r_high): jackknife of the rows, by Fisher's z and Student's t; leave-one-out r "
-        "(r_without_one_low, r_without_one_high): the smallest and largest r without one row",
+        + (f"; {DISAGREES}" if marked else "; –: none is predicted"),
+        "interval of r: jackknife of the rows, by Fisher's z and Student's t; leave-one-out r: without any one row",
     ]
     if any(each["p_is_bound"] or each["max_t_p_is_bound"] for each in records):
         notes.append(
-            f"≤: no permutation reached |r|; with 95 % confidence fewer than 3/{found.permutations:,} of all orders do "
-            f"(rule of three); p in files counts the observed order, 1/{found.permutations + 1:,}"
-        )
-    if any(each["predicted"] is None for each in records):
-        notes.append(
-            "no sign is predicted for a measurement with neither a better direction nor a value at full collapse, or "
-            "with values on both sides of it, for one in units of h where models of several widths are compared, nor "
-            "for an expression other than the logarithm of a measurement; a label changes nothing"
+            f"≤: no permutation reached |r|; with 95 % confidence fewer than 3/{many} of all orders do (rule of three)"
         )
     return notes

@@ -5,16 +5,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import counted
-from collapse.measurement.columns import choose_rows, read_column
+from collapse.measurement.columns import choose_rows
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.prepared import prepared
-from collapse_analyses import fits, shown
-from collapse_analyses.choosing import Chosen, choose
-from collapse_analyses.fits import Codes, Explained, Floats
+from collapse_analyses.choosing import choose
+from collapse_analyses.fits import Codes, Floats, Interval, Jackknife, explained, is_explained
+from collapse_analyses.shown import SHARE, SIGNED, Cell, table_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +27,18 @@ FIXED: Mapping[str, tuple[str, ...]] = {
 }
 """Sizes, and what is held fixed in the fit for each, where the table has it."""
 _CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
+_HEADINGS: Mapping[str, Cell] = {
+    "column": "column",
+    "size": "size",
+    "exponent": ("exponent", SIGNED),
+    "95 % interval": ("low", "high", SIGNED),
+    "R²": ("R2", SHARE),
+    "rows": "rows",
+    "curvature": ("curvature", SIGNED),
+    "its interval": ("curvature_low", "curvature_high", SIGNED),
+    "small": ("exponent_small", SIGNED),
+    "large": ("exponent_large", SIGNED),
+}
 
 
 @analysis("scaling")
@@ -65,44 +76,28 @@ def scaling(
     [('width', -0.5)]
     """
     sizes = _varying_sizes(choose_rows(prepared(results), where))
-    chosen = choose(results, columns=columns, where=where, named={"": sizes})
-    frame, tested = chosen.frame, list(chosen.tested)
-    if columns is None and "val_loss" in frame:
-        loss = read_column(frame, "val_loss")
-        if not np.isnan(loss.values).any() and not fits.is_explained(loss.values):
-            tested.insert(0, loss)
-    fitted = [each for each in tested if (each.values > 0).all() or (each.values < 0).all()]
+    chosen = choose(
+        results, against=sizes[0], columns=columns, where=where, named={"columns": sizes}, also=["val_loss"]
+    )
+    frame = chosen.frame
+    fitted = [each for each in chosen.tested if (each.values > 0).all() or (each.values < 0).all()]
     log_kn = np.log(np.abs([each.values for each in fitted])).reshape(len(fitted), len(frame))
-    of_size = {size: _records(frame, size, log_kn) for size in sizes} if fitted else {}
-    records: list[dict[str, Any]] = []
-    for at, column in enumerate(fitted):
-        records += [{"column": column.label, "size": size} | found[at] for size, found in of_size.items() if found]
+    of_size = {size: _records(_rows_of(frame, size), size, log_kn) for size in sizes} if fitted else {}
+    records = [
+        {"column": column.label, "size": size} | found[at]
+        for at, column in enumerate(fitted)
+        for size, found in of_size.items()
+        if found
+    ]
     if not records:
         raise CollapseError(
             "no power law can be fitted: a measurement needs one sign in all rows, and a size must vary while the rest "
             "is fixed"
         )
-    if len(fitted) < len(tested):
-        gone = [each.label for each in tested if each not in fitted]
-        chosen.notes.append(f"not fitted: {', '.join(gone)} (zero, or of both signs)")
-    return shown.table_of(
-        f"Power laws, {counted(len(frame), 'row')}",
-        records,
-        [*chosen.notes, *_explain(chosen, records)],
-        {
-            "column": shown.of("column"),
-            "size": shown.of("size"),
-            "exponent": shown.of("exponent", shown.signed),
-            "95 % interval": lambda record: shown.span("r")({"r_low": record["low"], "r_high": record["high"]}),
-            "R²": shown.of("R2", shown.fixed),
-            "rows": shown.of("rows"),
-            "curvature": shown.of("curvature", shown.signed),
-            "its interval": shown.span("curvature"),
-            "small": shown.of("exponent_small", shown.signed),
-            "large": shown.of("exponent_large", shown.signed),
-        },
-        keys=2,
-    )
+    notes, signs = list(chosen.notes), [each.label for each in chosen.tested if each not in fitted]
+    notes += [f"not fitted: {', '.join(signs)} (zero, or of both signs)"] if signs else []
+    notes += _explain(frame, records)
+    return table_of(f"Power laws, {counted(len(frame), 'row')}", records, notes, _HEADINGS, keys=2)
 
 
 def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
@@ -114,30 +109,49 @@ def _varying_sizes(frame: "pd.DataFrame") -> list[str]:
     return there
 
 
+def _rows_of(frame: "pd.DataFrame", size: str) -> "pd.DataFrame":
+    """Return the rows of the fit for a size, numbered as in the table: of epochs, the last checkpoint of each run."""
+    frame = frame.reset_index(drop=True)
+    if size == "epochs" and "checkpoint" in frame:
+        return frame[(frame["checkpoint"] == frame["epochs"] - 1).fillna(False)]
+    return frame
+
+
+def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
+    """Return what is held fixed in the fit for a size: the columns that have a value in each of its rows."""
+    return [name for name in FIXED[size] if name in frame and frame[name].notna().all()]
+
+
+def _clusters(frame: "pd.DataFrame") -> Codes | None:
+    """Return what intervals leave out at a time: architectures, if names say several; None for rows."""
+    several = ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1
+    return _codes(frame, ARCHITECTURE) if several else None
+
+
+def _codes(frame: "pd.DataFrame", name: str) -> Codes:
+    return frame.groupby(name).ngroup().to_numpy(np.int64)
+
+
 @dataclass(frozen=True)
 class _Fit:
-    """What is held fixed, and what it leaves of a power of log size (rows,), and of the columns (k, rows)."""
+    """A power of log size (rows,) and columns (k, rows), without what is held fixed."""
 
-    model: Explained
     x_n: Floats
     y_kn: Floats
+    fits: Jackknife
 
     def slopes(self) -> list[float]:
         """Return the slope of each column on the power of log size."""
         return [float(slope) for slope in self.y_kn @ self.x_n / (self.x_n @ self.x_n)]
 
-    def intervals(self, clusters_n: Codes | None, *, curved: bool) -> list[tuple[float | None, float | None]]:
+    def intervals(self, *, curved: bool) -> list[Interval]:
         """Return the interval of each slope; with a line held fixed too, the plain jackknife is cautious."""
-        each_left_out = list(fits.refits(self.model, clusters_n))
-        products = fits.products_without_each(np.concatenate([self.x_n[None], self.y_kn]), each_left_out)
-        degrees = self.model.degrees if clusters_n is None else int(clusters_n.max())
-        found: list[tuple[float | None, float | None]] = []
+        products = self.fits.products(np.concatenate([self.x_n[None], self.y_kn]))
+        found = []
         for at, slope in enumerate(self.slopes(), start=1):
             slope_G = products[:, 0, at] / products[:, 0, 0]
-            span = fits.interval(slope, slope_G, degrees)
-            if curved:
-                span = fits.interval_of_slope(slope, self.x_n, slope_G, each_left_out)
-            found.append((span[0], span[1]) if span else (None, None))
+            of_slope = self.fits.interval_of_slope(slope, self.x_n, slope_G)
+            found.append(of_slope if curved else self.fits.interval(slope, slope_G))
         return found
 
 
@@ -147,80 +161,48 @@ def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> _F
         return None
     x_n = np.log(frame[size].to_numpy(np.float64))
     x_n = x_n - x_n.mean()
-    groupings = [_codes(frame, name) for name in _fixed(frame, size)]
-    model = fits.explained(len(x_n), groupings, [x_n] if power > 1 else [])
+    model = explained(len(x_n), [_codes(frame, name) for name in _fixed(frame, size)], [x_n] if power > 1 else [])
     x_n = x_n**power
-    if model.degrees < 1 or fits.is_explained(x_n, model.residuals(x_n)):
+    if model.degrees < 1 or is_explained(x_n, model.residuals(x_n)):
         return None
-    return _Fit(model, model.residuals(x_n), model.residuals(log_kn))
+    return _Fit(model.residuals(x_n), model.residuals(log_kn[:, frame.index]), Jackknife(model, _clusters(frame)))
 
 
 def _records(frame: "pd.DataFrame", size: str, log_kn: Floats) -> list[dict[str, Any]]:
     """Fit every column, given by its logarithms, for one size; [] if what is held fixed leaves nothing of it."""
-    kept = _kept(frame, size)
-    frame, log_kn = frame.loc[kept], log_kn[:, kept]
     straight = _fit(frame, size, log_kn)
     if straight is None:
         return []
-    clusters_n = _codes(frame, ARCHITECTURE) if _by_architecture(frame) else None
     shares = straight.x_n @ straight.x_n / (straight.y_kn**2).sum(axis=1)
     records = []
-    ends = straight.intervals(clusters_n, curved=False)
-    for slope, (low, high), share in zip(straight.slopes(), ends, shares, strict=True):
+    ends = straight.intervals(curved=False)
+    for slope, (low, high, _), share in zip(straight.slopes(), ends, shares, strict=True):
         record = {"exponent": slope, "low": low, "high": high, "R2": float(slope**2 * share), "rows": len(frame)}
         records.append(record | dict.fromkeys(_CURVED))
     sizes = np.unique(frame[size])
     bent = _fit(frame, size, log_kn, power=2) if len(sizes) > 2 else None
     if bent is None:
         return records
-    ends = bent.intervals(clusters_n, curved=True)
-    for record, slope, (low, high) in zip(records, bent.slopes(), ends, strict=True):
+    for record, slope, (low, high, _) in zip(records, bent.slopes(), bent.intervals(curved=True), strict=True):
         record |= {"curvature": slope, "curvature_low": low, "curvature_high": high}
     half = (len(sizes) + 1) // 2
     halves = {"exponent_small": frame[size] <= sizes[half - 1], "exponent_large": frame[size] >= sizes[-half]}
     for name, rows in halves.items():
-        part = _fit(frame[rows], size, log_kn[:, rows])
+        part = _fit(frame[rows], size, log_kn)
         for record, slope in zip(records, part.slopes() if part else (), strict=False):
             record[name] = slope
     return records
 
 
-def _kept(frame: "pd.DataFrame", size: str) -> NDArray[np.bool_]:
-    """The rows of the fit for a size: of epochs, those of the last checkpoint of each run."""
-    if size == "epochs" and "checkpoint" in frame:
-        return (frame["checkpoint"] == frame["epochs"] - 1).to_numpy(dtype=np.bool_, na_value=False)
-    return np.ones(len(frame), dtype=np.bool_)
-
-
-def _fixed(frame: "pd.DataFrame", size: str) -> list[str]:
-    """What is held fixed in the fit for a size: the columns that have a value in each of its rows."""
-    return [name for name in FIXED[size] if name in frame and frame[name].notna().all()]
-
-
-def _by_architecture(frame: "pd.DataFrame") -> bool:
-    """Whether intervals leave out an architecture at a time, because names say several; else a row."""
-    return ARCHITECTURE in frame and frame[ARCHITECTURE].nunique() > 1
-
-
-def _codes(frame: "pd.DataFrame", name: str) -> Codes:
-    return frame.groupby(name).ngroup().to_numpy(np.int64)
-
-
-def _explain(chosen: Chosen, records: Sequence[Mapping[str, Any]]) -> list[str]:
+def _explain(frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]]) -> list[str]:
     """How to read the numbers."""
     notes = ["exponent: slope of log|measurement| on log size; R²: share of what is not held fixed"]
-    units: dict[str, list[str]] = {}
     for size in dict.fromkeys(each["size"] for each in records):
-        frame = chosen.frame.loc[_kept(chosen.frame, size)]
-        fixed = _fixed(frame, size)
-        last = ", at the last checkpoint" if size == "epochs" and "checkpoint" in frame else ""
-        if fixed or last:
-            additive = ", their effects on log|measurement| taken as additive" if len(fixed) > 1 else ""
-            notes.append(f"{size}: {' and '.join(fixed) or 'nothing'} held fixed{additive}{last}")
-        units.setdefault("groups of equal architecture" if _by_architecture(frame) else "rows", []).append(size)
-    drawn = [what + (f" ({', '.join(of)})" if len(units) > 1 else "") for what, of in units.items()]
-    few = f"; –: fewer than {fits.FEWEST}" if any(each["low"] is None for each in records) else ""
-    notes.append(f"intervals: jackknife of {' and of '.join(drawn)}, Student's t{few}")
+        rows = _rows_of(frame, size)
+        fixed = " and ".join(_fixed(rows, size)) or "nothing"
+        units = "rows" if _clusters(rows) is None else "architectures"
+        last = f" ({counted(len(rows), 'last checkpoint')})" if len(rows) < len(frame) else ""
+        notes.append(f"{size}{last}: {fixed} held fixed; intervals: jackknife of {units}, Student's t")
     if any(each["curvature"] is not None for each in records):
         notes.append(
             "curvature: coefficient of log² size beside log size, 0 for a power law; small, large: exponents of the "

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 
 from collapse import CollapseError, Drawing, Store, figure, vectors
 from collapse.errors import counted
-from collapse_figures.panels import axis, together
-from collapse_figures.tables import names_of
+from collapse_figures.panels import axis, coloured, together
+from collapse_figures.tables import Colour, names_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +24,7 @@ VALUES: Mapping[str, tuple[str, bool]] = {
 """The measurements whose :func:`collapse.vectors` are drawn, their axis titles, and whether these are logarithmic."""
 _BINS = 40
 _COUNT_BINS = 14
-_STORES = 6
+_STORES = 6  # with different colours
 _ROUNDING = 1e-9  # a share of the largest value; norms of two classes differ in their last digits only
 
 
@@ -45,7 +45,7 @@ def class_distributions(stores: Sequence[Store]) -> Drawing:
         if len(frame):
             panels += [_histogram(frame, title, log), _dependence(frame, title, log)]
     if not panels:
-        raise CollapseError(f"no store has values per class: {'; '.join(dict.fromkeys(notes))}")
+        raise CollapseError(f"no store has values per class: {'; '.join(notes)}")
     caption = (
         f"Each class of {', '.join(names_of(stores))}. Left: share of the classes in each of {_BINS} bins. Right: "
         f"median (line) and quartiles (band) in at most {_COUNT_BINS} bins of the number of samples N_c, "
@@ -55,23 +55,23 @@ def class_distributions(stores: Sequence[Store]) -> Drawing:
 
 
 def _values(stores: Sequence[Store], name: str, log: bool, notes: list[str]) -> "pd.DataFrame":
-    """Return a row per class and store: store, value, count."""
+    """Return a row per class and store: store, value, count; add what has no value to the notes."""
     import pandas as pd
 
-    found = [pd.DataFrame(columns=["store", "value", "count"])]
+    found: list[pd.DataFrame] = []
     for store, called in zip(stores, names_of(stores), strict=True):
         try:
             values = vectors(store, name)[1].double().cpu().numpy()
         except CollapseError as error:  # it lacks a classifier, or has too few classes
             notes.append(f"{name}: {error}")
             continue
-        counts = store.statistics().counts.double().cpu().numpy()
         kept = np.isfinite(values) & ((values > 0) | (not log))
-        found.append(pd.DataFrame({"store": called, "value": values[kept], "count": counts[kept]}))
+        counts = store.statistics().counts.double().cpu().numpy()[kept]
+        if len(counts):
+            found.append(pd.DataFrame({"store": called, "value": values[kept], "count": counts}))
         if not kept.all():
             notes.append(f"{name} of {called}: {counted(int((~kept).sum()), 'class')} without a value to draw left out")
-    filled = [each for each in found if len(each)]
-    return pd.concat(filled, ignore_index=True) if filled else found[0]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
 def _histogram(frame: "pd.DataFrame", title: str, log: bool) -> Any:
@@ -82,15 +82,12 @@ def _histogram(frame: "pd.DataFrame", title: str, log: bool) -> Any:
     for store, part in frame.groupby("store", sort=False):
         shares = [*np.histogram(part["value"], edges)[0] / len(part), 0.0]
         rows += [{"store": store, "value": left, "share": share} for left, share in zip(edges, shares, strict=True)]
-    return (
-        alt.Chart(alt.InlineData(values=rows))
-        .mark_area(interpolate="step-after", opacity=0.35, line={"strokeWidth": 1})
-        .encode(
-            x=axis("x", "value", edges, title=title, log=log),
-            y=alt.Y("share:Q", title="share of classes", stack=None, axis=alt.Axis(format="~%", tickCount=3)),
-            color=_colour(frame),
-            tooltip=["store:N", alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("share:Q", format=".2%")],
-        )
+    chart = alt.Chart(alt.InlineData(values=rows))
+    return chart.mark_area(interpolate="step-after", opacity=0.35, line={"strokeWidth": 1}).encode(
+        x=axis("x", "value", edges, title=title, log=log),
+        y=alt.Y("share:Q", title="share of classes", stack=None, axis=alt.Axis(format="~%", tickCount=3)),
+        tooltip=["store:N", alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("share:Q", format=".2%")],
+        **_colour(frame["store"].nunique()),
     )
 
 
@@ -99,27 +96,23 @@ def _dependence(frame: "pd.DataFrame", title: str, log: bool) -> Any:
 
     rows = []
     for store, part in frame.groupby("store", sort=False):
-        counts = part["count"].to_numpy()
-        edges = _edges(counts, _COUNT_BINS, log=True)
-        places = np.clip(np.searchsorted(edges, counts, side="right") - 1, 0, _COUNT_BINS - 1)
+        edges = _edges(part["count"].to_numpy(), _COUNT_BINS, log=True)
+        places = np.clip(np.searchsorted(edges, part["count"], side="right") - 1, 0, _COUNT_BINS - 1)
         for _, inside in part.groupby(places):
             low, median, high = inside["value"].quantile([0.25, 0.5, 0.75])
             row = {"store": store, "count": float(np.exp(np.log(inside["count"]).mean()))}
             rows.append(row | {"low": low, "median": median, "high": high, "classes": len(inside)})
     x = axis("x", "count", [row["count"] for row in rows], title="samples N_c", log=True, format="~s")
     ends = [row[end] for row in rows for end in ("low", "high")]
-    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, color=_colour(frame))
+    low, median = (axis("y", name, ends, title=title, log=log) for name in ("low", "median"))
+    base = alt.Chart(alt.InlineData(values=rows)).encode(x=x, **_colour(frame["store"].nunique()))
     hover = ["store:N", "classes:Q", alt.Tooltip("count:Q", format=".3g"), alt.Tooltip("median:Q", format=".3g")]
-    band = base.mark_area(opacity=0.25).encode(y=axis("y", "low", ends, title=title, log=log), y2="high:Q")
-    line = base.mark_line(point={"size": 8, "strokeWidth": 0})
-    return band + line.encode(y=axis("y", "median", ends, title=title, log=log), tooltip=hover)
+    band = base.mark_area(opacity=0.25).encode(y=low, y2="high:Q")
+    return band + base.mark_line(point={"size": 8, "strokeWidth": 0}).encode(y=median, tooltip=hover)
 
 
-def _colour(frame: "pd.DataFrame") -> Any:
-    import altair as alt
-
-    legend = alt.Legend(columns=1, labelLimit=220) if frame["store"].nunique() > 1 else None
-    return alt.Color("store:N", title=None, legend=legend)
+def _colour(stores: int) -> dict[str, Any]:
+    return coloured(Colour("store", "", "nominal")) if stores > 1 else {}
 
 
 def _edges(values: Floats, bins: int, *, log: bool) -> Floats:

@@ -6,7 +6,7 @@ from collapse import CollapseError, Drawing, Part, convergence, figure
 from collapse.errors import counted
 from collapse.plugin.plugin_manager import plugins
 from collapse_figures.panels import axis, curves
-from collapse_figures.tables import Colour, drawn_in, names_of, one_of
+from collapse_figures.tables import Colour, drawn_in, names_of
 
 
 @figure("convergence", title="Measurements against the amount of text", of="parts")
@@ -19,8 +19,7 @@ def converging(parts: Sequence[Part]) -> Drawing:
         groups.setdefault(part.digest, []).append(part)
     whole = [stores for stores in groups.values() if len(stores) > 1]
     if not whole:
-        there = "is 1" if len(parts) == 1 else f"are {len(parts)}, of different collections"
-        raise CollapseError(f"needs two parts or more of one collection, and there {there}")
+        raise CollapseError(f"needs two parts or more of one collection, got {counted(len(parts), 'part')}")
     metrics = [name for name in drawn_in("parts") if name in plugins().measurements()]
     names = names_of([stores[0] for stores in whole])
     tables = [convergence(stores, metrics=metrics).frame() for stores in whole]
@@ -28,7 +27,7 @@ def converging(parts: Sequence[Part]) -> Drawing:
     colour = Colour("collection", "collection", "nominal") if len(whole) > 1 else None
     x = axis("x", "samples", frame["samples"], title="samples N", log=True, format="~s")
     hover = ["collection", "parts", "classes"]
-    spec = curves(frame, one_of(frame, metrics), "samples", x, colour, ["collection"], hover=hover)
+    spec = curves(frame, metrics, x, "samples", colour, ["collection"], hover=hover)
     said = [f"{stores[0].model} on {stores[0].corpus}, {counted(len(stores), 'part')}" for stores in whole]
     caption = (
         f"Measurements of growing merges of {counted(len(frame), 'part')} of {counted(len(whole), 'collection')}, in "

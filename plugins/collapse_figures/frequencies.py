@@ -7,8 +7,8 @@ import numpy as np
 
 from collapse import Drawing, Store, figure
 from collapse.errors import counted
-from collapse_figures.panels import axis, specification
-from collapse_figures.tables import names_of
+from collapse_figures.panels import axis, coloured, specification
+from collapse_figures.tables import Colour, names_of
 
 _MOST = 2_000  # points of the figure: a specification is read by browsers and editors
 _LEAST = 50  # points of a curve, however many stores
@@ -36,14 +36,11 @@ def class_frequencies(stores: Sequence[Store]) -> Drawing:
         rows += [{"store": name, "rank": int(rank), "count": int(counts[rank - 1])} for rank in ranks]
         once = int((counts == 1).sum())
         said[counts.tobytes()] = f"{name}: C = {len(counts):,}, N = {int(counts.sum()):,}, {once:,} occur once"
-    encoding: dict[str, Any] = {
-        "x": axis("x", "rank", [row["rank"] for row in rows], title="rank of the class", log=True, format="~s"),
-        "y": axis("y", "count", [row["count"] for row in rows], title="samples N_c", log=True, format="~s"),
-        "tooltip": ["store:N", "rank:Q", "count:Q"],
-    }
-    if len(said) > 1:
-        encoding["color"] = alt.Color("store:N", title=None, legend=alt.Legend(columns=1, labelLimit=220))
-    chart = alt.Chart(alt.InlineData(values=rows)).mark_line(point={"size": 5, "strokeWidth": 0}).encode(**encoding)
+    x = axis("x", "rank", [row["rank"] for row in rows], title="rank of the class", log=True, format="~s")
+    y = axis("y", "count", [row["count"] for row in rows], title="samples N_c", log=True, format="~s")
+    colour = coloured(Colour("store", "", "nominal")) if len(said) > 1 else {}
+    chart = alt.Chart(alt.InlineData(values=rows)).mark_line(point={"size": 5, "strokeWidth": 0})
+    chart = chart.encode(x=x, y=y, tooltip=["store:N", "rank:Q", "count:Q"], **colour)
     caption = (
         f"Training samples of each class (next token) by rank, both on log axes, of {counted(len(said), 'text')}: at "
         f"most {most:,} ranks a curve are drawn. {'; '.join(said.values())}."

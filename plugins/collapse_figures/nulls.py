@@ -7,9 +7,9 @@ import numpy as np
 from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import counted
 from collapse.measurement.permuting import TIE, orders, permuted, unit
-from collapse.measurement.prepared import sizes_said
+from collapse.measurement.prepared import TABLE_1, sizes_said
 from collapse_figures.panels import headed, ticks, together
-from collapse_figures.tables import drawn_in, field, measured, one_of, remarks, shown
+from collapse_figures.tables import field, measured, one_of, remarks, shown
 
 PERMUTATIONS = 9_999
 _EDGES = np.linspace(-1.0, 1.0, 61)
@@ -29,13 +29,11 @@ _NO_P = "No p is shown: {sizes} and are not exchangeable; size alone can give a 
 def permutation_null(results: Results) -> Drawing:
     """Pearson's r with the loss of each measurement of the paper's Table 1 under permutation, and the r observed."""
     whole = measured(results, needs=["val_loss"])
-    names = one_of(whole, drawn_in("table1"))
+    names = one_of(whole, TABLE_1)
     frame = whole.dropna(subset=names)
-    if len(frame) < 4:
-        raise CollapseError(f"needs at least 4 rows with a loss and all measurements, got {len(frame)}")
-    varying = [name for name in names if np.ptp(frame[name]) > 0]
-    if np.ptp(frame["val_loss"]) == 0 or not varying:
-        raise CollapseError("every loss, or every measurement, is the same in all rows: nothing can correlate")
+    varying = [name for name in names if len(frame) and np.ptp(frame[name]) > 0]
+    if len(frame) < 4 or not varying or np.ptp(frame["val_loss"]) == 0:
+        raise CollapseError("needs at least 4 rows with all measurements, and a loss and a measurement that vary")
     y_n, x_nk = frame["val_loss"].to_numpy(), frame[varying].to_numpy()
     observed = unit(y_n) @ unit(x_nk)
     null = np.concatenate(list(permuted(y_n, x_nk, n=PERMUTATIONS)))
@@ -55,9 +53,7 @@ def permutation_null(results: Results) -> Drawing:
         f"{f'all {len(null):,} orders' if exact else f'{len(null):,} random permutations (seed 0)'} of "
         f"{counted(len(frame), 'row')}, and the r observed (dashed). {_NO_P.format(sizes=sizes) if sizes else _P}"
     )
-    constant = [name for name in names if name not in varying]
-    notes = (f"constant: {', '.join(constant)}",) if constant else ()
-    return Drawing(together(panels, rows), caption, notes=(*remarks(frame, len(results) - len(frame)), *notes))
+    return Drawing(together(panels, rows), caption, notes=remarks(frame, len(results) - len(frame)))
 
 
 def _panel(name: str, p: float | None, highest: float) -> Any:
@@ -67,18 +63,14 @@ def _panel(name: str, p: float | None, highest: float) -> Any:
     bound = 1 / (PERMUTATIONS + 1)
     said = "" if p is None else f"p = {p:.2g}" if p > bound else f"p ≤ {3 * bound:.1g}"
     at = alt.X("r:Q", bin="binned", title="r with the loss", scale=alt.Scale(domain=[-1, 1]))
+    heights = alt.Axis(format="~%", values=ticks([0.0, highest]))
     bars = (
         alt.Chart(title=headed(title, said))
         .mark_bar(binSpacing=0)
         .encode(
             x=at.axis(values=[-1, 0, 1]),
             x2="r_end:Q",
-            y=alt.Y(
-                "share:Q",
-                title="share",
-                scale=alt.Scale(domain=[0, 1.08 * highest], nice=False),
-                axis=alt.Axis(format="~%", values=ticks([0.0, highest])),
-            ),
+            y=alt.Y("share:Q", scale=alt.Scale(domain=[0, 1.08 * highest], nice=False), axis=heights),
             tooltip=[alt.Tooltip("r:Q", format=".2f"), alt.Tooltip("share:Q", format=".2%")],
         )
     )

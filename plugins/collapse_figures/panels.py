@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from collapse_figures.tables import Colour, field, records, shown
+from collapse_figures.tables import Colour, field, one_of, records, shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -70,9 +70,8 @@ def panel(
     name: str,
     x: Any,
     *,
-    mark: str = "point",
     colour: Colour | None = None,
-    lines: Sequence[str] = (),
+    lines: Sequence[str] | None = None,
     hover: Sequence[str] = ("model",),
     below: str = "",
     **more: Any,
@@ -83,9 +82,8 @@ def panel(
         frame: The table.
         name: The measurement.
         x: The axis of what it is drawn against.
-        mark: "point" or "line".
         colour: What gives marks their colour.
-        lines: Columns in whose values lines differ, beside the colour.
+        lines: Columns in whose values lines differ, beside the colour; None for points.
         hover: Columns whose values are shown beside the mouse.
         below: A line below the title.
         **more: Other channels.
@@ -94,17 +92,17 @@ def panel(
 
     chart = alt.Chart(title=headed(shown(name).title, below))
     hovered = [alt.Tooltip(f"{each}:N") for each in hover]
-    marked = chart.mark_line(**_LINE) if mark == "line" else chart.mark_point()
     channels: dict[str, Any] = {
         "x": x,
         "y": axis("y", name, frame[name], log=logged(frame, name)),
-        "detail": [alt.Detail(f"{field(each)}:N") for each in lines],
+        "detail": [alt.Detail(f"{field(each)}:N") for each in lines or ()],
         "tooltip": [*hovered, alt.Tooltip(f"{field(name)}:Q", title=name, format=".4g")],
     }
+    marked = chart.mark_point() if lines is None else chart.mark_line(**_LINE)
     return marked.encode(**channels | coloured(colour) | more)
 
 
-def headed(title: str, below: str) -> Any:
+def headed(title: str, below: str = "") -> Any:
     """Return the title of a panel with a line below it."""
     import altair as alt
 
@@ -119,37 +117,38 @@ def coloured(colour: Colour | None) -> dict[str, Any]:
         return {}
     scale, legend = alt.Undefined, alt.Legend(labelExpr="datum.value === null ? 'not given' : datum.label")
     if colour.kind == "nominal":
-        legend = alt.Legend(columns=1, labelLimit=170, titleOrient="top")
+        legend = alt.Legend(columns=1, labelLimit=220, titleOrient="top")
     elif colour.kind == "quantitative":
         scale, legend = alt.Scale(type="log"), alt.Legend(format="~s", gradientLength=90)
-    return {"color": alt.Color(field(colour.column), type=colour.kind, title=colour.title, scale=scale, legend=legend)}
+    title = colour.title or None
+    return {"color": alt.Color(field(colour.column), type=colour.kind, title=title, scale=scale, legend=legend)}
 
 
 def curves(
     frame: "pd.DataFrame",
     names: Sequence[str],
-    along: str,
     x: Any,
+    along: str,
     colour: Colour | None,
     lines: Sequence[str],
     *,
     hover: Sequence[str] = ("model",),
 ) -> dict[str, Any]:
-    """Return the specification of curves, a panel a measurement, along a column.
+    """Return the specification of curves, a panel a measurement.
 
     Args:
         frame: The table.
-        names: The measurements.
-        along: A column.
-        x: Its axis.
+        names: The measurements, of which it needs one.
+        x: The axis along them.
+        along: Its column.
         colour: What gives lines their colour.
-        lines: Columns in whose values lines differ, beside the colour.
+        lines: Columns in whose values lines differ, beside the colour and the limits of ``--min-count``.
         hover: Columns whose values are shown beside the mouse.
     """
-    options: dict[str, Any] = {"mark": "line", "colour": colour, "lines": lines, "hover": hover}
-    panels = [panel(frame, name, x, **options) for name in names]
-    columns = [*hover, along, *([colour.column] if colour else []), *lines, *names]
-    return together(panels, records(frame, columns))
+    present = one_of(frame, names)
+    limits = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
+    panels = [panel(frame, name, x, colour=colour, lines=[*lines, *limits], hover=hover) for name in present]
+    return together(panels, records(frame, [*hover, along, *lines, *limits, *present], colour))
 
 
 def together(
@@ -176,8 +175,8 @@ def together(
     if linked:  # named here, because Altair would name the selections differently in each process
         params = [{"name": "brush", "select": {"type": "interval"}}]
         if colour is not None and colour.kind != "quantitative":
-            picked = {"type": "point", "fields": [field(colour.column)]}
-            params.append({"name": "picked", "select": picked, "bind": "legend"})
+            of_legend = {"type": "point", "fields": [field(colour.column)]}
+            params.append({"name": "picked", "select": of_legend, "bind": "legend"})
         chosen = alt.when(*(alt.param(each["name"]) for each in params))
         faded = chosen.then(alt.value(1)).otherwise(alt.value(0.08))
         panels = [each.encode(opacity=faded).properties(name=f"panel_{at}") for at, each in enumerate(panels)]

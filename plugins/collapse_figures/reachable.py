@@ -10,6 +10,8 @@ from collapse.plugin.plugin_manager import plugins
 from collapse_figures.panels import axis, coloured, specification
 from collapse_figures.tables import colour_of, field, having, measured, remarks, shown
 
+_NEAR_A_LIMIT = ("nc2.etf_error", "nc3.duality_error")  # no headlines, but they say how near a limit is
+
 
 @figure("reachable", title="Measurements as multiples of what is reachable", needs=["classes", "dim"])
 def reachable(results: Results) -> Drawing:
@@ -19,30 +21,20 @@ def reachable(results: Results) -> Drawing:
     frame, known = measured(results, needs=["classes", "dim"]), plugins().measurements()
     colour = colour_of(frame)
     rows: list[dict[str, Any]] = []
-    names = [*plugins().headlines(), "nc2.etf_error", "nc3.duality_error"]  # these two say how near a limit is
-    for name in sorted(each for each in having(frame, names) if each in known):
+    for name in sorted(each for each in having(frame, [*plugins().headlines(), *_NEAR_A_LIMIT]) if each in known):
         for row in frame.dropna(subset=[name]).to_dict("records"):
-            limit = reachable_value(name, int(row["classes"]), int(row["dim"]))
-            if not limit:
-                continue
-            made = {"model": row["model"], "measurement": shown(name).title, "name": name}
-            made |= {"value": row[name], "limit": limit, "ratio": row[name] / limit}
-            rows.append(made | ({field(colour.column): row[colour.column]} if colour else {}))
+            if limit := reachable_value(name, int(row["classes"]), int(row["dim"])):
+                made = {"model": row["model"], "measurement": shown(name).title, "name": name}
+                made |= {"value": row[name], "limit": limit, "ratio": row[name] / limit}
+                rows.append(made | ({field(colour.column): row[colour.column]} if colour else {}))
     if not rows:
         raise CollapseError("no headline measurement of the table has a reachable value other than 0")
     ratios = [row["ratio"] for row in rows]
     log = min(ratios) > 0 and max(ratios) > 10 * min(ratios)
     hover = ["model:N", "name:N", *(alt.Tooltip(f"{each}:Q", format=".4g") for each in ("value", "limit", "ratio"))]
-    marks = (
-        alt.Chart()
-        .mark_tick(thickness=1.2, opacity=1)
-        .encode(
-            x=axis("x", "ratio", [*ratios, 1.0], title="value ÷ reachable", log=log),
-            y=alt.Y("measurement:N", title=None),
-            tooltip=hover,
-            **coloured(colour),
-        )
-    )
+    x = axis("x", "ratio", [*ratios, 1.0], title="value ÷ reachable", log=log)
+    y = alt.Y("measurement:N", title=None)
+    marks = alt.Chart().mark_tick(thickness=1.2, opacity=1).encode(x=x, y=y, tooltip=hover, **coloured(colour))
     rule = alt.Chart().mark_rule().encode(x=alt.datum(1, type="quantitative", title="value ÷ reachable"))
     chart = alt.layer(marks, rule, data=alt.InlineData(values=rows))
     caption = (

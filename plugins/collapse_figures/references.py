@@ -11,42 +11,40 @@ from collapse_figures.panels import axis, together
 from collapse_figures.reachable import reachable_value
 from collapse_figures.tables import shown
 
-_MODEL, _REACHABLE = "model", "reachable"
-
 
 @figure("nulls", title="Measurements beside their nulls")
 def nulls(results: Results) -> Drawing:
     """Headline measurements of each model, of its nulls, and the values that are reachable; a mark each."""
-    having = [row for row in results.rows if row.nulls]
-    if not having:
+    with_nulls = [row for row in results.rows if row.nulls]
+    if not with_nulls:
         raise CollapseError("needs rows with nulls: collapse measure --null, and results as .json, which keep them")
-    kinds = list(dict.fromkeys(kind for row in having for kind in row.nulls))
+    kinds = list(dict.fromkeys(kind for row in with_nulls for kind in row.nulls))
     panels = []
     for name in plugins().headlines():
-        values = [each for row in having for each in _values(row, name)]
+        values = [each for row in with_nulls for each in _values(row, name)]
         present = {each["of"] for each in values}
-        if _MODEL in present and present & set(kinds):
-            panels.append(_panel(name, values, [_MODEL, *kinds, _REACHABLE]))
+        if "model" in present and present & set(kinds):
+            panels.append(_panel(name, values, ["model", *kinds, "reachable"]))
     if not panels:
         raise CollapseError("no headline measurement has a value in both a row and one of its nulls")
-    models = len({row.store or id(row) for row in having})  # rows of one store differ in --min-count
+    models = len({row.store or id(row) for row in with_nulls})  # rows of one store differ in --min-count
     caption = (
         f"Headline measurements of {counted(models, 'model')}, of the nulls {' and '.join(kinds)} on the same "
         "text, and the values that these classes and dimensions can reach, if an axis can show them. A model that is "
         "no nearer to these than its nulls are shows no collapse: that of GNC2 is the value of random points."
     )
-    left_out = len(results) - len(having)
+    left_out = len(results) - len(with_nulls)
     notes = (f"{counted(left_out, 'row')} without nulls not drawn",) if left_out else ()
     return Drawing(together(panels), caption, notes=notes)
 
 
 def _values(row: Row, name: str) -> Iterator[dict[str, Any]]:
-    of = {_MODEL: row.measurements.get(name)}
-    of |= {kind: values.get(name) for kind, values in row.nulls.items()}
-    of |= {_REACHABLE: reachable_value(name, row.classes, row.dim)}
+    """Yield the values that an axis can show: on a log axis, no limit of 0."""
+    limit = reachable_value(name, row.classes, row.dim)
+    of = {"model": row.measurements.get(name), **{kind: values.get(name) for kind, values in row.nulls.items()}}
+    of |= {"reachable": limit if limit and (limit > 0 or not shown(name).log) else None}
     for each, value in of.items():
-        drawable = value is not None and math.isfinite(value)
-        if drawable and (value > 0 or each != _REACHABLE or not shown(name).log):  # type: ignore[operator]
+        if value is not None and math.isfinite(value):
             yield {"model": row.model, "name": name, "of": each, "value": value}
 
 

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collapse import CollapseError, CoV, Part, Results, Store
+from collapse import CollapseError, Part, Results, Store
 from collapse.errors import counted, shortened
 from collapse.measurement.prepared import prepared, remarks_on, sizes_said
-from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _COLOURS = 8  # a legend with more entries cannot be read: then a scale of colours is drawn
 _LONGEST = 60  # characters of a name in a legend or caption
+_NUMBERS = {"val_loss", "n_params", "dim", "classes", "width", "depth"}
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,23 @@ class Shown:
 
 MEASUREMENTS = {
     "val_loss": Shown("Loss", "loss (nats/token)", "curves"),
-    "nc1.cdnv": Shown("NC1", "mean CDNV (1/h²)", "loss curves table1 parts", log=True),
+    "nc1.cdnv": Shown("NC1", "mean CDNV (1/h²)", "loss curves parts", log=True),
     "nc1.cdnv_ratio": Shown("NC1, ratio", "variance / distance²", "parts", log=True),
     "nc1.cdnv_ratio_debiased": Shown("NC1, debiased", "variance / distance²", "parts", log=True),
-    "nc2.equinormness": Shown("NC2: norms", "CoV of log norms", "geometry curves table1 parts"),
+    "nc2.equinormness": Shown("NC2: norms", "CoV of log norms", "geometry curves"),
     "nc2.interference": Shown("NC2: mean angle", "mean cosine"),
     "nc2.interference_std": Shown("NC2: angles (std)", "std of cosines", "geometry curves parts"),
-    "nc2.equiangularity": Shown("NC2: angles (CoV)", "CoV of cosines", "geometry table1"),
+    "nc2.equiangularity": Shown("NC2: angles (CoV)", "CoV of cosines", "geometry"),
     "nc2.effective_dimension": Shown("NC2: dimensions", "effective dimension", log=True),
     "nc2.etf_error": Shown("NC2: ETF error", "distance from an ETF"),
     "nc3.duality_error": Shown("NC3: ETF error", "distance from an ETF"),
     "gnc2.hyperspherical_uniformity": Shown("GNC2", "CoV of log(1/dist.)", "geometry dimension parts"),
-    "gnc2.uncentred_uniformity": Shown("GNC2, not centred", "CoV of log(1/dist.)", "loss dimension curves table1"),
-    "nc3.self_duality": Shown("NC3", "mean cos(w, μ)", "duality curves table1 parts"),
+    "gnc2.uncentred_uniformity": Shown("GNC2, not centred", "CoV of log(1/dist.)", "loss dimension curves"),
+    "nc3.self_duality": Shown("NC3", "mean cos(w, μ)", "duality curves parts"),
     "nc3.self_duality_ratio": Shown("NC3, ratio", "cosine of W and M", "parts"),
     "nc3.self_duality_ratio_debiased": Shown("NC3, debiased", "cosine of W and M", "parts"),
-    "unc3.uniform_duality": Shown("UNC3", "CoV of cos(w, μ)", "loss duality curves table1 parts"),
-    "nc4.agreement": Shown("NC4", "agreeing share", "loss curves table1"),
+    "unc3.uniform_duality": Shown("UNC3", "CoV of cos(w, μ)", "loss duality curves parts"),
+    "nc4.agreement": Shown("NC4", "agreeing share", "loss curves"),
 }
 """In the order of panels. Each debiased measurement stands after its plug-in."""
 
@@ -94,7 +94,7 @@ class Colour:
 def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
     """Return a table with the parts of its models' names; columns of numbers hold finite ones or NaN.
 
-    ``width`` is d where the names say nothing.
+    ``width`` is d where the names say nothing, and ``called`` a model's name without its owner or folder.
 
     Args:
         results: Any results table.
@@ -107,14 +107,14 @@ def measured(results: Results, needs: Sequence[str] = ()) -> "pd.DataFrame":
 
     frame = prepared(results).reset_index(drop=True)
     for name in frame.columns:
-        if "." in str(name) or name in ("val_loss", "n_params", "dim", "classes", "width", "depth"):
+        if "." in str(name) or name in _NUMBERS:
             numbers = pd.to_numeric(frame[name], errors="coerce").astype(np.float64)
             frame[name] = numbers.where(np.isfinite(numbers))
     if "width" not in frame and "dim" in frame:
         frame["width"] = frame["dim"]
     if "model" not in frame:
         frame["model"] = [f"row {index + 1}" for index in range(len(frame))]
-    last = frame["model"].astype(str).str.rstrip("/").str.split("/").str[-1]  # without the owner or folder
+    last = frame["model"].astype(str).str.rstrip("/").str.split("/").str[-1]
     frame["called"] = last if last.nunique() == frame["model"].nunique() else frame["model"].astype(str)
     if lacking := [name for name in needs if not having(frame, [name])]:
         raise CollapseError(f"needs {', '.join(lacking)}, of which the table has no value")
@@ -130,11 +130,7 @@ def having(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
 
 
 def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
-    """Return those columns that have a number in one row at least.
-
-    Raises:
-        CollapseError: There is none.
-    """
+    """Return those columns that have a number in one row at least, or raise a CollapseError if there is none."""
     found = having(frame, names)
     if not found:
         raise CollapseError(f"needs one of {', '.join(names)}, of which the table has no value")
@@ -144,9 +140,7 @@ def one_of(frame: "pd.DataFrame", names: Sequence[str]) -> list[str]:
 def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
     """Return what tells sizes of models apart: width, number of parameters, or else a column of names if few."""
     for column, title in (("width", "width d"), ("n_params", "parameters"), ("dim", "width d")):
-        if not having(frame, [column]):
-            continue
-        different = frame[column].nunique()
+        different = frame[column].nunique() if column in frame else 0
         if different > _COLOURS and (frame[column] > 0).all():
             return Colour(column, title, "quantitative")
         if 1 < different <= _COLOURS:
@@ -155,14 +149,15 @@ def colour_of(frame: "pd.DataFrame", names: str = "called") -> Colour | None:
     return Colour(names, title, "nominal") if 1 < frame[names].nunique() <= _COLOURS else None
 
 
-def records(frame: "pd.DataFrame", columns: Sequence[str]) -> list[dict[str, Any]]:
+def records(frame: "pd.DataFrame", columns: Sequence[str], colour: Colour | None = None) -> list[dict[str, Any]]:
     """Return rows with those of the columns that there are; dots in names become underscores: Vega reads them as paths.
 
     >>> import pandas as pd
     >>> records(pd.DataFrame({"nc1.cdnv": [0.5, None]}), ["nc1.cdnv", "absent"])
     [{'nc1_cdnv': 0.5}, {'nc1_cdnv': None}]
     """
-    kept = frame[[name for name in dict.fromkeys(columns) if name in frame]].astype(object)
+    names = dict.fromkeys([*columns, *([colour.column] if colour else [])])
+    kept = frame[[name for name in names if name in frame]].astype(object)
     found: list[dict[str, Any]] = kept.where(kept.notna(), None).rename(columns=field).to_dict("records")
     return found
 
@@ -185,11 +180,6 @@ def models(frame: "pd.DataFrame") -> str:
     return counted(int(stores.nunique() + stores.isna().sum()), "model")
 
 
-def limits_of_lines(frame: "pd.DataFrame") -> list[str]:
-    """Return the column of ``--min-count`` if rows differ in it: they are then points of different lines."""
-    return ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
-
-
 def remarks(frame: "pd.DataFrame", left_out: int = 0) -> tuple[str, ...]:
     """Return remarks on the rows of a figure, and on those without a value."""
     more = [f"{counted(left_out, 'row')} left out for missing values"] if left_out else []
@@ -200,12 +190,6 @@ def caution(frame: "pd.DataFrame") -> str:
     """Return the sentence of a caption with R² of models of several sizes."""
     said = sizes_said(frame)
     return f" {said[0].upper()}{said[1:]}: size alone can give a large R²." if said else ""
-
-
-def mean_crosses_0(frame: "pd.DataFrame", name: str) -> bool:
-    """Whether a CoV has values on both sides of 0: it has no bound where the mean that it is divided by is near 0."""
-    declared = plugins().measurements().get(name)
-    return declared is not None and isinstance(declared[1], CoV) and bool(frame[name].min() < 0 < frame[name].max())
 
 
 def r_squared(x: Any, y: Any) -> float | None:
@@ -222,12 +206,9 @@ def r_squared(x: Any, y: Any) -> float | None:
 
 
 def names_of(stores: Sequence[Store | Part]) -> list[str]:
-    """Return a different name for each store: its model, with the text or the digest where models share a name."""
-    models_ = [shortened(each.model, _LONGEST) for each in stores]
-    texts = [shortened(each.corpus, _LONGEST) for each in stores]
-    for made in (models_, [f"{model} on {text}" for model, text in zip(models_, texts, strict=True)]):
-        if len(set(made)) == len(stores):
-            return made
-    return [
-        f"{at + 1}: {model} ({each.digest[:8]})" for at, (model, each) in enumerate(zip(models_, stores, strict=True))
-    ]
+    """Return a different name for each store: its model, numbered and with its digest where models share a name."""
+    names = [shortened(each.model, _LONGEST) for each in stores]
+    if len(set(names)) == len(stores):
+        return names
+    pairs = enumerate(zip(names, stores, strict=True), start=1)
+    return [f"{at}: {name} ({each.digest[:8]})" for at, (name, each) in pairs]

@@ -1,12 +1,13 @@
 """The pooled within-class covariance, a statistic that some forms of NC1 need."""
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import Batch, CollapseError, EmbeddingStatistics, Noted, State, Statistic, derived
+from collapse import Batch, CollapseError, State, Statistic, derived
 
 _ROUNDING = 1e-6  # far more than the difference of two float64 sums of the same squares in another order
 
@@ -28,21 +29,22 @@ class WithinClassCovariance(Statistic):
         self.samples = batch.counts.sum().reshape(1)
 
 
-@derived(needs=[WithinClassCovariance.name])
-def within_class_covariance(s: EmbeddingStatistics) -> Float[Tensor, "d d"] | Noted:
-    """Σ_W of a store that holds it, shape (d, d), squared units of h.
+@derived
+def within_covariance(
+    covariance: Mapping[str, Tensor], counts: Tensor, variances: Tensor | None = None
+) -> Float[Tensor, "d d"]:
+    """Σ_W, shape (d, d), squared units of h.
 
-    Its trace is the samples' mean squared distance to their class means, which also follows from the variances.
+    Its trace is the samples' mean squared distance to their class means, which also follows from the variances: these
+    are only for this check, so no remark on them concerns it.
 
     Raises:
         CollapseError: It is not symmetric, or was computed from other samples than the class variances.
     """
-    if s.left_out:
-        return Noted(None, "the pooled covariance was collected over all classes: measure all of them")
-    pooled = s.statistic(WithinClassCovariance.name)
-    scatter, samples = pooled["scatter"], int(pooled["samples"])
-    trace, expected = float(scatter.trace()), float(s.counts.double() @ s.variances)
-    whole = samples == int(s.counts.sum()) and abs(trace - expected) <= _ROUNDING * expected
+    scatter, samples = covariance["scatter"], int(covariance["samples"])
+    trace = float(scatter.trace())
+    expected = trace if variances is None else float(counts.double() @ variances)
+    whole = samples == int(counts.sum()) and abs(trace - expected) <= _ROUNDING * expected
     symmetric = float((scatter - scatter.T).abs().max()) <= _ROUNDING * trace
     if not (whole and symmetric and float(scatter.diagonal().min()) >= 0):
         raise CollapseError("the stored covariance contradicts the class variances: collect again (--recollect)")

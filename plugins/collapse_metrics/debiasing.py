@@ -7,11 +7,10 @@ estimate of their variance: they are left out, of the global mean too.
 Shapes: K classes, d dimensions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse import EmbeddingStatistics, Noted, derived
@@ -25,16 +24,22 @@ class Estimates:
     """Variances and squared norms of classes, debiased or plug-in.
 
     Attributes:
-        s: Statistics of the classes; μ̄ is over these classes.
+        counts: N_c, shape (K,).
+        means: μ_c − μ̄ over these classes, shape (K, d).
+        norms: Their norms, shape (K,).
         variances: σ̃_c² = σ_c² N_c/(N_c − 1), plug-in σ_c²; shape (K,).
         noise: v_c = σ̃_c²/N_c, the mean squared distance of μ_c to the true mean, plug-in 0; shape (K,).
         sqnorms: ñ_c² = ‖μ_c − μ̄‖² − (1 − 2/K) v_c − Σv/K², shape (K,); its estimate can be negative.
+        classifier: Its rows, shape (K, d), or None.
     """
 
-    s: EmbeddingStatistics
+    counts: Int[Tensor, " K"]
+    means: Float[Tensor, "K d"]
+    norms: Float[Tensor, " K"]
     variances: Float[Tensor, " K"]
     noise: Float[Tensor, " K"]
     sqnorms: Float[Tensor, " K"]
+    classifier: Float[Tensor, "K d"] | None
 
     @property
     def sqnorm(self) -> float:
@@ -55,10 +60,10 @@ class Estimates:
         error (r from 1 to d) where few classes, or true norms of unequal length, make the spread a bad estimate; of two
         classes, whose norms are equal, it is the bound for r = 1.
         """
-        classes = len(self.noise)
-        bound = (2 * self.noise.square() * self.s.counts / (self.s.counts - 1).clamp(min=1)).sum().sqrt() / classes
+        classes, dim = self.means.shape
+        bound = (2 * self.noise.square() * self.counts / (self.counts - 1).clamp(min=1)).sum().sqrt() / classes
         spread = self.sqnorms.std() / classes**0.5 if classes > 2 else bound
-        return float(torch.clamp(spread, bound / self.s.dim**0.5, bound))
+        return float(torch.clamp(spread, bound / dim**0.5, bound))
 
 
 UNRESOLVED = Noted(
@@ -66,38 +71,55 @@ UNRESOLVED = Noted(
 )
 
 
-def ratio(of: Estimates, value: Callable[[Estimates], Noted | float]) -> Noted | float:
-    """Return a number that is divided by the mean squared norm; null where that is no more than its noise."""
-    if of.sqnorm <= max(_CANCELLED * float(of.s.norms.square().mean()), _RESOLVED * of.error):
-        return UNRESOLVED
-    return value(of)
+@derived
+def debiased(
+    ids: Tensor,
+    counts: Tensor,
+    means: Tensor,
+    centred_means: Tensor,
+    norms: Tensor,
+    variances: Tensor,
+    classifier: Tensor | None = None,
+) -> Estimates | Noted:
+    """Unbiased estimates of the classes with two samples or more.
 
-
-@derived(needs=["means", "variances"])
-def plug_in(s: EmbeddingStatistics) -> Estimates:
-    """Return the estimates as if the means had no noise, for the biased measurement beside each debiased one."""
-    return Estimates(s, s.variances, torch.zeros_like(s.variances), s.norms.square())
-
-
-@derived(needs=["counts", "means", "variances"])
-def debiased(s: EmbeddingStatistics) -> Estimates | Noted:
-    """Return the unbiased estimates, with a note on classes left out; nothing if fewer than two have two samples.
-
-    >>> import torch
+    >>> from collapse.testing import value
     >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
     ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 3.0]).double())
-    >>> found = debiased(s)
+    >>> found = value(debiased, s)
     >>> found.variances.tolist(), found.noise.tolist(), found.sqdist  # 16 − 1 − 3
     ([2.0, 6.0], [1.0, 3.0], 12.0)
     """
-    alone = int((s.counts < 2).sum())
-    if s.n_classes - alone < 2:
+    classes, alone = len(counts), int((counts < 2).sum())
+    if classes - alone < 2:
         return Noted(None, "fewer than two classes have two samples, which an unbiased variance needs", "singletons")
-    kept = s.keep(2)
-    noise_K = kept.variances / (kept.counts - 1)
-    shrunk_K = kept.norms.square() - (1 - 2 / kept.n_classes) * noise_K - noise_K.sum() / kept.n_classes**2
-    of = Estimates(kept, noise_K * kept.counts, noise_K, shrunk_K)
+    if alone:  # the others are centred on their own mean
+        s = EmbeddingStatistics(classes=ids, counts=counts, means=means, variances=variances, classifier=classifier)
+        s = s.keep(2)
+        counts, centred_means, norms, classifier = s.counts, s.centred_means, s.norms, s.classifier
+        variances = s.variances
+    K, noise_K = len(counts), variances / (counts - 1)
+    shrunk_K = norms.square() - (1 - 2 / K) * noise_K - noise_K.sum() / K**2
+    found = Estimates(counts, centred_means, norms, noise_K * counts, noise_K, shrunk_K, classifier)
     if not alone:
-        return of
-    said = f"{alone:,} of {s.n_classes:,} classes have one sample and are left out"
-    return Noted(of, f"{said}: compare with the measurement that is not debiased at --min-count 2", "singletons")
+        return found
+    text = f"{alone:,} of {classes:,} classes have one sample and are left out"
+    return Noted(found, f"{text}: compare with the measurement that is not debiased at --min-count 2", "singletons")
+
+
+@derived
+def resolved(debiased: Estimates) -> Estimates | Noted:
+    """The unbiased estimates, if their mean squared norm, by which ratios are divided, is more than its noise."""
+    return _if_resolved(debiased)
+
+
+@derived
+def plug_in(counts: Tensor, centred_means: Tensor, norms: Tensor, variances: Tensor) -> Estimates | Noted:
+    """The estimates as if the means had no noise, for the biased measurement beside each debiased one."""
+    noise = torch.zeros_like(variances)
+    return _if_resolved(Estimates(counts, centred_means, norms, variances, noise, norms.square(), None))
+
+
+def _if_resolved(of: Estimates) -> Estimates | Noted:
+    least = max(_CANCELLED * float(of.norms.square().mean()), _RESOLVED * of.error)
+    return of if of.sqnorm > least else UNRESOLVED

@@ -17,14 +17,14 @@ from torch import Tensor
 from collapse import Mean, Noted, metric
 
 
-def simplex_dimension(C: int, d: int) -> float:
+def simplex_dimension(C: int) -> float:
     """(C−1)², since every cosine of a simplex is −1/(C−1); its participation ratio is C−1."""
     return float(C - 1) ** 2
 
 
 def uniform_dimension(C: int, d: int) -> float:
     """d, for points uniform on the sphere, whose mean squared cosine is 1/d; a simplex, where C ≤ d+1."""
-    return simplex_dimension(C, d) if d + 1 >= C else float(d)
+    return simplex_dimension(C) if d + 1 >= C else float(d)
 
 
 def uniform_participation(C: int, d: int) -> float:
@@ -35,6 +35,10 @@ def uniform_participation(C: int, d: int) -> float:
 class InverseMeanSquare(Mean):
     """1/(mean² + std²), std of the population: the inverse of the mean square over classes or pairs."""
 
+    def scale_of(self, scale: Any) -> float | None:
+        """Twice the values' exponent, negative."""
+        return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
+
     def of(self, reducer: Any) -> Tensor:
         """Return the number of each group of the reducer, shape (G,)."""
         return (reducer.result().square() + reducer.std().square()).reciprocal()
@@ -42,11 +46,11 @@ class InverseMeanSquare(Mean):
 
 @metric(
     "nc2.participation_ratio",
-    towards=lambda C: C - 1.0,
+    towards=lambda C: C - 1,
     reachable=uniform_participation,
     reached_by="uniform random points",
 )
-def participation_ratio(centred_means: Tensor, norms: Tensor, has_direction: Tensor) -> Noted | float:
+def participation_ratio(unit_means: Tensor) -> Noted | float:
     """Participation ratio of the d×d spectrum of the unit centred class means, no unit; C−1 at full collapse.
 
     Classes whose centred mean is zero have no unit vector and are left out.
@@ -59,7 +63,7 @@ def participation_ratio(centred_means: Tensor, norms: Tensor, has_direction: Ten
     >>> round(value(participation_ratio, s), 12)  # two orthogonal lines
     2.0
     """
-    units_Kd = centred_means[has_direction] / norms[has_direction].unsqueeze(1)
+    units_Kd = unit_means[unit_means[:, 0].isfinite()]
     if not len(units_Kd):
         return Noted(None, "no class has a centred mean that differs from zero")
     return len(units_Kd) ** 2 / float((units_Kd.T @ units_Kd).square().sum())

@@ -3,10 +3,10 @@
 import math
 import sys
 
+import torch
 from torch import Tensor
 
-from collapse import Noted, ValidationStatistics, metric
-from collapse_metrics.nc4 import HITS, LOSS, by_block
+from collapse import Chunks, Noted, ValidationStatistics, metric
 
 
 def loss_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
@@ -19,12 +19,12 @@ def loss_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
     "val_loss",
     headline=True,
     vector=loss_by_label,
-    influence=by_block(LOSS),
+    standard_error=True,
     better="lower",
     translation=False,
     scale=None,
 )
-def val_loss(validation: ValidationStatistics) -> float:
+def val_loss(chunks: Chunks) -> Tensor:
     """Mean cross-entropy over the whole output vocabulary, nats a token.
 
     Equation: mean of −log softmax(Wh + b)_y
@@ -34,11 +34,11 @@ def val_loss(validation: ValidationStatistics) -> float:
     >>> value(val_loss, tiny_statistics())
     1.5
     """
-    return float(validation.loss_sum.sum()) / validation.samples
+    return chunks.loss / chunks.samples
 
 
-@metric("val_accuracy", influence=by_block(HITS), better="higher", translation=False, scale=None)
-def val_accuracy(validation: ValidationStatistics) -> float:
+@metric("val_accuracy", standard_error=True, better="higher", translation=False, scale=None)
+def val_accuracy(chunks: Chunks) -> Tensor:
     """Share of validation samples whose label is the argmax over the whole output vocabulary.
 
     Equation: share of argmax_v ⟨w_v,h⟩+b_v = y
@@ -48,36 +48,33 @@ def val_accuracy(validation: ValidationStatistics) -> float:
     >>> value(val_accuracy, tiny_statistics())
     0.5
     """
-    return int(validation.vocabulary_hits.sum()) / validation.samples
+    return chunks.hits / chunks.samples
 
 
-def influence_on_perplexity(validation: ValidationStatistics, val_loss: float) -> Tensor:
-    """Influence of each block on exp(val_loss), exp(val_loss) times that on val_loss."""
-    return math.exp(val_loss) * by_block(LOSS)(validation)
-
-
-@metric("perplexity", better="lower", influence=influence_on_perplexity, translation=False, scale=None)
-def perplexity(val_loss: float) -> Noted | float:
+@metric("perplexity", standard_error=True, better="lower", translation=False, scale=None)
+def perplexity(val_loss: Tensor) -> Noted | Tensor:
     """exp of the validation loss in nats.
 
     Equation: exp(val_loss)
     Source: of the model
 
-    >>> round(perplexity(1.5), 6)
+    >>> from collapse.testing import tiny_statistics, value
+    >>> round(value(perplexity, tiny_statistics()), 6)
     4.481689
     """
     if val_loss > math.log(sys.float_info.max):
-        return Noted(None, f"exp({val_loss:.6g}) is beyond float64: read val_loss", "not_finite")
-    return math.exp(val_loss)
+        return Noted(None, f"exp({float(val_loss):.6g}) is beyond float64: read val_loss", "not_finite")
+    return torch.exp(val_loss)
 
 
 @metric("n_params")
-def n_params(n_params: int) -> int:
+def parameters(n_params: int) -> int:
     """Parameters of the model, tied weights counted once.
 
     Source: the model
 
-    >>> n_params(100)
+    >>> from collapse.testing import tiny_statistics, value
+    >>> value(parameters, tiny_statistics())
     100
     """
     return n_params

@@ -9,11 +9,12 @@ Shapes: B samples of a batch, G groups that occur, K pairs of a group and a clas
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from collapse import Noted, Statistic, ValidationBatch, ValidationStatistic, derived, metric
+from collapse import Noted, Statistic, ValidationBatch, ValidationStatistic, ValidationStatistics, derived, metric
 
 GROUPS = 64
 """Groups of blocks: those of equal number modulo 64, however a collection is split."""
@@ -61,59 +62,60 @@ def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
     return counts.new_zeros(rows, counts.shape[1]).index_add_(0, row, counts)
 
 
-Held = Mapping[str, Tensor]
+@dataclass(frozen=True)
+class Shares:
+    """Counts and shares by group, in float64.
 
+    Attributes:
+        totals: Samples and agreements of each group, shape (64, 2).
+        group: The group of each key, shape (K,).
+        predicted: Samples for which linear and for which ncc predicts the key's class in its group, shape (K, 2).
+        shares: Shares of all samples for which linear and ncc predict the key's class, shape (K, 2).
+        observed, chance: Agreement, and the agreement to be expected by chance, Σ_c p_c q_c.
+    """
 
-def _shares(held: Held) -> tuple[Tensor, Tensor, Tensor]:
-    """Return totals of each group, shape (64, 2), each key's group, and the counts of both rules by key, in float64."""
-    return held["totals"].double(), held["keys"] % GROUPS, held["predicted"].double()
-
-
-def _both_shares(held: Held) -> Tensor:
-    """Return for each key the shares of all samples for which linear and ncc predict its class, shape (K, 2)."""
-    classes, row = (held["keys"] // GROUPS).unique(return_inverse=True)
-    return (_summed(row, held["predicted"], len(classes)).double() / held["totals"][:, 0].sum())[row]
+    totals: Tensor
+    group: Tensor
+    predicted: Tensor
+    shares: Tensor
+    observed: float
+    chance: float
 
 
 @derived
-def observed_and_chance(predictions_by_group: Held) -> tuple[float, float]:
-    """Agreement, and the agreement to be expected by chance, Σ_c p_c q_c."""
-    totals, _, predicted = _shares(predictions_by_group)
+def by_group(predictions_by_group: Mapping[str, Tensor]) -> Shares:
+    """The statistic's counts, and the shares that follow from them."""
+    held = predictions_by_group
+    totals, predicted = held["totals"].double(), held["predicted"].double()
+    classes, row = (held["keys"] // GROUPS).unique(return_inverse=True)
+    shares = (_summed(row, held["predicted"], len(classes)).double() / held["totals"][:, 0].sum())[row]
     samples = float(totals[:, 0].sum())
-    return float(totals[:, 1].sum()) / samples, float(
-        (predicted[:, 0] @ _both_shares(predictions_by_group)[:, 1]) / samples
-    )
+    chance = float((predicted[:, 0] @ shares[:, 1]) / samples)
+    return Shares(totals, held["keys"] % GROUPS, predicted, shares, float(totals[:, 1].sum()) / samples, chance)
 
 
-def influence(predictions_by_group: Held, observed_and_chance: tuple[float, float]) -> Tensor:
+def influence(by_group: Shares) -> Tensor:
     """Influence of each group on κ = (o − e)/(1 − e), shape (G,).
 
     With n samples of the group, a agreements and x = Σ (q of linear's class + p of ncc's class) over its samples:
     ((a − o·n)(1 − e) − (x − 2e·n)(1 − o)) / (N (1 − e)²).
     """
-    totals, group, predicted = _shares(predictions_by_group)
-    o, e = observed_and_chance
-    n, a = totals.unbind(dim=1)
-    x = torch.zeros_like(n).index_add_(0, group, (predicted * _both_shares(predictions_by_group).flip(1)).sum(dim=1))
+    o, e = by_group.observed, by_group.chance
+    n, a = by_group.totals.unbind(dim=1)
+    of_keys = (by_group.predicted * by_group.shares.flip(1)).sum(dim=1)
+    x = torch.zeros_like(n).index_add_(0, by_group.group, of_keys)
     all_groups = ((a - o * n) * (1 - e) - (x - 2 * e * n) * (1 - o)) / (n.sum() * (1 - e) ** 2)
     return all_groups[n > 0]
 
 
-@metric(
-    "nc4.grouped_kappa",
-    needs=["validation", PredictionsByGroup.name],
-    towards=1.0,
-    influence=influence,
-    translation=False,
-    scale=None,
-)
-def grouped_kappa(observed_and_chance: tuple[float, float]) -> Noted | float:
+@metric("nc4.grouped_kappa", towards=1, standard_error=influence, translation=False, scale=None)
+def grouped_kappa(validation: ValidationStatistics, by_group: Shares) -> Noted | float:
     """The number of nc4.kappa, with a standard error over groups of blocks.
 
     Equation: (agreement − chance) / (1 − chance)
     Source: Cohen 1960
     """
-    o, e = observed_and_chance
+    o, e = by_group.observed, by_group.chance
     if e == 1:
         return Noted(None, "both rules always predict one class: chance agreement is 1")
     return (o - e) / (1 - e)

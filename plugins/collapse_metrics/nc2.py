@@ -18,7 +18,7 @@ _RESOLVED = 0.25  # share of its noise that a squared norm must exceed, because 
 _WEAK = 0.05  # largest share of classes without such a norm: with more of them, those left are no fair sample
 
 
-def simplex_interference(C: int, d: int) -> float:
+def simplex_interference(C: int) -> float:
     """Cosine between any two vertices of a simplex centred on 0: −1/(C−1)."""
     return -1 / (C - 1)
 
@@ -36,7 +36,7 @@ def least_interference_std(C: int, d: int, measured: Mapping[str, float | None] 
     1.0
     """
     mean = measured.get("nc2.interference")
-    mean = simplex_interference(C, d) if mean is None else mean
+    mean = simplex_interference(C) if mean is None else mean
     rank, top = min(d, C), 1 + (C - 1) * mean
     squares = C**2 / rank
     if top > C / rank and rank > 1:
@@ -51,52 +51,50 @@ def least_etf_error(C: int, d: int) -> float:
 
 
 @class_metric(
-    CoV("nc2.equinormness", towards=0.0, headline=True),
+    CoV("nc2.equinormness", towards=0, headline=True),
     Mean("nc2.log_norm"),
-    Std("nc2.log_norm_std", towards=0.0, scale=0.0),
-    over="directions",
-    scale=None,
+    Std("nc2.log_norm_std", towards=0),
+    scale="log",
 )
-def log_norm(norms: Tensor) -> Float[Tensor, " C"]:
-    """Log norm of each centred class mean; its CoV depends on the unit of h (the paper's measure, kept).
+def log_norms(norms: Tensor) -> Tensor:
+    """Log norms of the centred class means; their CoV depends on the unit of h (the paper's measure, kept).
+
+    Classes whose centred mean is zero are left out.
 
     Equation: log‖μ_c − μ̄‖
     Source: Wu & Papyan 2024, Eq. 5
 
-    >>> log_norm(torch.ones(2)).tolist()
+    >>> from collapse.testing import statistics_of, value
+    >>> value(log_norms, statistics_of([[-1.0], [1.0]])).tolist()
     [0.0, 0.0]
     """
     return norms.log()
 
 
-@class_metric(
-    Mean("nc2.norm"),
-    Std("nc2.norm_std", towards=0.0),
-    CoV("nc2.norm_cov", towards=0.0, scale=0.0),
-    scale=1.0,
-)
-def norm(norms: Tensor) -> Float[Tensor, " C"]:
-    """Norm of each centred class mean, in units of h.
+@class_metric(Mean("nc2.norm"), Std("nc2.norm_std", towards=0), CoV("nc2.norm_cov", towards=0), scale=1)
+def plain_norms(norms: Tensor) -> Tensor:
+    """Norms of the centred class means, in units of h.
 
     Equation: ‖μ_c − μ̄‖
     Source: Papyan, Han & Donoho 2020
 
     >>> from collapse.testing import statistics_of, value
-    >>> value(norm, statistics_of([[-3.0], [1.0]])).tolist()
+    >>> value(plain_norms, statistics_of([[-3.0], [1.0]])).tolist()
     [2.0, 2.0]
     """
     return norms
 
 
-@class_metric(Mean("nc2.scaled_norm"), scale=2.0)
-def scaled_norm(norms: Tensor, d: int) -> Float[Tensor, " C"]:
-    """The paper's scaled norm of each class, squared units of h.
+@class_metric(Mean("nc2.scaled_norm"), scale=2)
+def scaled_norms(norms: Tensor, d: int) -> Tensor:
+    """The paper's scaled norm a class, squared units of h.
 
     Equation: ‖μ_c − μ̄‖² / √d
     Source: Wu & Papyan 2024, Table 4
 
-    >>> scaled_norm(torch.tensor([2.0, 2.0]), 4).tolist()
-    [2.0, 2.0]
+    >>> from collapse.testing import statistics_of, value
+    >>> value(scaled_norms, statistics_of([[-3.0], [1.0]])).tolist()
+    [4.0, 4.0]
     """
     return norms.square() / math.sqrt(d)
 
@@ -104,16 +102,15 @@ def scaled_norm(norms: Tensor, d: int) -> Float[Tensor, " C"]:
 @pair_metric(
     CoV("nc2.equiangularity"),  # no goal: its mean tends to −1/(C−1), nearly 0, and what is divided by it grows
     Mean("nc2.interference", towards=simplex_interference),
-    Std("nc2.interference_std", towards=0.0, reachable=least_interference_std, headline=True),
+    Std("nc2.interference_std", towards=0, reachable=least_interference_std, headline=True),
     InverseMeanSquare(
         "nc2.effective_dimension",
         towards=simplex_dimension,
         reachable=uniform_dimension,
         reached_by="uniform random points",
     ),
-    over="directions",
 )
-def interference(cosine: Tensor) -> Float[Tensor, "R S"]:
+def interference(cosine: Tensor) -> Tensor:
     """Cosine between centred class means; −1/(C−1) for equal norms whatever the angles, std 0 at full collapse.
 
     Equation: ⟨u_c, u_c′⟩
@@ -128,14 +125,15 @@ def interference(cosine: Tensor) -> Float[Tensor, "R S"]:
     return cosine
 
 
-@metric("nc2.etf_error", towards=0.0, reachable=least_etf_error)
+@metric("nc2.etf_error", towards=0, reachable=least_etf_error)
 def etf_error(centred_means: Tensor) -> Noted | float:
     """Distance of the normalized Gram matrix of the centred means to a simplex ETF's, E = I − 11ᵀ/C; in [0, √2].
 
     Equation: ‖G/‖G‖_F − E/‖E‖_F‖_F
     Source: Kothapalli 2023; of the classifier in Zhu et al. 2021
 
-    >>> round(etf_error(torch.eye(3).double() - 1 / 3), 7)
+    >>> from collapse.testing import statistics_of, value
+    >>> round(value(etf_error, statistics_of(torch.eye(3))), 7)
     0.0
     """
     return etf_distance(centred_means, centred_means, "the Gram matrix of the centred means")
@@ -164,21 +162,18 @@ def etf_distance(a_Cd: Float[Tensor, "C d"], b_Cd: Float[Tensor, "C d"], name: s
     return math.sqrt(2 - 2 * inner / (math.sqrt(gram_square) * size))
 
 
-@metric("nc2.scaled_norm_debiased", scale=2.0)
+@metric("nc2.scaled_norm_debiased", scale=2)
 def debiased_scaled_norm(debiased: Estimates, d: int) -> float:
     """The mean scaled norm without the noise of the class means, squared units of h.
 
     Equation: mean ñ_c² / √d
     Source: unbiased, after Wu & Papyan 2024, Table 4
 
-    >>> from collapse import EmbeddingStatistics
-    >>> from collapse.testing import value
-    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
-    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 5.0]).double())
-    >>> value(debiased_scaled_norm, s)  # 4 − 6 / 4
+    >>> from collapse.testing import two_classes, value
+    >>> value(debiased_scaled_norm, two_classes(distance=4, variances=(1, 5), samples=2))  # 4 − 6 / 4
     2.5
     """
-    return debiased.sqnorm / math.sqrt(d)
+    return float(debiased.sqnorms.mean()) / math.sqrt(d)
 
 
 @metric("nc2.interference_debiased", towards=simplex_interference, version=2)
@@ -192,24 +187,21 @@ def debiased_interference(debiased: Estimates) -> Noted | float:
     Equation: mean g̃_cc′ / (ñ_c ñ_c′)
     Source: of unbiased inner products and squared norms, after Wu & Papyan 2024, Eq. 6
 
-    >>> from collapse import EmbeddingStatistics
-    >>> from collapse.testing import value
-    >>> s = EmbeddingStatistics(classes=torch.arange(2), counts=torch.tensor([2, 2]),
-    ...     means=torch.tensor([[0.0], [4.0]]).double(), variances=torch.tensor([1.0, 1.0]).double())
-    >>> value(debiased_interference, s)
+    >>> from collapse.testing import two_classes, value
+    >>> value(debiased_interference, two_classes(distance=4, variances=(1, 1), samples=2))
     -1.0
     """
     of = debiased
-    classes, total = of.s.n_classes, of.noise.sum()
-    known = (of.sqnorms > _RESOLVED * of.noise) & of.s.has_direction
-    weak = classes - int(known.sum())
-    said = f"the means of {weak:,} of {classes:,} classes are within their noise"
-    if weak > _WEAK * classes:
+    C, total = len(of.noise), of.noise.sum()
+    known = (of.sqnorms > _RESOLVED * of.noise) & (of.norms > 0)
+    weak = C - int(known.sum())
+    said = f"the means of {weak:,} of {C:,} classes are within their noise"
+    if weak > _WEAK * C:
         return Noted(None, f"{said}, which biases their mean cosine: see --min-count, or collect more text")
-    a_Kd, v_K, q_K = of.s.centred_means[known], of.noise[known], of.sqnorms[known].rsqrt()
+    a_Kd, v_K, q_K = of.means[known], of.noise[known], of.sqnorms[known].rsqrt()
     # Σ over c ≠ c′ of (⟨a, a′⟩ + (v + v′)/C − Σv/C²) q q′, since centring takes v/C of each class from every product
     products = (q_K @ a_Kd).square().sum() - (a_Kd.square().sum(dim=1) * q_K.square()).sum()
-    shared = 2 / classes * ((v_K * q_K).sum() * q_K.sum() - (v_K * q_K.square()).sum())
-    centre = total / classes**2 * (q_K.sum().square() - q_K.square().sum())
+    shared = 2 / C * ((v_K * q_K).sum() * q_K.sum() - (v_K * q_K.square()).sum())
+    centre = total / C**2 * (q_K.sum().square() - q_K.square().sum())
     mean = float(products + shared - centre) / (len(q_K) * (len(q_K) - 1))
     return Noted(mean, f"{said} and are left out", "singletons") if weak else mean

@@ -45,7 +45,7 @@ def test_gnc2_of_points_in_few_dimensions_is_that_of_their_effective_dimension(D
 @pytest.mark.parametrize("classes", [2, 3, 9, 30])
 def test_a_simplex_has_its_limits_exactly(classes):
     found = measured(5 * np.eye(classes) + 2)
-    assert found[D_EFF] == pytest.approx(simplex_dimension(classes, classes), rel=1e-9)
+    assert found[D_EFF] == pytest.approx(simplex_dimension(classes), rel=1e-9)
     assert found[PR] == pytest.approx(classes - 1, rel=1e-9)
 
 

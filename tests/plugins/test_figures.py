@@ -1,180 +1,91 @@
-"""The built-in figures keep every law, and draw the numbers that the paper and its table have."""
+"""The built-in figures keep every law, draw the numbers that the paper and its table have, and say what they draw."""
 
-import math
+import re
+import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import collapse
 from collapse import CollapseError, Results, Row
+from collapse.figures.rendering import svg_of
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import check_figure
+from collapse_figures.panels import ticks
 from collapse_zoo.catalogue import PUBLISHED as FILE
 from collapse_zoo.catalogue import published
 
 pytest.importorskip("altair", reason="needs the extra report")
+pytest.importorskip("vl_convert", reason="needs the extra report")
 
-FIGURES = {
-    name: each
-    for name, each in plugins().figures.items()
-    if "collapse_figures" in each.called and name != "nulls"  # needs rows with nulls: test_null_figure.py
-}
+FIGURES = {name: each for name, each in plugins().figures.items() if "collapse_figures" in each.called}
 STORE = FILE.parents[2] / "tests" / "golden" / "store-v2"
 
 
-@pytest.fixture(scope="module")
-def paper() -> Results:
-    frame = published().reset_index()
-    if "classes" not in frame:
-        frame["classes"], frame["dim"] = 29_233, frame["model"].str.extract(r"x(\d+)_", expand=False).astype(int)
-    return Results.from_frame(frame)
+def row(model, index=1, **about):
+    numbers = {"val_loss": 3 - index / 10, "nc1.cdnv": 0.3 - index / 50, "nc4.agreement": index / 10 + 0.01}
+    numbers |= about.pop("measurements", {})
+    given = {"revision": None, "corpus": "text", "store": f"{index:064x}", "min_count": 1, "classes": 100, "dim": 8}
+    return Row(model, samples=99, measurements=numbers, **(given | about))
+
+
+NULLS = {"untrained": {"nc1.cdnv": 0.5, "nc4.agreement": None}, "shuffled": {"nc1.cdnv": 40.0}}
+WITH_NULLS = [row(name, nulls=NULLS, measurements={"gnc2.hyperspherical_uniformity": -0.5}) for name in "ab"]
 
 
 @pytest.fixture(scope="module")
-def few(paper) -> Results:
-    """Rows of two architectures, with every recipe."""
-    frame = paper.frame()
-    return Results.from_frame(frame[frame["model"].str.match(r"0[12]x(0064|0128)_\d\d[dL]@")])
+def paper():
+    return Results.from_frame(published().reset_index())
 
 
 @pytest.mark.parametrize("name", sorted(FIGURES))
-def test_built_in_figures_keep_every_law(name, few):
-    check_figure(FIGURES[name].function, results=few)
-
-
-@pytest.mark.parametrize("name", sorted(each for each, figure in FIGURES.items() if figure.of == "results"))
-def test_every_figure_of_results_can_be_drawn_of_the_published_table(name, paper):
-    drawing = collapse.draw(name, paper)
-    assert len(numbers_of(drawing.spec)) <= 2_000
+def test_built_in_figures_keep_every_law(name, paper):
+    frame = paper.frame()
+    few = Results.from_frame(frame[frame["model"].str.match(r"0[12]x(0064|0128)_\d\d[dL]@")])
+    check_figure(FIGURES[name].function, results=Results(WITH_NULLS) if name == "nulls" else few)
 
 
 def below_titles(drawing):
-    return {view["title"]["text"]: view["title"]["subtitle"] for view in drawing.spec["concat"]}
+    return {view["title"]["text"]: view["title"].get("subtitle") for view in drawing.spec["concat"]}
 
 
-def test_figure_1_has_the_paper_s_fits(paper):
+def test_figures_have_the_paper_s_fits(paper, shared):
     drawing = collapse.draw("loss", paper)
-    assert below_titles(drawing) == {
-        "NC1": "R² = 0.916",
-        "GNC2, not centred": "R² = 0.727",
-        "UNC3": "R² = 0.693",
-        "NC4": "R² = 0.891",
-    }
+    fits = {"NC1": 0.916, "GNC2, not centred": 0.727, "UNC3": 0.693, "NC4": 0.891}
+    assert below_titles(drawing) == {name: f"R² = {fit}" for name, fit in fits.items()}
     assert "230 models" in drawing.caption
-    assert len(numbers_of(drawing.spec)) == 230
+    assert "(of log CDNV)" in drawing.caption
+    assert "size alone can give a large R²" in drawing.caption
+    assert below_titles(collapse.draw("geometry", paper))["GNC2"] == "R² = 0.841"
+    raw = shared / "data" / "published" / "lc-2024_05_18.csv"  # with other names of columns
+    assert below_titles(collapse.draw("loss", raw)) == below_titles(drawing)
 
 
-def test_equation_7_as_printed_fits_the_loss_better(paper):
-    fits = below_titles(collapse.draw("geometry", paper))
-    assert fits["GNC2"] == "R² = 0.841"
-    assert fits["NC2: norms"] == "R² = 0.865"
-
-
-def test_raw_columns_of_the_published_table_are_measurements(shared):
-    raw = shared / "data" / "published" / "lc-2024_05_18.csv"
-    assert below_titles(collapse.draw("loss", raw))["GNC2, not centred"] == "R² = 0.727"
+def test_no_r_squared_is_given_where_it_says_nothing():
+    rows = [row(f"m{i}", i, measurements={"gnc2.uncentred_uniformity": (-1) ** i * 0.2}) for i in range(4)]
+    rows[0] = replace(rows[0], measurements={**rows[0].measurements, "nc1.cdnv": 0.0})
+    drawing = collapse.draw("loss", rows)
+    assert below_titles(drawing)["GNC2, not centred"] is None  # a CoV of both signs
+    assert "(of log CDNV)" not in drawing.caption
+    for name in ("loss", "geometry"):
+        with pytest.raises(CollapseError, match=r"needs (two models|one of)"):
+            collapse.draw(name, rows[:1])
 
 
 def test_scaling_draws_one_recipe_without_repeats(paper):
     drawing = collapse.draw("scaling-width", paper)
-    rows = numbers_of(drawing.spec)
-    assert len(rows) == 30
-    assert {row["width"] for row in rows} == {64, 128, 256, 512, 768, 1024}
+    assert {row["width"] for row in numbers_of(drawing.spec)} == {64, 128, 256, 512, 768, 1024}
     assert "recipe 10L@9" in drawing.caption
     assert drawing.notes == ("left out: 20 rows that repeat a recipe with another seed",)
-
-
-def test_scaling_by_decay_compares_equal_training(paper):
     rows = numbers_of(collapse.draw("scaling-decay", paper).spec)
     assert sorted({row["decay"] for row in rows}) == [0.0005, 0.1]
-    assert len(rows) == 60
-
-
-def test_training_needs_two_checkpoints_of_a_run(paper):
-    rows = numbers_of(collapse.draw("training", paper).spec)
-    assert {row["run"].rpartition("_")[2] for row in rows} == {"10d", "10L"}
-    one = Results.from_frame(paper.frame().iloc[:1])
     with pytest.raises(CollapseError, match="needs two checkpoints of one run"):
-        collapse.draw("training", one)
-
-
-def test_training_follows_steps_where_rows_have_them():
-    def row(step: int, loss: float) -> Row:
-        about = ("text", "s", 1, 9, 4, 99, {"val_loss": loss})
-        return Row(f"mine@{step}", None, *about, step=step)
-
-    rows = numbers_of(collapse.draw("training", Results([row(100, 3.0), row(200, 2.5)])).spec)
-    assert [(each["step"], each["val_loss"]) for each in rows] == [(100, 3), (200, 2.5)]
-
-
-def test_the_null_is_that_of_the_permutation_test(paper):
-    frame = paper.frame()
-    seeds = Results.from_frame(frame[frame["model"].str.match("02x0768_01d.*@0")])
-    drawing = collapse.draw("permutation-null", seeds)
-    known = {row["of"]: row for row in numbers_of(drawing.spec) if "observed" in row}
-    table = collapse.permutation(seeds, columns=["nc3.self_duality", "nc1.cdnv"], n=9_999)
-    for row in table.records():
-        drawn = known[row["column"].replace(".", "_")]
-        assert drawn["observed"] == pytest.approx(row["r"], abs=1e-9)
-        spread = math.sqrt(2 * row["p"] * (1 - row["p"]) / 9_999)  # of two independent draws
-        assert drawn["p"] == pytest.approx(row["p"], abs=5 * spread)
-
-
-def test_reachable_divides_by_the_limit(paper):
-    rows = numbers_of(collapse.draw("reachable", paper).spec)
-    drawn = next(row for row in rows if row["model"] == "12x1024_10L@9" and row["name"] == "nc4.agreement")
-    assert drawn["ratio"] == pytest.approx(published().loc["12x1024_10L@9", "nc4.agreement"])
-    uniform = next(row for row in rows if row["name"] == "gnc2.hyperspherical_uniformity")
-    assert uniform["limit"] < 0 < uniform["ratio"]
-
-
-def test_class_frequencies_are_the_counts_of_the_store():
-    store = collapse.load(STORE)
-    rows = numbers_of(collapse.draw("class-frequencies", store).spec)
-    counts = np.sort(store.statistics().counts.numpy())[::-1]
-    assert all(row["count"] == counts[row["rank"] - 1] for row in rows)
-    assert rows[0]["rank"] == 1
-    assert rows[-1]["rank"] == len(counts)
-
-
-def test_stores_of_one_text_give_one_curve():
-    store = collapse.load(STORE)
-    drawing = collapse.draw("class-frequencies", [store, store])
-    assert len({row["store"] for row in numbers_of(drawing.spec)}) == 1
-    assert drawing.notes == ("1 store with the same counts as another one drawn once",)
-
-
-def test_class_distributions_are_shares_and_quartiles_of_the_classes():
-    store = collapse.load(STORE)
-    rows = numbers_of(collapse.draw("class-distributions", store).spec)
-    shares = [row["share"] for row in rows if "share" in row]
-    assert sum(shares) == pytest.approx(3)  # of three values
-    assert all(row["low"] <= row["median"] <= row["high"] for row in rows if "low" in row)
-    assert len(rows) <= 2_000
-
-
-@pytest.mark.parametrize("name", ["loss", "geometry", "duality"])
-def test_one_model_makes_no_relation(name, paper):
-    with pytest.raises(CollapseError, match="needs two models or more"):
-        collapse.draw(name, Results.from_frame(paper.frame().iloc[:1]))
-
-
-def test_mixed_corpora_and_equal_names_are_said(paper):
-    frame = paper.frame().iloc[:4].assign(corpus=["a", "a", "b", "b"], model=["x", "x", "y", "z"])
-    drawing = collapse.draw("loss", Results.from_frame(frame))
-    assert drawing.notes == (
-        "rows of 2 corpora are mixed: a, b",
-        "1 row with the model name of another row: they may not be independent",
-    )
-    assert all("shape" in view["encoding"] for view in drawing.spec["concat"])
-
-
-def test_a_text_in_a_column_of_numbers_is_no_traceback():
-    frame = pd.DataFrame({"model": ["a", "b"], "val_loss": [1.0, 2.0], "nc4.agreement": ["x", "0.5"]})
-    with pytest.raises(CollapseError, match="needs two models or more"):
-        collapse.draw("loss", Results.from_frame(frame))
+        collapse.draw("training", Results.from_frame(paper.frame().iloc[:1]))
 
 
 @pytest.mark.parametrize("columns", [["epochs", "checkpoint"], ["width", "depth"], ["width", "depth", "recipe"]])
@@ -186,8 +97,115 @@ def test_columns_serve_where_names_say_nothing(columns):
     assert [row["val_loss"] for row in rows] == [3, 2, 2.5]
 
 
+def test_a_line_joins_rows_of_one_run_and_limit():
+    def details(drawing):
+        return [each["field"] for each in drawing.spec["concat"][0]["encoding"]["detail"]]
+
+    def twice(*names):
+        return Results(row(name, at, min_count=least) for at, name in enumerate(names) for least in (1, 10))
+
+    drawing = collapse.draw("scaling-width", twice("2x16_01d", "2x32_01d"))
+    assert details(drawing) == ["depth", "min_count"]
+    assert "2 models" in drawing.caption  # each with two limits
+    assert details(collapse.draw("training", twice("2x16_03d@0", "2x16_03d@1"))) == ["run", "min_count"]
+    steps = [row("user/model", at, revision=f"step{at}", step=1000 * at) for at in (1, 2, 3)]
+    drawing = collapse.draw("training", steps)
+    assert [each["step"] for each in numbers_of(drawing.spec)] == [1000, 2000, 3000]
+    assert "3 checkpoints of 1 run, a line per run, against training step." in drawing.caption
+
+
+def test_the_null_is_that_of_the_permutation_test(paper):
+    frame = paper.frame()
+    seeds = Results.from_frame(frame[frame["model"].str.match("02x0768_01d.*@0")])
+    drawn = {row["of"]: row for row in numbers_of(collapse.draw("permutation-null", seeds).spec) if "observed" in row}
+    assert len(drawn) == 7
+    for row in collapse.permutation(seeds, columns=["nc3.self_duality", "nc1.cdnv"], n=9_999).records():
+        found = drawn[row["column"].replace(".", "_")]
+        assert found["observed"] == pytest.approx(row["r"], abs=1e-9)
+        assert found["p"] == pytest.approx(row["p"], abs=5 * np.sqrt(2 * row["p"] * (1 - row["p"]) / 9_999))
+    whole = collapse.draw("permutation-null", paper)
+    assert "No p is shown: the models have 30 values of architecture" in whole.caption
+    assert "CDNV itself, not of its logarithm" in whole.caption
+    with pytest.raises(CollapseError, match=r"needs one of nc1\.cdnv, .* of which the table has no value"):
+        collapse.draw("permutation-null", Results.from_frame(frame[["model", "val_loss"]]))
+
+
+def test_reachable_divides_by_the_limit(paper):
+    rows = numbers_of(collapse.draw("reachable", paper).spec)
+    drawn = next(row for row in rows if row["model"] == "12x1024_10L@9" and row["name"] == "nc4.agreement")
+    assert drawn["ratio"] == pytest.approx(published().loc["12x1024_10L@9", "nc4.agreement"])
+    uniform = next(row for row in rows if row["name"] == "gnc2.hyperspherical_uniformity")
+    assert uniform["limit"] < 0 < uniform["ratio"]
+
+
+def test_a_model_its_nulls_and_the_limit_are_drawn():
+    drawing = collapse.draw("nulls", [*WITH_NULLS, row("c")])
+    found = {(each["name"], each["of"]): each["value"] for each in numbers_of(drawing.spec)}
+    assert (found["nc1.cdnv", "untrained"], found["nc1.cdnv", "shuffled"]) == (0.5, 40.0)
+    assert "nc4.agreement" not in {name for name, _ in found}  # none of its nulls has a value
+    assert drawing.notes == ("1 row without nulls not drawn",)
+    with pytest.raises(CollapseError, match="needs rows with nulls: collapse measure --null"):
+        collapse.draw("nulls", "paper")
+
+
+def test_figures_of_classes_are_the_counts_shares_and_quartiles_of_a_store():
+    store = collapse.load(STORE)
+    drawing = collapse.draw("class-frequencies", [store, store])
+    rows, counts = numbers_of(drawing.spec), np.sort(store.statistics().counts.numpy())[::-1]
+    assert all(row["count"] == counts[row["rank"] - 1] for row in rows)
+    assert rows[-1]["rank"] == len(counts)
+    assert drawing.notes == ("1 store with the same counts as another one drawn once",)
+    rows = numbers_of(collapse.draw("class-distributions", store).spec)
+    assert sum(row["share"] for row in rows if "share" in row) == pytest.approx(3)  # of three values
+    assert all(row["low"] <= row["median"] <= row["high"] for row in rows if "low" in row)
+    assert len(rows) <= 2_000
+    with pytest.raises(CollapseError, match="class-distributions is drawn from stores, and paper is a results table"):
+        collapse.draw("class-distributions", "paper")
+
+
 def test_values_that_are_equal_to_rounding_have_bins():
     means = 3.7 * np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1 - 2**-51]])  # of norms that differ in their last digit
     cross = collapse.collect_arrays(np.repeat(means, 2, axis=0), np.repeat(np.arange(4), 2), means[::-1].copy())
     rows = numbers_of(collapse.draw("class-distributions", cross).spec)
     assert sum(row["share"] for row in rows if "share" in row) == pytest.approx(2)  # CDNV is 0: not on a log axis
+
+
+def test_rows_that_are_hard_to_compare_are_noted(paper):
+    frame = paper.frame().iloc[:4].assign(corpus=["a", "a", "b", "b"], model=["x", "x", "y", "z"])
+    assert collapse.draw("loss", Results.from_frame(frame)).notes == (
+        "rows of 2 corpora are mixed: a, b",
+        "1 row with the model name of another row: they may not be independent",
+    )
+    text = pd.DataFrame({"model": ["a", "b"], "val_loss": [1.0, 2.0], "nc4.agreement": ["x", "0.5"]})
+    with pytest.raises(CollapseError, match="needs two models or more"):
+        collapse.draw("loss", Results.from_frame(text))
+
+
+@pytest.mark.parametrize("figure", ["loss", "scaling-decay", "training"])
+def test_titles_of_panels_in_a_row_are_at_one_height(figure):
+    heights = []
+
+    def walk(node, y):
+        moved = re.match(r"translate\(([-\d.]+),\s*([-\d.]+)\)", node.get("transform", ""))
+        y += float(moved[2]) if moved else 0.0
+        if "role-title-text" in node.get("class", ""):
+            text = next(each for each in node.iter() if each.tag.endswith("}text"))
+            moved = re.match(r"translate\(([-\d.]+),\s*([-\d.]+)\)", text.get("transform", ""))
+            heights.append(y + (float(moved[2]) if moved else 0.0))
+            return
+        for each in node:
+            walk(each, y)
+
+    walk(ElementTree.fromstring(svg_of(collapse.draw(figure, "paper").spec, width=6.75)), 0.0)
+    assert len(heights) >= 4
+    for first in range(0, len(heights), 4):
+        assert max(heights[first : first + 4]) - min(heights[first : first + 4]) < 0.6
+
+
+@given(st.floats(-9, 9), st.floats(1e-6, 6), st.booleans())
+def test_ticks_are_few_and_inside(power, decades, log):
+    low, high = 10.0**power, 10.0 ** (power + decades)
+    found = ticks([low, high], log)
+    assert 3 <= len(found) <= 9 or (len(found) == 2 and high < 10 * low)
+    assert found == sorted(set(found))
+    assert low <= found[0] <= found[-1] <= high

@@ -1,6 +1,5 @@
 """Sizes of tests and coverage of intervals, by simulation with known truth. The long version: ``-m slow -s``."""
 
-import itertools
 import re
 
 import numpy as np
@@ -11,8 +10,7 @@ from collapse import Results, analyze
 from collapse.plugin.plugin_manager import plugins
 from collapse.reporting.association import associations as associations_of
 from collapse.reporting.overview import findings
-from collapse_analyses.fits import explained, interval_of_r, interval_of_slope, products_without_each, r_of, refits
-from collapse_analyses.strata import crossed
+from collapse_analyses.fits import Jackknife, explained
 
 
 def held(found, truth, *, size, tables):
@@ -23,20 +21,20 @@ def held(found, truth, *, size, tables):
     assert low - error <= share <= high + error, truth
 
 
-def two_levels(draw, codes, rho, shared):
-    """Two columns of correlation rho, of which rows of one cluster share a part."""
-    levels, noise = draw.normal(size=(2, codes.max() + 1)), draw.normal(size=(2, len(codes)))
-    x, z = np.sqrt(shared) * levels[:, codes] + np.sqrt(1 - shared) * noise
-    return x, rho * x + np.sqrt(1 - rho**2) * z
-
-
-def correlation_of(x, y, codes, *, clustered, within):
-    model = explained(len(x), [codes] if within else [], [])
-    x, y = model.residuals(x), model.residuals(y)
-    r = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
-    degrees = int(codes.max()) if clustered else model.degrees
-    products = products_without_each(np.stack([x, y]), refits(model, codes if clustered else None))
-    return interval_of_r(r, r_of(products), degrees)
+def check_correlation(sizes, clustered, within, tables, rho, shared):
+    """Cover r of columns, of which rows of one cluster share a part."""
+    draw, codes = np.random.default_rng(7), np.repeat(np.arange(len(sizes)), sizes)
+    fits = Jackknife(explained(len(codes), [codes] if within else []), codes if clustered else None)
+    found = []
+    for _ in range(tables):
+        levels, noise = draw.normal(size=(2, len(sizes))), draw.normal(size=(2, len(codes)))
+        x, z = np.sqrt(shared) * levels[:, codes] + np.sqrt(1 - shared) * noise
+        x, y = fits.model.residuals(np.stack([x, rho * x + np.sqrt(1 - rho**2) * z]))
+        r = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
+        found.append(fits.interval_of_r(r, fits.products(np.stack([x, y]))))
+    held([low <= rho <= high for low, high, _ in found], f"r = {rho}, {sizes[:2]}", size=False, tables=tables)
+    if rho == 0 and clustered:
+        held([p <= 0.05 for *_, p in found], f"r = 0, {len(sizes)} clusters", size=True, tables=tables)
 
 
 CASES = [  # rows of each cluster, whether clusters count, whether their means are subtracted
@@ -47,33 +45,18 @@ CASES = [  # rows of each cluster, whether clusters count, whether their means a
 ]
 
 
-def check_correlation(sizes, clustered, within, tables, rhos, shared):
-    draw = np.random.default_rng(7)
-    codes = np.repeat(np.arange(len(sizes)), sizes)
-    within = within and codes
-    for rho in rhos:
-        found = [
-            correlation_of(
-                *two_levels(draw, codes, rho, shared), codes, clustered=clustered, within=within is not False
-            )
-            for _ in range(tables)
-        ]
-        held([low <= rho <= high for low, high, _ in found], f"r = {rho}, {sizes[:2]}", size=False, tables=tables)
-        if rho == 0 and clustered:
-            held([p <= 0.05 for *_, p in found], f"r = 0, {len(sizes)} clusters", size=True, tables=tables)
-
-
 @pytest.mark.parametrize(("sizes", "clustered", "within"), CASES)
 def test_intervals_of_r_cover_and_p_by_cluster_has_its_size(sizes, clustered, within):
     tables = 150 if len(sizes) > 100 else 400
-    check_correlation(sizes, clustered, within, tables, [0], 0.6 if clustered or within else 0)
+    check_correlation(sizes, clustered, within, tables, 0, 0.6 if clustered or within else 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shared", [0.5, 0.95])
 @pytest.mark.parametrize(("sizes", "clustered", "within"), CASES)
 def test_intervals_of_r_cover_and_p_by_cluster_has_its_size_long(sizes, clustered, within, shared):
-    check_correlation(sizes, clustered, within, 4_000, [0, 0.8], shared if clustered or within else 0)
+    for rho in (0, 0.8):
+        check_correlation(sizes, clustered, within, 4_000, rho, shared if clustered or within else 0)
 
 
 @pytest.mark.parametrize("tables", [400, pytest.param(4_000, marks=pytest.mark.slow)])
@@ -81,16 +64,14 @@ def test_curvature_is_found_in_five_percent_of_power_laws(tables):
     draw = np.random.default_rng(0)
     depth, width, recipe = (each.ravel() for each in np.meshgrid(range(5), range(6), range(7), indexing="ij"))
     clusters = depth * 6 + width
-    model = explained(210, [depth, recipe], [width.astype(float)])
-    fits = list(refits(model, clusters))
-    bend_n, found = model.residuals((width - 2.5) ** 2), []
+    fits = Jackknife(explained(210, [depth, recipe], [width.astype(float)]), clusters)
+    bend_n, found = fits.model.residuals((width - 2.5) ** 2), []
     for _ in range(tables):
         y_n = -0.2 * width + draw.normal(size=30)[clusters] * 0.1 + 0.05 * draw.normal(size=210)
-        y_n = model.residuals(y_n)
-        slope = float(bend_n @ y_n / (bend_n @ bend_n))
-        products = products_without_each(np.stack([bend_n, y_n]), fits)
+        y_n = fits.model.residuals(y_n)
+        products = fits.products(np.stack([bend_n, y_n]))
         without = products[:, 0, 1] / products[:, 0, 0]
-        low, high, _ = interval_of_slope(slope, bend_n, without, fits)
+        low, high, _ = fits.interval_of_slope(float(bend_n @ y_n / (bend_n @ bend_n)), bend_n, without)
         found.append(not low <= 0 <= high)
     held(found, "curvature of a straight law", size=True, tables=tables)
 
@@ -124,34 +105,22 @@ def test_a_shared_trend_in_training_drives_equal_architecture_and_not_recipe(tab
     held(found, "whole architectures, each with a trend of its own", size=True, tables=tables)
 
 
-def test_whole_architectures_are_permuted():
-    draw = np.random.default_rng(0)
-    x, y = draw.normal(size=(2, 4, 3))
-    codes = np.repeat(np.arange(4), 3), np.tile(np.arange(3), 4)
-
-    def r(x, y):
-        x, y = (each - each.mean(0) - each.mean(1, keepdims=True) + each.mean() for each in (x, y))
-        return abs((x * y).sum())
-
-    exact = np.mean([r(x[list(order)], y) >= r(x, y) - 1e-12 for order in itertools.permutations(range(4))])
-    table = crossed(*codes)
-    assert table.p(x.ravel(), y.ravel(), n=20_000) == pytest.approx(exact, abs=0.02)
-    assert crossed(codes[0][:-1], codes[1][:-1]) is None
-
-
 def test_the_published_residual_is_one_curve_and_only_self_duality_keeps_its_value():
+    frame = Results.read("paper").frame()
+    parts = frame["model"].str.extract(r"^(?P<architecture>\w+?)_(?P<recipe>\d+[dL]@\d)$")
+    table = frame.join(parts).pivot_table("val_loss", "architecture", "recipe").to_numpy()
+    left = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
+    effects = np.outer(table.mean(1) - table.mean(), table.mean(0) - table.mean()).ravel()
+    assert table.shape == (30, 7)
+    assert np.linalg.norm(left, 2) ** 2 / (left**2).sum() == pytest.approx(0.97, abs=0.005)
+    assert np.corrcoef(left.ravel(), effects)[0, 1] ** 2 == pytest.approx(0.77, abs=0.005)
     r = {}
     for against in ("val_loss", "log(val_loss)"):
-        table = analyze(
-            "correlation", "paper", columns="paper", where="seed=", within="architecture,recipe", against=against
-        )
-        r[against] = {row["column"]: (row["r"], row["p"], row["r_low"], row["r_high"]) for row in table.records()}
-        assert min(p for _, p, *_ in r[against].values()) == 1 / 10_000
-        share = "97% is one singular component, and 77%" if against == "val_loss" else "91% is one singular component"
-        said = next(note for note in table.notes if share in note)
-        assert said.endswith(": < 1e-06): the effects are not additive on this scale")
-    kept = {name for name in r["val_loss"] if abs(r["val_loss"][name][0] - r["log(val_loss)"][name][0]) < 0.1}
-    assert "nc3.self_duality" in kept
+        options = {"columns": "paper", "where": "seed=", "within": "architecture,recipe", "against": against}
+        r[against] = {
+            row["column"]: (row["r"], row["p"]) for row in analyze("correlation", "paper", **options).records()
+        }
+    kept = {name for name, (each, _) in r["val_loss"].items() if abs(each - r["log(val_loss)"][name][0]) < 0.1}
     assert {name for name in kept if r["log(val_loss)"][name][1] < 0.001} == {"nc3.self_duality"}
 
 
@@ -176,15 +145,13 @@ def test_the_report_says_nothing_of_noise(groups, rows, slope, tables):
         assert f"{groups} values of dim, with {rows} rows each" in said
         assert ("support no p-value" in said) == (groups < 5)
         assert ("largest R² with validation loss" in said) == (groups >= 5)
-        assert any(each["p"] is None for each in tests.over["correlation"].records()) == (groups < 5)
         wrong += "reverses" in said or not re.search(", 0 of 5[01] correlations", said)
     print(f"{groups} widths x {rows}: {wrong} of {tables} say something")  # noqa: T201  # the run's result
     assert wrong <= max(1, 0.06 * tables)
 
 
 def test_the_report_finds_a_reversal():
-    draw = np.random.default_rng(0)
-    frame = noise(draw, 8, 6, 2)
+    frame = noise(np.random.default_rng(0), 8, 6, 2)
     frame["nc1.cdnv"] -= 3 * (frame["val_loss"] - frame["val_loss"].groupby(frame["dim"]).transform("mean"))
     said = " ".join(findings(frame, associations_of(Results.from_frame(frame), 99)))
     assert "The correlation reverses there" in said

@@ -111,7 +111,7 @@ def test_a_run_is_collected_on_the_texts_that_it_was_trained_on(tiny, options, o
     collecting = source.collecting(64)
     texts = find_texts(CollectionSpec(**collecting), lambda: "never asked")
     assert texts == source.texts
-    assert (collecting["shards"], collecting["max_chunks"]) == (2, options.get("max_chunks"))
+    assert (collecting["shards"], collecting.get("max_chunks")) == (2, options.get("max_chunks"))
 
 
 def test_the_validation_text_has_a_limit_of_its_own(tiny, tmp_path):

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 import transformers
 
+from collapse.core.extras import missing_package
+from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.extras import missing_package
-from collapse.scoped import quiet
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import CHECKPOINTS, Run
 

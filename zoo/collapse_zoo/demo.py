@@ -6,10 +6,10 @@ from pathlib import Path
 
 import collapse
 from collapse import Table
+from collapse.core.progress import Report
 from collapse.errors import UsageError
 from collapse.measurement.results import Results, Row
 from collapse.plugin.plugin_manager import plugins
-from collapse.progress import Report
 from collapse.stores.lock import locked
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.recipes import Recipe

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from collapse.escaping import markdown, visible
+from collapse.core.escaping import markdown, visible
 from collapse.hub.card import CITE, TAGS, eval_results
 from collapse_zoo.runs import Checkpoint, Run
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from collapse import hookimpl
 from collapse.errors import UsageError
-from collapse_zoo.figures import run_loss
 
 
 @hookimpl
@@ -47,7 +46,3 @@ def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
         return parse(model).parts()
     except UsageError:
         return None
-
-
-FIGURES = [run_loss]
-"""The figure of a run's training loss, which another module declares."""

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
 from collapse.measurement.results import Results, Row
-from collapse.reading import read_json
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.recipes import Recipe
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.corpus import Corpus
@@ -12,7 +13,6 @@ from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.inputs.text_pair import Texts, check_limits, find_texts
-from collapse.progress import Report
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
 from collapse_zoo.recipes import CORPUS, Name, Recipe

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.measurement.results import Row, check_output
-from collapse.progress import Report
 from collapse.stores.lock import locked
 from collapse_zoo.grids import GridMember
 from collapse_zoo.recipes import Recipe, name_of

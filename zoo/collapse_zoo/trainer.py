@@ -10,9 +10,9 @@ import transformers
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from collapse.core.progress import Report
 from collapse.errors import CollapseError
 from collapse.inputs.packing import Chunks
-from collapse.progress import Report
 from collapse_zoo.loss import IGNORED
 from collapse_zoo.runs import Run
 

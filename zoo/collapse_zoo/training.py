@@ -11,14 +11,14 @@ import torch
 import transformers
 
 import collapse
+from collapse.core.extras import missing_package
+from collapse.core.progress import Report
+from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line
-from collapse.extras import missing_package
 from collapse.inputs.packing import Chunks
 from collapse.measurement.last_results import keep_row
 from collapse.measurement.results import Row
 from collapse.numerics.devices import is_out_of_memory
-from collapse.progress import Report
-from collapse.scoped import quiet
 from collapse.stores.lock import locked
 from collapse.stores.provenance import device_name
 from collapse.stores.writing import ANOTHER_OUTPUT, raise_if_full

@@ -29,6 +29,10 @@ class Calibration(ValidationStatistic):
 
 @metric("calibration.error", scale=None, translation=False, better="lower")
 def calibration_error(example_calibration):
-    """Expected calibration error in 15 bins, from 0 to 1."""
+    """Expected calibration error in 15 bins, from 0 to 1.
+
+    Equation: Σ_b |hits_b − confidence_b| / n
+    Source: Guo et al. 2017
+    """
     held = example_calibration
     return (held["hits"] - held["confidence"]).abs().sum() / held["samples"].sum()

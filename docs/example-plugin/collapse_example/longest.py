@@ -18,8 +18,11 @@ class Longest(Statistic):
         self.sqnorm.scatter_reduce_(0, batch.inverse, batch.h.square().sum(dim=1), "amax")
 
 
-@class_metric(Mean("spread.longest"), over=lambda means: means.norm(dim=1) > 0, translation=False)
-def longest(classes, means, example_longest):
-    """Length of a class's longest embedding over that of its mean, shape (C,); of classes whose mean is not 0."""
-    rows = torch.searchsorted(example_longest["classes"], classes)
-    return (example_longest["sqnorm"][rows] / means.square().sum(dim=1)).sqrt()
+@class_metric(Mean("spread.longest"), translation=False)
+def longest(example_longest, ids, means):
+    """Length of a class's longest embedding over that of its mean; left out where the mean is 0.
+
+    Equation: max ‖h_i‖ / ‖μ_c‖
+    """
+    rows = torch.searchsorted(example_longest["classes"], ids)
+    return example_longest["sqnorm"][rows].sqrt() / means.norm(dim=1)

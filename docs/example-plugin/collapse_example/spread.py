@@ -4,25 +4,34 @@ import torch
 
 from collapse import Max, Mean, Min, class_metric, metric, pair_metric
 
+COLLAPSE_API = 2
+"""The version of the contract that it was written for."""
+
 
 @metric("spread.dimensions")
 def dimensions(centred_means):
-    """Effective number of dimensions of the centred class means, from 1 to min(C−1, d)."""
+    """Effective number of dimensions of the centred class means, from 1 to min(C−1, d).
+
+    Equation: exp H(λ/Σλ)
+    Source: Roy & Vetterli 2007
+    """
     sizes = torch.linalg.svdvals(centred_means).square()
     return torch.special.entr(sizes / sizes.sum()).sum().exp()
 
 
-@class_metric(
-    Mean("spread.within", towards=0.0),
-    Max("spread.within_max", towards=0.0),
-    over="directions",
-)
+@class_metric(Mean("spread.within", towards=0), Max("spread.within_max", towards=0))
 def within(variances, norms):
-    """Variance of a class over the squared length of its centred mean, shape (C,)."""
+    """Variance of a class over the squared length of its centred mean; infinite, and so left out, where that is 0.
+
+    Equation: σ_c² / ‖μ_c − μ̄‖²
+    """
     return variances / norms.square()
 
 
-@pair_metric(Min("spread.nearest"), Mean("spread.distance"), over="distinct", scale=1.0)
-def distance(distance):
-    """Distance of two class means: of the nearest pair, and the mean of all pairs."""
+@pair_metric(Min("spread.nearest"), Mean("spread.distance"), scale=1)
+def between(distance):
+    """Distance of two class means: of the nearest pair, and the mean of all pairs.
+
+    Equation: ‖μ_c − μ_c′‖
+    """
     return distance

@@ -1,14 +1,13 @@
-"""A progress bar on a terminal or in a notebook."""
+"""The progress callback of long operations, and a bar on a terminal or in a notebook."""
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
-from collapse.escaping import visible
-from collapse.progress import Report
+from collapse.core.escaping import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,11 +15,15 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_OTHER_COLUMNS = 25
-"""What a bar's other columns take at least: spaces, three digits and %, hours:minutes:seconds, and "left"."""
-
 _PERIOD = 1_800.0
 """Seconds over which the speed is estimated: in rich's 30 a large model may not complete two batches."""
+
+
+@runtime_checkable
+class Report(Protocol):
+    """Progress callback, called as report(what, done, total[, note]); total may be None, note replaces the rate."""
+
+    def __call__(self, what: str, done: int, total: int | None, note: str = "", /) -> Any: ...
 
 
 @contextmanager
@@ -32,9 +35,9 @@ def progress_bar(out: "Console") -> Iterator[Report]:
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=None),  # what the texts leave
         TaskProgressColumn(),
-        TextColumn("{task.fields[rate]}", markup=False),
         TimeRemainingColumn(compact=True),
         TextColumn("left"),
+        TextColumn("{task.fields[rate]}", markup=False),  # last, because what does not fit is cut
     )
     with Progress(*columns, console=out, transient=True, expand=True, speed_estimate_period=_PERIOD) as bar:
         tasks: dict[str, Any] = {}
@@ -42,37 +45,23 @@ def progress_bar(out: "Console") -> Iterator[Report]:
         def report(what: str, done: int, total: int | None, note: str = "") -> None:
             if what not in tasks:
                 tasks[what] = bar.add_task(visible(what), total=total, completed=max(done - 1, 0), rate="")
-            task = bar.tasks[bar.task_ids.index(tasks[what])]
-            rate = visible(note) or _speed(task.speed)
-            rate = _fitting(rate, out.width - len(task.description) - _OTHER_COLUMNS)
-            bar.update(tasks[what], completed=done, total=total, rate=rate)
+            speed = bar.tasks[bar.task_ids.index(tasks[what])].speed
+            bar.update(tasks[what], completed=done, total=total, rate=visible(note) or _shown(speed))
             if total is not None and done >= total:
                 bar.remove_task(tasks.pop(what))
 
         yield report
 
 
-def _speed(speed: float | None) -> str:
+def _shown(speed: float | None) -> str:
     """Return a number of units per second, or per minute if there are few.
 
-    >>> _speed(None), _speed(12345.6), _speed(0.05)
+    >>> _shown(None), _shown(12345.6), _shown(0.05)
     ('', '12,345.6/s', '3.0/min')
     """
     if not speed:
         return ""
     return f"{speed:,.1f}/s" if speed >= 0.1 else f"{60 * speed:.1f}/min"
-
-
-def _fitting(text: str, length: int) -> str:
-    """Return as many parts of a text, from its first, as fit; parts end at ", ".
-
-    >>> _fitting("12,345 tokens/s, loss 2.3", 20)
-    '12,345 tokens/s'
-    """
-    parts = text.split(", ")
-    while parts and len(", ".join(parts)) > length:
-        parts.pop()
-    return ", ".join(parts)
 
 
 def shows_progress(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,34 +1,16 @@
 """Paths that users type, and the folder of the cache."""
 
-import errno
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
-from collapse.errors import CollapseError, UsageError, shortened
+from collapse.errors import CollapseError
 
 
 def expanded(path: str | Path) -> Path:
-    """Replace ``~`` in a path by the home folder; unchanged if there is no such user.
-
-    Raises:
-        UsageError: It is longer than the name of a file may be.
-    """
-    found = Path(os.path.expanduser(path))
-    try:
-        found.exists()
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            name = shortened(str(path), 60)
-            raise UsageError(
-                f"{name!r} is too long for the name of a file: give the file's name, not its text "
-                "(collapse.collect_loaded takes texts)"
-            ) from error
-    except ValueError:  # a null byte, which is refused where the path is used
-        pass
-    return found
+    """Replace ``~`` in a path by the home folder; unchanged if there is no such user."""
+    return Path(os.path.expanduser(path))
 
 
 def near_folders(name: str) -> str | None:
@@ -51,13 +33,10 @@ def near_paths(name: str, beside: Iterable[str], *, stems: bool = False) -> str 
     ('did you mean runs/small?', None)
     """
     typed = Path(name)
-    compared = {each: Path(each).stem if stems else each for each in beside}
-    wanted = typed.stem if stems else typed.name
-    near = get_close_matches(wanted, sorted(set(compared.values())), n=3, cutoff=0.6)
-    found = [each for stem in near for each in sorted(compared) if compared[each] == stem]
-    return (
-        f"did you mean {' or '.join(os.path.join(os.path.dirname(name), each) for each in found)}?" if found else None
-    )
+    compared = {each: Path(each).stem if stems else each for each in sorted(beside)}
+    near = get_close_matches(typed.stem if stems else typed.name, set(compared.values()), cutoff=0.6)
+    found = [os.path.join(os.path.dirname(name), each) for stem in near for each in compared if compared[each] == stem]
+    return f"did you mean {' or '.join(found)}?" if found else None
 
 
 def mistyped(name: str) -> str | None:
@@ -73,13 +52,10 @@ def home() -> Path:
     from platformdirs import user_cache_path
 
     given = os.environ.get("COLLAPSE_HOME")
-    if given:
-        return expanded(given)
-    with suppress(RuntimeError):
-        folder = user_cache_path("collapse")
-        if folder.is_absolute():
-            return folder
-    raise CollapseError(
-        "no home folder is known (HOME is not set): set COLLAPSE_HOME to a folder for the cache, "
-        "and HF_HOME to one for what comes from the Hub"
-    )
+    try:
+        return expanded(given) if given else user_cache_path("collapse")
+    except RuntimeError as error:  # HOME is not set
+        raise CollapseError(
+            "no home folder is known: set COLLAPSE_HOME to a folder for the cache, and HF_HOME to one for what comes "
+            "from the Hub"
+        ) from error

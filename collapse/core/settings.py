@@ -1,0 +1,97 @@
+"""Change settings of libraries and of the process temporarily: log lines, progress bars, environment variables."""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
+from typing import Any
+
+from collapse.core.progress import Report
+
+
+@contextmanager
+def environment(**variables: str) -> Iterator[None]:
+    """Set environment variables, and restore them at the end."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def quiet(*libraries: str, bars: bool = False) -> Iterator[None]:
+    """Suppress log lines and progress bars of transformers, datasets, accelerate or huggingface_hub.
+
+    Errors still raise exceptions, which we report ourselves.
+
+    Args:
+        libraries: Their names.
+        bars: Leave the progress bars.
+    """
+    if "transformers" in libraries:  # it also shows the bars of huggingface_hub
+        libraries = ("huggingface_hub", *libraries)
+    with ExitStack() as stack:
+        for name in libraries:
+            stack.enter_context(_no_lines(name))
+            if name in _BARS and not bars:
+                stack.enter_context(_no_bars(name))
+        yield
+
+
+_BARS = {  # module, and what the names of its switches end in
+    "datasets": ("datasets", "s"),
+    "huggingface_hub": ("huggingface_hub.utils", "s"),
+    "transformers": ("transformers.utils.logging", ""),
+}
+
+
+@contextmanager
+def _no_bars(name: str) -> Iterator[None]:
+    module, ending = _BARS[name]
+    switches = import_module(module)
+    known = getattr(switches, "are_progress_bars_disabled", None)
+    hidden = known() if known else not switches.is_progress_bar_enabled()
+    getattr(switches, f"disable_progress_bar{ending}")()
+    try:
+        yield
+    finally:
+        if not hidden:
+            getattr(switches, f"enable_progress_bar{ending}")()
+
+
+@contextmanager
+def gguf_reported(what: str, report: Report | None) -> Iterator[None]:
+    """Report how many tensors of a GGUF file are read, instead of transformers' own bar, which has no switch."""
+    module: Any = import_module("transformers.modeling_gguf_pytorch_utils")
+
+    def counted(tensors: Sequence[Any], **_: Any) -> Iterator[Any]:
+        for done, tensor in enumerate(tensors, 1):
+            yield tensor
+            if report is not None:
+                report(what, done, len(tensors))
+
+    bar, module.tqdm = module.tqdm, counted
+    try:
+        yield
+    finally:
+        module.tqdm = bar
+
+
+@contextmanager
+def _no_lines(name: str) -> Iterator[None]:
+    if name != "accelerate":
+        import_module(f"{name}.utils.logging").get_verbosity()  # its first call sets the level
+    log = logging.getLogger(name)
+    level = log.level
+    log.setLevel(logging.CRITICAL if name == "datasets" else logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

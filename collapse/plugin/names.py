@@ -1,0 +1,72 @@
+"""The names that parameters of a plugin's functions may have, and what each of them gives.
+
+Shapes: C classes, d dimensions; a tile of pairs has R rows and S columns, each a run of classes.
+"""
+
+HELD = {
+    "ids": "token ids of the classes, ascending and with gaps, (C,)",
+    "counts": "samples N_c of each class, (C,)",
+    "means": "class means μ_c, not centred, (C, d)",
+    "variances": "mean squared distance σ_c² of a class's embeddings to its mean, (C,)",
+    "classifier": "rows w_c of the output embedding, (C, d)",
+    "bias": "its bias, (C,)",
+    "validation": "counts of the validation text, one number per label: a ValidationStatistics",
+    "chunks": "totals of the validation chunks: .samples, .agreements, .hits, .loss; the way to a standard error",
+    "n_params": "number of parameters of the model",
+    "dtype": "dtype of the embeddings, such as 'float32'",
+    "min_count": "least number of samples of a class",
+    "left_out": "number of classes that --min-count or --classes-of excludes",
+}
+"""What a store holds."""
+
+OF_CLASSES = {
+    "C": "number of classes",
+    "d": "number of dimensions",
+    "global_mean": "unweighted mean μ̄ of the class means, (d,)",
+    "mean_rounding": "length below which a centred mean is a rounding error, (C,)",
+    "centred_means": "μ_c − μ̄, exactly 0 where it is a rounding error, (C, d)",
+    "norms": "‖μ_c − μ̄‖, (C,)",
+    "unit_means": "u_c = (μ_c − μ̄)/‖μ_c − μ̄‖, NaN where that is 0, (C, d)",
+    "centred_rows": "classifier rows minus their mean, exactly 0 where that is a rounding error, (C, d)",
+}
+"""What follows from it."""
+
+OF_PAIRS = {
+    "gram": "⟨μ_c − μ̄, μ_c′ − μ̄⟩",
+    "sqdist": "‖μ_c − μ_c′‖², exactly 0 where the means are equal to the rounding of float64",
+    "distance": "‖μ_c − μ_c′‖",
+    "cosine": "⟨u_c, u_c′⟩, NaN where a centred mean is 0; can exceed ±1 by rounding",
+    "unit_sqdist": "‖u_c − u_c′‖², NaN where a centred mean is 0, exactly 0 where the directions are equal",
+    "uncentred_unit_sqdist": "the same of μ_c/‖μ_c‖",
+    "variance_sum": "σ_c² + σ_c′²",
+}
+"""Fields of a tile of pairs, (R, S)."""
+
+OF_LIMITS = {
+    "C": "number of classes",
+    "d": "number of dimensions",
+    "measured": "the other measurements of the row by name, {} if there are none",
+}
+"""Parameters of a limit."""
+
+PER_CLASS = (
+    *("ids", "counts", "means", "variances", "classifier", "bias"),
+    *("mean_rounding", "centred_means", "norms", "unit_means", "centred_rows"),
+)
+"""Names with a row per class; functions of pairs ask for their row_ and column_ blocks."""
+
+_FREE = ("ids", "dtype", "min_count", "left_out", "C", "d")
+_NEEDS = {"chunks": "validation", "centred_rows": "classifier", "variance_sum": "variances"}
+
+
+def need_of(name: str) -> str | None:
+    """Return what a store must hold for a name of these tables, or None if every store has it.
+
+    >>> need_of("cosine"), need_of("counts"), need_of("C")
+    ('means', 'counts', None)
+    """
+    if name in _FREE:
+        return None
+    if name in _NEEDS:
+        return _NEEDS[name]
+    return name if name in HELD else "means"

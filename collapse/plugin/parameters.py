@@ -1,0 +1,140 @@
+"""What the parameters of a plugin's functions ask for: each name is looked up as pytest looks up a fixture.
+
+A name is that of another declared function in the same module, one of :mod:`collapse.plugin.names`, or a statistic's.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import cache
+from inspect import Parameter, signature, unwrap
+from typing import Any, Literal
+
+from collapse.errors import PluginError, near_names
+from collapse.plugin.guarding import called
+from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
+
+DECLARATION = "__collapse_declaration__"
+_BLOCKS = ("row_", "column_")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What one parameter asks for.
+
+    Attributes:
+        name: The parameter's name.
+        kind: A declared function, a name of the core, a field of a tile, or a statistic; "block" for the rows or the
+            columns of a class value.
+        target: The function; of a block, what it is cut from.
+        optional: Whether the parameter has a default, and so can be without a value.
+    """
+
+    name: str
+    kind: Literal["function", "core", "field", "block", "statistic"]
+    target: Any = None
+    optional: bool = False
+
+
+@cache
+def asked(function: Callable[..., Any]) -> tuple[Asked, ...]:
+    """Return what the parameters of a function ask for."""
+    return tuple(_looked_up(each, function) for each in signature(function).parameters.values())
+
+
+def _looked_up(parameter: Parameter, function: Callable[..., Any]) -> Asked:
+    name, optional = parameter.name, parameter.default is not parameter.empty
+    found = _found(name, function, optional)
+    if found.kind == "statistic":
+        for prefix in _BLOCKS:
+            if name.startswith(prefix):
+                return Asked(name, "block", _found(name.removeprefix(prefix), function, optional), optional)
+    return found
+
+
+def _found(name: str, function: Callable[..., Any], optional: bool) -> Asked:
+    other = globals_of(function).get(name)
+    if other is not function and _gives_a_value(other):
+        return Asked(name, "function", other, optional)
+    if name in OF_PAIRS:
+        return Asked(name, "field", None, optional)
+    return Asked(name, "core" if name in HELD or name in OF_CLASSES else "statistic", None, optional)
+
+
+def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the names of the module in which a function is written, also of one that a decorator wraps."""
+    found: dict[str, Any] = getattr(unwrap(function), "__globals__", {})
+    return found
+
+
+def _gives_a_value(value: Any) -> bool:
+    return hasattr(getattr(value, DECLARATION, None), "kind")  # a metric or a derived value, and no analysis
+
+
+def closure(function: Callable[..., Any], *, required: bool = False) -> Iterator[Asked]:
+    """Yield what a function asks for, and what the functions that it asks for do; optional values unless ``required``.
+
+    Raises:
+        PluginError: A function asks for itself.
+    """
+
+    def walk(function: Callable[..., Any], within: tuple[Any, ...]) -> Iterator[Asked]:
+        if function in within:
+            names = " → ".join(called(each) for each in (*within, function))
+            raise PluginError(f"functions ask for each other in a circle: {names}")
+        for each in asked(function):
+            if required and each.optional:
+                continue
+            yield each
+            each = each.target if each.kind == "block" else each
+            if each.kind == "function":
+                yield from walk(each.target, (*within, function))
+
+    return walk(function, ())
+
+
+def needs(function: Callable[..., Any]) -> tuple[str, ...]:
+    """Return what a store must hold for a function: counts, means, …, or statistics by their names."""
+    found: dict[str | None, None] = {}
+    for each in closure(function, required=True):
+        each = each.target if each.kind == "block" else each
+        if each.kind != "function":
+            found[each.name if each.kind == "statistic" else need_of(each.name)] = None
+    return tuple(name for name in found if name is not None)
+
+
+def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[str]) -> None:
+    """Raise PluginError if a function asks for something that nobody gives, or that its kind of function cannot have.
+
+    Args:
+        function: The function.
+        pairs: Whether it is called with tiles of pairs.
+        statistics: The names of all statistics.
+    """
+    own = [name for name, each in globals_of(function).items() if _gives_a_value(each)]
+    known = {*HELD, *OF_CLASSES, *(OF_PAIRS if pairs else ()), *statistics, *own} - {function.__name__}
+    for each in closure(function):
+        inner = each.target if each.kind == "block" else each
+        if inner.kind == "statistic" and inner.name not in statistics:
+            near = near_names(inner.name, known)
+            raise PluginError(f"{called(function)} asks for {each.name!r}, which nothing gives; {near}")
+    for each in asked(function):
+        of_pairs = each.kind in ("field", "block") or (each.kind == "function" and of_tiles(each.target))
+        if of_pairs and not pairs:
+            raise PluginError(f"{called(function)} asks for {each.name!r}, which only functions of pairs get")
+        if pairs and (each.name in PER_CLASS or _has_value_a_class(each)):
+            blocks = f"row_{each.name} and column_{each.name}"
+            raise PluginError(f"{called(function)} asks for {each.name!r}, which has a row a class: ask for {blocks}")
+
+
+def of_tiles(function: Callable[..., Any]) -> bool:
+    """Whether a function is declared as one of pairs."""
+    return bool(getattr(getattr(function, DECLARATION, None), "kind", "") == "pair")
+
+
+def functions_of_pairs(function: Callable[..., Any]) -> set[Callable[..., Any]]:
+    """Return the functions of pairs that a function asks for, by itself or through others."""
+    return {each.target for each in closure(function) if each.kind == "function" and of_tiles(each.target)}
+
+
+def _has_value_a_class(each: Asked) -> bool:
+    return each.kind == "function" and getattr(each.target, DECLARATION).kind == "class"

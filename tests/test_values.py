@@ -1,0 +1,168 @@
+"""What parameters ask for: each name gives its value, computed once, and found as written."""
+
+import json
+from dataclasses import replace
+from functools import wraps
+from types import ModuleType
+
+import pytest
+import torch
+
+import collapse
+from collapse import Mean, Noted, class_metric, derived, metric, pair_derived, pair_metric
+from collapse.errors import PluginError
+from collapse.numerics.values import Values, values_of
+from collapse.plugin.metrics import declaration
+from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
+from collapse.plugin.parameters import asked, check, needs
+from collapse.plugin.registering import declarations
+from collapse.testing import tiny_statistics, two_classes, value
+from collapse_metrics.nc1 import trace_ratio
+
+calls = []
+
+
+@derived
+def shared(norms):
+    calls.append(1)
+    return norms.sum()
+
+
+@metric("mine.first")
+def first(shared):
+    return shared
+
+
+@metric("mine.second")
+def second(shared, first, d):
+    return shared + first + d
+
+
+@derived
+def remarked(shared):
+    return Noted(shared, "a remark", "odd")
+
+
+@metric("mine.remarked")
+def asks_remarked(remarked):
+    return Noted(remarked, "its own")
+
+
+@derived
+def nothing():
+    return Noted(None, "not here")
+
+
+@class_metric(Mean("mine.nothing"))
+def asks_nothing(nothing):
+    return nothing
+
+
+@metric("mine.optional")
+def optional(bias=None, absent=None):
+    return float(bias is None) + float(absent is None)
+
+
+@pair_derived
+def halved(sqdist):
+    return sqdist / 2
+
+
+@pair_metric(Mean("mine.halved"))
+def asks_halved(halved, row_norms, column_norms):
+    return halved * row_norms * column_norms
+
+
+def loud(function):
+    @wraps(function)
+    def wrapped(*arguments, **named):
+        return function(*arguments, **named)
+
+    return wrapped
+
+
+@metric("mine.wrapped")
+@loud
+def decorated(shared):
+    return shared
+
+
+@pytest.mark.parametrize("name", [*HELD, *OF_CLASSES])
+def test_every_name_has_a_value(name):
+    s = replace(tiny_statistics(), bias=torch.zeros(3).double())
+    (one,) = asked(eval(f"lambda {name}: {name}"))
+    found = Values(lambda: s).argument(one)
+    assert found is not None
+    assert (name in PER_CLASS) == (isinstance(found, torch.Tensor) and len(found.shape) > 0 and name != "global_mean")
+    assert need_of(name) is None or s.has(need_of(name))
+
+
+def test_a_value_is_computed_once():
+    calls.clear()
+    values = values_of(two_classes(distance=4, variances=(1, 1)))
+    assert [float(values.value(each)) for each in (first, second, first, decorated)] == [4.0, 9.0, 4.0, 4.0]
+    assert len(calls) == 1
+    values.renew()
+    assert float(values.value(first)) == 4.0
+    assert len(calls) == 2
+
+
+def test_remarks_are_passed_on_and_nothing_makes_nothing():
+    values = values_of(tiny_statistics())
+    found = values.value(asks_remarked)
+    assert (found.text, found.kind) == ("a remark; its own", "odd")
+    assert values.value(asks_nothing) == Noted(None, "not here")
+
+
+def test_a_default_makes_a_value_optional():
+    assert value(optional, tiny_statistics()) == 2.0
+    assert value(optional, replace(tiny_statistics(), extra={"absent": {}}, bias=torch.zeros(3).double())) == 0.0
+    assert needs(optional) == ()
+
+
+def test_a_function_of_pairs_asks_for_another_and_for_blocks():
+    tile = value(asks_halved, two_classes(distance=4, variances=(1, 1)))
+    assert tile.tolist() == [[0.0, 32.0], [32.0, 0.0]]
+    assert needs(asks_halved) == ("means",)
+    assert declaration(asks_halved).reads == {"halved", "sqdist", "row_norms", "column_norms"}
+
+
+@pytest.mark.parametrize(
+    ("function", "pairs", "told"),
+    [
+        (lambda nroms: nroms, False, "asks for 'nroms', which nothing gives; did you mean norms"),
+        (lambda row_nroms: row_nroms, True, "asks for 'row_nroms', which nothing gives; did you mean norms"),
+        (lambda gram: gram, False, "only functions of pairs get"),
+        (lambda halved: halved, False, "only functions of pairs get"),
+        (lambda means: means, True, "ask for row_means and column_means"),
+        (lambda asks_nothing: asks_nothing, True, "ask for row_asks_nothing and column_asks_nothing"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused(function, pairs, told):
+    with pytest.raises(PluginError, match=told):
+        check(function, pairs=pairs, statistics=[])
+
+
+def test_declarations_are_those_that_a_module_makes_itself():
+    module = ModuleType("made_here")
+    code = (
+        "from collapse import Mean, Statistic, class_metric, metric\n"
+        "class _Base(Statistic):\n    pass\n"
+        "class Mine(_Base):\n    name = 'mine'\n"
+        "def made(name):\n    return metric(name)(lambda counts: 1.0)\n"
+        "METRICS = [made('mine.a'), made('mine.b')]\n"
+        "@metric('mine.c')\ndef c(counts):\n    return 1.0\n"
+    )
+    exec(code, module.__dict__)
+    module.foreign = first
+    assert [getattr(each, "__name__", "") for each in declarations(module)] == ["Mine", "<lambda>", "<lambda>", "c"]
+
+
+def test_the_command_lists_names(out):
+    listed = {each["name"] for each in json.loads(out("metrics", "--names", "--json"))["rows"]}
+    assert {*HELD, *OF_CLASSES, *OF_PAIRS, "covariance", "measured"} <= listed
+
+
+def test_measure_gives_what_value_gives():
+    row = collapse.measure(tiny_statistics(), metrics=["nc1.trace_ratio"])
+    assert row.measurements["nc1.trace_ratio"] == value(trace_ratio, tiny_statistics())
