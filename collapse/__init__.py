@@ -50,8 +50,7 @@ if TYPE_CHECKING:
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
     from collapse.numerics.values import Chunks
     from collapse.plugin.batch import Batch, Side, ValidationBatch
-    from collapse.plugin.state import State
-    from collapse.plugin.statistic import Statistic, ValidationStatistic
+    from collapse.plugin.statistic import State, Statistic, ValidationStatistic
     from collapse.reporting.report import report
     from collapse.stores.shards import Part
     from collapse.stores.store import Store
@@ -71,7 +70,7 @@ _LAZY = {
     "Row": "measurement.results",
     "SavedFigure": "figures.saving",
     "Side": "plugin.batch",
-    "State": "plugin.state",
+    "State": "plugin.statistic",
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
     "Table": "measurement.table",

@@ -23,7 +23,7 @@ from queue import SimpleQueue
 ROOT = Path(__file__).resolve().parents[1]
 METRICS = "tests/plugins/test_numbers.py tests/plugins/test_edges.py tests/test_degenerate.py"
 PAIRS = f"tests/test_tiles.py tests/test_pairs.py {METRICS}"
-PERMUTATION = "tests/plugins/test_permutation.py tests/plugins/test_within.py"
+PERMUTATION = "tests/plugins/test_permutation.py"
 CORRELATION = "tests/plugins/test_correlation.py tests/plugins/test_findings.py"
 TESTS = {
     "plugins/collapse_metrics/nc1.py": METRICS,
@@ -46,7 +46,7 @@ TESTS = {
     "collapse/numerics/pairs.py": PAIRS,
     "collapse/numerics/near_pairs.py": PAIRS,
     "collapse/numerics/statistics.py": f"tests/test_statistics.py {PAIRS}",
-    "collapse/plugin/reducers.py": f"tests/test_reducers.py {PAIRS}",
+    "collapse/plugin/measures.py": f"tests/test_measures.py {PAIRS}",
     "collapse/inputs/packing.py": "tests/test_packing.py",
     "collapse/collection/slices.py": "tests/test_slices.py tests/test_slice_runs.py",
     "collapse/stores/shards.py": "tests/test_shards.py tests/test_merging.py",

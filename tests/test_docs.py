@@ -129,7 +129,8 @@ def test_the_features_example_of_the_front_page_runs(tmp_path):
 
 
 def test_a_property_without_headlines_shows_what_the_docs_say():
-    from collapse.plugin.registry import Plugin, Plugins
+    from collapse.plugin.loading import Plugin
+    from collapse.plugin.registry import Plugins
 
     @collapse.class_metric(collapse.Max("some.most"), collapse.Min("some.least"))
     def some(variances):

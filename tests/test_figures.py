@@ -14,7 +14,7 @@ from collapse import CollapseError, Drawing, Results, figure
 from collapse.errors import UsageError
 from collapse.figures.rendering import converted, inches, svg_of
 from collapse.figures.theme import theme, themed
-from collapse.plugin.figures import declared_figure
+from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import LawBroken, check_figure
 from collapse_zoo.catalogue import PUBLISHED as FILE
@@ -199,7 +199,7 @@ def test_a_broken_law_is_named(law, function):
 
 def test_a_plain_dictionary_is_a_figure():
     check_figure(drawing_of(POINTS))
-    assert declared_figure(drawing_of(POINTS)).summary == "Mine."
+    assert declaration(drawing_of(POINTS)).summary == "Mine."
 
 
 @pytest.mark.parametrize("form", ["png", "pdf", "svg"])
@@ -246,7 +246,7 @@ def test_a_lone_surrogate_of_a_drawing_is_visible():
         """Names that have no UTF-8."""
         return Drawing({**POINTS, "title": "a\ud800\nb"}, "caption \ud800", notes=("note \x01",))
 
-    made = drawn(declared_figure(strange), PAPER)
+    made = drawn(declaration(strange), PAPER)
     assert (made.title, made.caption, made.notes) == (r"Strange \ud800", r"caption \ud800", (r"note \x01",))
     assert made.spec["title"] == "a\\ud800\nb"
     assert "ud800" in svg_of(made.spec)

@@ -11,18 +11,14 @@ from safetensors.torch import save_file
 import collapse
 from collapse.cli import _add_commands, _run
 from collapse.errors import PluginError
-from collapse.measurement.measuring import vectors
 from collapse.numerics.values import copied
-from collapse.plugin import measures, plugin_manager
+from collapse.plugin import plugin_manager
 from collapse.plugin.guarding import tensors_in
 from collapse.testing import random_features
 
 PRELUDE = """
-import sys
 import torch
-from collapse import CoV, LogMeanExp, Mean, Noted, Std, class_metric, derived, metric, pair_derived, pair_metric
-
-held = []
+from collapse import LogMeanExp, Mean, Noted, Std, class_metric, derived, metric, pair_derived, pair_metric
 """
 
 
@@ -41,7 +37,6 @@ def of_pairs(body: str, asks: str = "gram", measure: str = "Mean('bad.x')") -> s
 
 # What the plugin does, and what its note says.
 HOSTILE = {
-    "writes_means": (scalar("means.mul_(2); return 1.0"), "wrote to means"),
     "writes_a_slice": (scalar("centred_means[1:, 0] = 7.0; return 1.0", "centred_means"), "wrote to centred_means"),
     "writes_validation": (scalar("validation.agreements.zero_(); return 1.0", "validation"), "validation.agreements"),
     "writes_a_statistic": (scalar("covariance['scatter'].abs_(); return 1.0", "covariance"), "covariance['scatter']"),
@@ -52,31 +47,20 @@ HOSTILE = {
         "wrote to mine",
     ),
     "writes_a_field": (of_pairs("return cosine.abs_()", "cosine"), "wrote to cosine"),
-    "writes_a_field_late": (
-        of_pairs("return cosine.abs_() if len(cosine) > 12 else cosine.abs()", "cosine"),
-        "wrote to cosine",
-    ),
     "writes_rows": (of_pairs("row_means.mul_(2); return gram", "row_means, gram"), "wrote to row_means"),
     "wrong_tile": (of_pairs("return gram[0]"), "must return a tensor of shape (30, 30), not (30,)"),
-    "complex_tile": (of_pairs("return gram.to(torch.complex128)"), "not (30, 30), complex128"),
-    "wrong_class_shape": (of_classes("return means", "means"), "must return a tensor of shape (30,), not (30, 6)"),
-    "complex_classes": (of_classes("return norms + 0j"), "not (30,), complex128"),
-    "too_large": (scalar("return 10**400"), "must return a number, not int 1000"),
+    "wrong_classes": (of_classes("return means", "means"), "must return a tensor of shape (30,), not (30, 6)"),
+    "complex": (of_classes("return norms + 0j"), "not (30,), complex128"),
     "text": (scalar("return 'half'"), "must return a number, not str 'half'"),
-    "raises": (scalar("raise ZeroDivisionError('on\\npurpose')"), "ZeroDivisionError: on"),
     "raises_at_length": (scalar("raise ValueError('x' * 10**6)"), "ValueError: xxx"),
-    "nan": (scalar("return float('nan')"), "came out as nan"),
-    "recurses": ("def deep(n): return deep(n + 1)\n" + scalar("return deep(0)"), "RecursionError"),
     "odd_exponent": (of_pairs("return gram", measure="LogMeanExp('bad.x', exponent=lambda C: 1 / 0)"), "division"),
     "forgets_to_return": (scalar("means.mean()"), "it returned None: return collapse.Noted(None, reason)"),
     "limit_raises": (scalar("return 1.0", towards="lambda C, d: 1 / 0"), "towards= of bad.x"),
-    "limit_of_text": (scalar("return 1.0", reachable="lambda C: 'much'"), "reachable= of bad.x"),
 }
 # What is odd but harmless, and what it gives.
 ODD = {
     "long_note": (scalar("return Noted(1.0, 'x' * 10**6)"), 1.0),
     "integers": (of_pairs("return torch.full(gram.shape, 3)"), 3.0),
-    "booleans": (of_pairs("return gram < float('inf')"), 1.0),
     "gradients": (of_pairs("return torch.full_like(gram, 2.0, requires_grad=True)"), 2.0),
     "expanded": (of_pairs("return torch.ones(1, 1).expand(gram.shape)"), 1.0),
     "half_classes": (of_classes("return torch.ones(C).bfloat16()", "C"), 1.0),
@@ -104,16 +88,15 @@ def undisturbed(tmp_path_factory) -> SimpleNamespace:
     folder = tmp_path_factory.mktemp("undisturbed")
     save_file(random_features(30, 6, 400), folder / "features.safetensors")
     memory = collapse.collect(folder / "features.safetensors")
-    disk = memory.save(folder / "store")
-    return SimpleNamespace(memory=memory, disk=disk, row=collapse.measure(memory), text=PRELUDE)
-
-
-def notes(row: collapse.Row) -> list[collapse.Note]:
-    return [note for note in row.notes if not note.measurement.startswith("bad.") and note.kind != "missing"]
+    return SimpleNamespace(memory=memory, disk=memory.save(folder / "store"), row=collapse.measure(memory))
 
 
 def same_numbers(row: collapse.Row, undisturbed: SimpleNamespace) -> None:
     """Every number but the guest's is what it was, bit for bit, and so is every note."""
+
+    def notes(row: collapse.Row) -> list[collapse.Note]:
+        return [note for note in row.notes if not note.measurement.startswith("bad.") and note.kind != "missing"]
+
     own = {name: value for name, value in row.measurements.items() if not name.startswith("bad.")}
     assert own == undisturbed.row.measurements
     assert notes(row) == notes(undisturbed.row)
@@ -126,110 +109,61 @@ def test_a_hostile_metric_costs_its_own_number_only(load, undisturbed, name):
     load(**{name: text})
     given = copied(undisturbed.memory.statistics())
     before = {key: tensor.clone() for key, tensor in tensors_in("s", given)}
-    for store in (undisturbed.memory, undisturbed.disk, given):
+    for store in (undisturbed.disk, given):
         row = collapse.measure(store)
         same_numbers(row, undisturbed)
         (note,) = {note.text for note in row.notes if note.measurement.startswith("bad.")}
         assert told in note
-        assert name == "nan" or f"collapse_plugin_{name}.x" in note
+        assert f"collapse_plugin_{name}.x" in note
         assert len(note) < 1000
         assert (row.measurements["bad.x"] is None) == (not name.startswith("limit_"))
     assert all(torch.equal(tensor, before[key]) for key, tensor in tensors_in("s", given))
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_an_odd_metric_changes_nothing_else(load, undisturbed, name):
-    text, value = ODD[name]
-    load(**{name: text})
-    for store in (undisturbed.memory, undisturbed.disk):
-        row = collapse.measure(store)
-        same_numbers(row, undisturbed)
-        assert row.measurements["bad.x"] == value
-        assert all(len(note.text) < 1000 for note in row.notes)
-
-
 def test_all_of_them_at_once(load, undisturbed):
-    texts = HOSTILE | ODD
-    load(**{name: text.replace("bad.", f"bad.{name}.") for name, (text, _) in texts.items()})
+    load(**{name: text.replace("bad.", f"bad.{name}.") for name, (text, _) in (HOSTILE | ODD).items()})
     row = collapse.measure(undisturbed.disk)
     same_numbers(row, undisturbed)
     for name, (_, value) in ODD.items():
         assert row.measurements[f"bad.{name}.x"] == value
+    assert all(len(note.text) < 1000 for note in row.notes)
 
 
 def test_the_values_behind_a_measurement_are_nobody_elses(load, undisturbed):
     load(hostile=HOSTILE["writes_norms"][0])
-    for name in ("counts", "variances", "nc2.norm", "nc2.interference", "nc4.agreement"):
-        expected = [each.clone() for each in vectors(undisturbed.memory, name)]
-        for each in vectors(undisturbed.memory, name):
+    for name in ("counts", "nc2.norm", "nc2.interference", "nc4.agreement"):
+        expected = [each.clone() for each in collapse.vectors(undisturbed.memory, name)]
+        for each in collapse.vectors(undisturbed.memory, name):
             each.zero_()
-        assert all(map(torch.equal, vectors(undisturbed.memory, name), expected)), name
+        assert all(map(torch.equal, collapse.vectors(undisturbed.memory, name), expected)), name
     with pytest.raises(collapse.CollapseError, match="wrote to norms"):
-        vectors(undisturbed.memory, "bad.x")
+        collapse.vectors(undisturbed.memory, "bad.x")
     same_numbers(collapse.measure(undisturbed.memory), undisturbed)
 
 
-def test_an_interrupt_passes_through(load, undisturbed):
-    load(stop=scalar("raise KeyboardInterrupt"))
-    with pytest.raises(KeyboardInterrupt):
-        collapse.measure(undisturbed.memory)
-
-
-def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, capsys):
-    for name in ("long_note", "limit_raises", "raises"):
-        text = (HOSTILE | ODD)[name][0].replace("bad.", f"bad.{name}.")
-        (tmp_path / f"{name}.py").write_text(PRELUDE + text)
-    words = [word for name in ("long_note", "limit_raises", "raises") for word in ("-p", str(tmp_path / f"{name}.py"))]
-    _add_commands()
-    assert _run([*words, "measure", str(undisturbed.disk.path), "--json"]) == 0
-    shown = capsys.readouterr()
-    (row,) = json.loads(shown.out)
-    assert row["measurements"]["bad.long_note.x"] == 1.0
-    assert "raises.py: collapse_plugin_raises.x failed: ZeroDivisionError: on" in shown.err
-    assert "towards= of bad.limit_raises.x (collapse_plugin_limit_raises.x) is not shown" in shown.err
-    for command in (["measure", str(undisturbed.disk.path)], ["metrics"]):
-        assert _run(command) == 0
-        shown = capsys.readouterr()
-        assert "bad.limit_raises.x" in shown.out + shown.err
-    assert "towards= of bad.limit_raises.x" in shown.err
-
-
-GUILTY = {
-    "exponent": "LogMeanExp('bad.guilty', exponent=lambda C, d: 1 / 0)",
-    "reducer": "Raising('bad.guilty')",
-    "of": "Unread('bad.guilty')",
-}
-MEASURES = """
-class Raising(Mean):
-    def reducer(self, C, d):
-        raise KeyError("lost")
-
-class Unread(Mean):
-    def of(self, reducer):
-        raise KeyError("lost")
-
-"""
-
-
-@pytest.mark.parametrize("over", ["class", "pair"])
-@pytest.mark.parametrize("kind", GUILTY)
-def test_a_measure_that_fails_costs_its_metric_only(load, undisturbed, kind, over):
-    asks = {"class": "norms", "pair": "gram"}[over]
-    declared = f"@{over}_metric(Mean('bad.innocent'), {GUILTY[kind]})\ndef x({asks}):\n    return {asks}\n"
-    load(mine=MEASURES + declared)
-    row = collapse.measure(undisturbed.memory)
+def test_a_write_in_inference_mode_is_found_too(load, undisturbed):
+    load(hostile=HOSTILE["writes_norms"][0])
+    with torch.inference_mode():
+        row = collapse.measure(undisturbed.memory)
     same_numbers(row, undisturbed)
-    assert row.measurements["bad.guilty"] is None
-    assert (row.measurements["bad.innocent"] is None) == (kind != "of")
-
-
-@pytest.mark.parametrize("kind", ["Mean", "LogMeanExp"])
-def test_what_a_measure_says_beside_its_name_is_given_by_keyword(kind):
-    with pytest.raises(TypeError):
-        getattr(measures, kind)("mine.x", lambda C, d: 1.0)
+    assert row.measurements["bad.x"] is None
 
 
 def test_an_error_names_the_function_that_raised(load, undisturbed):
     load(mine="@derived\ndef base(norms):\n    raise KeyError('lost')\n" + of_classes("return base", "base"))
     with pytest.raises(PluginError, match=r"plugin .*mine.py: collapse_plugin_mine.base failed: KeyError: 'lost'"):
         collapse.vectors(undisturbed.memory, "bad.x")
+
+
+def test_the_command_line_with_hostile_plugins(load, undisturbed, tmp_path, capsys):
+    names = ("long_note", "limit_raises", "writes_and_raises")
+    load(**{name: (HOSTILE | ODD)[name][0].replace("bad.", f"bad.{name}.") for name in names})
+    _add_commands()
+    assert _run(["measure", str(undisturbed.disk.path), "--json"]) == 0
+    shown = capsys.readouterr()
+    (row,) = json.loads(shown.out)
+    assert row["measurements"]["bad.long_note.x"] == 1.0
+    assert "writes_and_raises.py: collapse_plugin_writes_and_raises.x failed: it wrote to norms" in shown.err
+    assert "towards= of bad.limit_raises.x (collapse_plugin_limit_raises.x) is not shown" in shown.err
+    assert _run(["metrics"]) == 0
+    assert "towards= of bad.limit_raises.x" in capsys.readouterr().err

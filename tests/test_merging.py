@@ -14,8 +14,8 @@ from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.statistics import ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
 from collapse.plugin.filling import makers
+from collapse.plugin.loading import Plugin
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.registry import Plugin
 from collapse.plugin.statistic import ValidationStatistic
 from collapse.stores.manifest import MANIFEST
 from collapse.stores.shards import Part, Shard

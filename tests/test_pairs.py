@@ -14,7 +14,6 @@ from collapse.measurement.measuring import vectors
 from collapse.numerics.pairs import sweep
 from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.reducers import Moments
 from collapse_metrics import gnc2
 
 
@@ -261,17 +260,10 @@ def test_zeros_among_negative_values_are_counted_too():
         assert found.all.left_out("mine.log") == 1
 
 
-def test_every_pair_reaches_a_reducer_once():
+def test_every_pair_is_reduced_once():
     class Counting(Mean):
-        def reducer(self, C, d):
-            return Count()
-
-    class Count(Moments):
-        def add(self, values, sums=None):  # sums left out on purpose
-            super().add(values)
-
-        def result(self):
-            return self.n
+        def result(self, state):
+            return state[0]
 
     @pair_metric(Counting("t.n"))
     def everywhere(sqdist):

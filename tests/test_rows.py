@@ -12,8 +12,8 @@ import collapse
 from collapse import Results, Row
 from collapse.measurement.comparing import mixed
 from collapse.measurement.rows import ABOUT
+from collapse.plugin.names import COLUMNS
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.registry import COLUMNS
 from collapse.testing import random_features
 
 

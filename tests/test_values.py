@@ -12,10 +12,10 @@ import collapse
 from collapse import Mean, Noted, class_metric, derived, metric, pair_derived, pair_metric
 from collapse.errors import PluginError
 from collapse.numerics.values import Values, values_of
+from collapse.plugin.loading import declarations
 from collapse.plugin.metrics import declaration
 from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 from collapse.plugin.parameters import asked, check, needs
-from collapse.plugin.registering import declarations
 from collapse.testing import tiny_statistics, two_classes, value
 from collapse_metrics.nc1 import trace_ratio
 
@@ -124,14 +124,14 @@ def test_a_function_of_pairs_asks_for_another_and_for_blocks():
     tile = value(asks_halved, two_classes(distance=4, variances=(1, 1)))
     assert tile.tolist() == [[0.0, 32.0], [32.0, 0.0]]
     assert needs(asks_halved) == ("means",)
-    assert declaration(asks_halved).reads == {"halved", "sqdist", "row_norms", "column_norms"}
+    assert declaration(asks_halved).reads == {"halved", "sqdist", "norms"}
 
 
 @pytest.mark.parametrize(
     ("function", "pairs", "told"),
     [
         (lambda nroms: nroms, False, "asks for 'nroms', which nothing gives; did you mean norms"),
-        (lambda row_nroms: row_nroms, True, "asks for 'row_nroms', which nothing gives; did you mean norms"),
+        (lambda row_nroms: row_nroms, True, "asks for 'nroms', which nothing gives; did you mean norms"),
         (lambda gram: gram, False, "only functions of pairs get"),
         (lambda halved: halved, False, "only functions of pairs get"),
         (lambda means: means, True, "ask for row_means and column_means"),

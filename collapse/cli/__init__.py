@@ -22,7 +22,7 @@ from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names, shortened
 
 if TYPE_CHECKING:
-    from collapse.plugin.registry import Plugin
+    from collapse.plugin.loading import Plugin
 
 command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""

@@ -30,7 +30,7 @@ def as_trained(model: str | Path, options: dict[str, Any], store: str | Path | N
     given = {name: value for name, value in options.items() if value is not None}
     if not folder.is_dir() or "text" in given or "split" in given:
         return options
-    known = plugins().first_answer("collapse_trained_on", folder)
+    known = next((known for _, known in plugins().answers("collapse_trained_on", folder) if known), None)
     if not known or (store and is_store(store) and not given.get("recollect") and not _is_of(Store.load(store), known)):
         return options
     if given.get("validation_text"):  # the known split is one of the known text

@@ -51,8 +51,11 @@ def prepare(loaded: "LanguageModel") -> str | None:
                 "continue without it: --no-fast-attention"
             )
 
-    answer = manager.first_answer("collapse_prepare_model", loaded.model, check)
-    return None if answer is None else str(answer)
+    for plugin, answer in manager.answers("collapse_prepare_model", loaded.model):
+        check(plugin)
+        if answer is not None:
+            return str(answer)
+    return None
 
 
 def _tokens(loaded: "LanguageModel") -> Int[Tensor, "1 T"]:

@@ -19,7 +19,6 @@ from collapse.numerics.values import Values, as_number, as_tensor
 from collapse.plugin.guarding import Failed, described, truncated
 from collapse.plugin.metrics import CoV, Measure, Metric, Noted, limits_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.reducers import Moments
 from collapse.stores.provenance import without_folders
 from collapse.stores.store import Store
 
@@ -228,7 +227,7 @@ class Found:
         for measure in measures:
             try:
                 left_out, number = tally.left_out(measure.name), tally.number(measure.name)
-            except Exception as error:  # a plugin's reducer
+            except Exception as error:  # a plugin's measure
                 text = f"the measure {measure.name}: {described(error)}"
                 self.failed(metric, [measure], Failed(type(measure), text))
                 continue
@@ -241,9 +240,9 @@ class Found:
                     [measure], {"class": "no_classes", "pair": "no_pairs"}[noun], f"{there}, of which none is left"
                 )
                 continue
-            reducer = tally.reducer(measure.name)
-            if isinstance(measure, CoV) and isinstance(reducer, Moments):
-                self._check_cov(measure, float(reducer.result()), float(reducer.std()))
+            if isinstance(measure, CoV):
+                n, mean, squares = tally.state(measure.name)[:, 0].tolist()
+                self._check_cov(measure, mean, math.sqrt(squares / n))
             self._keep(metric, measure, number)
             having.append(measure)
         return having

@@ -22,8 +22,8 @@ from collapse.numerics.values import Values, copied
 from collapse.plugin.filling import conflict
 from collapse.plugin.guarding import Failed, outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
+from collapse.plugin.names import VECTORS
 from collapse.plugin.plugin_manager import plugins
-from collapse.plugin.registry import VECTORS
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 

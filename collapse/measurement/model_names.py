@@ -1,11 +1,8 @@
 """What the names of models say about them, as columns of a table: depth, width, epochs, whatever a plugin knows."""
 
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from collapse.errors import CollapseError, PluginError
-from collapse.plugin.guarding import described
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
@@ -40,14 +37,8 @@ def parts_of(model: str) -> dict[str, int | float | str]:
     >>> parts_of("TinyStories-12x1024_10L@9")["width"]
     1024
     """
-    for plugin, parse in plugins().hooks.get("collapse_model_parts", ()):
-        try:
-            found = parse(model)
-        except CollapseError:
-            raise
-        except Exception as error:  # a plugin can raise anything
-            raise PluginError(f"plugin {plugin}: collapse_model_parts() raised {described(error)}") from error
-        if isinstance(found, Mapping):
+    for _, found in plugins().answers("collapse_model_parts", model):
+        if found is not None:
             return dict(found)
     step = run_and_step(model)[1]
     return {} if step is None else {"step": step}

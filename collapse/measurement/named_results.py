@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from collapse.errors import PluginError
-from collapse.plugin.guarding import described
 from collapse.plugin.plugin_manager import plugins
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -20,19 +19,14 @@ def named_results() -> dict[str, Path]:
     True
     """
     found: dict[str, Path] = {}
-    for plugin, tables in plugins().hooks.get("collapse_results", ()):
-        try:
-            given = tables()
-            pairs = [(name, Path(file)) for name, file in given.items()]
-        except Exception as error:  # a plugin can raise anything
-            raise PluginError(f"plugin {plugin}: collapse_results() failed: {described(error)}") from error
-        for name, file in pairs:
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
+    for plugin, tables in plugins().answers("collapse_results"):
+        for name, file in tables.items():
+            if not _NAME.fullmatch(name):
                 raise PluginError(
                     f"plugin {plugin}: collapse_results() gives the name {name!r:.40}: use lower-case letters, digits, "
                     "_ and -"
                 )
-            found.setdefault(name, file)
+            found.setdefault(name, Path(file))
     return found
 
 

@@ -1,7 +1,7 @@
 """One sweep over tiles of class pairs, for all pair metrics together.
 
 The C×C grid is never formed. The sweep visits the tiles of the upper triangle and computes one Gram product of centred
-means per tile. Every field is derived from it at most once and shared by the metrics. Reducers accumulate the values.
+means per tile. Every field is derived from it at most once and shared by the metrics. Measures reduce the values.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -167,7 +167,6 @@ def _swept(
 def _prepare(values: Values, function: Callable[..., Any]) -> None:
     """Compute the class values that a function of pairs asks for."""
     for each in closure(function):
-        each = each.target if each.kind == "block" else each
         if each.kind != "field" and not (each.kind == "function" and of_tiles(each.target)):
             values.argument(each)
 
@@ -181,7 +180,7 @@ def _add(swept: Swept, pair: Tile, rows: slice, columns: slice, above: Tensor | 
             swept.add(value, rows, columns, above)
     except Failed as error:
         swept.failed = error
-    except Exception as error:  # a plugin's reducer
+    except Exception as error:  # a plugin's measure
         swept.failed = Failed(swept.metric.function, described(error))
 
 
@@ -211,8 +210,8 @@ def _product(
 def _without_diagonal(values: Float[Tensor, "R R"]) -> Float[Tensor, "R S"]:
     """Return each row without the pair of a class with itself.
 
-    >>> _without_diagonal(torch.arange(9).view(3, 3)).tolist()
-    [[1, 2], [3, 5], [6, 7]]
+    >>> _without_diagonal(torch.arange(9.0).view(3, 3)).tolist()
+    [[1.0, 2.0], [3.0, 5.0], [6.0, 7.0]]
     """
     n = len(values)
     return values.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)

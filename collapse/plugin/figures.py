@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from collapse.errors import PluginError, near_names
-from collapse.plugin.guarding import called
-from collapse.plugin.parameters import DECLARATION
+from collapse.plugin.metrics import Declared, declare
 
 Of = Literal["results", "stores", "parts"]
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -33,36 +32,25 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Declared):
     """A declared figure.
 
     Attributes:
-        name: Its name, part of file names.
         function: ``f(results) -> Drawing``, ``f(stores) -> Drawing`` or ``f(parts) -> Drawing``.
+        name: Its name, part of file names.
         title: One line.
         of: Whether the function takes a :class:`collapse.Results`, a list of :class:`collapse.Store`, or one of such
             stores that are parts of collections, of which :func:`collapse.convergence` measures growing merges.
-        needs: Columns that the results must have, with a number in one row at least; of stores, what each must hold
-            (see :func:`collapse.metric`).
+        needs: Columns that the results must have, with a number in one row at least; of stores, what each must hold:
+            counts, means, …, or a statistic's name.
         source: Where such a figure is published, or "".
     """
 
     name: str
-    function: Callable[..., Any]
     title: str
     of: Of
     needs: tuple[str, ...] = ()
     source: str = ""
-
-    @property
-    def called(self) -> str:
-        """The function's full name, for messages."""
-        return called(self.function)
-
-    @property
-    def summary(self) -> str:
-        """The first line of its docstring."""
-        return (self.function.__doc__ or "").strip().split("\n")[0]
 
 
 def figure(
@@ -85,30 +73,11 @@ def figure(
     Raises:
         PluginError: The declaration is wrong; the message names the keyword.
     """
-
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise PluginError(f"{name!r:.40} is not a figure name: use lower-case letters, digits, _ and -")
+    if not _NAME.fullmatch(name):
+        raise PluginError(f"{name!r} is not a figure name: use lower-case letters, digits, _ and -")
     if of not in get_args(Of):
-        raise PluginError(f"of={of!r:.40}: there is no such choice; {near_names(str(of), get_args(Of))}")
-
-    def declare(function: Function) -> Function:
-        setattr(function, DECLARATION, Figure(name, function, title, of, tuple(needs), source))
-        return function
-
-    return declare
-
-
-def declared_figure(function: Any) -> Figure:
-    """Return the :class:`Figure` that the decorator attached to a function.
-
-    Raises:
-        PluginError: The function was not declared.
-    """
-    found = getattr(function, DECLARATION, None)
-    if not isinstance(found, Figure):
-        name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
-        raise PluginError(f"{name} is not declared as a figure: decorate it with @figure")
-    return found
+        raise PluginError(f"of={of!r}: there is no such choice; {near_names(of, get_args(Of))}")
+    return lambda function: declare(function, Figure(function, name, title, of, tuple(needs), source))
 
 
 def numbers_of(spec: Mapping[str, Any]) -> list[dict[str, Any]]:

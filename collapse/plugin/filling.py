@@ -1,18 +1,16 @@
 """Fill plugin statistics. One that raises stops the run, which can be resumed without it."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from collapse.errors import PluginError
+from collapse.plugin.batch import Batch, Side
 from collapse.plugin.guarding import Failed, Shared, call
 from collapse.plugin.plugin_manager import plugins
-
-if TYPE_CHECKING:
-    from collapse.plugin.batch import Batch, Side
-    from collapse.plugin.statistic import Statistic
+from collapse.plugin.statistic import Statistic
 
 
 class Filled:
@@ -24,10 +22,10 @@ class Filled:
         statistics: The statistics to fill.
     """
 
-    def __init__(self, statistics: Iterable["Statistic"] = ()) -> None:
+    def __init__(self, statistics: Iterable[Statistic] = ()) -> None:
         self._held = {each.name: each for each in statistics}
 
-    def __iter__(self) -> Iterator["Statistic"]:
+    def __iter__(self) -> Iterator[Statistic]:
         return iter(self._held.values())
 
     def __len__(self) -> int:
@@ -38,53 +36,53 @@ class Filled:
         """Versions of the statistics that are filled."""
         return {name: each.version for name, each in self._held.items()}
 
-    def take(self, batch: "Batch", mine: "Side | None" = None) -> None:
+    def take(self, batch: Batch, mine: Side | None = None) -> None:
         """Update every statistic with a batch.
 
         Args:
             batch: The batch, in memory that the next one reuses.
             mine: Counts and means before this batch; None in the validation phase.
         """
-        parts = []
-        for each in self:
-            part = _run(each.name, "__init__", type(each))
-            _run(each.name, "update", part._fill, batch, batch=batch)
-            parts.append(part)
         theirs = batch.side
-        self.merge(Filled(parts), mine or theirs, theirs)
+        mine = mine or theirs
+        for each in self:
+            part = _run(each, "__init__", type(each))
+            _run(each, "update", part._fill, batch, batch=batch)
+            _run(each, "merge", each.merge, part, mine, theirs, mine=mine, theirs=theirs)
 
-    def merge(self, other: "Filled", mine: "Side", theirs: "Side") -> None:
+    def merge(self, other: "Filled", mine: Side, theirs: Side) -> None:
         """Merge other statistics of the same kinds."""
         for each in self:
-            _run(each.name, "merge", each.merge, other._held[each.name], mine, theirs, mine=mine, theirs=theirs)
+            _run(each, "merge", each.merge, other._held[each.name], mine, theirs, mine=mine, theirs=theirs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Return the tensors of each statistic, which are its complete state."""
-        return {each.name: _run(each.name, "tensors", each._stored) for each in self}
+        """Return the tensors of each statistic, which are its complete state; copies, as two may share memory."""
+        held = {each.name: _run(each, "tensors", each.tensors) for each in self}
+        return {name: {key: x.detach().clone() for key, x in tensors.items()} for name, tensors in held.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Return the same tensors in a flat dictionary: ``<statistic>/<tensor>``."""
         return {f"{name}/{key}": value for name, held in self.tensors().items() for key, value in held.items()}
 
     @classmethod
-    def begin(cls, kinds: Iterable[type["Statistic"]]) -> "Filled":
+    def begin(cls, kinds: Iterable[type[Statistic]]) -> "Filled":
         """Create empty statistics."""
-        return cls([_run(kind.name, "__init__", kind) for kind in kinds])
+        return cls([_run(kind, "__init__", kind) for kind in kinds])
 
     @classmethod
     def from_state(
-        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type["Statistic"]]
+        cls, state: Mapping[str, Tensor], device: str | torch.device, kinds: Sequence[type[Statistic]]
     ) -> "Filled":
         """Restore statistics from the result of :meth:`state`."""
-        made = []
-        for kind in kinds:
-            held = {key.split("/", 1)[1]: each for key, each in state.items() if key.startswith(f"{kind.name}/")}
-            held = {key: value.to(device) for key, value in held.items()}
-            made.append(_run(kind.name, "from_tensors", kind.from_tensors, held))
-        return cls(made)
+        held: dict[str, dict[str, Tensor]] = {kind.name: {} for kind in kinds}
+        for key, value in state.items():
+            name, _, tensor = key.partition("/")
+            if tensor and name in held:
+                held[name][tensor] = value.to(device)
+        return cls([_run(kind, "from_tensors", kind.from_tensors, held[kind.name]) for kind in kinds])
 
 
-def conflict(kind: type["Statistic"], version: int | None, maker: str | None) -> str:
+def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
     """Say how a stored statistic's version or distribution conflicts with the installed plugin; "" if it does not."""
     if version != kind.version:
         return f"filled version {version}, and the plugin installed is at version {kind.version}"
@@ -94,12 +92,14 @@ def conflict(kind: type["Statistic"], version: int | None, maker: str | None) ->
     return ""
 
 
-def makers(kinds: Iterable[type["Statistic"]]) -> dict[str, str]:
+def makers(kinds: Iterable[type[Statistic]]) -> dict[str, str]:
     """Return the distribution whose plugin fills each statistic, by name."""
     return {kind.name: plugins().maker(kind) for kind in kinds}
 
 
-def _run(name: str, what: str, function: Callable[..., Any], *arguments: Any, **read: "Batch | Side") -> Any:
+def _run(
+    of: Statistic | type[Statistic], what: str, function: Callable[..., Any], *arguments: Any, **read: Batch | Side
+) -> Any:
     """Run a statistic's function, which may only read the tensors of ``read``."""
     shared = Shared()
     for holder, record in read.items():
@@ -107,9 +107,9 @@ def _run(name: str, what: str, function: Callable[..., Any], *arguments: Any, **
     try:
         return call(function, shared=shared, arguments=arguments)
     except Failed as error:
-        owner = plugins().owners.get(("statistic", name))
+        owner = plugins().owners.get(("statistic", of.name))
         raise PluginError(
-            f"plugin {owner.name if owner else '(not installed)'}: statistic {name}: {what}(): {error.text}. Correct "
-            f"the plugin, or collect without the statistic (--without {name}); the same command then resumes after the "
-            "last slice written"
+            f"plugin {owner.name if owner else '(not installed)'}: statistic {of.name}: {what}(): {error.text}. "
+            f"Correct the plugin, or collect without the statistic (--without {of.name}); the same command then "
+            "resumes after the last slice written"
         ) from error

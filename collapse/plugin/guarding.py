@@ -28,8 +28,7 @@ class Failed(PluginError):
 
     def __init__(self, function: Callable[..., Any], text: str, *, wrote: bool = False) -> None:
         super().__init__(f"{called(function)} failed: {text}")
-        self.text = text
-        self.module, self.wrote = str(getattr(function, "__module__", "?")), wrote
+        self.text, self.module, self.wrote = text, str(getattr(function, "__module__", "?")), wrote
 
 
 class Shared:
@@ -101,9 +100,8 @@ def outside_inference_mode(function: Callable[P, R]) -> Callable[P, R]:
     def run(*arguments: P.args, **options: P.kwargs) -> R:
         import torch
 
-        if not torch.is_inference_mode_enabled():
-            return function(*arguments, **options)
-        with torch.inference_mode(False), torch.no_grad():
+        gradients = torch.is_grad_enabled()  # not in inference mode
+        with torch.inference_mode(False), torch.set_grad_enabled(gradients):
             return function(*arguments, **options)
 
     return run
@@ -116,10 +114,7 @@ def called(function: Any) -> str:
 
 def described(error: BaseException) -> str:
     """Describe an exception of a plugin in one line of limited length; our own errors only by their message."""
-    try:
-        text = str(error).strip().split("\n")[0]
-    except Exception:  # str() of a plugin's exception can raise anything
-        text = ""
+    text = str(error).strip().split("\n")[0]
     return truncated(text if isinstance(error, CollapseError) else f"{type(error).__name__}: {text}".rstrip(": "))
 
 

@@ -3,8 +3,7 @@
 Metrics, statistics, analyses and figures need no hook: the declarations in a plugin's module are found.
 
 Entry points in the group ``collapse`` name modules that compute (loaded when first needed; they may import torch).
-Those in ``collapse.commands`` name a click command as ``module:object`` (loaded when it is used or its help is shown),
-or a module that adds commands (loaded at every start, so it imports nothing heavy).
+Those in ``collapse.commands`` name a module that adds commands (loaded at every start, so it imports nothing heavy).
 """
 
 from collections.abc import Mapping

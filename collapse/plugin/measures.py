@@ -1,10 +1,16 @@
-"""Measures: named numbers, their limits, and how the values of a metric become one number. Does not import torch."""
+"""Measures: named numbers, their limits, and how the values of a metric become one number. Does not import torch.
+
+A measure reduces values to a *state*, which can be merged with others in any order and gives one number per group.
+
+Shapes: G groups, n values per group, k numbers of a state.
+"""
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, fields, replace
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Literal
+from math import inf, nan
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from collapse.errors import PluginError, near_names
 from collapse.plugin.guarding import called, described
@@ -13,8 +19,6 @@ from collapse.plugin.names import OF_LIMITS
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from collapse.plugin.reducers import Reducer
-
 Limit = int | float | Callable[..., float | None] | None
 """A number, or a function with any of the parameters C, d and measured, or None if there is no limit."""
 
@@ -22,11 +26,15 @@ Scale = int | float | Literal["log"] | None
 """How a value changes under h → s·h: by s to this power, by log s added ("log"), or in another way (None)."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z0-9_]+)*")
+_CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has lost more than three digits
 
 
 @dataclass(frozen=True)
 class Measure:
     """One named number; a subclass says how the values of a class or pair metric become it.
+
+    A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Measures of one kind and with equal fields of
+    their own share a state.
 
     Attributes:
         name: Its measurement name, such as ``nc2.interference``.
@@ -36,6 +44,9 @@ class Measure:
         headline: Whether ``collapse measure`` prints it by default; of a property without headlines, the measure whose
             name is first in the alphabet.
     """
+
+    empty: ClassVar[tuple[float, ...]] = ()
+    """The k numbers of a state of no values."""
 
     name: str
     _: KW_ONLY
@@ -50,29 +61,69 @@ class Measure:
                 f"{self.name!r} is not a measurement name: use lower-case letters, digits, _ and dots: nc2.norm"
             )
         for keyword in ("towards", "reachable"):
-            _check_limit(f"{keyword}= of {self.name}", getattr(self, keyword), OF_LIMITS)
+            _check_limit(f"{keyword}= of {self.name}", getattr(self, keyword))
 
     def scale_of(self, scale: Scale) -> float | None:
         """Return the exponent of its change under h → s·h, from how the values change; None if it follows no power."""
         return None if scale is None or isinstance(scale, str) else float(scale)
 
-    def reducer(self, C: int, d: int) -> "Reducer":
-        """Return the empty reducer of the values; measures whose reducers are alike share one."""
-        raise PluginError(f"{type(self).__name__} says no way to reduce values: use Mean, Std, … of collapse")
+    def at(self, C: int, d: int) -> "Measure":
+        """Return the measure for C classes in d dimensions."""
+        return self
 
-    def of(self, reducer: Any) -> "Tensor":
-        """Return the number of each group of such a reducer, shape (G,)."""
-        return reducer.result()
+    def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
+        """Return the state of finite values, shape (k, G).
+
+        Args:
+            values: Shape (G, n), n ≥ 1.
+            sums: Their sums, float64, shape (G,).
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no state(values, sums): use Mean, Std, … of collapse")
+
+    def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
+        """Return the state of the values of two states."""
+        return a + b
+
+    def result(self, state: "Tensor") -> "Tensor":
+        """Return the number of each group of a state, shape (G,); nan for a group without values."""
+        raise NotImplementedError(f"{type(self).__name__} has no result(state): use Mean, Std, … of collapse")
+
+    def skipped(self, state: "Tensor") -> "Tensor":
+        """Return how many of its finite values each group's number excludes, shape (G,)."""
+        return state.new_zeros(state.shape[1])
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """Equal for measures that share a state."""
+        own = [each.name for each in fields(self) if each.name not in Measure.__dataclass_fields__]
+        return type(self).state, type(self).merge, *(getattr(self, name) for name in own)
 
 
 class Mean(Measure):
-    """The arithmetic mean over classes or pairs."""
+    """The arithmetic mean over classes or pairs.
 
-    def reducer(self, C: int, d: int) -> "Reducer":
-        """See :meth:`Measure.reducer`."""
-        from collapse.plugin.reducers import Moments
+    Its state, shared with Std and CoV, is the number of values, their mean, and their summed squared deviations, merged
+    by Chan, Golub & LeVeque (1983).
+    """
 
-        return Moments()
+    empty = (0.0, 0.0, 0.0)
+
+    def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
+        """See :meth:`Measure.state`."""
+        mean = sums / values.shape[1]
+        return _rows(sums.new_full(sums.shape, values.shape[1]), mean, _squares(values, mean).double())
+
+    def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
+        """See :meth:`Measure.merge`."""
+        (a_n, a_mean, a_squares), (b_n, b_mean, b_squares) = a, b
+        n = a_n + b_n
+        share, delta = b_n / n.clamp(min=1), b_mean - a_mean
+        return _rows(n, a_mean + delta * share, a_squares + (b_squares + delta.square() * a_n * share))
+
+    def result(self, state: "Tensor") -> "Tensor":
+        """See :meth:`Measure.result`."""
+        n, mean, _ = state
+        return mean.where(n > 0, nan)
 
 
 class Std(Mean):
@@ -82,9 +133,10 @@ class Std(Mean):
         """That of the values; 0 of logarithms."""
         return 0.0 if isinstance(scale, str) else super().scale_of(scale)
 
-    def of(self, reducer: Any) -> "Tensor":
-        """See :meth:`Measure.of`."""
-        return reducer.std()
+    def result(self, state: "Tensor") -> "Tensor":
+        """See :meth:`Measure.result`."""
+        n, _, squares = state
+        return (squares / n).sqrt()
 
 
 class CoV(Mean):
@@ -94,10 +146,10 @@ class CoV(Mean):
         """0 of values that follow a power."""
         return None if scale is None or isinstance(scale, str) else 0.0
 
-    def of(self, reducer: Any) -> "Tensor":
-        """See :meth:`Measure.of`."""
-        mean = reducer.result()
-        return (reducer.std() / mean).where(mean != 0, mean.new_full((), float("nan")))
+    def result(self, state: "Tensor") -> "Tensor":
+        """See :meth:`Measure.result`."""
+        n, mean, squares = state
+        return ((squares / n).sqrt() / mean).where(mean != 0, nan)
 
 
 class _OfLogs(Measure):
@@ -111,49 +163,91 @@ class _OfLogs(Measure):
 class MeanLog(_OfLogs):
     """The mean natural logarithm; values of exactly 0 are skipped and counted."""
 
-    def reducer(self, C: int, d: int) -> "Reducer":
-        """See :meth:`Measure.reducer`."""
-        from collapse.plugin.reducers import Logs
+    empty = (0.0, 0.0, 0.0)
 
-        return Logs()
+    def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
+        """Return the number of values that are not 0, the sum of their logarithms, and the number of zeros."""
+        logs = values.log()
+        total, zeros = logs.sum(dim=1, dtype=sums.dtype), sums.new_zeros(len(sums))
+        if not bool((total > -inf).all()):  # a zero, or a negative value, whose logarithm is nan
+            nothing = values == 0
+            total = logs.masked_fill(nothing, 0).sum(dim=1, dtype=sums.dtype)
+            zeros = nothing.sum(dim=1, dtype=sums.dtype)
+        return _rows(values.shape[1] - zeros, total, zeros)
+
+    def result(self, state: "Tensor") -> "Tensor":
+        """See :meth:`Measure.result`."""
+        return state[1] / state[0]
+
+    def skipped(self, state: "Tensor") -> "Tensor":
+        """Return the number of zeros."""
+        return state[2]
 
 
 @dataclass(frozen=True)
 class LogMeanExp(_OfLogs):
-    """(1/s)·log mean exp(s·x): a power mean that cannot overflow.
+    """(1/s)·log mean exp(s·x): a power mean that cannot overflow; its state is a running log-sum-exp.
 
     Attributes:
         exponent: s, a number or a function of C and d; the measure is null if s ≤ 0.
     """
 
+    empty = (0.0, -inf)
+
     _: KW_ONLY
-    exponent: int | float | Callable[..., float] = 1.0
+    exponent: Any = 1.0
 
-    def reducer(self, C: int, d: int) -> "Reducer":
-        """See :meth:`Measure.reducer`."""
-        from collapse.plugin.reducers import PowerMean
+    def at(self, C: int, d: int) -> "Measure":
+        """Return the measure with its exponent for C classes in d dimensions."""
+        return replace(self, exponent=limit_at(self.exponent, C, d) or 0.0)
 
-        return PowerMean(limit_at(self.exponent, C, d) or 0.0)
+    def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
+        """See :meth:`Measure.state`."""
+        powers = values * self.exponent
+        top = powers.amax(dim=1, keepdim=True)
+        log_sum = powers.sub_(top).exp_().sum(dim=1).log_() + top.squeeze(1)
+        return _rows(sums.new_full(sums.shape, values.shape[1]), log_sum.double())
 
+    def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
+        """See :meth:`Measure.merge`."""
+        return _rows(a[0] + b[0], a[1].logaddexp(b[1]))
 
-class Min(Measure):
-    """The smallest value."""
-
-    def reducer(self, C: int, d: int) -> "Reducer":
-        """See :meth:`Measure.reducer`."""
-        from collapse.plugin.reducers import Extreme
-
-        return Extreme(-1)
+    def result(self, state: "Tensor") -> "Tensor":
+        """See :meth:`Measure.result`."""
+        n, log_sum = state
+        return (log_sum - n.log()) / self.exponent if self.exponent > 0 else n * nan
 
 
 class Max(Measure):
     """The largest value."""
 
-    def reducer(self, C: int, d: int) -> "Reducer":
-        """See :meth:`Measure.reducer`."""
-        from collapse.plugin.reducers import Extreme
+    empty = (-inf,)
 
-        return Extreme(1)
+    def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
+        """See :meth:`Measure.state`."""
+        return values.amax(dim=1).double().unsqueeze(0)
+
+    def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
+        """See :meth:`Measure.merge`."""
+        return a.maximum(b)
+
+    def result(self, state: "Tensor") -> "Tensor":
+        """See :meth:`Measure.result`."""
+        return state[0].where(state[0].isfinite(), nan)
+
+
+class Min(Max):
+    """The smallest value."""
+
+    empty = (inf,)
+
+    def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
+        """See :meth:`Measure.state`."""
+        return values.amin(dim=1).double().unsqueeze(0)
+
+    def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
+        """See :meth:`Measure.merge`."""
+        return a.minimum(b)
 
 
 def limit_at(
@@ -177,11 +271,27 @@ def limit_at(
         raise PluginError(f"{called(limit)} of C = {classes}, d = {dim} failed: {described(error)}") from error
 
 
-def _check_limit(what: str, limit: Any, known: Mapping[str, str]) -> None:
-    if limit is None or (isinstance(limit, int | float) and limit == limit):
-        return
-    if not callable(limit):
-        raise PluginError(f"{what} is {limit!r:.40}: give a number, a function of C and d, or None")
-    for each in signature(limit).parameters.values():
-        if each.name not in known and each.default is each.empty:
-            raise PluginError(f"{what} asks for {each.name!r}, which no limit gets; {near_names(each.name, known)}")
+def _check_limit(what: str, limit: Any) -> None:
+    for each in signature(limit).parameters.values() if callable(limit) else ():
+        if each.name not in OF_LIMITS and each.default is each.empty:
+            near = near_names(each.name, OF_LIMITS)
+            raise PluginError(f"{what} asks for {each.name!r}, which no limit gets; {near}")
+
+
+def _rows(*rows: "Tensor") -> "Tensor":
+    import torch
+
+    return torch.stack(rows)
+
+
+def _squares(values: "Tensor", mean: "Tensor") -> "Tensor":
+    """Return the sums of squared deviations from the means, shape (G,)."""
+    import torch
+
+    if len(values) == 1 and values.dtype == torch.float64:  # a dot product takes a fifth of the time
+        total = torch.dot(values[0], values[0])
+        squares = total - values.shape[1] * mean.square()
+        if bool(squares > _CANCELLED * total):
+            return squares
+    centred = values - mean.to(values).unsqueeze(1)
+    return torch.linalg.vecdot(centred, centred) if len(centred) > 1 else torch.dot(centred[0], centred[0]).view(1)

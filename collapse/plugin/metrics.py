@@ -6,16 +6,14 @@ measurements. The parameters of a function say what it reads. The decorators ret
 an attribute with its declaration, so that it can be called and tested like any other. Does not import torch.
 """
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import getdoc
+from inspect import Parameter, getdoc, signature
 from typing import Any, Literal, TypeVar
 
 from collapse.errors import PluginError
-from collapse.plugin.analysis_options import check_parameters
 from collapse.plugin.guarding import called
 from collapse.plugin.measures import CoV as CoV
 from collapse.plugin.measures import Limit, Measure, Scale, limit_at
@@ -25,13 +23,12 @@ from collapse.plugin.measures import Mean as Mean
 from collapse.plugin.measures import MeanLog as MeanLog
 from collapse.plugin.measures import Min as Min
 from collapse.plugin.measures import Std as Std
-from collapse.plugin.parameters import DECLARATION, closure, needs
+from collapse.plugin.parameters import DECLARATION, FILE_PREFIX, closure, needs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-FILE_PREFIX = "collapse_plugin_"
-"""Begins the module name of a plugin that is a file."""
-_LINE = r"^{}:[ ]*(.+)$"
+TAKEN = frozenset({"name", "results", "format", "format_", "json", "output", "help", "plugin", "threads", "verbose"})
+"""Parameters and options of ``collapse analyze`` and of :func:`collapse.analyze`, which would hide an option."""
 
 
 @dataclass(frozen=True)
@@ -47,26 +44,10 @@ class Noted:
 
 
 @dataclass(frozen=True)
-class Derived:
-    """A declared function whose value others ask for by its name."""
+class Declared:
+    """A function of a plugin, with what its decorator says of it."""
 
-    kind: Literal["derived", "pair"]
     function: Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A declared metric: a function, and everything that tables, tests and docs need."""
-
-    kind: Literal["scalar", "class", "pair"]
-    function: Callable[..., Any]
-    measures: tuple[Measure, ...]
-    scale: Scale = 0.0
-    translation: bool = True
-    version: int = 1
-    better: Literal["lower", "higher"] | None = None
-    vector: Callable[..., Any] | None = None
-    standard_error: bool | Callable[..., Any] = False
 
     @property
     def module(self) -> str:
@@ -83,15 +64,41 @@ class Metric:
         """The first line of its docstring."""
         return (self.function.__doc__ or "").strip().split("\n")[0]
 
+    def line(self, heading: str) -> str:
+        """Return what follows a heading in its docstring, such as ``Equation:``, or ""."""
+        found = re.search(rf"^{heading}:[ ]*(.+)$", getdoc(self.function) or "", re.MULTILINE)
+        return found[1].strip() if found else ""
+
+
+@dataclass(frozen=True)
+class Derived(Declared):
+    """A declared function whose value others ask for by its name."""
+
+    kind: Literal["derived", "pair"]
+
+
+@dataclass(frozen=True)
+class Metric(Declared):
+    """A declared metric: a function, and everything that tables, tests and docs need."""
+
+    kind: Literal["scalar", "class", "pair"]
+    measures: tuple[Measure, ...]
+    scale: Scale = 0.0
+    translation: bool = True
+    version: int = 1
+    better: Literal["lower", "higher"] | None = None
+    vector: Callable[..., Any] | None = None
+    standard_error: bool | Callable[..., Any] = False
+
     @property
     def equation(self) -> str:
         """The line ``Equation:`` of its docstring, or ""."""
-        return _line_of(self.function, "Equation")
+        return self.line("Equation")
 
     @property
     def source(self) -> str:
         """The line ``Source:`` of its docstring, or ""."""
-        return _line_of(self.function, "Source")
+        return self.line("Source")
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
@@ -118,16 +125,10 @@ class Metric:
 
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Declared):
     """A declared function of a results table."""
 
     name: str
-    function: Callable[..., Any]
-
-    @property
-    def summary(self) -> str:
-        """The first line of its docstring."""
-        return (self.function.__doc__ or "").strip().split("\n")[0]
 
     def __call__(self, results: Any, **options: Any) -> Any:
         """Run it on a results table."""
@@ -162,9 +163,8 @@ def metric(
             error; or a function that returns the influence of each of S groups of samples, shape (S,).
     """
     measure = Measure(name, towards=towards, reachable=reachable, reached_by=reached_by, headline=headline)
-    about = {"scale": scale, "translation": translation, "version": version}
-    own = {"better": better, "vector": vector, "standard_error": standard_error}
-    return lambda function: _attach(function, "scalar", (measure,), {**about, **own})
+    about = scale, translation, version, better, vector, standard_error
+    return lambda function: declare(function, Metric(function, "scalar", (measure,), *about))
 
 
 def class_metric(
@@ -178,8 +178,7 @@ def class_metric(
             Each measure follows from it.
         translation, version: As for :func:`metric`.
     """
-    about = {"scale": scale, "translation": translation, "version": version}
-    return lambda function: _attach(function, "class", measures, about)
+    return lambda function: _declare_values(function, "class", measures, scale, translation, version)
 
 
 def pair_metric(
@@ -190,35 +189,42 @@ def pair_metric(
     Args:
         measures, scale, translation, version: As for :func:`class_metric`.
     """
-    about = {"scale": scale, "translation": translation, "version": version}
-    return lambda function: _attach(function, "pair", measures, about)
+    return lambda function: _declare_values(function, "pair", measures, scale, translation, version)
 
 
 def derived(function: Function) -> Function:
     """Declare a function whose value other functions ask for by its name; computed once per measured store."""
-    setattr(function, DECLARATION, Derived("derived", function))
-    return function
+    return declare(function, Derived(function, "derived"))
 
 
 def pair_derived(function: Function) -> Function:
     """Declare a function of pairs whose value other functions of pairs ask for; computed once per tile."""
-    setattr(function, DECLARATION, Derived("pair", function))
-    return function
+    return declare(function, Derived(function, "pair"))
 
 
 def analysis(name: str) -> Callable[[Function], Function]:
     """Declare ``f(results, *, options...)``: its annotated keyword parameters become command-line options."""
 
-    def declare(function: Function) -> Function:
-        check_parameters(function)
-        setattr(function, DECLARATION, Analysis(name, function))
-        return function
+    def declared(function: Function) -> Function:
+        for each in signature(function).parameters.values():
+            if each.kind is Parameter.KEYWORD_ONLY and each.name in TAKEN:
+                raise PluginError(
+                    f"parameter {each.name} of {called(function)} has a name that collapse analyze uses itself: "
+                    f"call it my_{each.name.strip('_')}"
+                )
+        return declare(function, Analysis(function, name))
 
-    return declare
+    return declared
+
+
+def declare(function: Function, declared: Declared) -> Function:
+    """Attach a declaration to a function, and return the function."""
+    setattr(function, DECLARATION, declared)
+    return function
 
 
 def declaration(function: Any) -> Any:
-    """Return the :class:`Metric`, :class:`Derived` or :class:`Analysis` that a decorator attached to a function.
+    """Return the :class:`Metric`, :class:`Derived`, :class:`Analysis` or figure that a decorator attached.
 
     Raises:
         PluginError: The function was not declared.
@@ -226,7 +232,7 @@ def declaration(function: Any) -> Any:
     found = getattr(function, DECLARATION, None)
     if found is None:
         name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
-        raise PluginError(f"{name} is not declared: decorate it with @metric, @class_metric, @pair_metric or @analysis")
+        raise PluginError(f"{name} is not declared: decorate it, such as with @metric")
     return found
 
 
@@ -250,34 +256,14 @@ def limits_of(
     return limits, problem
 
 
-def _attach(function: Function, kind: Any, measures: tuple[Measure, ...], about: dict[str, Any]) -> Function:
-    try:
-        _check(kind, measures, about)
-    except PluginError as error:
-        raise PluginError(f"the declaration of {called(function)} is wrong: {error}") from error
-    setattr(function, DECLARATION, Metric(kind, function, measures, **about))
-    return function
-
-
-def _check(kind: str, measures: tuple[Any, ...], about: dict[str, Any]) -> None:
-    if not measures:
-        raise PluginError("give one measure or more, such as Mean('mine.distance')")
-    for each in measures:
-        if not isinstance(each, Measure) or (kind != "scalar" and type(each).reducer is Measure.reducer):
-            raise PluginError(f"{each!r:.60} cannot reduce values: give Mean, Std, CoV, … of collapse")
-    names = [each.name for each in measures]
-    if len(set(names)) < len(names):
-        raise PluginError(f"two measures have one name: {', '.join(names)}")
-    scale, version, better = about["scale"], about["version"], about.get("better")
-    power = isinstance(scale, int | float) and not isinstance(scale, bool) and math.isfinite(scale)
-    if not (power or scale is None or (scale == "log" and kind != "scalar")):
-        raise PluginError(f"scale={scale!r:.40}: give the exponent of s, None, or 'log' for values of classes or pairs")
-    if type(version) is not int or version < 1:
-        raise PluginError(f"version={version!r:.40}: give a whole number from 1 on")
-    if better not in (None, "lower", "higher"):
-        raise PluginError(f"better={better!r:.40}: give 'lower', 'higher' or None")
-
-
-def _line_of(function: Callable[..., Any], heading: str) -> str:
-    found = re.search(_LINE.format(heading), getdoc(function) or "", re.MULTILINE)
-    return found[1].strip() if found else ""
+def _declare_values(
+    function: Function, kind: Any, measures: tuple[Measure, ...], scale: Scale, translation: bool, version: int
+) -> Function:
+    problem = ""
+    if not measures or any(type(each).state is Measure.state for each in measures):
+        problem = "give one measure or more that reduce values, such as Mean('mine.distance')"
+    elif len({each.name for each in measures}) < len(measures):
+        problem = f"two measures have one name: {', '.join(each.name for each in measures)}"
+    if problem:
+        raise PluginError(f"the declaration of {called(function)} is wrong: {problem}")
+    return declare(function, Metric(function, kind, measures, scale, translation, version))

@@ -14,6 +14,9 @@ from collapse.plugin.guarding import called
 from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 
 DECLARATION = "__collapse_declaration__"
+FILE_PREFIX = "collapse_plugin_"
+"""Begins the module name of a plugin that is a file."""
+
 _BLOCKS = ("row_", "column_")
 
 
@@ -71,7 +74,11 @@ def _gives_a_value(value: Any) -> bool:
 
 
 def closure(function: Callable[..., Any], *, required: bool = False) -> Iterator[Asked]:
-    """Yield what a function asks for, and what the functions that it asks for do; optional values unless ``required``.
+    """Yield what a function asks for, and what the functions that it asks for do; of blocks, what they are cut from.
+
+    Args:
+        function: The function.
+        required: Whether to leave out optional values.
 
     Raises:
         PluginError: A function asks for itself.
@@ -84,8 +91,8 @@ def closure(function: Callable[..., Any], *, required: bool = False) -> Iterator
         for each in asked(function):
             if required and each.optional:
                 continue
-            yield each
             each = each.target if each.kind == "block" else each
+            yield each
             if each.kind == "function":
                 yield from walk(each.target, (*within, function))
 
@@ -96,7 +103,6 @@ def needs(function: Callable[..., Any]) -> tuple[str, ...]:
     """Return what a store must hold for a function: counts, means, …, or statistics by their names."""
     found: dict[str | None, None] = {}
     for each in closure(function, required=True):
-        each = each.target if each.kind == "block" else each
         if each.kind != "function":
             found[each.name if each.kind == "statistic" else need_of(each.name)] = None
     return tuple(name for name in found if name is not None)
@@ -113,9 +119,8 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
     own = [name for name, each in globals_of(function).items() if _gives_a_value(each)]
     known = {*HELD, *OF_CLASSES, *(OF_PAIRS if pairs else ()), *statistics, *own} - {function.__name__}
     for each in closure(function):
-        inner = each.target if each.kind == "block" else each
-        if inner.kind == "statistic" and inner.name not in statistics:
-            near = near_names(inner.name, known)
+        if each.kind == "statistic" and each.name not in statistics:
+            near = near_names(each.name, known)
             raise PluginError(f"{called(function)} asks for {each.name!r}, which nothing gives; {near}")
     for each in asked(function):
         of_pairs = each.kind in ("field", "block") or (each.kind == "function" and of_tiles(each.target))

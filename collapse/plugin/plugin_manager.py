@@ -1,31 +1,18 @@
 """Load plugins, so that a broken one costs only its own measurements.
 
-Each entry point is loaded in its own ``try``, because with pluggy's loader one broken import would end
-``collapse --help``. An error of an installed plugin is one line on stderr. A plugin that the user named with ``-p`` or
-``COLLAPSE_PLUGINS`` must load without errors.
+Each plugin is loaded in its own ``try``, because with pluggy's loader one broken import would end ``collapse --help``.
+An error of an installed plugin is one line on stderr. A plugin that the user named with ``-p`` or ``COLLAPSE_PLUGINS``
+must load without errors.
 """
 
-import os
-from collections.abc import Iterable, Iterator
-from functools import cache, partial
-from importlib.metadata import entry_points
+from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
-from collapse.errors import PluginError, UsageError, near_names
+from collapse.errors import PluginError, UsageError
 from collapse.plugin.guarding import described
-from collapse.plugin.registering import (
-    declarations,
-    implementations,
-    load_given,
-    new_manager,
-    origin_of,
-    own_first,
-    register,
-)
-from collapse.plugin.registry import GIVEN, ORDER, Plugin, Plugins, kind_of
-
-_NOT = "no:"
-
+from collapse.plugin.loading import GIVEN, Plugin, candidates, declarations, implementations, new_manager, register
+from collapse.plugin.registry import ORDER, Plugins, kind_of
 
 _extra: list[str] = []
 
@@ -47,20 +34,17 @@ def plugins() -> Plugins:
     Raises:
         UsageError: A plugin of ``COLLAPSE_PLUGINS`` or ``-p`` is unusable.
     """
-    loaded = Plugins()
-    manager = new_manager()
+    loaded, manager = Plugins(), new_manager()
     offered: list[tuple[Plugin, Any]] = []
-    for name, origin, load in _candidates():
+    for name, origin, load in candidates(_extra):
         try:
             module = load()
             hooks, declared = register(manager, name, module), list(declarations(module))
             if not hooks and not declared:
                 raise PluginError("it declares nothing: decorate a function with @collapse.metric, or write a hook")
         except Exception as error:  # importing a plugin can raise anything
-            problem = f"plugin {name} ({origin}) is not used: {described(error)}"
+            problem = _problem(loaded, name, origin, error)
             loaded.found.append(Plugin(name, origin, problem=problem))
-            loaded.problems.append(problem)
-            _refuse_given(origin, problem)
             continue
         plugin = Plugin(name, origin, module.__name__, hooks, tuple(each.__name__ for each in declared))
         loaded.found.append(plugin)
@@ -69,40 +53,17 @@ def plugins() -> Plugins:
     for plugin, each in sorted(offered, key=lambda pair: ORDER.index(kind_of(pair[1]))):
         try:
             loaded.take(plugin, each)
-        except Exception as error:  # even inspecting the items may run the plugin's code
-            problem = f"plugin {plugin.name}: {described(error)}"
-            loaded.problems.append(problem)
-            _refuse_given(plugin.origin, problem)
-    for plugin in loaded.found:
-        for hook in plugin.hooks:
-            loaded.hooks[hook] = implementations(manager, hook)
+        except PluginError as error:
+            _problem(loaded, plugin.name, plugin.origin, error)
+    for hook in {hook for plugin in loaded.found for hook in plugin.hooks}:
+        loaded.hooks[hook] = implementations(manager, hook)
     return loaded
 
 
-def _refuse_given(origin: str, problem: str) -> None:
+def _problem(loaded: Plugins, name: str, origin: str, error: Exception) -> str:
+    """Record what is wrong with a plugin, and return it; raises UsageError if the user named the plugin."""
+    problem = f"plugin {name} ({origin}): {described(error)}"
     if origin == GIVEN:
-        raise UsageError(f"{problem}; correct it, or leave it out of -p and COLLAPSE_PLUGINS")
-
-
-def _candidates() -> Iterator[tuple[str, str, Any]]:
-    named = [each.strip() for each in [*os.environ.get("COLLAPSE_PLUGINS", "").split(","), *_extra] if each.strip()]
-    without = {each.removeprefix(_NOT) for each in named if each.startswith(_NOT)}
-    entries = sorted(entry_points(group="collapse"), key=own_first)
-    names = {name for entry in entries for name in _names(entry)}
-    for name in sorted(without - names):
-        raise UsageError(f"no plugin is called {name!r}; {near_names(name, names)} (see all with: collapse plugins)")
-    taken: set[str] = set()
-    for entry in entries:
-        plain, whole = _names(entry)
-        if {plain, whole} & without:
-            continue
-        name = whole if plain in taken else plain  # two packages may use the same name
-        taken.add(name)
-        yield name, origin_of(entry), entry.load
-    for name in dict.fromkeys(each for each in named if not each.startswith(_NOT)):
-        yield name, GIVEN, partial(load_given, name)
-
-
-def _names(entry: Any) -> tuple[str, str]:
-    """Return the name of an entry point, without and with its distribution."""
-    return entry.name, f"{entry.dist.name if entry.dist else entry.value}:{entry.name}"
+        raise UsageError(f"{problem}; correct it, or leave it out of -p and COLLAPSE_PLUGINS") from error
+    loaded.problems.append(problem)
+    return problem

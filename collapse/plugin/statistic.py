@@ -1,23 +1,71 @@
-"""Base classes of extra statistics, which a plugin fills in the same pass as the means."""
+"""Extra statistics, which a plugin fills in the same pass as the means: their tensors, and how two sides are merged.
+
+Shapes: C classes that a statistic has seen, K classes of the other side of a merge, d dimensions.
+"""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from collapse.errors import PluginError
+from collapse.errors import PluginError, near_names
 from collapse.plugin.batch import Batch, Side
-from collapse.plugin.state import DTYPES, State, merged
 
-_RESERVED = ("name", "classes")
+Reduction = Literal["sum", "max", "min", "chan"]
+
+
+@dataclass(frozen=True)
+class State:
+    """One tensor of a statistic, initially 0; for a max or min, the smallest or largest number of its dtype.
+
+    Attributes:
+        shape: Sizes: numbers, "d", or "C" in the first place for one row per class, in the order of ``classes``, which
+            the statistic then holds too.
+        dtype: dtype of the tensor.
+        reduction: How two tensors are merged: "sum", "max", "min", or "chan". "chan" is for a sum over classes of
+            products of deviations from the class means, of shape (), ("d",) or ("d", "d"); merging adds the shift
+            between the means of both sides (Chan, Golub & LeVeque 1983).
+
+    Raises:
+        PluginError: The declaration is invalid.
+    """
+
+    shape: tuple[int | str, ...] = ()
+    dtype: torch.dtype = torch.float64
+    reduction: Reduction = "sum"
+
+    def __post_init__(self) -> None:
+        if self.reduction not in get_args(Reduction):
+            near = near_names(self.reduction, get_args(Reduction))
+            raise PluginError(f"reduction={self.reduction!r}: there is no such reduction; {near}")
+        for place, size in enumerate(self.shape):
+            if not (isinstance(size, int) or size == "d" or (size == "C" and place == 0)):
+                raise PluginError(f"shape={self.shape!r}: give numbers, 'd', or 'C' in the first place")
+        if self.reduction == "chan" and self.shape not in ((), ("d",), ("d", "d")):
+            raise PluginError(f"shape={self.shape!r}: with reduction='chan' give (), ('d',) or ('d', 'd')")
+
+    @property
+    def per_class(self) -> bool:
+        """Whether it has one row per class."""
+        return self.shape[:1] == ("C",)
+
+    def zeros(self, classes: int, dim: int, device: torch.device | str) -> Tensor:
+        """Return the initial tensor for the given number of classes and dimensions."""
+        sizes = {"C": classes, "d": dim}
+        shape = [sizes[size] if isinstance(size, str) else size for size in self.shape]
+        bounds: Any = torch.finfo(self.dtype) if self.dtype.is_floating_point else torch.iinfo(self.dtype)
+        start = {"max": bounds.min, "min": bounds.max}.get(self.reduction, 0)
+        return torch.full(shape, start, dtype=self.dtype, device=device)
 
 
 class Statistic:
     """An extra statistic of the training text, mergeable and stored: subclass it in a plugin.
 
     Declare its tensors as ``state``, and fill those of one batch in ``update``. The declaration determines how two
-    statistics are merged; if it cannot, implement ``merge``.
+    statistics are merged. Without one, its state is every tensor attribute: make them in ``__init__``, and write
+    ``merge``.
 
     Attributes:
         name: Its name in ``needs`` and the name of its file in the store.
@@ -35,53 +83,36 @@ class Statistic:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if not isinstance(cls.state, Mapping) or not all(isinstance(each, State) for each in cls.state.values()):
-            raise PluginError(f"state of {cls.__name__} must be a dictionary of collapse.State by name")
         for name in cls.state:
-            if not isinstance(name, str) or not name.isidentifier() or name in _RESERVED or hasattr(Statistic, name):
-                raise PluginError(f"state of {cls.__name__} holds {name!r:.40}: give the tensor another name")
+            if not name.isidentifier() or name == "classes" or hasattr(Statistic, name):
+                raise PluginError(f"state of {cls.__name__} holds {name!r}: give the tensor another name")
+        if cls.phase == "validation" and any(each.reduction == "chan" for each in cls.state.values()):
+            raise PluginError(f"state of {cls.__name__}: reduction='chan' is for training samples, which have means")
         if "state" in vars(cls) and "per_class" not in vars(cls):
             cls.per_class = bool(cls.state) and all(each.per_class for each in cls.state.values())
 
     def __new__(cls, *_: Any, **__: Any) -> "Statistic":
         """Create it with its declared tensors, so that a plugin's ``__init__`` need not call this class's."""
         made = super().__new__(cls)
-        for name, each in cls.state.items():
-            setattr(made, name, each.nothing())
-        if any(each.per_class for each in cls.state.values()):
-            made.classes = torch.zeros(0, dtype=torch.int64)
+        made._begin(torch.zeros(0, dtype=torch.int64), 0)  # d is not known yet
         return made
 
-    def _fill(self, batch: Batch) -> None:
-        """Fill this new object from a batch, and check what it holds; raises PluginError."""
+    def _begin(self, classes: Tensor, dim: int) -> None:
         for name, each in self.state.items():
-            setattr(self, name, each.zeros(len(batch.classes), batch.h.shape[1], batch.h.device))
+            setattr(self, name, each.zeros(len(classes), dim, classes.device))
         if any(each.per_class for each in self.state.values()):
-            self.classes = batch.classes.clone()
-        self.update(batch)
-        reused = {tensor.untyped_storage().data_ptr() for tensor in (batch.h, batch.deviations)}
-        dense = {key: each for key, each in vars(self).items() if isinstance(each, Tensor) and not each.is_sparse}
-        for name, value in dense.items():
-            if value.untyped_storage().data_ptr() in reused:
-                raise PluginError(
-                    f"its {name} lies in the batch, which the next one overwrites: keep a copy (x.clone())"
-                )
-        self._check(batch)
+            self.classes = classes
 
-    def _check(self, batch: Batch) -> None:
-        """Raise PluginError if, after a batch, its tensors are not the declared ones."""
-        if not self.state:
-            return
-        held = {name: value for name, value in vars(self).items() if isinstance(value, Tensor) and name != "classes"}
-        if extra := sorted(held.keys() - self.state.keys()):
-            raise PluginError(f"it sets {', '.join(extra)}, which its state does not declare")
+    def _fill(self, batch: Batch) -> None:
+        """Fill this new object from a batch; raises PluginError if its tensors are then not the declared ones."""
+        self._begin(batch.classes.clone(), batch.h.shape[1])
+        self.update(batch)
         for name, each in self.state.items():
-            expected, value = each.zeros(len(batch.classes), batch.h.shape[1], "meta"), held.get(name)
-            if value is None or value.shape != expected.shape or value.dtype != expected.dtype:
-                found = "nothing" if value is None else f"{tuple(value.shape)}, {value.dtype}"
-                raise PluginError(
-                    f"its {name} is declared as {tuple(expected.shape)}, {expected.dtype}, and is {found}"
-                )
+            expected, value = each.zeros(len(batch.classes), batch.h.shape[1], "meta"), getattr(self, name)
+            found = (value.shape, value.dtype) if isinstance(value, Tensor) else (type(value).__name__,)
+            if found != (expected.shape, expected.dtype):
+                declared, given = (", ".join(map(str, each)) for each in ((expected.shape, expected.dtype), found))
+                raise PluginError(f"its {name} is declared as {declared}, and is {given}")
 
     def update(self, batch: Any) -> None:
         """Fill the declared tensors of a new object from one batch; the object is then merged into the total."""
@@ -91,20 +122,39 @@ class Statistic:
         """Merge another statistic of the same kind; in the training phase, both sides have counts and means."""
         if not self.state:
             raise TypeError(f"statistic {self.name} declares no state, and defines no merge(other, mine, theirs)")
-        for name, value in merged(self.state, vars(self), vars(other), mine, theirs).items():
-            setattr(self, name, value)
+        rows = self._with_rows(other) if hasattr(self, "classes") else None
+        for name, each in self.state.items():
+            held, added = getattr(self, name).to(getattr(other, name).device), getattr(other, name)
+            if each.per_class:
+                if len(added):
+                    held[rows] = _reduced(each, held[rows], added)
+            elif held.shape != added.shape:  # one of the two has seen nothing
+                held = held if held.numel() else added.clone()
+            else:
+                held = _reduced(each, held, added)
+            setattr(self, name, _shifted(each, held, mine, theirs) if each.reduction == "chan" else held)
+
+    def _with_rows(self, other: "Statistic") -> Tensor:
+        """Give this statistic rows for the other's classes too, and return the places of the other's rows."""
+        mine, theirs = self.classes.to(other.classes.device), other.classes
+        at = torch.searchsorted(mine, theirs)
+        if len(mine) and bool((mine[at.clamp(max=len(mine) - 1)] == theirs).all()):
+            return at  # a batch costs its own classes, not all of them
+        self.classes = torch.unique(torch.cat([mine, theirs]))
+        for name, each in self.state.items():
+            if each.per_class:
+                held, added = getattr(self, name), getattr(other, name)
+                dim = (held if len(held) else added).shape[each.shape.index("d")] if "d" in each.shape else 0
+                grown = each.zeros(len(self.classes), dim, added.device)
+                if len(held):
+                    grown[torch.searchsorted(self.classes, mine)] = held.to(added.device)
+                setattr(self, name, grown)
+        return torch.searchsorted(self.classes, theirs)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return its complete state, as stored; the default is every tensor attribute."""
-        return {name: value for name, value in vars(self).items() if isinstance(value, Tensor)}
-
-    def _stored(self) -> dict[str, Tensor]:
-        """Return copies of its tensors, since two of them may share memory; raises PluginError for any other state."""
-        held = self.tensors()
-        for name, value in held.items():
-            if not isinstance(value, Tensor) or value.layout != torch.strided or value.dtype not in DTYPES:
-                raise PluginError(f"{name} cannot be stored: give a dense tensor of real numbers, not {value!r:.60}")
-        return {name: value.detach().clone() for name, value in held.items()}
+        """Return its complete state, as stored: its declared tensors and ``classes``, or every tensor attribute."""
+        names = (*self.state, "classes") if self.state else vars(self)
+        return {name: value for name, value in vars(self).items() if name in names and isinstance(value, Tensor)}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Statistic":
@@ -119,3 +169,18 @@ class ValidationStatistic(Statistic):
     """An extra statistic of the validation text: its ``update`` receives a :class:`ValidationBatch`."""
 
     phase = "validation"
+
+
+def _reduced(state: State, a: Tensor, b: Tensor) -> Tensor:
+    if state.reduction == "max":
+        return torch.maximum(a, b)
+    return torch.minimum(a, b) if state.reduction == "min" else a + b
+
+
+def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:
+    """A sum of products of deviations, moved from both sides' means to the common ones."""
+    weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
+    shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
+    if state.shape == ("d", "d"):
+        return torch.addmm(total, shift_Kd.T, shift_Kd)
+    return total + (shift_Kd.square().sum() if state.shape == () else shift_Kd.square().sum(dim=0))

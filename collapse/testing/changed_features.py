@@ -48,6 +48,16 @@ def rotated(features: Features) -> Features:
     return _changed(features, lambda h: h @ turn) | {"classifier": features["classifier"] @ turn}
 
 
+def rounded(features: Features) -> Features:
+    """Round all numbers to float32."""
+    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in features.items()}
+
+
+def without(features: Features, samples: Tensor) -> Features:
+    """Leave out the marked training samples."""
+    return features | {name: features[name][~samples] for name in ("train_features", "train_labels")}
+
+
 def relabelled(features: Features) -> Features:
     """Give the classes other ids, in another order and with gaps, as token ids have.
 
@@ -64,8 +74,7 @@ def relabelled(features: Features) -> Features:
 
 def unseen_label(features: Features) -> Features:
     """Remove the training samples of the first class in validation."""
-    kept = features["train_labels"] != features["validation_labels"][0]
-    return features | {name: features[name][kept] for name in ("train_features", "train_labels")}
+    return without(features, features["train_labels"] == features["validation_labels"][0])
 
 
 def simplex(classes: int, dim: int) -> Features:

@@ -9,7 +9,8 @@ from collapse.errors import CollapseError, PluginError
 from collapse.figures.rendering import svg_of
 from collapse.measurement.drawing import drawn
 from collapse.measurement.results import Results
-from collapse.plugin.figures import Drawing, Figure, declared_figure, numbers_of
+from collapse.plugin.figures import Drawing, Figure, numbers_of
+from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.shards import Part, Shard
 from collapse.stores.store import Store
@@ -53,7 +54,7 @@ def check_figure(
         LawBroken: Which laws are broken, and what was found.
         CollapseError: The function is not declared.
     """
-    declared = declared_figure(function)
+    declared = declaration(function)
     given: Any = results if results is not None else random_results(_ROWS, sorted(plugins().measurements()))
     if declared.of != "results":
         samples = [_store(20, "a"), _store(12, "b")] if declared.of == "stores" else _parts(3)

@@ -69,10 +69,6 @@ class Checked:
         """Whether a breach has been found so far."""
         return bool(self._breaches)
 
-    def looks_at(self, law: str) -> bool:
-        """Whether a law is checked."""
-        return law in self._laws
-
     def breach(self, law: str, of: str, text: str) -> None:
         """Record a breach; only the first one per law and per thing is shown."""
         if law in self._laws:
@@ -80,10 +76,10 @@ class Checked:
 
 
 def close(a: float | None, b: float | None, *, rel: float = 1e-8, least: float = 1e-11) -> bool:
-    """Whether two measurements are equal up to rounding; None equals None, and nan equals nan."""
-    if a is None or b is None or math.isnan(a) or math.isnan(b):
-        return a is b or (a is not None and b is not None and math.isnan(a) and math.isnan(b))
-    return a == b or abs(a - b) <= max(rel * max(abs(a), abs(b)), least)
+    """Whether two measurements are equal up to rounding; None equals None."""
+    if a is None or b is None:
+        return a is b
+    return math.isclose(a, b, rel_tol=rel, abs_tol=least)
 
 
 def shown(value: float | None) -> str:

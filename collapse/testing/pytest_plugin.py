@@ -4,25 +4,13 @@
 and figure of a file or module.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from collapse.plugin.registering import declarations, load_given
+from collapse import testing
+from collapse.plugin.loading import declarations, load_given
 from collapse.plugin.registry import kind_of
-from collapse.testing.analysis_laws import check_analysis
-from collapse.testing.figure_laws import check_figure
-from collapse.testing.laws import LawBroken
-from collapse.testing.metric_laws import check_metric
-from collapse.testing.statistic_laws import check_statistic
-
-_CHECKS: dict[str, Callable[[Any], None]] = {
-    "metric": check_metric,
-    "statistic": check_statistic,
-    "analysis": check_analysis,
-    "figure": check_figure,
-}
 
 
 class Laws(pytest.Item):
@@ -32,11 +20,11 @@ class Laws(pytest.Item):
 
     def runtest(self) -> None:
         """Check every law of its kind."""
-        _CHECKS[kind_of(self.declared)](self.declared)
+        getattr(testing, f"check_{kind_of(self.declared)}")(self.declared)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *_: Any) -> Any:
         """Show the broken laws only."""
-        return str(excinfo.value) if isinstance(excinfo.value, LawBroken) else super().repr_failure(excinfo)
+        return str(excinfo.value) if isinstance(excinfo.value, testing.LawBroken) else super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[str, int, str]:
         """Return where the declaration is, and what the report calls it."""
@@ -53,7 +41,7 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """Add a test for each declaration of the named plugins."""
     for name in config.getoption("collapse_laws"):
         for each in declarations(load_given(name)):
-            if kind_of(each) in _CHECKS:
+            if kind_of(each) != "derived":
                 item = Laws.from_parent(session, name=f"{name}::{each.__name__}")
                 item.declared = each
                 items.append(item)

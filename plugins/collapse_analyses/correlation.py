@@ -180,7 +180,7 @@ def _explain(
         unit = f"of the {len(fits.kept)} values of {' and '.join(clusters)}"
         if len(fits.kept) < FEWEST:
             return [f"intervals and p: at least {FEWEST} clusters are needed, and there are {len(fits.kept)}"]
-    student = f"Fisher's z and Student's t with {counted(int(fits.degrees), 'degree')} of freedom"
+    student = f"Fisher's z and Student's t with {counted(fits.degrees, 'degree')} of freedom"
     notes = [
         f"intervals: jackknife, without one {unit} at a time, by {student}",
         f"p: {how}; Holm, BH: corrected for {counted(len(records), 'column')}",

@@ -90,7 +90,7 @@ class Jackknife:
     Source: Cook & Weisberg 1982, §2.2; Efron & Tibshirani 1993, §11.5; MacKinnon, Nielsen & Webb 2023 for clusters.
     """
 
-    def __init__(self, model: Explained, clusters_n: Codes | None = None, degrees: float | None = None) -> None:
+    def __init__(self, model: Explained, clusters_n: Codes | None = None, degrees: int | None = None) -> None:
         self.model = model
         units_n = np.arange(len(model.basis_nq)) if clusters_n is None else clusters_n
         self.kept = [units_n != unit for unit in range(int(units_n.max()) + 1)]
@@ -115,7 +115,7 @@ class Jackknife:
             found.append(left_kn @ left_kn.T)
         return np.array(found)
 
-    def interval(self, value: float, without_G: Floats, degrees: float | None = None) -> Interval:
+    def interval(self, value: float, without_G: Floats, degrees: int | float | None = None) -> Interval:
         """Return the ends and the two-sided p of 0, by Student's t with the jackknife's standard error.
 
         The standard error is √(degrees/G·Σ_g(v_g − v̄)²) of the values v_g without each unit. There is none with

@@ -39,9 +39,10 @@ class InverseMeanSquare(Mean):
         """Twice the values' exponent, negative."""
         return None if scale is None or isinstance(scale, str) else -2 * scale + 0.0
 
-    def of(self, reducer: Any) -> Tensor:
-        """Return the number of each group of the reducer, shape (G,)."""
-        return (reducer.result().square() + reducer.std().square()).reciprocal()
+    def result(self, state: Tensor) -> Tensor:
+        """Return the number of each group, shape (G,)."""
+        n, mean, squares = state
+        return (mean.square() + squares / n).reciprocal()
 
 
 @metric(

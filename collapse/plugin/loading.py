@@ -1,0 +1,146 @@
+"""Find and load plugin modules: of entry points, files and module names; their hooks and declarations."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any
+
+import pluggy
+
+from collapse.core.paths import expanded
+from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.plugin import hookspecs
+from collapse.plugin.parameters import DECLARATION, FILE_PREFIX
+
+GIVEN = "given with -p or COLLAPSE_PLUGINS"
+_OWN, _NOT = "linguistic-collapse", "no:"
+_HOOKS = [each for each in dir(hookspecs) if each.startswith("collapse_")]
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A plugin: a module with a name, from a distribution or a file.
+
+    Attributes:
+        name: Name of its entry point (after ``distribution:`` if two share it), or the name that the user gave.
+        origin: Distribution and version, or how the user gave it.
+        module: Name of its module.
+        hooks: Hooks that it implements.
+        declares: Names of the functions and statistics that it declares.
+        problem: Why it is not used; None if it is.
+    """
+
+    name: str
+    origin: str
+    module: str = ""
+    hooks: tuple[str, ...] = ()
+    declares: tuple[str, ...] = ()
+    problem: str | None = None
+
+    @property
+    def maker(self) -> str:
+        """Its distribution, or the file or module that the user gave, as stores record it."""
+        if self.origin != GIVEN:
+            return self.origin.rpartition(" ")[0] or self.origin
+        return self.name.replace("\\", "/").rpartition("/")[2] if self.name.endswith(".py") else self.name
+
+
+def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
+    """Return the name, origin and entry point of each installed plugin of a group; our own come first.
+
+    So of two metrics with the same name a documented one is kept. A name that two distributions use is followed
+    by the second's distribution.
+    """
+    found: dict[str, tuple[str, str, EntryPoint]] = {}
+    for entry in sorted(entry_points(group=group), key=lambda each: (_dist(each) != _OWN, _dist(each), each.name)):
+        name = entry.name if entry.name not in found else f"{_dist(entry)}:{entry.name}"
+        origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
+        found[name] = name, origin, entry
+    return list(found.values())
+
+
+def _dist(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else ""
+
+
+def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
+    """Yield the name and origin of each plugin that computes, and the function that loads it.
+
+    Args:
+        extra: Files, modules, or ``no:NAME`` to leave a plugin out, beside those of ``COLLAPSE_PLUGINS``.
+    """
+    named = [each.strip() for each in [*os.environ.get("COLLAPSE_PLUGINS", "").split(","), *extra] if each.strip()]
+    without = {each.removeprefix(_NOT) for each in named if each.startswith(_NOT)}
+    installed = entries("collapse")
+    names = {name for name, _, _ in installed}
+    for name in sorted(without - names):
+        raise UsageError(f"no plugin is called {name!r}; {near_names(name, names)} (see all with: collapse plugins)")
+    for name, origin, entry in installed:
+        if name not in without:
+            yield name, origin, entry.load
+    for name in dict.fromkeys(each for each in named if not each.startswith(_NOT)):
+        yield name, GIVEN, partial(load_given, name)
+
+
+def load_given(name: str) -> ModuleType:
+    """Import a plugin that the user named: a file or a module."""
+    path = expanded(name)
+    if path.suffix != ".py":
+        return importlib.import_module(name)
+    if not path.is_file():
+        raise CollapseError(f"there is no file {name}")
+    module = ModuleType(f"{FILE_PREFIX}{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # dataclasses and typing look their module up by name
+    exec(compile(path.read_bytes(), path, "exec"), vars(module))  # what the file holds now, and no bytecode
+    return module
+
+
+def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
+    """Register the hooks of a module, and return their names; raises PluginError if one is wrong."""
+    wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
+    if wanted != hookspecs.API:
+        raise PluginError(f"it was written for API {wanted} of collapse, and this is API {hookspecs.API}")
+    marked = [each for each in dir(module) if hasattr(getattr(module, each), "collapse_impl")]
+    for each in marked:
+        if each not in _HOOKS:
+            raise PluginError(f"there is no hook {each}; {near_names(each, _HOOKS)}")
+    try:
+        manager.register(module, name=name)
+    except pluggy.PluginValidationError as error:
+        manager.unregister(name=name)
+        raise PluginError(str(error)) from error
+    return tuple(marked)
+
+
+def new_manager() -> pluggy.PluginManager:
+    """Return a pluggy manager with our hook specifications."""
+    manager = pluggy.PluginManager("collapse")
+    manager.add_hookspecs(hookspecs)
+    return manager
+
+
+def implementations(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:
+    """Return the implementations of a hook, with the names of their plugins, in the order of registration."""
+    return [(each.plugin_name, each.function) for each in getattr(manager.hook, hook).get_hookimpls()]
+
+
+def declarations(module: Any) -> Iterator[Any]:
+    """Yield the functions and statistics that a module itself declares, also those in its lists, in its order."""
+    for value in list(vars(module).values()):
+        for each in value if isinstance(value, list | tuple) else (value,):
+            if getattr(each, "__module__", None) == module.__name__ and _is_declared(each):
+                yield each
+
+
+def _is_declared(value: Any) -> bool:
+    if isinstance(value, type):
+        statistics = sys.modules.get("collapse.plugin.statistic")  # whoever has a subclass imported it
+        private = value.__name__.startswith("_")  # a base of others
+        return statistics is not None and not private and issubclass(value, statistics.Statistic)
+    return hasattr(value, DECLARATION)
