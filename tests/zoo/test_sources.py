@@ -1,7 +1,5 @@
 """What a run is trained on is what it is collected on: the same texts, and the same split that may be absent."""
 
-import json
-import shlex
 import shutil
 
 import pytest
@@ -11,10 +9,6 @@ from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
 from collapse.measurement.comparing import SAME_TEXTS
-from collapse_zoo.commands._options import recipe_values, source_arguments
-from collapse_zoo.commands.train import command
-from collapse_zoo.recipes import parse
-from collapse_zoo.records import repeat_command
 from collapse_zoo.sources import find_source
 
 COMMIT = "a" * 40
@@ -51,52 +45,6 @@ def test_a_run_is_named_after_its_text(tiny, tmp_path, names, label):
     assert find_source(tokenizer=str(tiny.model), text=[str(file) for file in files]).label == label
 
 
-TEXTS = ["--text", "train.jsonl", "--validation-text", "valid.jsonl", "--tokenizer", "model"]
-
-
-def asked(words):
-    """The source and recipe that a command line asks for."""
-    with command.make_context("train", [str(word) for word in words]) as context:
-        options = context.params
-        source = find_source(**source_arguments(options))
-        seeds = {name: options[name] for name in ("seed", "data_seed")}
-        return source, source.recipe(parse(options["model"]), **seeds, **recipe_values(options))
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["1x16", *TEXTS, "--precision", "float32"],
-        ["3x48_10L07i03", *TEXTS, "--shards", 3, "--eos-between", "--max-chunks", 9, "--heads", 4],
-        ["2x32", *TEXTS, "--weight-decay", 0.3, "--max-steps", 7, "--learning-rate", 1e-3, "--seed", 5, "--epochs", 2],
-        ["1x16", *TEXTS, "--config-arg", "resid_dropout=0.1", "--trainer-arg", "lr_scheduler_type=cosine"],
-        ["1x16", *TEXTS, "--batch-size", 5, "--chunk-length", 64, "--vocabulary", 3000, "--adam-beta1", 0.8],
-        ["1x16", "--stories", 60],
-        ["1x16", "--stories", 60, "--max-chunks", 9, "--eos-between"],
-    ],
-    ids=lambda words: " ".join(map(str, words[:1] + words[-2:])),
-)
-def test_a_recorded_command_asks_for_the_same(tiny, tmp_path, monkeypatch, words):
-    monkeypatch.setenv("COLLAPSE_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    for name, there in (("train.jsonl", tiny.text), ("valid.jsonl", tiny.validation), ("model", tiny.model)):
-        (tmp_path / name).symlink_to(there)
-    source, recipe = asked(words)
-    recorded = repeat_command(recipe, source)
-    assert recorded.startswith("collapse zoo train ")
-    again, same = asked(shlex.split(recorded)[3:])
-    assert same == recipe
-    assert again.identity() == source.identity()
-    assert str(tmp_path) not in recorded
-    found = find_source(**recorded_texts(source), tokenizer=source.tokenizer_name)  # as a sweep's job finds it
-    assert found.identity() == source.identity()
-
-
-def recorded_texts(source):
-    """What a run's record says of its texts."""
-    return json.loads(json.dumps(source.collecting(64)))
-
-
 @pytest.mark.parametrize(
     ("options", "optional"),
     [
@@ -129,8 +77,10 @@ def test_the_validation_text_has_a_limit_of_its_own(tiny, tmp_path):
 def test_local_texts_are_collected_on_again(tiny):
     source = find_source(tokenizer=str(tiny.model), text=str(tiny.text), validation_text=str(tiny.validation))
     assert find_texts(CollectionSpec(**source.collecting(64)), lambda: "never asked") == source.texts
+    again = find_source(**source.collecting(64), tokenizer=source.tokenizer_name)  # as a sweep's job finds it
+    assert again.identity() == source.identity()
     alone = find_source(tokenizer=str(tiny.model), text=[str(tiny.text)], shards=3)
-    assert alone.validation is None
+    assert alone.texts.validation is None
     assert "validation_text" not in alone.collecting(64)
     assert alone.collecting(64)["shards"] == 3
 

@@ -2,9 +2,7 @@
 
 import os
 import re
-import signal
 import stat
-import subprocess
 import sys
 import time
 
@@ -17,7 +15,7 @@ from collapse_zoo.catalogue import status
 from collapse_zoo.grids import grid
 from collapse_zoo.runs import Run, runs_in
 from collapse_zoo.sources import find_source
-from collapse_zoo.sweeping import Job, Resources, sweep
+from collapse_zoo.sweeping import Job, sweep
 
 MEMBERS = [f"texts-01x00{w}_01d0{s}" for w in (16, 32) for s in (0, 1)]
 
@@ -65,30 +63,6 @@ def test_a_killed_sweep_goes_on_into_one_table(texts, tmp_path, run, warm_here):
     assert len(collapse.Results.read(output / "results.json").rows) == 4
     shown = run("zoo", "status", output).stdout
     assert shown.count("done") == 4
-    assert "1 of 1" in shown
-
-
-def test_processes_on_this_machine_give_the_same_table_and_resume(texts, tmp_path, run):
-    here, jobs = tmp_path / "here", tmp_path / "jobs"
-    run("zoo", "sweep", "1,2x16", *words(texts), "--output", here)
-    command = [sys.executable, "-m", "collapse", "zoo", "sweep", "1,2x16", *words(texts), "--output", jobs]
-    command += ["--launcher", "local", "--parallel", "2"]
-    # a session of its own, whose processes all receive the signal, as those of a terminal do
-    pipe = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    started = subprocess.Popen(command, start_new_session=True, **pipe)
-    while not any(each["state"] == "training" for each in status(jobs)):
-        assert started.poll() is None, started.communicate()
-        time.sleep(0.01)
-    os.killpg(started.pid, signal.SIGINT)
-    said, _ = started.communicate(timeout=60)
-    assert started.returncode == 130
-    assert "Traceback" not in said
-    again = subprocess.run(command, capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    mine, theirs = (collapse.Results.read(folder / "results.json").rows for folder in (jobs, here))
-    assert [row.model for row in mine] == [row.model for row in theirs]
-    for row, other in zip(mine, theirs, strict=True):
-        assert row.measurements == pytest.approx(other.measurements, rel=1e-6)
 
 
 FAKE_SBATCH = """#!/bin/bash
@@ -132,11 +106,6 @@ def slurm(tmp_path, monkeypatch):
         file.chmod(file.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return folder
-
-
-def flags(batch):
-    lines = [line.removeprefix("#SBATCH --") for line in batch.read_text().splitlines() if line.startswith("#SBATCH")]
-    return dict(line.split("=", 1) if "=" in line else (line, "") for line in lines)
 
 
 def test_what_is_no_grid(texts, run, tmp_path, monkeypatch):
@@ -241,7 +210,7 @@ def test_one_failure_does_not_stop_the_others(texts, tmp_path):
 
 @pytest.mark.usefixtures("group_left")
 def test_a_member_on_two_processes(texts, tmp_path):
-    made = swept(texts, tmp_path, "1x16", resources=Resources(gpus=2))
+    made = swept(texts, tmp_path, "1x16", gpus=2)
     assert not made.problems
     assert Run(tmp_path / "texts-01x0016_01d").record["processes"] == 2
     assert len(made.rows) == 1

@@ -5,7 +5,6 @@ The paper's numbers are the artifacts of rhubarbwu/linguistic-collapse under our
 with the authors' later library; nine digits, class-wise standard deviations over n − 1.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,15 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 from collapse.stores.lock import is_locked
-from collapse_zoo.recipes import Name, Recipe, parse
+from collapse_zoo.recipes import Recipe, parse
 from collapse_zoo.runs import Run, runs_in
 
 if TYPE_CHECKING:
     import pandas as pd
-
-log = logging.getLogger("collapse")
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 
@@ -80,7 +77,9 @@ def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published",
         where: "published", "local", or both.
     """
     found = list(_published()) if "published" in where else []
-    return found + (list(_local(Path(runs))) if "local" in where else [])
+    for run in runs_in(runs) if "local" in where else ():
+        found += _of_run(run)
+    return found
 
 
 def on_the_hub() -> list[Entry]:
@@ -96,27 +95,20 @@ def on_the_hub() -> list[Entry]:
     for model in models_tagged(TAGS[0]):
         card = model.card_data
         bases = getattr(card, "base_model", None) or []
-        name = _zoo_name([model.id, *([bases] if isinstance(bases, str) else bases)])
-        if name is None:  # a store of another model, or something else with this tag
+        for name in (model.id, *([bases] if isinstance(bases, str) else bases)):
+            with suppress(UsageError):  # a store of another model, or something else with this tag
+                recipe = parse(str(name)).recipe()
+                break
+        else:
             continue
         results = (card.eval_results if card else None) or []
         numbers: dict[str, float | None] = {
             each.metric_type: each.metric_value for each in results if isinstance(each.metric_value, float)
         }
         named = str(getattr(card, "model_name", "")).partition("@")[2]  # the card of a store names none
-        k = int(named) if named.isdecimal() else name.epochs - 1
-        entries.append(Entry(f"{name}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
+        k = int(named) if named.isdecimal() else recipe.epochs - 1
+        entries.append(Entry(f"{parse(str(name)).of_run()}@{k}", f"Hub: {model.id}", recipe, k, numbers))
     return entries
-
-
-def _zoo_name(candidates: Sequence[object]) -> Name | None:
-    """Return the first candidate that is the name of a zoo model."""
-    for each in candidates:
-        with suppress(UsageError):
-            name = parse(str(each))
-            name.recipe()
-            return name
-    return None
 
 
 def find(model: str, runs: str | Path = "runs") -> list[Entry]:
@@ -144,44 +136,34 @@ def status(folder: str | Path) -> list[dict[str, Any]]:
     """Return the progress of each run in a folder, including the waiting runs of a sweep.
 
     Returns:
-        For each: ``member``, ``epochs`` trained, ``epochs_planned`` (None if ``max_steps`` says the end), ``measured``
-        checkpoints, ``measured_planned``, ``published``, ``state``.
+        For each: ``member``, ``epochs`` trained and ``epochs_planned`` (None if ``max_steps`` says the end),
+        checkpoints ``measured`` and ``measured_planned``, ``published``, ``state``.
     """
     return [_status(run) for run in runs_in(folder)]
 
 
 def _status(run: Run) -> dict[str, Any]:
-    about: dict[str, Any] = {"member": run.path.name, "epochs": 0, "epochs_planned": None}
-    about |= {"measured": 0, "measured_planned": None, "published": "no"}
-    try:
-        record, epochs, measured = run.record, run.epochs, run.measured()
-        planned = record.get("measure") or [each.k for each in epochs]
-        recipe = record["recipe"]
-        return about | {
-            "epochs": len(epochs),
-            "epochs_planned": None if recipe["max_steps"] else recipe["epochs"],
-            "measured": len(measured.intersection(planned)),
-            "measured_planned": len(planned) or 1,
-            "published": record.get("published") or "no",
-            "state": _state(run, measured.issuperset(planned)),
-        }
-    except CollapseError as error:
-        return about | {"state": f"damaged: {error}"}
-
-
-def _state(run: Run, measured: bool) -> str:
-    record = run.record
-    if run.finished:
-        run.check_model()
+    record, epochs, measured = run.record, run.epochs, run.measured()
+    planned = set(record.get("measure") or [each.k for each in epochs])
     if is_locked(run.path):
-        return "measuring" if run.finished else "training"
-    if run.finished and measured:
-        return "done"
-    if record.get("problem"):
-        return f"failed: {record['problem']}"
-    if run.finished:
-        return "trained"
-    return "waiting" if record["state"] == "waiting" else "interrupted: the same command resumes"
+        state = "measuring" if run.finished else "training"
+    elif run.finished and measured >= planned:
+        state = "done"
+    elif record.get("problem"):
+        state = f"failed: {record['problem']}"
+    elif run.finished:
+        state = "trained"
+    else:
+        state = "waiting" if record["state"] == "waiting" else "interrupted: the same command resumes"
+    return {
+        "member": run.path.name,
+        "epochs": len(epochs),
+        "epochs_planned": None if record["recipe"]["max_steps"] else record["recipe"]["epochs"],
+        "measured": len(measured & planned),
+        "measured_planned": len(planned) or 1,
+        "published": record.get("published") or "no",
+        "state": state,
+    }
 
 
 def _published() -> Iterator[Entry]:
@@ -190,14 +172,6 @@ def _published() -> Iterator[Entry]:
     for model, row in zip(numbers.index, rows, strict=True):
         name = parse(str(model))
         yield Entry(str(name), "published", name.recipe(), name.checkpoint, row)
-
-
-def _local(folder: Path) -> Iterator[Entry]:
-    for run in runs_in(folder):
-        try:
-            yield from list(_of_run(run))
-        except CollapseError as error:  # list the other runs anyway
-            log.warning("%s", error)
 
 
 def _of_run(run: Run) -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""The card of a zoo model: what it is, how it was trained, its measurements, how to load and reproduce it."""
+"""The card of a zoo model: what it is, how it was trained, its measurements, how to load it."""
 
 from typing import Any
 
@@ -12,11 +12,10 @@ _LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
 def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
     """Return the Markdown text and metadata, with the measurements as a table and as evaluation results."""
     record = run.record
-    corpus, name = record["corpus"]["name"], f"{run.name}@{checkpoint.k}"
+    corpus, name = record["corpus"], f"{run.name}@{checkpoint.k}"
     measured = next((row.measurements for row in run.results() if row.model == name), {})
     numbers = {key: value for key, value in sorted(measured.items()) if value is not None and key != "n_params"}
     recipe = {key: value for key, value in record["recipe"].items() if value not in (None, {})}
-    when = "after" if checkpoint.ends_epoch else "within"
     versions = markdown(", ".join(f"{key} {value}" for key, value in record["versions"].items()))
     return f"""---
 {_metadata(corpus, name, numbers)}
@@ -26,8 +25,8 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
 
 A GPT-Neo of {recipe["depth"]} layers and width {recipe["width"]} ({record["n_params"]:,} parameters), trained on the
 text {markdown(corpus)} as in *Linguistic Collapse: Neural Collapse in (Large) Language Models* (Wu & Papyan,
-NeurIPS 2024). This revision is the state {when} epoch {checkpoint.k + 1}, step {checkpoint.step:,}; the tags
-`0`, `1`, … are the states after each epoch, `main` the last.
+NeurIPS 2024). This revision is the state of epoch {checkpoint.k + 1}, step {checkpoint.step:,}; the tags `0`, `1`, …
+are the states after each epoch, `main` the last.
 
 ## Load it
 
@@ -42,8 +41,12 @@ tokenizer = AutoTokenizer.from_pretrained("{repo}")
 
 {_table("value", recipe)}
 
-AdamW, the learning rate decaying linearly to zero. Trained with {versions}. `training.json` on main has every argument,
-`trainer_state.json` the losses.
+AdamW, the learning rate decaying linearly to zero. Trained with {versions}; `training.json` on main has every argument,
+`trainer_state.json` the losses. This trains it again, with options for values that are not the defaults:
+
+```console
+$ collapse zoo train {visible(run.name)}
+```
 
 ## Measured
 
@@ -54,12 +57,6 @@ Neural collapse on the training text, loss and agreement on the validation text,
 
 ```console
 $ collapse measure {repo}@{checkpoint.k}
-```
-
-## Make it again
-
-```console
-$ {visible(record["command"])}
 ```
 
 {CITE}"""

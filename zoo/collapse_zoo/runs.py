@@ -1,7 +1,7 @@
 """A run directory: the trained model, its record, the Trainer's checkpoints and the measurements.
 
 config.json model.safetensors tokenizer.json …   the trained model, once training has ended
-training.json                                     recipe, texts, versions, arguments, state
+training.json                                     recipe, texts, versions, arguments, state, problem
 trainer_state.json                                the Trainer's own state at the end, with the log of losses
 checkpoints/checkpoint-<step>/                    the model after each epoch; the newest with its optimizer's state
 stores/epoch-<n>/   results.csv results.json      collected statistics and measurements, if requested
@@ -14,17 +14,21 @@ import json
 import math
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
 from collapse.measurement.results import Results, Row
+from collapse.stores.provenance import versions
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.recipes import Recipe
+
+if TYPE_CHECKING:
+    from collapse_zoo.sources import Source
 
 RECORD, STATE = "training.json", "trainer_state.json"
 CHECKPOINTS, STORES = "checkpoints", "stores"
@@ -40,15 +44,13 @@ class Checkpoint:
         path: Its folder, which transformers can load; it may have been deleted to save space.
         step: Optimizer steps taken.
         k: It is the last checkpoint of epoch k + 1.
-        ends_epoch: Whether the epoch was complete; the last step of ``max_steps`` may be inside an epoch.
-        validation: Loss, accuracy and perplexity if there is a validation text; None for an infinite value.
+        validation: Loss and accuracy if there is a validation text.
     """
 
     path: Path
     step: int
     k: int
-    ends_epoch: bool = True
-    validation: dict[str, float | None] = field(default_factory=dict)
+    validation: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,19 +82,33 @@ class Run:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the record."""
-        return Recipe.from_dict(self.record["recipe"])
+        return Recipe(**self.record["recipe"])
 
     @property
     def finished(self) -> bool:
-        """Whether training has ended and the model has been written."""
-        return self.record.get("state") == "finished"
+        """Whether training has ended and the model is here; otherwise training resumes from the newest checkpoint."""
+        return self.record.get("state") == "finished" and (self.path / "model.safetensors").is_file()
 
     def update(self, **changes: Any) -> None:
         """Write the record with changed values."""
         text = json.dumps(self.record | changes, indent=1, ensure_ascii=False) + "\n"
         write_atomic(self.path / RECORD, text.encode(), other=ANOTHER_OUTPUT)
 
-    def check_same(self, recipe: Recipe, text: dict[str, Any]) -> None:
+    def describe(self, recipe: Recipe, source: "Source", **more: Any) -> None:
+        """Write what is known before training; ``here`` is what is true of this machine."""
+        here = {"texts": source.collecting(recipe.chunk_length), "tokenizer": source.tokenizer_name}
+        self.update(
+            recipe=asdict(recipe),
+            text=source.identity(),
+            corpus=source.corpus.name,
+            n_params=recipe.n_params,
+            versions=versions(),
+            here=self.record.get("here", {}) | here,
+            problem=None,
+            **more,
+        )
+
+    def check_same(self, recipe: Recipe, source: "Source") -> None:
         """Raise UsageError if the directory holds anything but this recipe's run on this text."""
         record = self.record
         if not record:
@@ -101,22 +117,13 @@ class Run:
             return
         if record["state"] == "waiting":  # in a sweep, where nothing has been trained yet
             return
-        now, there = recipe.as_dict() | text, record["recipe"] | record["text"]
+        now, there = asdict(recipe) | source.identity(), record["recipe"] | record["text"]
         differ = [f"{key} {there.get(key)} and {now[key]}" for key in now if there.get(key) != now[key]]
         if differ:
             raise UsageError(
                 f"{self.path} holds a run of other settings: {'; '.join(differ)} (stored and requested): "
                 "choose another --output, or give the same options"
             )
-
-    def check_model(self) -> None:
-        """Raise CollapseError if a finished run has lost its model."""
-        for name in ("config.json", "model.safetensors"):
-            if not (self.path / name).is_file():
-                raise CollapseError(
-                    f"{self.path / name} is missing: restore it, for example from {self.path / CHECKPOINTS}, "
-                    "or train again into another folder"
-                )
 
     def texts(self) -> dict[str, Any]:
         """Return where the texts are on this machine: options of :func:`collapse.collect`.
@@ -154,12 +161,9 @@ class Run:
         for line in state.get("log_history", ()):
             step, epoch = line["step"], line["epoch"]
             if "loss" in line and (epoch == int(epoch) or step == state["max_steps"]):
-                folder = self.path / CHECKPOINTS / f"checkpoint-{step}"
-                found[step] = Checkpoint(folder, step, math.ceil(epoch) - 1, epoch == int(epoch))
+                found[step] = Checkpoint(self.path / CHECKPOINTS / f"checkpoint-{step}", step, math.ceil(epoch) - 1)
             elif "eval_validation_loss" in line and step in found:
-                values = {name: line[f"eval_{name}"] for name in ("validation_loss", "accuracy", "perplexity")}
-                kept = {name: value if math.isfinite(value) else None for name, value in values.items()}
-                found[step] = replace(found[step], validation=kept)
+                found[step].validation.update({name: line[f"eval_{name}"] for name in ("validation_loss", "accuracy")})
         return list(found.values())
 
     def checkpoint(self, k: int) -> Checkpoint:

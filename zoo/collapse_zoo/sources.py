@@ -36,9 +36,7 @@ class Source:
         reference: Reference to the tokenizer.
         tokenizer: The loaded tokenizer.
         label: The part of a model's name before its size, such as TinyStories.
-        spec: The options as given, without the files of generated stories; shards, eos_between and the limits of
-            chunks say how to cut the texts.
-        generated: Number of stories that were generated, or None.
+        spec: The options; shards, eos_between and the limits of chunks say how to cut the texts.
     """
 
     texts: Texts
@@ -46,7 +44,6 @@ class Source:
     tokenizer: Any
     label: str
     spec: CollectionSpec
-    generated: int | None = None
 
     @property
     def corpus(self) -> Corpus:
@@ -55,24 +52,10 @@ class Source:
         return self.texts.training
 
     @property
-    def validation(self) -> Corpus | None:
-        """The validation text, or None."""
-        return self.texts.validation
-
-    @property
-    def same_texts(self) -> bool:
-        """Whether the validation text is the training text."""
-        return self.validation is not None and self.validation.identity() == self.corpus.identity()
-
-    @property
     def tokenizer_name(self) -> str:
         """The name by which the tokenizer is found again, from any folder of this machine."""
-        reference = self.reference
-        return (
-            str(Path(reference.location).absolute())
-            if reference.is_local
-            else f"{reference.location}@{reference.revision}"
-        )
+        location = self.reference.location
+        return str(Path(location).absolute()) if self.reference.is_local else f"{location}@{self.reference.revision}"
 
     def recipe(self, name: Name, **values: Any) -> Recipe:
         """Return a name's recipe with the tokenizer's vocabulary; ``values`` replace both."""
@@ -80,9 +63,10 @@ class Source:
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the texts and of how they are cut."""
+        validation = self.texts.validation
         return {
             "corpus": self.corpus.identity(),
-            "validation": self.validation.identity() if self.validation else None,
+            "validation": validation.identity() if validation else None,
             "tokenizer": self.reference.tokenizer,
             **{name: getattr(self.spec, name) for name in _CUT},
         }
@@ -99,10 +83,11 @@ class Source:
 
     def collecting(self, chunk_length: int) -> dict[str, Any]:
         """Return keyword arguments of :func:`collapse.collect` for the same texts, cut in the same way."""
+        corpus, validation = self.corpus, self.texts.validation
         options = {name: getattr(self.spec, name) for name in _CUT} | {"chunk_length": chunk_length}
-        options |= {"text": _again(self.corpus), "split": self.corpus.split, "text_column": self.corpus.column}
-        if self.validation is not None and not self.texts.optional:  # collect() finds an optional split itself
-            options |= {"validation_text": _again(self.validation), "validation_split": self.validation.split}
+        options |= {"text": _again(corpus), "split": corpus.split, "text_column": corpus.column}
+        if validation is not None and not self.texts.optional:  # collect() finds an optional split itself
+            options |= {"validation_text": _again(validation), "validation_split": validation.split}
         return {name: value for name, value in options.items() if value is not None}
 
     def _pack(self, corpus: Corpus, spec: CollectionSpec, chunk_length: int, progress: Report | None) -> Chunks:
@@ -124,12 +109,12 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
     Raises:
         CollapseError: Something is not available; the message says how to get it, or how to proceed without it.
     """
-    spec = given = CollectionSpec(**options)
+    spec = CollectionSpec(**options)
     if generated is not None:
         folder = _generate(generated)
-        tokenizer = given.tokenizer or str(folder / "tokenizer")
         train, validation = (str(folder / name) for name in ("train.jsonl", "validation.jsonl"))
-        spec = replace(given, text=train, validation_text=validation, tokenizer=tokenizer)
+        tokenizer = spec.tokenizer or str(folder / "tokenizer")
+        spec = replace(spec, text=train, validation_text=validation, tokenizer=tokenizer)
     try:
         texts = find_texts(spec, lambda: DATA_SET)
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
@@ -137,16 +122,14 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
     except UsageError:
         raise
     except CollapseError as error:
-        end = "" if str(error).endswith("?") else "."
         raise type(error)(
-            f"{error}{end} Where there is a network: hf download {DATA_SET} --repo-type dataset, and hf download "
+            f"{error}. Where there is a network: hf download {DATA_SET} --repo-type dataset, and hf download "
             f"{TOKENIZER}; or give your own with --text FILES and --tokenizer DIR; or train on generated stories, "
             "offline: --generated"
         ) from error
     assert texts.training is not None
     check_limits(spec, texts)
-    label = "stories" if generated is not None else _label(texts.training)
-    return Source(texts, reference, loaded, label, given, generated)
+    return Source(texts, reference, loaded, "stories" if generated is not None else _label(texts.training), spec)
 
 
 def _generate(n: int) -> Path:

@@ -75,12 +75,10 @@ class ZooTrainer(transformers.Trainer):
         self.accelerator.wait_for_everyone()  # a checkpoint is complete with the file that the first writes next
 
 
-@np.errstate(over="ignore")
 def validation_metrics(evaluated: Any) -> dict[str, float]:
-    """Compute mean loss over tokens, accuracy and perplexity from each chunk's tokens, hits and summed loss."""
+    """Compute the mean loss over tokens and the accuracy from each chunk's tokens, hits and summed loss."""
     tokens, hits, loss = np.asarray(evaluated.predictions, dtype=np.float64).sum(0)
-    mean = float(loss / tokens)
-    return {"validation_loss": mean, "accuracy": float(hits / tokens), "perplexity": float(np.exp(mean))}
+    return {"validation_loss": float(loss / tokens), "accuracy": float(hits / tokens)}
 
 
 class Watcher(transformers.TrainerCallback):

@@ -2,7 +2,7 @@
 
 import gc
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,6 @@ from collapse.stores.writing import ANOTHER_OUTPUT, raise_if_full
 from collapse_zoo.arguments import arguments_of
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe, name_of
-from collapse_zoo.records import describe
 from collapse_zoo.runs import Run, state_in
 from collapse_zoo.sources import Source
 from collapse_zoo.trainer import Samples, Watcher, ZooTrainer
@@ -42,9 +41,7 @@ def train(
     measure: bool | Collection[int] = False,
     save_every: int | None = None,
     device: str = "auto",
-    compile_model: bool = False,
     fast_attention: bool = True,
-    report_to: Sequence[str] = (),
     progress: Report | None = None,
 ) -> Run:
     """Train a model, or resume a killed training; a run directory that holds the trained model is not trained again.
@@ -59,9 +56,7 @@ def train(
         measure: Collect and measure the checkpoint of each epoch once training has ended; or the k of those to measure.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
         device: "auto" (CUDA if available, else the CPU), "cpu" or "cuda".
-        compile_model: Use ``torch.compile``.
         fast_attention: Use the fast attention.
-        report_to: Trainer's integrations: "tensorboard", "wandb", "trackio".
         progress: Called as progress(what, steps done, steps, tokens/s and loss).
 
     Raises:
@@ -73,15 +68,13 @@ def train(
     """
     run = Run(Path(folder))
     check_recipe(recipe, source)  # report errors before anything is written
-    run.check_same(recipe, source.identity())
-    arguments = arguments_of(recipe, run, device, compile_model, save_every, report_to)
+    run.check_same(recipe, source)
+    arguments = arguments_of(recipe, run, device, save_every)
     first = arguments.process_index == 0
     with locked(run.path, option="--output") if first else nullcontext():
-        run.check_same(recipe, source.identity())  # another process may have just started another run
-        with _failures(run, recipe, first):
-            if run.finished:
-                run.check_model()
-            else:
+        run.check_same(recipe, source)  # another process may have just started another run
+        with _failures(run, first):
+            if not run.finished:
                 name = name or str(name_of(recipe, source.label))
                 _train(recipe, source, run, name, arguments, fast_attention, progress if first else None)
             if measure is not False and first:
@@ -170,26 +163,19 @@ def _train(
     if validation is None:
         arguments.eval_strategy = transformers.IntervalStrategy.NO
     last = run.newest()
-    if last is not None and not (last / "optimizer.pt").is_file():
+    state = state_in(last) if last else {}
+    done = bool(last) and state["global_step"] == state["max_steps"]
+    if last and not done and not (last / "optimizer.pt").is_file():
         raise CollapseError(
             f"{run.path} cannot be resumed: {last / 'optimizer.pt'} is missing; restore it, or delete {run.path} to "
             "train from the beginning"
         )
     if first:
-        about = describe(recipe, source, name)
-        about["here"] = run.record.get("here", {}) | about["here"]  # a sweep's plan
-        run.update(
-            **about,
-            state="running",
-            problem=None,
-            device=device_name(arguments.device),
-            processes=arguments.world_size,
-            fast_attention=fast_attention,
-            arguments={key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
-        )
+        kept = {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key}
+        where = {"device": device_name(arguments.device), "processes": arguments.world_size}
+        run.describe(recipe, source, name=name, state="running", fast_attention=fast_attention, arguments=kept, **where)
     arguments.distributed_state.wait_for_everyone()
-    state = state_in(last) if last else {}
-    if not last or state["global_step"] < state["max_steps"]:  # from the last step, the Trainer would take another
+    if not done:  # from the last step, the Trainer would take another
         with quiet("transformers", "accelerate"):
             trainer = _trainer(recipe, source, arguments, chunks, validation, fast_attention)
             trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, progress))
@@ -222,14 +208,14 @@ def _trainer(
             processing_class=source.tokenizer,
             data_collator=transformers.default_data_collator,  # chunks have equal length, so no padding is needed
         )
-    except (RuntimeError, ImportError, ValueError) as error:  # a package of --report-to that is not installed
+    except (RuntimeError, ImportError, ValueError) as error:  # report_to a service whose package is not installed
         if is_out_of_memory(error):
             raise
         raise CollapseError(missing_package(error) or f"training cannot begin: {first_line(error)}") from error
 
 
 @contextmanager
-def _failures(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
+def _failures(run: Run, first: bool) -> Iterator[None]:
     """Write an error into the run's record, and report a full disk and memory that ran out in one line."""
     try:
         try:
@@ -239,9 +225,8 @@ def _failures(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
             if not is_out_of_memory(error):
                 raise
             raise CollapseError(
-                f"out of memory: {recipe.depth}x{recipe.width} with batches of {recipe.batch_size} x "
-                f"{recipe.chunk_length:,} tokens does not fit. Use more GPUs (torchrun divides the batch), or lower "
-                "--batch-size or --chunk-length in a new run; the last checkpoint is kept"
+                "out of memory: use more GPUs (torchrun divides the batch), or a smaller --batch-size or "
+                "--chunk-length in a new run; the last checkpoint is kept"
             ) from error
     except Exception as error:
         if first and run.record:

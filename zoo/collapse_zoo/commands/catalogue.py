@@ -1,6 +1,6 @@
 """collapse zoo list and info: show the published models and the local runs."""
 
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -54,19 +54,20 @@ def list_command(
     found = on_the_hub() if where == "hub" else catalogue(runs, where=(where,) if where else ("published", "local"))
     wanted = {name: values for name, values in filters.items() if values}
     entries = [each for each in found if all(each.record()[name] in values for name, values in wanted.items())]
-    if not entries and format_ in (None, "table"):
-        say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
+    if not entries:
+        if format_ == "json":
+            say_json([])
+        else:
+            say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
         return
     known = _known(entries)
-    columns = (
-        _columns("--metrics", metrics, known) if metrics and entries else [name for name in SHOWN if name in known]
-    )
-    if sort and entries:
+    columns = _columns("--metrics", metrics, known) if metrics else [name for name in SHOWN if name in known]
+    if sort:
         by = _columns("--sort", sort, known)[0]
         entries.sort(key=lambda each: (each.measurements.get(by) is None, each.measurements.get(by)))
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
-    table = Table("", ["model", "where", *columns], rows)
     records = [entry.record() for entry in entries]
+    table = Table("", ["model", "where", *columns], rows)
     deliver(format_, output, table, data=records, frame=lambda: pd.DataFrame(records))
     if format_ in (None, "table"):
         say(f"{counted(len(entries), 'model')}; more about one with: collapse zoo info {entries[0].name}")
@@ -87,19 +88,14 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     from collapse_zoo.recipes import parse
 
     entries = find(model, runs)
-    found = {(entry.name.partition("@")[0], entry.where): entry.recipe for entry in entries}
-    found = found or {(str(parse(model).of_run()), ""): parse(model).recipe()}
-    recipes = [
-        recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
-        for recipe in found.values()
-    ]
+    recipe = entries[0].recipe if entries else parse(model).recipe()
+    title = entries[0].name.partition("@")[0] if entries else str(parse(model).of_run())
+    values = asdict(recipe) | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
     if as_json:
-        title = next(iter(found))[0]
-        say_json({"model": title, "recipe": recipes[0], "checkpoints": [entry.record() for entry in entries]})
+        say_json({"model": title, "recipe": values, "checkpoints": [entry.record() for entry in entries]})
         return
-    for (name, where), recipe in zip(found, recipes, strict=True):
-        rows = [[key.replace("_", " "), _text(value)] for key, value in recipe.items() if value not in (None, {})]
-        print_table(Table(f"{name} ({where})" if len(found) > 1 else name, ["recipe", ""], rows))
+    shown = [[key.replace("_", " "), _text(value)] for key, value in values.items() if value not in (None, {})]
+    print_table(Table(title, ["recipe", ""], shown))
     known = _known(entries)
     if not known:
         say(f"It has no measurements, here or in the paper; train it with: collapse zoo train {model}")
@@ -107,8 +103,6 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
     print_table(Table("", ["measurement", *columns], measured))
-    for place in dict.fromkeys(entry.where for entry in entries if (Path(entry.where) / "stores").is_dir()):
-        say(f"the stores of {place} are in {place}/stores; its latest measurements: collapse measure {place} --all")
 
 
 def _known(entries: "list[Entry]") -> list[str]:

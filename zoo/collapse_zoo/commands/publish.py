@@ -23,19 +23,16 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
     """
     from pathlib import Path
 
-    from collapse import Table
-    from collapse.cli.rendering import print_table
     from collapse_zoo.publishing import publish, revisions
     from collapse_zoo.runs import Run
 
     run = Run(Path(folder))
     if dry_run:
-        planned = revisions(run, repo)
-        for revision in planned:
-            rows = [list(each) for each in revision.sizes.items()]
-            print_table(Table(f"{repo or f'YOU/{run.name}'}@{revision.k}", ["file", "bytes"], rows))
-        total = sum(sum(revision.sizes.values()) for revision in planned)
-        say(f"{counted(len(planned), 'revision')}, {total / 1e6:,.1f} MB; nothing was sent")
+        name = repo or f"YOU/{Path(folder).name}"
+        planned = revisions(run, name)
+        for k, revision in planned.items():
+            say(f"{name}@{k}: {', '.join(sorted(revision))}")
+        say(f"{counted(len(planned), 'revision')}; nothing was sent")
         return
     where, sent = publish(run, repo, private=private)
     what = f"sent {', '.join(f'@{k}' for k in sent)} to" if sent else "everything is already in"

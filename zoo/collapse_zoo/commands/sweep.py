@@ -7,6 +7,7 @@ import click
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_aside
 from collapse.errors import CollapseError, UsageError, counted
+from collapse.inputs.collection_spec import flag_of
 from collapse_zoo.commands._options import given_source, recipe_values, training_arguments, training_options
 
 
@@ -16,13 +17,13 @@ from collapse_zoo.commands._options import given_source, recipe_values, training
 @click.option("--vary", help="What the repeats of `seeds` vary: data, init or both.  [default: data]")
 @click.option("--seeds", metavar="N,N", help="Each member once with each seed of the initialization.")
 @click.option("--data-seeds", metavar="N,N", help="Each member once with each seed of the order.")
-@click.option("--launcher", type=click.Choice(["local", "slurm"]), help="As jobs: processes here, or SLURM's.")
-@click.option("--parallel", type=click.IntRange(min=1), help="Jobs at a time.  [default: 1 local, 16 on SLURM]")
+@click.option("--launcher", type=click.Choice(["slurm"]), help="As an array of SLURM jobs, not one after the other.")
+@click.option("--parallel", type=click.IntRange(min=1), default=16, show_default=True, help="Jobs at a time.")
 @click.option("--partition", help="SLURM partition.")
 @click.option("--account", help="SLURM account.")
 @click.option("--qos", help="SLURM quality of service.")
 @click.option("--constraint", help="SLURM constraint, such as a kind of GPU.")
-@click.option("--gpus", type=click.IntRange(min=0), help="GPUs per job.  [default: 1 on SLURM]")
+@click.option("--gpus", type=click.IntRange(min=0), default=1, show_default=True, help="GPUs per member.")
 @click.option("--cpus", type=click.IntRange(min=1), default=4, show_default=True, help="CPU cores per job.")
 @click.option("--memory", type=click.IntRange(min=1), metavar="GB", help="Memory per job.")
 @click.option("--hours", type=click.FloatRange(min=0.02), default=24.0, show_default=True, help="Wall time per job.")
@@ -42,9 +43,8 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
     """
     from collapse_zoo.grids import grid as members_of
 
-    members = members_of(
-        grid, vary=options["vary"], seeds=_numbers(options, "seeds"), data_seeds=_numbers(options, "data_seeds")
-    )
+    repeats = {name: _numbers(name, options[name] or "") for name in ("seeds", "data_seeds")}
+    members = members_of(grid, vary=options["vary"], **repeats)
     for member in members:
         member.name.recipe(heads=options["heads"])  # report heads that do not divide a width before reading any text
     if dry_run:
@@ -54,16 +54,14 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
         say_aside(f"{counted(len(members), 'run')}, {measurements}")
         return
     from collapse.cli.progress_bar import progress
-    from collapse_zoo.sweeping import Resources, sweep
+    from collapse_zoo.sweeping import sweep
 
-    slurm = options["launcher"] == "slurm"
-    gpus = options["gpus"] if options["gpus"] is not None else int(slurm)
-    resources = Resources(
-        **{name: options[name] for name in ("partition", "account", "qos", "constraint", "hours", "cpus")},
-        gpus=gpus,
-        memory_gb=options["memory"],
-        parallel=options["parallel"] or (16 if slurm else 1),
-    )
+    gpus, slurm = options["gpus"], None
+    if options["launcher"] == "slurm":
+        asked = {f"slurm_{name}": options[name] for name in ("partition", "account", "qos", "constraint")}
+        asked |= {"gpus_per_node": gpus or None, "cpus_per_task": options["cpus"], "mem_gb": options["memory"]}
+        asked |= {"timeout_min": round(options["hours"] * 60), "slurm_array_parallelism": options["parallel"]}
+        slurm = {name: value for name, value in asked.items() if value is not None}
     say_aside(f"{counted(len(members), 'member')} into {output}/")
     with progress() as report:
         made = sweep(
@@ -72,8 +70,8 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
             output,
             values=recipe_values(options, cuda=gpus > 0 if slurm else None),
             training=training_arguments(options),
-            launcher=options["launcher"],
-            resources=resources,
+            gpus=gpus,
+            slurm=slurm,
             progress=report,
         )
     if made.rows:
@@ -94,37 +92,21 @@ def sweep_command(grid: str, output: str, dry_run: bool, **options: Any) -> None
 @prints_a_table()
 def status_command(folder: str, format_: str | None, output: str | None) -> None:
     """Show the progress of each member of a sweep, or why it failed."""
-    import pandas as pd
-
     from collapse import Table
     from collapse.cli.formats import check_suffix, deliver
     from collapse_zoo.catalogue import status
 
     check_suffix(output)
     members = status(folder)
-    if not members and format_ != "json":
+    if not members:
         raise UsageError(
             f"there is no run in {folder}: give the folder of --output, or start with: collapse zoo sweep GRID"
         )
-    columns = ["member", "epochs", "measured", "published", "state"]
-    rows = [
-        [each["member"], _of(each, "epochs"), _of(each, "measured"), each["published"], each["state"]]
-        for each in members
-    ]
-    table = Table("", columns, rows)
-    # convert_dtypes() keeps whole numbers where some are missing
-    deliver(format_, output, table, data=members, frame=lambda: pd.DataFrame(members).convert_dtypes())
+    deliver(format_, output, Table("", list(members[0]), [list(each.values()) for each in members]), data=members)
 
 
-def _of(member: dict[str, Any], name: str) -> str:
-    """Return what is done and planned in one text."""
-    planned = member[f"{name}_planned"]
-    return f"{member[name]:,}" if planned is None else f"{member[name]:,} of {planned:,}"
-
-
-def _numbers(options: dict[str, Any], name: str) -> list[int]:
-    text = options[name] or ""
-    parts = [each.strip() for each in text.split(",") if each.strip()]
-    if not all(part.isdigit() for part in parts):
-        raise UsageError(f"--{name.replace('_', '-')} must be whole numbers, such as 0,1,2, got {text}")
-    return [int(part) for part in parts]
+def _numbers(name: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise UsageError(f"{flag_of(name)} must be whole numbers, such as 0,1,2, got {text}") from error

@@ -64,19 +64,11 @@ def _print_run(run: Any) -> None:
     from collapse.cli.rendering import print_rows, print_table
     from collapse.plugin.plugin_manager import plugins
 
-    columns = ["checkpoint", "step", "validation loss", "accuracy", "perplexity"]
-    keys = ("validation_loss", "accuracy", "perplexity")
+    columns = ["checkpoint", "step", "validation loss", "accuracy"]
+    keys = ("validation_loss", "accuracy")
     rows = [[f"@{each.k}", each.step, *(each.validation.get(key) for key in keys)] for each in run.epochs]
     print_table(Table(run.name, columns, rows))
-    measured = run.results()
-    if measured:
+    if measured := run.results():
         print_rows(measured[-1:], plugins().headlines(), more=f"in {run.path}/results.csv")
         say(f"Every measurement of every epoch: {run.path}/results.csv; the statistics: {run.path}/stores/")
-    measure = f"collapse measure {shlex.quote(str(run.path))}"
-    if measured:
-        say(f"{run.path} is trained; all measurements: {measure} --all")
-    else:
-        say(
-            f"{run.path} is trained; measure it: {measure}; for measurements that zoo list and zoo status show, "
-            "run the same command again with --measure"
-        )
+    say(f"{run.path} is trained; measure it: collapse measure {shlex.quote(str(run.path))} --all")
