@@ -31,27 +31,27 @@ from collapse.version import VERSION
 
 if TYPE_CHECKING:
     from collapse.collection.collecting import collect
-    from collapse.collection.converging import convergence
     from collapse.collection.features import collect_arrays
     from collapse.collection.loaded import collect_loaded
     from collapse.collection.measuring import measure
-    from collapse.collection.merging import merge
     from collapse.collection.nulls import measure_with_nulls
-    from collapse.collection.side_by_side import compare
-    from collapse.figures.saving import SavedFigure, save_figures
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
     from collapse.measurement.analyzing import analyze, permutation
+    from collapse.measurement.converging import convergence
     from collapse.measurement.drawing import draw
     from collapse.measurement.joining import join
     from collapse.measurement.measuring import vectors
     from collapse.measurement.results import Note, Results, Row
+    from collapse.measurement.side_by_side import compare
     from collapse.measurement.table import Table
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
     from collapse.numerics.values import Chunks
-    from collapse.plugin.batch import Batch, Side, ValidationBatch
+    from collapse.plugin.batch import Batch, ValidationBatch
     from collapse.plugin.statistic import State, Statistic, ValidationStatistic
-    from collapse.reporting.report import report
+    from collapse.showing.report import report
+    from collapse.showing.saving import SavedFigure, save_figures
+    from collapse.stores.merging import merge
     from collapse.stores.shards import Part
     from collapse.stores.store import Store
     from collapse.vocabulary.confusable import confusable_pairs, neighbours
@@ -68,8 +68,7 @@ _LAZY = {
     "Part": "stores.shards",
     "Results": "measurement.results",
     "Row": "measurement.results",
-    "SavedFigure": "figures.saving",
-    "Side": "plugin.batch",
+    "SavedFigure": "showing.saving",
     "State": "plugin.statistic",
     "Statistic": "plugin.statistic",
     "Store": "stores.store",
@@ -82,9 +81,9 @@ _LAZY = {
     "collect": "collection.collecting",
     "collect_arrays": "collection.features",
     "collect_loaded": "collection.loaded",
-    "compare": "collection.side_by_side",
+    "compare": "measurement.side_by_side",
     "confusable_pairs": "vocabulary.confusable",
-    "convergence": "collection.converging",
+    "convergence": "measurement.converging",
     "cov": "numerics.statistics",
     "draw": "measurement.drawing",
     "frequency_matched": "vocabulary.matching",
@@ -92,14 +91,14 @@ _LAZY = {
     "load": "hub.opening",
     "measure": "collection.measuring",
     "measure_with_nulls": "collection.nulls",
-    "merge": "collection.merging",
+    "merge": "stores.merging",
     "neighbours": "vocabulary.confusable",
     "pull": "hub.sharing",
     "push": "hub.sharing",
     "push_to_hub": "hub.sharing",
-    "report": "reporting.report",
+    "report": "showing.report",
     "row_cosine": "numerics.statistics",
-    "save_figures": "figures.saving",
+    "save_figures": "showing.saving",
     "tokens": "vocabulary.token_table",
     "vectors": "measurement.measuring",
 }
@@ -124,7 +123,6 @@ __all__ = [
     "Results",
     "Row",
     "SavedFigure",
-    "Side",
     "State",
     "Statistic",
     "Std",

@@ -24,8 +24,7 @@ import click
 
 import collapse
 from collapse.cli import _add_commands, cli
-from collapse.inputs.collection_spec import CollectionSpec, flag_of
-from collapse.inputs.option import Option
+from collapse.inputs.collection_spec import ROLES, CollectionSpec, Option, flag_of
 from collapse.plugin.metrics import Limit, Measure, Metric, limit_at
 from collapse.plugin.plugin_manager import plugins
 
@@ -138,8 +137,8 @@ def options() -> str:
     for each in fields(CollectionSpec):
         about: Option = each.metadata["option"]
         default = about.unset or ("–" if each.default in (None, ()) else f"`{each.default}`")
-        where = " and ".join(f"`{name}`" for name in about.resolved.split())
-        held = f"{about.role.value}, in {where}" if where else about.role.value
+        where = " and ".join(f"`{name}`" for name in about.role.split())
+        held = ROLES.get(about.role, f"hashes or versions of what it selects, in {where}")
         rows.append((f"`{flag_of(each.name)}`", f"`{each.name}`", default, _cell(about.help), held))
     return _table(head, rows)
 

@@ -31,11 +31,10 @@ class Runner:
         environment: dict[str, str],
         prefix: tuple[str, ...] = (),
         *,
-        script: Path | None = None,
         imports: tuple[str, ...] = (),
     ) -> None:
         self.process = subprocess.Popen(
-            [*prefix, sys.executable, str(script or Path(__file__).with_name("zygote.py")), *imports],
+            [*prefix, sys.executable, str(Path(__file__).with_name("zygote.py")), *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,8 +1,7 @@
 """A Hugging Face Hub on the loopback interface: as much of its protocol as the unmodified client speaks.
 
-Repositories live in memory: commits, branches, tags and pull requests over files kept by content. Started by the tests
-in a process of its own (``python hub_server.py``, which prints its address) or in a thread. What was asked is logged;
-``faults`` may answer in its place.
+Repositories live in memory: commits, branches, tags and pull requests over files kept by content. It is started in a
+thread. Requests are logged; ``fault`` may answer in its place.
 """
 
 import base64
@@ -55,6 +54,10 @@ class Repo:
         """The commit of a branch, tag, pull request or sha."""
         name = unquote(revision).removeprefix("refs/heads/")
         return self.branches.get(name) or self.tags.get(name) or (name if name in self.commits else None)
+
+
+class Refused(Exception):
+    """An error that is sent as the Hub labels it: status, code, message."""
 
 
 class Hub(ThreadingHTTPServer):
@@ -130,28 +133,8 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_: Any) -> None:
         """Say nothing."""
 
-    def do_GET(self) -> None:
-        """Route a GET."""
-        self._route("GET")
-
-    def do_HEAD(self) -> None:
-        """Route a HEAD."""
-        self._route("HEAD")
-
-    def do_POST(self) -> None:
-        """Route a POST."""
-        self._route("POST")
-
-    def do_PUT(self) -> None:
-        """Route a PUT."""
-        self._route("PUT")
-
-    def do_DELETE(self) -> None:
-        """Route a DELETE."""
-        self._route("DELETE")
-
-    def _route(self, method: str) -> None:
-        parts = urlsplit(self.path)
+    def _route(self) -> None:
+        method, parts = self.command, urlsplit(self.path)
         path, self.query = unquote(parts.path), parse_qs(parts.query)
         self.server.requests.append((method, path))
         self.__dict__.pop("body", None)
@@ -159,17 +142,27 @@ class Handler(BaseHTTPRequestHandler):
         if self.server.fault is not None and self.server.fault(self, method, path):
             return
         _ = self.body  # the whole of it, before anything is done
-        with self.server.lock:
-            for verb, pattern, function in ROUTES:
-                match = re.fullmatch(pattern, path)
-                if match and method in verb.split():
-                    function(self, **match.groupdict())
-                    return
-        self.fail(404, "EntryNotFound", f"no such address: {method} {path}")
+        try:
+            with self.server.lock:
+                answer = self._answered(method, path)
+        except Refused as error:
+            self.fail(*error.args)
+            return
+        if answer is not None:
+            self.answer(answer)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _route  # noqa: N815 - the standard library's names
+
+    def _answered(self, method: str, path: str) -> Any:
+        for verb, pattern, function in ROUTES:
+            match = re.fullmatch(pattern, path)
+            if match and method in verb.split():
+                return function(self, **match.groupdict())
+        raise Refused(404, "EntryNotFound", f"no such address: {method} {path}")
 
     @cached_property
     def body(self) -> bytes:
-        """What came with the request; a fault may leave it unread."""
+        """The body of the request; a fault may leave it unread."""
         length = int(self.headers.get("Content-Length") or 0)
         body = self.rfile.read(length) if length else self._chunked()
         if len(body) < length:
@@ -190,7 +183,7 @@ class Handler(BaseHTTPRequestHandler):
 
     @property
     def user(self) -> str | None:
-        """Whose token came along."""
+        """The owner of the request's token."""
         return USERS.get(self.headers.get("Authorization", "").removeprefix("Bearer ").strip())
 
     def json(self) -> Any:
@@ -218,71 +211,59 @@ class Handler(BaseHTTPRequestHandler):
         """Send an error as the Hub labels it."""
         self.answer({"error": message}, status, {"X-Error-Code": code, "X-Error-Message": message})
 
-    def repo(self, kind: str, repo: str) -> Repo | None:
-        """A repository that the asking user may see; else the error is sent."""
+    def repo(self, kind: str, repo: str) -> Repo:
+        """Return a repository that the user may see."""
         found = self.server.repos.get((kind, repo))
         if found is None or (found.private and self.user != repo.split("/")[0]):
-            self.fail(404 if self.user else 401, "RepoNotFound", "Repository not found")
-            return None
+            raise Refused(404 if self.user else 401, "RepoNotFound", "Repository not found")
         return found
 
-    def tree(self, kind: str, repo: str, revision: str) -> tuple[Repo, str] | None:
-        """A repository and a commit of it; else the error is sent."""
+    def tree(self, kind: str, repo: str, revision: str) -> tuple[Repo, str]:
+        """Return a repository and a commit of it."""
         found = self.repo(kind, repo)
-        if found is None:
-            return None
         sha = found.resolve(revision)
         if sha is None:
-            self.fail(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-            return None
+            raise Refused(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         return found, sha
 
-    def may_write(self, repo: str) -> bool:
-        """Whether the token is the owner's; else the error is sent."""
+    def check_owner(self, repo: str) -> None:
+        """Refuse a token that is not the owner's."""
         if self.user is None:
-            self.fail(401, "Unauthorized", "Invalid username or password.")
-        elif self.user != repo.split("/")[0]:
-            self.fail(403, "Forbidden", f"{self.user} may not write to {repo}")
-        return self.user == repo.split("/")[0]
+            raise Refused(401, "Unauthorized", "Invalid username or password.")
+        if self.user != repo.split("/")[0]:
+            raise Refused(403, "Forbidden", f"{self.user} may not write to {repo}")
 
 
-def whoami(ask: Handler) -> None:
-    """Who the token's owner is."""
+def whoami(ask: Handler) -> Any:
+    """The token's owner."""
     if ask.user is None:
-        ask.fail(401, "Unauthorized", "Invalid username or password.")
-        return
-    ask.answer({"type": "user", "name": ask.user, "orgs": [], "auth": {"type": "access_token"}})
+        raise Refused(401, "Unauthorized", "Invalid username or password.")
+    return {"type": "user", "name": ask.user, "orgs": [], "auth": {"type": "access_token"}}
 
 
-def create(ask: Handler) -> None:
+def create(ask: Handler) -> Any:
     """A new repository with an empty commit."""
     asked = ask.json()
     repo = f"{asked.get('organization') or ask.user}/{asked['name']}"
-    if not ask.may_write(repo):
-        return
-    kind = f"{asked.get('type') or 'model'}s"
-    url = f"{ask.server.url}/{repo}"
+    ask.check_owner(repo)
+    kind, url = f"{asked.get('type') or 'model'}s", f"{ask.server.url}/{repo}"
     if (kind, repo) in ask.server.repos:
-        ask.answer({"error": "You already created this repo", "url": url}, 409)
-        return
+        return ask.answer({"error": "You already created this repo", "url": url}, 409)
     made = ask.server.repos[kind, repo] = Repo(repo, bool(asked.get("private")) or asked.get("visibility") == "private")
     made.commit({}, "main")
-    ask.answer({"url": url, "name": repo, "id": repo})
+    return {"url": url, "name": repo, "id": repo}
 
 
-def info(ask: Handler, kind: str, repo: str, revision: str = "main") -> None:
+def info(ask: Handler, kind: str, repo: str, revision: str = "main") -> Any:
     """A repository at a revision."""
-    found = ask.tree(kind, repo, revision)
-    if found:
-        ask.answer(_about(ask, *found))
+    return _about(ask, *ask.tree(kind, repo, revision))
 
 
 def _about(ask: Handler, repo: Repo, sha: str) -> dict[str, Any]:
     files = repo.commits[sha]
     card = _card(ask.server.blobs[files["README.md"]]) if "README.md" in files else {}
     bases = card.get("base_model") or []
-    bases = [bases] if isinstance(bases, str) else bases
-    tags = [*card.get("tags", []), *(f"base_model:{base}" for base in bases)]
+    tags = [*card.get("tags", []), *(f"base_model:{base}" for base in ([bases] if isinstance(bases, str) else bases))]
     tags += [f"dataset:{name}" for name in card.get("datasets", [])]
     return {
         "id": repo.id,
@@ -296,7 +277,6 @@ def _about(ask: Handler, repo: Repo, sha: str) -> dict[str, Any]:
         "likes": 0,
         "tags": tags + ([card["library_name"]] if "library_name" in card else []),
         "cardData": card,
-        "library_name": card.get("library_name"),
         "siblings": [{"rfilename": path} for path in sorted(files)],
         "lastModified": "2026-01-01T00:00:00.000Z",
         "createdAt": "2026-01-01T00:00:00.000Z",
@@ -309,41 +289,34 @@ def _card(content: bytes) -> dict[str, Any]:
     return (yaml.safe_load(parts[1]) or {}) if len(parts) > 2 else {}
 
 
-def search(ask: Handler, kind: str) -> None:
-    """Repositories that have every tag asked for."""
-    wanted = [tag for value in ask.query.get("filter", []) for tag in value.split(",")]
-    text = ask.query.get("search", [""])[0]
-    found = []
-    for (its_kind, name), repo in sorted(ask.server.repos.items()):
-        if its_kind != kind or (repo.private and ask.user != name.split("/")[0]):
-            continue
-        about = _about(ask, repo, repo.branches["main"])
-        if set(wanted) <= set(about["tags"]) and text.lower() in name.lower():
-            found.append(about)
-    ask.answer(found)
+def search(ask: Handler, kind: str) -> Any:
+    """The repositories that have all tags."""
+    wanted = {tag for value in ask.query.get("filter", []) for tag in value.split(",")}
+    seen = [
+        _about(ask, repo, repo.branches["main"])
+        for (its_kind, name), repo in sorted(ask.server.repos.items())
+        if its_kind == kind and (not repo.private or ask.user == name.split("/")[0])
+    ]
+    return [about for about in seen if wanted <= set(about["tags"])]
 
 
-def tree(ask: Handler, kind: str, repo: str, revision: str, folder: str = "") -> None:
-    """Files under a folder."""
-    found = ask.tree(kind, repo, revision)
-    if not found:
-        return
+def tree(ask: Handler, kind: str, repo: str, revision: str, folder: str = "") -> Any:
+    """The files in a folder."""
+    found, sha = ask.tree(kind, repo, revision)
     prefix = f"{folder.strip('/')}/" if folder.strip("/") else ""
-    files = {path: sha for path, sha in found[0].commits[found[1]].items() if path.startswith(prefix)}
+    files = {path: blob for path, blob in found.commits[sha].items() if path.startswith(prefix)}
     if prefix and not files:
-        ask.fail(404, "EntryNotFound", f"{folder} does not exist")
-        return
-    ask.answer([_entry(ask, path, sha) for path, sha in sorted(files.items())])
+        raise Refused(404, "EntryNotFound", f"{folder} does not exist")
+    return [_entry(ask, path, blob) for path, blob in sorted(files.items())]
 
 
-def paths_info(ask: Handler, kind: str, repo: str, revision: str) -> None:
+def paths_info(ask: Handler, kind: str, repo: str, revision: str) -> Any:
     """Some files."""
-    found = ask.tree(kind, repo, revision)
-    if found:
-        body = ask.body.decode()
-        wanted = json.loads(body)["paths"] if body.startswith("{") else parse_qs(body).get("paths", [])
-        files = found[0].commits[found[1]]
-        ask.answer([_entry(ask, path, files[path]) for path in wanted if path in files])
+    found, sha = ask.tree(kind, repo, revision)
+    body = ask.body.decode()
+    wanted = json.loads(body)["paths"] if body.startswith("{") else parse_qs(body).get("paths", [])
+    files = found.commits[sha]
+    return [_entry(ask, path, files[path]) for path in wanted if path in files]
 
 
 def _entry(ask: Handler, path: str, sha: str) -> dict[str, Any]:
@@ -362,148 +335,118 @@ def _is_lfs(path: str, size: int) -> bool:
     return path.endswith(LFS_SUFFIXES) or size >= LFS_FROM
 
 
-def preupload(ask: Handler, kind: str, repo: str, revision: str) -> None:
+def preupload(ask: Handler, kind: str, repo: str, revision: str) -> Any:
     """Which files go through LFS."""
-    found = ask.tree(kind, repo, revision) if ask.may_write(repo) else None
-    if found:
-        there = {path: _entry(ask, path, sha) for path, sha in found[0].commits[found[1]].items()}
-        answers = []
-        for each in ask.json()["files"]:
-            path = each["path"]
-            mode = "lfs" if _is_lfs(path, each["size"]) else "regular"
-            oid = there[path].get("lfs", there[path])["oid"] if path in there else None
-            answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
-        ask.answer({"files": answers})
+    ask.check_owner(repo)
+    found, sha = ask.tree(kind, repo, revision)
+    there = {path: _entry(ask, path, blob) for path, blob in found.commits[sha].items()}
+    answers = []
+    for each in ask.json()["files"]:
+        path = each["path"]
+        mode = "lfs" if _is_lfs(path, each["size"]) else "regular"
+        oid = there[path].get("lfs", there[path])["oid"] if path in there else None
+        answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+    return {"files": answers}
 
 
-def lfs_batch(ask: Handler, repo: str) -> None:
+def lfs_batch(ask: Handler, repo: str) -> Any:
     """Where LFS files are to be sent; those that are there are not."""
-    if not ask.may_write(repo.removeprefix("datasets/")):
-        return
+    ask.check_owner(repo.removeprefix("datasets/"))
     objects = []
     for each in ask.json()["objects"]:
         href = f"{ask.server.url}/lfs/{each['oid']}?X-Amz-Signature=5ec2e7"
         there = each["oid"] in ask.server.blobs
         objects.append(each | ({} if there else {"actions": {"upload": {"href": href}}}))
-    ask.answer({"transfer": "basic", "objects": objects})
+    return {"transfer": "basic", "objects": objects}
 
 
 def lfs_put(ask: Handler, sha: str) -> None:
-    """An LFS file's content, which must be what its name says."""
-    if hashlib.sha256(ask.body).hexdigest() != sha:
-        ask.fail(400, "BadRequest", "the content is not what its sha256 says")
-        return
-    ask.server.keep(ask.body)
+    """The content of an LFS file, which must have this hash."""
+    if ask.server.keep(ask.body) != sha:
+        raise Refused(400, "BadRequest", "the content is not what its sha256 says")
     ask.server.uploaded.append(sha)
     ask.send(b"")
 
 
-def commit(ask: Handler, kind: str, repo: str, revision: str) -> None:
+def commit(ask: Handler, kind: str, repo: str, revision: str) -> Any:
     """A commit, or with create_pr a pull request."""
-    found = ask.tree(kind, repo, revision) if ask.may_write(repo) or "create_pr" in ask.query else None
-    if not found:
-        return
-    repo_, sha = found
-    files = dict(repo_.commits[sha])
+    proposed = ask.query.get("create_pr", ["0"]) != ["0"]
+    if not proposed:
+        ask.check_owner(repo)
+    found, sha = ask.tree(kind, repo, revision)
+    files = dict(found.commits[sha])
     for line in ask.body.decode().splitlines():
         each = json.loads(line)
         value = each["value"]
         if each["key"] == "header" and value.get("parentCommit") not in (None, sha):
-            ask.fail(412, "PreconditionFailed", "the parent commit is not the branch's head")
-            return
+            raise Refused(412, "PreconditionFailed", "the parent commit is not the branch's head")
         if each["key"] == "file":
             files[value["path"]] = ask.server.keep(base64.b64decode(value["content"]))
             ask.server.uploaded.append(value["path"])
         elif each["key"] == "lfsFile":
             if value["oid"] not in ask.server.blobs:
-                ask.fail(400, "BadRequest", f"{value['path']} was not uploaded")
-                return
+                raise Refused(400, "BadRequest", f"{value['path']} was not uploaded")
             files[value["path"]] = value["oid"]
         elif each["key"] == "deletedFile":
             del files[value["path"]]
     branch, url = unquote(revision), None
-    if "create_pr" in ask.query and ask.query["create_pr"] != ["0"]:
-        repo_.pulls += 1
-        branch, url = f"refs/pr/{repo_.pulls}", f"{ask.server.url}/{repo}/discussions/{repo_.pulls}"
-    made = repo_.commit(files, branch)
-    ask.answer({"commitUrl": f"{ask.server.url}/{repo}/commit/{made}", "commitOid": made, "pullRequestUrl": url})
+    if proposed:
+        found.pulls += 1
+        branch, url = f"refs/pr/{found.pulls}", f"{ask.server.url}/{repo}/discussions/{found.pulls}"
+    made = found.commit(files, branch)
+    return {"commitUrl": f"{ask.server.url}/{repo}/commit/{made}", "commitOid": made, "pullRequestUrl": url}
 
 
-def tag(ask: Handler, kind: str, repo: str, revision: str) -> None:
+def tag(ask: Handler, kind: str, repo: str, revision: str) -> Any:
     """A tag at a revision, or its removal."""
-    found = ask.repo(kind, repo) if ask.may_write(repo) else None
-    if found is None:
-        return
+    ask.check_owner(repo)
+    found = ask.repo(kind, repo)
     if ask.command == "DELETE":
         if found.tags.pop(revision, None) is None:
-            ask.fail(404, "RevisionNotFound", f"no tag {revision}")
-        else:
-            ask.answer({})
-        return
-    name, sha = ask.json()["tag"], found.resolve(revision)
-    if sha is None:
-        ask.fail(404, "RevisionNotFound", f"Invalid rev id: {revision}")
-    elif name in found.tags:
-        ask.answer({"error": f"Tag {name} already exists"}, 409)
-    else:
-        found.tags[name] = sha
-        ask.answer({})
+            raise Refused(404, "RevisionNotFound", f"no tag {revision}")
+        return {}
+    name, (_, sha) = ask.json()["tag"], ask.tree(kind, repo, revision)
+    if name in found.tags:
+        return ask.answer({"error": f"Tag {name} already exists"}, 409)
+    found.tags[name] = sha
+    return {}
 
 
-def resolve(ask: Handler, repo: str, revision: str, path: str, kind: str = "models") -> None:
+def resolve(ask: Handler, repo: str, revision: str, path: str, kind: str | None = None) -> None:
     """A file, whole or a range of it."""
-    found = ask.tree(kind, repo, revision)
-    if not found:
-        return
-    sha = found[0].commits[found[1]].get(path)
+    found, commit_ = ask.tree(kind or "models", repo, revision)
+    sha = found.commits[commit_].get(path)
     if sha is None:
-        ask.fail(404, "EntryNotFound", f"{path} does not exist")
-        return
+        raise Refused(404, "EntryNotFound", f"{path} does not exist")
     content = ask.server.blobs[sha]
     etag = sha if _is_lfs(path, len(content)) else _blob_id(content)
-    headers = {"X-Repo-Commit": found[1], "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
+    headers = {"X-Repo-Commit": commit_, "ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
     if _is_lfs(path, len(content)):
         headers |= {"X-Linked-Etag": f'"{etag}"', "X-Linked-Size": str(len(content))}
     asked = re.fullmatch(r"bytes=(\d+)-(\d*)", ask.headers.get("Range", ""))
-    if asked:
-        start, stop = int(asked[1]), int(asked[2] or len(content) - 1) + 1
-        headers["Content-Range"] = f"bytes {start}-{min(stop, len(content)) - 1}/{len(content)}"
-        ask.send(content[start:stop], 206, headers)
-    else:
+    if not asked:
         ask.send(content, 200, headers)
-
-
-def yes(ask: Handler) -> None:
-    """Nothing to object to."""
-    ask.answer({"errors": [], "warnings": []})
+        return
+    start, stop = int(asked[1]), int(asked[2] or len(content) - 1) + 1
+    headers["Content-Range"] = f"bytes {start}-{min(stop, len(content)) - 1}/{len(content)}"
+    ask.send(content[start:stop], 206, headers)
 
 
 _REPO = r"(?P<kind>models|datasets)/(?P<repo>[^/]+/[^/]+)"
-ROUTES: list[tuple[str, str, Callable[..., None]]] = [
+_REVISION = r"(?P<revision>refs/pr/\d+|[^/]+)"
+ROUTES: list[tuple[str, str, Callable[..., Any]]] = [
     ("GET", r"/api/whoami-v2", whoami),
     ("POST", r"/api/repos/create", create),
-    ("POST", r"/api/validate-yaml", yes),
+    ("POST", r"/api/validate-yaml", lambda ask: {"errors": [], "warnings": []}),
     ("GET", r"/api/(?P<kind>models|datasets)", search),
     ("GET", rf"/api/{_REPO}", info),
     ("GET", rf"/api/{_REPO}/revision/(?P<revision>.+)", info),
-    ("GET", rf"/api/{_REPO}/tree/(?P<revision>refs/pr/\d+|[^/]+)/?(?P<folder>.*)", tree),
+    ("GET", rf"/api/{_REPO}/tree/{_REVISION}/?(?P<folder>.*)", tree),
     ("POST", rf"/api/{_REPO}/paths-info/(?P<revision>.+)", paths_info),
     ("POST", rf"/api/{_REPO}/preupload/(?P<revision>.+)", preupload),
     ("POST", rf"/api/{_REPO}/commit/(?P<revision>.+)", commit),
     ("POST DELETE", rf"/api/{_REPO}/tag/(?P<revision>.+)", tag),
     ("POST", r"/(?P<repo>.+)\.git/info/lfs/objects/batch", lfs_batch),
     ("PUT", r"/lfs/(?P<sha>[0-9a-f]{64})", lfs_put),
-    (
-        "GET HEAD",
-        r"/datasets/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>refs/pr/\d+|[^/]+)/(?P<path>.+)",
-        lambda ask, **named: resolve(ask, kind="datasets", **named),
-    ),
-    ("GET HEAD", r"/(?P<repo>[^/]+/[^/]+)/resolve/(?P<revision>refs/pr/\d+|[^/]+)/(?P<path>.+)", resolve),
+    ("GET HEAD", rf"/(?:(?P<kind>datasets)/)?(?P<repo>[^/]+/[^/]+)/resolve/{_REVISION}/(?P<path>.+)", resolve),
 ]
-
-
-if __name__ == "__main__":
-    hub = Hub()
-    sys.stdout.write(f"{hub.url}\n")
-    sys.stdout.flush()
-    hub.serve_forever(0.05)

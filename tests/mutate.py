@@ -48,9 +48,9 @@ TESTS = {
     "collapse/numerics/statistics.py": f"tests/test_statistics.py {PAIRS}",
     "collapse/plugin/measures.py": f"tests/test_measures.py {PAIRS}",
     "collapse/inputs/packing.py": "tests/test_packing.py",
-    "collapse/collection/slices.py": "tests/test_slices.py tests/test_slice_runs.py",
+    "collapse/collection/slices.py": "tests/test_slice_runs.py",
     "collapse/stores/shards.py": "tests/test_shards.py tests/test_merging.py",
-    "collapse/collection/folding.py": "tests/test_merging.py",
+    "collapse/stores/folding.py": "tests/test_merging.py",
 }
 """Modules that numbers depend on, and the tests that watch each; the module's doctests run too."""
 

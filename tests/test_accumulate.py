@@ -177,31 +177,9 @@ def test_equal_embeddings_whose_squares_vanish_keep_their_mean():
     assert torch.equal(s.means[0], h[0])
 
 
-class Named(WithinClassCovariance):
-    """Its tensors' names have slashes."""
-
-    name = "named"
-
-    def tensors(self):
-        return {f"a/{key}": value for key, value in super().tensors().items()}
-
-    @classmethod
-    def from_tensors(cls, tensors):
-        return super().from_tensors({key.removeprefix("a/"): value for key, value in tensors.items()})
-
-
-def test_names_of_tensors_may_have_slashes():
-    moments = ClassMoments(2, statistics=[Named()])
-    moments.add(torch.tensor([[1.0, 2], [3, 4]]), torch.tensor([0, 0]))
-    extra = moments.statistics_so_far().extra["named"]
-    assert extra["a/scatter"].tolist() == [[2, 2], [2, 2]]
-    again = ClassMoments.from_state(moments.state(), "cpu", [Named]).statistics_so_far()
-    assert torch.equal(again.extra["named"]["a/scatter"], extra["a/scatter"])
-
-
 def test_a_statistic_is_of_version_1_and_over_all_classes_unless_it_says_otherwise():
-    moments = ClassMoments(2, statistics=[Named()])
-    assert moments.statistics_so_far().versions == {"named": 1}
+    moments = ClassMoments(2, statistics=[WithinClassCovariance()])
+    assert moments.statistics_so_far().versions == {"covariance": 1}
     s = replace(tiny_statistics(), counts=torch.tensor([4, 2, 1]))
     (note,) = collapse.measure(s, metrics=["nc1.covariance_ratio"], min_count=2).notes
     assert note.text == "covariance was collected over all classes: not available with --min-count or --classes-of"

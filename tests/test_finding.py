@@ -3,19 +3,17 @@
 import json
 import shutil
 from collections.abc import Callable
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from golden_store import GOLDEN
 
-from collapse.collection.finding import Wanted, _report_others, find_store, find_store_at
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 from collapse.hub.opening import open_named, open_store
-from collapse.hub.remote import Remote
+from collapse.inputs import resolving
 from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.resolving import find_store_at
+from collapse.inputs.text_request import asked_model, text_request
 from collapse.stores.manifest import MANIFEST, render, sealed
-from collapse.stores.store import Store
 
 A, B = "a" * 40, "b" * 40
 MODEL = {"config.json": b'{"max_position_embeddings": 64}', "model.safetensors": b"weights", "tokenizer.json": b"{}"}
@@ -68,45 +66,25 @@ def spec(options: dict[str, object]) -> CollectionSpec:
     return CollectionSpec(**options)
 
 
+def find_store(model: str, spec: CollectionSpec):
+    return resolving.find_store(asked_model(model, spec), spec)
+
+
+def test_a_store_that_is_not_whole_is_not_used(publish, options):
+    publish(MODEL | stored(asked(options), lambda content: content["coverage"].update(validation=None)))
+    assert find_store("owner/m", spec(options)) is None
+    trained = {**options, "validation_text": None}
+    publish(MODEL | stored(asked(trained), no_validation))
+    assert find_store("owner/m", spec(trained)) is not None
+    assert find_store("owner/m", spec(options)) is None
+
+
 def without(options: dict[str, object], name: str) -> dict[str, object]:
     return {key: value for key, value in options.items() if key != name}
 
 
 def asked(options, model="owner/m") -> dict[str, object]:
-    return Wanted(model, spec(options)).plan.identity
-
-
-LIMITS = ("max_chunks", "max_validation_chunks")
-
-
-def test_what_a_user_leaves_open(publish, options):
-    texts = {key: options[key] for key in ("text", "validation_text")}
-    for given, left_open, planned in (
-        (options, "", True),
-        (texts, "chunk_length max_chunks max_validation_chunks", True),
-        ({"text": options["text"]}, "validation chunk_length max_chunks max_validation_chunks", True),
-        ({"chunk_length": 32}, "corpus validation max_chunks max_validation_chunks", False),
-        ({"chunk_length": 32, "max_chunks": 3, "validation_text": options["validation_text"]}, "corpus", False),
-        ({"text": None}, "corpus validation chunk_length max_chunks max_validation_chunks", False),
-    ):
-        wanted = Wanted("owner/m", spec(given))
-        assert wanted.open == set(left_open.split())
-        assert wanted.is_planned == planned
-    assert Wanted("owner/m", spec({})).plan.spec.chunk_length == 2
-    assert Wanted("owner/m", spec({"validation_split": "test"})).open == {"corpus", "chunk_length", *LIMITS}
-    for more in ({"split": "test"}, {"text_column": "story"}):  # which is of a text that is not named
-        with pytest.raises(UsageError, match="no corpus"):
-            Wanted("owner/m", spec(more))
-    with pytest.raises(CollapseError, match="other/m"):
-        Wanted("other/m", spec(options))
-
-
-def test_a_length_that_no_model_tells_is_what_the_store_has(publish, options):
-    publish(MODEL | {"config.json": b"{}"})
-    wanted = Wanted("owner/m", spec(without(options, "chunk_length")))
-    assert not wanted.is_planned
-    assert wanted.open == {"chunk_length"}
-    assert wanted.plan.texts.training is not None
+    return text_request(asked_model(model, spec(options)), spec(options)).identity
 
 
 DIFFERENT = {
@@ -150,8 +128,7 @@ def test_what_is_left_open_may_be_anything(publish, options, field):
     given = without(options, option)
     found = find_store("owner/m", spec(given))
     assert found is not None
-    assert Wanted("owner/m", spec(given)).differences(found) == []
-    assert Wanted("owner/m", spec(options)).differences(found) != []
+    assert find_store("owner/m", spec(options)) is None
 
 
 def no_validation(content):
@@ -159,19 +136,6 @@ def no_validation(content):
     content["corpus"]["validation"] = None
     content["identity"]["validation"] = None
     del content["files"]["top/validation.safetensors"]
-
-
-def test_only_a_whole_store_is_used(publish, options):
-    identity = asked(options)
-    files = stored(identity, lambda content: content["coverage"].update(validation=None))
-    store = Store(json.loads(files[f"collapse/s/{MANIFEST}"]), None)
-    assert Wanted("owner/m", spec(options)).differences(store) == ["it is not complete (trained)"]
-    trained = {**options, "validation_text": None}
-    files = stored(asked(trained), no_validation)
-    store = Store(json.loads(files[f"collapse/s/{MANIFEST}"]), None)
-    assert Wanted("owner/m", spec(trained)).differences(store) == []
-    (said,) = Wanted("owner/m", spec(options)).differences(store)
-    assert said.startswith("validation: ")
 
 
 def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_path):
@@ -187,11 +151,10 @@ def test_a_split_that_a_data_set_lacks_is_no_difference(publish, options, tmp_pa
         (identity | {"validation": None}, no_validation, False),
         (identity | {"validation": DIFFERENT["validation"]}, None, True),
     ):
-        store = Store(json.loads(stored(held, change)[f"collapse/s/{MANIFEST}"]), None)
-        assert bool(Wanted("owner/m", spec(given)).differences(store)) == expected
-    named = {**given, "validation_text": "owner/data"}
-    store = Store(json.loads(stored(identity, no_validation)[f"collapse/s/{MANIFEST}"]), None)
-    assert len(Wanted("owner/m", spec(named)).differences(store)) == 1
+        publish(MODEL | stored(held, change))
+        assert (find_store("owner/m", spec(given)) is None) == expected
+    publish(MODEL | stored(identity, no_validation))
+    assert find_store("owner/m", spec({**given, "validation_text": "owner/data"})) is None
 
 
 def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog):
@@ -205,7 +168,7 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     found = find_store("owner/m", spec(texts))
     assert found.origin == f"owner/m/collapse/c@{A}"
     assert "measuring the published store owner/m/collapse/c@" in caplog.text
-    assert "32 tokens a chunk, the whole text (--recollect collects)" in caplog.text
+    assert "32 tokens a chunk (--recollect collects)" in caplog.text
     assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
     only = find_store_at("owner/m/collapse/a", "owner/m", spec(texts))
     assert only.origin == f"owner/m/collapse/a@{A}"
@@ -223,7 +186,7 @@ def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(
     assert find_store("owner/m", spec({**options, "max_validation_chunks": 4})) is None
     assert find_store("owner/m", spec({**options, "max_validation_chunks": 3})) is not None
     assert find_store("owner/m", spec(texts)) is not None
-    assert "32 tokens a chunk, 40 chunks, validated on 3 chunks (--recollect" in caplog.text
+    assert "32 tokens a chunk, 40 chunks, 3 validation chunks (--recollect" in caplog.text
     whole = identity | {"max_chunks": None}
     unlimited = {name: value for name, value in whole.items() if name != "max_validation_chunks"}
     publish(MODEL | stored(whole, folder="collapse/a") | stored(unlimited, folder="collapse/b"))
@@ -242,46 +205,15 @@ def test_a_damaged_store_costs_only_itself(publish, options, caplog):
 def test_folders_and_names_of_nothing_have_no_published_store(publish, options, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert find_store("owner/m", spec(options)) is None
-    assert find_store("m", spec(options)) is None
-    assert find_store("other/m", spec(options)) is None
     publish(MODEL | stored(asked(options)))
     assert find_store("owner/m", spec(options)) is not None
     assert find_store("owner/m", spec({**options, "revision": A})) is not None
-    assert find_store("owner/m", spec({**options, "revision": "v1"})) is None
     for name, data in MODEL.items():
         (tmp_path / "owner" / "m").mkdir(parents=True, exist_ok=True)
         (tmp_path / "owner" / "m" / name).write_bytes(data)
     assert find_store("owner/m", spec(options)) is None
     publish({"README.md": b""}, "other/empty")
     assert find_store_at("other/empty", "owner/m", spec(options)) is None
-
-
-def test_what_is_cached_comes_first(publish, options, own_home):
-    wanted = Wanted("owner/m", spec(options))
-    publish(MODEL | stored(wanted.plan.identity))
-    assert find_store("owner/m", spec(options)) is not None
-    for name, data in stored(wanted.plan.identity, folder=str(wanted.plan.cached)).items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_bytes(data)
-    assert find_store("owner/m", spec(options)) is None  # collecting opens it
-    publish(MODEL | {"README.md": b"", **stored(wanted.plan.identity)}, commit=B)  # another commit of the same files
-    assert find_store("owner/m", spec(options)) is None
-    publish(MODEL | {"model.safetensors": b"others"}, commit=B)
-    assert Wanted("owner/m", spec(options)).plan.cached != wanted.plan.cached
-
-
-def test_other_peoples_stores_are_named_and_never_fetched(publish, monkeypatch, caplog):
-    from collapse.collection import finding
-
-    hits = [SimpleNamespace(id=name) for name in ("z/y", "owner/m", "a/b", "no/such/name", "z/y")]
-    monkeypatch.setattr(finding, "models_tagged", lambda *tags, limit: hits if "base_model:owner/m" in tags else [])
-    _report_others(Remote("owner/m", A, False))
-    assert not caplog.messages
-    _report_others(Remote("owner/m", A, True))
-    (said,) = caplog.messages
-    assert said.endswith("of owner/m; they are used only where you name one: --store a/b, --store z/y")
-    _report_others(Remote("owner/x", A, True))
-    assert len(caplog.messages) == 1
 
 
 def test_names_of_stores(publish, options):

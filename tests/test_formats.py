@@ -169,7 +169,7 @@ def test_notebooks_show_rows_results_and_tables(measured, tmp_path):
     assert row["nc2.norm"] == row.measurements["nc2.norm"]
     table = collapse.permutation(results, columns="nc1")
     assert list(table.frame()["column"]) == [each["column"] for each in table.records()]
-    for each in (row, results, table, collapse.collect(tmp_path / "model_0.safetensors")):
+    for each in (row, results, table):
         assert len(repr(each)) < 300
         assert "<table" in each._repr_html_()
 
@@ -267,12 +267,12 @@ def test_a_csv_of_another_kind_is_refused_with_advice(data, said, tmp_path):
 
 def test_a_goal_that_the_table_lacks_is_named_by_an_option(tmp_path):
     (tmp_path / "theirs.csv").write_text("a,b\n1,2\n2,3\n3,5\n")
-    with pytest.raises(collapse.CollapseError, match=r"no column is called 'val_loss'; known: a, b; .* with --against"):
+    with pytest.raises(collapse.CollapseError, match=r"no column is called 'val_loss'; known: a, b"):
         collapse.analyze("permutation", tmp_path / "theirs.csv")
     with pytest.raises(collapse.CollapseError, match=r"^--n must be at least 1, not 0$"):
         collapse.analyze("permutation", tmp_path / "theirs.csv", n=0)
     (tmp_path / "one.csv").write_text("val_loss,nc1.cdnv\n1,2\n")
-    with pytest.raises(collapse.CollapseError, match=r"^only 1 row to correlate: at least 3 are needed"):
+    with pytest.raises(collapse.CollapseError, match=r"^only 1 row to compare: at least 3 are needed"):
         collapse.analyze("permutation", tmp_path / "one.csv")
 
 

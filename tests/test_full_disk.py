@@ -6,20 +6,15 @@ a small disk to many levels, which needs user namespaces or root: ``pytest -n0 -
 
 import json
 import os
-import random
 import re
 import shutil
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from collapse.measurement.results import Results
-from collapse.stores.store import Store
 
-NAMES = ("collect", "merge", "pull", "measure")
-LEVELS, DISK = 15, "160m"
 TOLD = re.compile(
     r"collapse: cannot write (/\S+)(?: \([\d.,]+ MB\))?: (?:No space left on device|File too large)\. Free space or "
     r"(choose another --store|choose another --output|set COLLAPSE_HOME to a folder on another disk|"
@@ -110,65 +105,3 @@ def test_results_that_cannot_be_kept_beside_the_store(runner, commands, tmp_path
     code, said = runner.run(["measure", store, "--metrics", "nc3"], Path("/dev/null"), file_limit=100)
     assert code == 0, said
     assert [each.name for each in store.iterdir() if "results" in each.name] == []
-
-
-@pytest.fixture(scope="module")
-def disk(start_runner, commands, tmp_path_factory):
-    """A small disk of its own: a process that sees it, its folder there, and the folder seen from here."""
-    folder = tmp_path_factory.mktemp("disk")
-    mount = f'mount -t tmpfs -o size={DISK} none "$0" && exec "$@"'
-    runner = start_runner(folder / "home", commands.hub, ("unshare", "-rm", "sh", "-c", mount, str(folder)))
-    runner.run(["--version"], tmp_path_factory.mktemp("log") / "log")
-    return runner, folder, Path(f"/proc/{runner.process.pid}/root{folder}")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
-def test_a_disk_filled_to_many_levels(disk, commands, command_lines, tmp_path, name):
-    runner, at, seen = disk
-    command, draw, counts = commands[name], random.Random(0), Counter()
-    options = {"log": tmp_path / "log", "environment": command_lines.homes(at)}
-    clear(seen)
-    empty = free(seen)
-    code, said = runner.run(command.words(at), **options)
-    assert code == 0, said
-    expected, used = command.outcome(seen), empty - free(seen)
-    for share in (0, *sorted(draw.random() for _ in range(LEVELS - 1))):
-        clear(seen)
-        fill(seen, empty - int(used * share))
-        counts[told(runner.run(command.words(at), **options), at)] += 1
-        if command.looks_whole(seen):
-            assert not Store.load(seen / "store").verify()
-        (seen / "filler").unlink()
-        code, said = runner.run(command.words(at), **options)
-        assert code == 0, said
-        assert command.outcome(seen) == expected
-    print(f"{name}: {LEVELS} levels of a disk, told to {dict(counts)}")  # noqa: T201  # the run's result
-
-
-@pytest.mark.slow
-def test_a_push_from_a_disk_without_any_space(disk, commands, command_lines, tmp_path):
-    runner, at, seen = disk
-    clear(seen)
-    fill(seen, free(seen))
-    commands.begin()
-    environment = command_lines.homes(at)
-    code, said = runner.run(commands["push"].words(at), tmp_path / "log", environment=environment)
-    assert code == 0, said
-    assert commands["push"].looks_whole(at)
-    assert not list((seen / "home").rglob("*.*"))
-
-
-def clear(folder):
-    for each in (*folder.iterdir(),):
-        shutil.rmtree(each) if each.is_dir() else each.unlink()
-
-
-def fill(folder, size):
-    with (folder / "filler").open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, size)
-
-
-def free(folder):
-    status = os.statvfs(folder)
-    return status.f_bavail * status.f_frsize

@@ -7,9 +7,7 @@ import pytest
 from reference import present
 
 import collapse
-from collapse.errors import CollapseError
 from collapse.measurement.last_results import keep_row
-from collapse.stores.origin import pulled_from
 
 
 @pytest.fixture(scope="module")
@@ -32,78 +30,69 @@ def tree(hub, repo="owner/stats", branch="main"):
 
 
 def stores(hub, repo="owner/stats"):
-    """Folder → digest of each store in a repository, whose files are those that its manifest names."""
+    """Folder → digest of each store in a repository; its files are those that its manifest lists."""
     files, found = tree(hub, repo), {}
-    for path, content in files.items():
+    for path in files:
         if path.endswith("/collapse.json"):
-            folder, manifest = path.removesuffix("/collapse.json"), json.loads(content)
+            folder, manifest = path.removesuffix("/collapse.json"), json.loads(files[path])
             inside = {name.removeprefix(f"{folder}/") for name in files if name.startswith(f"{folder}/")}
             assert inside - {"results.json"} == {*manifest["files"], "collapse.json"}
             found[folder] = manifest["digest"]
     return found
 
 
-def test_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
+def measured(as_user, name, **options):
+    """The row of a store on the Hub."""
+    (row,) = json.loads(as_user("measure", name, "--metrics", "nc2,nc3", "--json", **options).stdout)
+    return row
+
+
+def test_a_store_is_pushed_pulled_and_measured(hub, as_user, stored, tmp_path):
     said = as_user("push", stored.path, "owner/stats").stdout
     ((folder, digest),) = stores(hub).items()
     assert digest == stored.digest
     assert f"measure it with: collapse measure owner/stats/{folder}" in said
-    text = b"".join(tree(hub).values())
-    assert str(tmp_path).encode() not in text
-    assert b"/root" not in tree(hub)["README.md"]
+    assert str(tmp_path).encode() not in b"".join(tree(hub).values())
 
     as_user("pull", "owner/stats", "--store", tmp_path / "pulled", token=None, home="reader")
-    for file in stored.path.rglob("*.safetensors"):
-        assert (tmp_path / "pulled" / file.relative_to(stored.path)).read_bytes() == file.read_bytes()
+    for name in stored.manifest["files"]:
+        assert (tmp_path / "pulled" / name).read_bytes() == (stored.path / name).read_bytes()
     origin = f"owner/stats/{folder}@{hub.repos['models', 'owner/stats'].branches['main']}"
-    pulled = collapse.load(tmp_path / "pulled")
-    assert (pulled.digest, pulled_from(pulled)) == (stored.digest, origin)
-    assert collapse.measure(pulled, metrics=["nc3"]).origin == origin
+    assert collapse.measure(collapse.load(tmp_path / "pulled"), metrics=["nc3"]).origin == origin
     as_user("push", tmp_path / "pulled", "owner/again")
-    assert not [path for path in tree(hub, "owner/again") if path.endswith("origin.json")]
+    assert stores(hub, "owner/again") == {folder: stored.digest}
 
-    (row,) = json.loads(as_user("measure", "owner/stats", "--json", token=None, home="reader").stdout)
-    assert present(row["measurements"]) == pytest.approx(
-        present(collapse.measure(stored).measurements), rel=1e-9, abs=1e-12
-    )
-    assert "digest" in as_user("info", "owner/stats").stdout
-    loaded = as_user(python="import collapse; print(collapse.load('owner/stats').digest)", home="python").stdout
-    assert loaded.strip() == stored.digest
+    expected = present(collapse.measure(stored, metrics=["nc2", "nc3"]).measurements)
+    row = measured(as_user, "owner/stats", token=None, home="reader")
+    assert present(row["measurements"]) == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert stored.digest[:12] in as_user("info", "owner/stats").stdout
 
 
-def test_the_card_says_what_was_measured_and_lists_in_the_zoo(hub, as_user, tiny, tmp_path):
-    hub.add("rhubarbwu/TinyStories-01x0064_01d", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
-    words = ("measure", "rhubarbwu/TinyStories-01x0064_01d", *tiny.words()[1:], "--max-chunks", 20)
-    as_user(*words, "--store", tmp_path / "s")
+def test_only_what_the_metrics_need_is_downloaded(hub, as_user, stored):
+    as_user("push", stored.path, "owner/stats")
+    hub.requests.clear()
+    measured(as_user, "owner/stats", home="new")
+    got = {path.rsplit("/", 1)[-1] for method, path in hub.requests if method == "GET" and "/resolve/" in path}
+    assert "train.safetensors" in got
+    assert "covariance.safetensors" not in got
+
+
+def test_the_card_shows_the_measurements_and_zoo_list_reads_them(hub, as_user, tiny, tmp_path):
+    name = "rhubarbwu/TinyStories-01x0064_01d"
+    hub.add(name, {file.name: file.read_bytes() for file in tiny.model.iterdir()})
+    as_user("measure", name, *tiny.words()[1:], "--max-chunks", 20, "--store", tmp_path / "s")
     as_user("push", tmp_path / "s", "owner/stats")
     card = tree(hub)["README.md"].decode()
-    for said in (
-        "library_name: linguistic-collapse",
-        "- neural-collapse",
-        "base_model: rhubarbwu/TinyStories-01x0064_01d",
-        "model-index",
-        "Over all classes (`--min-count 1`): C = ",
-        f"| training samples | {20 * 31:,} |",
-        "nc3.self",
-    ):
+    samples = f"| training samples | {20 * 31:,} |"
+    for said in ("library_name: linguistic-collapse", f"base_model: {name}", "model-index", samples, "nc3.self"):
         assert said in card
-    listed = json.loads(as_user("zoo", "list", "--hub", "--json").stdout)
-    assert [(each["model"], each["where"]) for each in listed] == [("TinyStories-01x0064_01d@0", "Hub: owner/stats")]
+    (listed,) = json.loads(as_user("zoo", "list", "--hub", "--json").stdout)
+    assert (listed["model"], listed["where"]) == ("TinyStories-01x0064_01d@0", "Hub: owner/stats")
     as_user("measure", tmp_path / "s", "--min-count", 3)
     as_user("push", tmp_path / "s", "owner/stats")
     card = tree(hub)["README.md"].decode()
     assert "classes of at least 3 samples (`--min-count 3`)" in card
     assert "model-index" not in card  # it cannot record a minimum count
-
-
-def test_a_store_at_the_root_of_a_repository_is_measured(hub, as_user, stored):
-    """As ``hf upload user/repo stores/a`` leaves it."""
-    folder = stored.path
-    hub.add("owner/root", {f.relative_to(folder).as_posix(): f.read_bytes() for f in folder.rglob("*") if f.is_file()})
-    (row,) = json.loads(as_user("measure", "owner/root", "--metrics", "nc2", "--json").stdout)
-    assert row["store"] == stored.digest
-    hub.add("owner/root", {"config.json": b"{}"})  # now it holds a model
-    assert as_user("measure", "owner/root", "--metrics", "nc2", ok=False).returncode != 0
 
 
 def test_a_push_replaces_the_store_of_the_same_identity_and_nothing_else(hub, as_user, stored, other, tiny, tmp_path):
@@ -123,37 +112,21 @@ def test_a_push_replaces_the_store_of_the_same_identity_and_nothing_else(hub, as
     assert several.returncode == 2
     assert f"has several stores: name one of owner/stats/{min(found)}, owner/stats/{max(found)}" in several.stderr
     for folder, digest in found.items():
-        (row,) = json.loads(as_user("measure", f"owner/stats/{folder}", "--metrics", "nc2", "--json").stdout)
-        assert row["store"] == digest
+        assert measured(as_user, f"owner/stats/{folder}")["store"] == digest
 
 
 def test_branches_and_pull_requests(hub, as_user, stored):
-    assert as_user("push", stored.path, "owner/new", "--revision", "dev", ok=False).returncode == 2
-    assert ("models", "owner/new") not in hub.repos  # nothing was made for it
     hub.add("owner/stats", {"README.md": b"mine"})
-    refused = as_user("push", stored.path, "owner/stats", "--revision", "dev", ok=False)
-    assert "has no revision 'dev'" in refused.stderr
+    assert "has no revision 'dev'" in as_user("push", stored.path, "owner/stats", "--revision", "dev", ok=False).stderr
     there = hub.repos["models", "owner/stats"]
     there.branches["dev"] = there.branches["main"]
     for more, revision in ((("--revision", "dev"), "dev"), (("--create-pr",), "refs/pr/1")):
         said = as_user("push", stored.path, "owner/stats", "--into-model-repo", *more).stdout
         name = said.split("collapse measure ")[1].strip()
         assert name.endswith(f"@{revision}")
-        (row,) = json.loads(as_user("measure", name, "--metrics", "nc2", "--json").stdout)
-        assert row["store"] == stored.digest
-        assert set(tree(hub)) == {"README.md"}
-        assert tree(hub, branch=revision)["README.md"] == b"mine"
-    two = as_user("measure", name, "--revision", "main", ok=False)
-    assert f"{name} and --revision main name two revisions" in two.stderr
-
-
-def test_only_what_the_metrics_need_is_downloaded(hub, as_user, stored):
-    as_user("push", stored.path, "owner/stats")
-    hub.requests.clear()
-    as_user("measure", "owner/stats", "--metrics", "nc2", home="new")
-    got = {path.rsplit("/", 1)[-1] for method, path in hub.requests if method == "GET" and "/resolve/" in path}
-    assert "train.safetensors" in got
-    assert "covariance.safetensors" not in got
+        assert measured(as_user, name)["store"] == stored.digest
+        assert tree(hub, branch=revision)["README.md"] == tree(hub)["README.md"] == b"mine"
+    assert not stores(hub)  # main is as it was
 
 
 def test_a_private_repository_needs_its_token(hub, as_user, stored, tmp_path):
@@ -164,12 +137,10 @@ def test_a_private_repository_needs_its_token(hub, as_user, stored, tmp_path):
         assert refused.returncode == 2
         assert "hf auth login" in refused.stderr
     assert not (tmp_path / "not" / "collapse.json").exists()
-    refused = as_user("push", stored.path, "owner/stats", token="hf_other", ok=False)
-    assert refused.returncode == 1
-    assert "hf auth login" in refused.stderr
+    assert "hf auth login" in as_user("push", stored.path, "owner/stats", token="hf_other", ok=False).stderr
 
 
-def test_a_push_fails_where_another_came_in_between(hub, as_user, stored, other):
+def test_a_push_fails_if_another_comes_in_between(hub, as_user, stored, other):
     as_user("push", stored.path, "owner/stats")
     moved = []
 
@@ -179,9 +150,7 @@ def test_a_push_fails_where_another_came_in_between(hub, as_user, stored, other)
         return False
 
     hub.fault = fault
-    refused = as_user("push", other.path, "owner/stats", ok=False)
-    assert refused.returncode == 1
-    assert "Run the same command again" in refused.stderr
+    assert "Run the same command again" in as_user("push", other.path, "owner/stats", ok=False).stderr
     as_user("push", other.path, "owner/stats")
     assert len(stores(hub)) == 2
 
@@ -196,10 +165,9 @@ def test_an_interrupted_push_leaves_no_store_and_sends_nothing_twice(hub, as_use
         return len(asked) > 2 and not ask.send(b"no", 507)
 
     hub.fault = fault
-    refused = as_user("push", stored.path, "owner/stats", ok=False)
-    assert refused.returncode == 1
-    assert "507" in refused.stderr
-    assert "5ec2e7" not in refused.stderr  # the signature of an address
+    refused = as_user("push", stored.path, "owner/stats", ok=False).stderr
+    assert "507" in refused
+    assert "5ec2e7" not in refused  # the signature of an address
     assert tree(hub) == {}
     hub.fault = None
     as_user("push", stored.path, "owner/stats")
@@ -207,28 +175,25 @@ def test_an_interrupted_push_leaves_no_store_and_sends_nothing_twice(hub, as_use
     assert len(set(hub.uploaded)) == len(hub.uploaded)
 
 
-def test_an_altered_file_never_opens(hub, as_user, stored, tmp_path):
+@pytest.mark.parametrize("damage", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data[:-9]])
+def test_a_damaged_file_is_neither_pulled_nor_measured(hub, as_user, stored, tmp_path, damage):
     as_user("push", stored.path, "owner/stats")
-    there = hub.repos["models", "owner/stats"]
-    sha = next(sha for path, sha in there.commits[there.resolve("main")].items() if "train" in path)
-    content = hub.blobs[sha]
-    for damaged in (content[:-1] + bytes([content[-1] ^ 1]), content[:-9]):
-        hub.blobs[sha] = damaged
-        refused = as_user("pull", "owner/stats", "--store", tmp_path / "s", home=f"home{len(damaged)}", ok=False)
+    (name,) = (path for path in tree(hub) if path.endswith("train.safetensors"))
+    hub.add("owner/stats", {name: damage(tree(hub)[name])})
+    for words in (("pull", "owner/stats", "--store", tmp_path / "s"), ("measure", "owner/stats")):
+        refused = as_user(*words, ok=False)
         assert refused.returncode == 1
-        assert not (tmp_path / "s" / "collapse.json").exists()
-    hub.blobs[sha] = content
-    as_user("pull", "owner/stats", "--store", tmp_path / "s", home=f"home{len(content)}")  # it is downloaded once more
+        assert f"owner/stats: {name} is damaged" in refused.stderr
+    assert not (tmp_path / "s" / "collapse.json").exists()
 
 
-def test_what_the_hub_refuses_is_said_in_one_line(hub, as_user, tiny):
+def test_what_the_hub_refuses_is_one_line(hub, as_user, tiny):
     hub.add("owner/some", {file.name: file.read_bytes() for file in tiny.model.iterdir()})
     words = ("measure", "owner/some", *tiny.words()[1:], "--max-chunks", 8)
     hub.fault = lambda ask, method, path: path.endswith("/config.json") and not ask.send(b"no", 403, {})
     refused = as_user(*words, home="forbidden", ok=False)
     assert refused.returncode == 1
     assert "owner/some: config.json cannot be downloaded: 403" in refused.stderr
-    assert "hf auth login" in refused.stderr
     hub.fault = lambda ask, method, path: path.endswith("/config.json") and not ask.fail(403, "GatedRepo", "no access")
     gated = as_user(*words, home="gated", ok=False).stderr
     assert "it is gated: accept the conditions on its page, then: hf auth login" in gated
@@ -236,13 +201,8 @@ def test_what_the_hub_refuses_is_said_in_one_line(hub, as_user, tiny):
 
 def test_what_cannot_be_pushed(as_user, stored, tiny, tmp_path):
     part = collapse.collect(tiny.model, store=tmp_path / "part", part=(1, 4), max_chunks=40, **tiny.options())
-    refused = as_user("push", part.path, "owner/stats", ok=False)
-    assert "merge the parts: collapse merge" in refused.stderr
-    damaged = tmp_path / "damaged"
-    shutil.copytree(stored.path, damaged)
-    file = next(damaged.rglob("train.safetensors"))
+    assert "merge the parts: collapse merge" in as_user("push", part.path, "owner/stats", ok=False).stderr
+    file = shutil.copytree(stored.path, tmp_path / "damaged") / "top" / "train.safetensors"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    assert as_user("push", damaged, "owner/stats", ok=False).returncode == 1
+    assert as_user("push", tmp_path / "damaged", "owner/stats", ok=False).returncode == 1
     assert as_user("push", stored.path, "not a name", ok=False).returncode == 2
-    with pytest.raises(CollapseError):
-        collapse.load("no-such-folder")

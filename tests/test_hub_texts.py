@@ -1,11 +1,12 @@
 """Texts on the Hub: splits that are named must be there, one that is not named may be absent."""
 
 import json
-import time
 
 import pytest
 
 import collapse
+
+NO_SPLIT = "owner/train has no split 'validation'; known: train (--split, --validation-split): nothing is validated"
 
 
 @pytest.fixture
@@ -24,29 +25,16 @@ def test_a_split_that_is_named_must_be_there(data, as_user, tiny, tmp_path):
         assert "owner/data has no split 'vaildation'; did you mean validation?" in refused.stderr
 
 
-def test_a_split_that_is_none_is_not_named(data, as_user, tiny, tmp_path):
-    as_user(
-        "collect",
-        tiny.model,
-        "--text",
-        "owner/data",
-        "--chunk-length",
-        32,
-        "--max-chunks",
-        4,
-        "--store",
-        tmp_path / "s",
-    )
-    again = f"collapse.collect({str(tiny.model)!r}, store={str(tmp_path / 's')!r}, split=None, validation_split=None)"
-    assert as_user(python=f"import collapse; print({again}.state)").stdout == "complete\n"
-
-
 def test_a_split_that_is_not_named_may_be_absent_and_another_text_added_later(data, as_user, tiny, tmp_path):
     words = [tiny.model, "--chunk-length", 32, "--max-chunks", 4, "--store", tmp_path / "s"]
     for _ in range(2):  # the second time it is there
         done = as_user("collect", *words, "--text", "owner/train")
         assert "is trained" in done.stdout
-    assert "owner/train has no split 'validation': nothing is validated" in done.stderr or _ == 1
+    assert (
+        "owner/train has no split 'validation'; known: train (--split, --validation-split): nothing is validated"
+        in done.stderr
+        or _ == 1
+    )
     row = json.loads(as_user("measure", tmp_path / "s", "--json", "--metrics", "val_loss").stdout)[0]
     assert (row["validation"], row["validation_id"], row["measurements"]["val_loss"]) == (None, None, None)
     as_user("collect", *words, "--validation-text", tiny.validation)
@@ -55,51 +43,15 @@ def test_a_split_that_is_not_named_may_be_absent_and_another_text_added_later(da
     assert row["measurements"]["val_loss"] > 0
 
 
-def test_only_the_texts_column_of_a_data_set_is_read(hub, as_user, tiny):
-    rows = [json.loads(line) for line in tiny.text.read_text().splitlines()]
-    late = [
-        {"text": rows[0]["text"], "pad": "x" * (10 << 20), "other": None},
-        *({**row, "other": {"a": 1}} for row in rows[1:]),
-    ]
-    for name, each in (("plain", rows), ("late", late)):
-        content = "".join(json.dumps(row) + "\n" for row in each).encode()
-        hub.add(f"owner/{name}", {"train.jsonl": content}, kind="datasets")
-    words = [
-        "measure",
-        tiny.model,
-        "--chunk-length",
-        32,
-        "--max-chunks",
-        4,
-        "--json",
-        "--metrics",
-        "nc1.cdnv",
-        "--text",
-    ]
-    plain, other = (json.loads(as_user(*words, f"owner/{name}").stdout)[0] for name in ("plain", "late"))
-    assert plain["measurements"] == other["measurements"]
-
-
-def card(**splits) -> bytes:
-    """The card of a data set that promises so many rows of each split."""
-    told = "".join(f"  - name: {name}\n    num_bytes: 10\n    num_examples: {rows}\n" for name, rows in splits.items())
-    text = "---\ndataset_info:\n  features:\n  - name: text\n    dtype: string\n  splits:\n" + told
-    return (text + "  download_size: 1\n  dataset_size: 10\n---\n").encode()
-
-
-def test_a_data_set_that_is_not_what_its_card_says_is_told_in_a_line(hub, as_user, tiny):
+def test_a_data_set_whose_texts_cannot_be_chosen_is_told_in_a_line(hub, as_user, tiny):
     rows = tiny.text.read_bytes()
-    hub.add("owner/sizes", {"README.md": card(train=5), "train.jsonl": rows}, kind="datasets")
-    hub.add("owner/splits", {"README.md": card(train=420, test=5), "train.jsonl": rows}, kind="datasets")
     named = "".join(f"- config_name: {name}\n  data_files: {name}.jsonl\n" for name in "ab")
     files = {"README.md": f"---\nconfigs:\n{named}---\n".encode(), "a.jsonl": rows, "b.jsonl": rows}
     hub.add("owner/named", files, kind="datasets")
-    hub.add("owner/formats", {"train.jsonl": rows, "validation.txt": b"some text"}, kind="datasets")
+    hub.add("owner/csv", {"train.csv": b"text\na text\n"}, kind="datasets")
     for name, said in (
-        ("sizes", "cannot be loaded: NonMatchingSplitsSizesError"),
-        ("splits", "cannot be loaded: ExpectedMoreSplitsError: {'test'}"),
         ("named", "cannot be loaded: it has several configurations (a, b), of which none can be chosen yet"),
-        ("formats", "cannot be loaded: Couldn't infer the same data file format for all splits"),
+        ("csv", "has texts of another kind (train.csv): save them as .jsonl or .parquet files"),
     ):
         refused = as_user("measure", tiny.model, "--text", f"owner/{name}", "--chunk-length", 32, ok=False)
         assert refused.returncode == 1
@@ -112,7 +64,10 @@ def test_parts_of_a_text_without_a_validation_split_are_merged_and_validated_on_
         as_user("collect", *words, "--text", "owner/train", "--store", tmp_path / f"{k}", "--part", f"{k}/2")
     as_user("merge", tmp_path / "2", tmp_path / "1", "--store", tmp_path / "s")
     done = as_user("collect", tiny.model, "--store", tmp_path / "s")
-    assert "owner/train has no split 'validation': nothing is validated" in done.stderr
+    assert (
+        "owner/train has no split 'validation'; known: train (--split, --validation-split): nothing is validated"
+        in done.stderr
+    )
     assert "is trained" in done.stdout
     as_user("collect", tiny.model, "--store", tmp_path / "s", "--validation-text", tiny.validation)
     assert collapse.load(tmp_path / "s").state == "complete"
@@ -128,28 +83,3 @@ def test_a_published_store_that_holds_what_is_left_out_is_not_used(hub, as_user,
     without = as_user("measure", *words, "--without", "covariance", home="reader")
     assert "published store" not in without.stderr
     assert json.loads(without.stdout)[0]["measurements"] == {"nc1.covariance_ratio": None}
-
-
-def test_a_killed_recollection_of_a_text_without_a_validation_split_is_resumed(
-    data, hub, warm, as_user, tiny, tmp_path
-):
-    words = ["collect", tiny.model, "--text", "owner/train", "--chunk-length", 32, "--max-chunks", 300]
-    words += ["--batch-size", 1, "--store", tmp_path / "s"]
-    as_user(*words)
-    state = tmp_path / "s/.collapse-recollect/shards/train-1.safetensors"
-    for _ in range(20):  # again where the run was quicker than its killer
-        pid = warm.start(
-            [*words, "--recollect"], tmp_path / "log", environment=hub.environment(tmp_path / "home", "hf_owner")
-        )
-        killed, until = False, time.monotonic() + 2
-        while not killed and time.monotonic() < until:
-            if state.exists():
-                killed = warm.kill(pid)
-        warm.wait(pid)
-        if killed and state.exists():
-            break
-    else:
-        pytest.fail("it was never killed with a state")
-    done = as_user(*words, "--recollect")
-    assert "discarded" not in done.stderr
-    assert "train: resuming after slice" in done.stderr

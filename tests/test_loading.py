@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers
 from gguf_files import write_gguf
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GPTNeoConfig
@@ -17,8 +16,7 @@ from transformers import AutoModelForCausalLM, GPTNeoConfig
 import collapse
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.gguf_keys import check_gguf
-from collapse.inputs.limits import gguf_context
+from collapse.inputs.gguf_keys import gguf_context
 from collapse.inputs.model_loading import load_model
 from collapse.inputs.references import find_model
 
@@ -103,36 +101,14 @@ def test_gguf_without_a_layer_is_refused(tmp_path):
 
 
 UNREAD_KEYS = {
-    "rope.scaling.type": "yarn",
-    "rope.dimension_sections": 4,
-    "attention.clamp_kqv": 8.0,
-    "swiglu_clamp_exp": 1.0,
     "rope.scaling.factor": 4.0,
-    "rope.scaling.attn_factor": 0.5,
     "rope.freq_base_swa": 1000.0,
     "logit_scale": 0.0625,
-    "residual_scale": 0.22,
-    "embedding_scale": 12.0,
-    "final_logit_softcapping": 30.0,
     "attn_logit_softcapping": 50.0,
     "attention.sliding_window": 16,
-    "attention.scale": 0.5,
     "attention.causal": False,
-    "attention.head_count_kv": None,
-    "attention.layer_norm_rms_epsilon": None,
-    "expert_used_count": 2,
-    "expert_weights_scale": 2.5,
-    "nextn_predict_layers": 1,
 }
-UNREAD_TENSORS = {
-    "rope_freqs.weight": np.full(8, 4, np.float32),
-    "rope_factors_long.weight": np.full(8, 2, np.float32),
-    "blk.0.attn_q.bias": np.ones(32, np.float32),
-    "blk.1.attn_q_norm.weight": np.ones(16, np.float32),
-    "blk.0.ffn_up_exps.weight": np.ones((2, 64, 32), np.float32),
-    "output_norm.bias": np.ones(32, np.float32),
-    "output.bias": np.ones(40, np.float32),
-}
+UNREAD_TENSORS = {"rope_freqs.weight": np.full(8, 4, np.float32), "blk.0.attn_q.bias": np.ones(32, np.float32)}
 
 
 @pytest.mark.parametrize("key", UNREAD_KEYS)
@@ -145,38 +121,6 @@ def test_a_gguf_key_that_is_not_read_is_refused_by_name(tmp_path, key):
 def test_a_gguf_tensor_that_is_not_read_is_refused_by_name(tmp_path, name):
     write_gguf(tmp_path / "m" / "x.gguf", 2, 2, tensors={name: UNREAD_TENSORS[name]})
     refused(tmp_path / "m", rf"does not use all of the GGUF file.*\({name}\)", model_args=GGUF)
-
-
-IMPLIED = {
-    "a scale of attention": ("gemma2", "Gemma2", {"query_pre_attn_scalar": 16}, {"query_pre_attn_scalar": 256}),
-    "a part that rotates": ("stablelm", "StableLm", {"partial_rotary_factor": 1.0}, {"partial_rotary_factor": 0.25}),
-}
-
-
-@pytest.mark.parametrize("kind", IMPLIED)
-def test_what_an_absent_gguf_key_implies_must_be_what_transformers_takes(tmp_path, kind):
-    gguf = pytest.importorskip("gguf")
-    architecture, name, *options = IMPLIED[kind]
-    writer = gguf.GGUFWriter(tmp_path / "x.gguf", architecture)
-    writer.add_embedding_length(64)
-    for key in ("head_count", "head_count_kv"):
-        writer.add_uint32(f"{architecture}.attention.{key}", 4)
-    epsilon = "layer_norm_rms_epsilon" if architecture == "gemma2" else "layer_norm_epsilon"
-    writer.add_float32(f"{architecture}.attention.{epsilon}", 1e-5)
-    writer.add_tensor("token_embd.weight", np.ones((40, 64), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    sizes = {"vocab_size": 40, "hidden_size": 64, "head_dim": 16, "rms_norm_eps": 1e-5, "layer_norm_eps": 1e-5}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 4, "num_hidden_layers": 1, "pad_token_id": 0}
-    same, other = (
-        AutoModelForCausalLM.from_config(getattr(transformers, f"{name}Config")(**sizes, **heads, **each))
-        for each in options
-    )
-    check_gguf("x", tmp_path / "x.gguf", same)
-    with pytest.raises(collapse.CollapseError, match=rf"another model \({architecture}\.[\w.]+, which is absent"):
-        check_gguf("x", tmp_path / "x.gguf", other)
 
 
 def test_gguf_keys_and_tensors_that_change_nothing_are_accepted(tmp_path):
@@ -233,12 +177,6 @@ def test_a_file_overwritten_later_does_not_reach_the_model(tiny, tmp_path):
         assert torch.equal(each, before[name]), name
 
 
-@pytest.mark.parametrize("name", ["output_loading_info", "ignore_mismatched_sizes", "state_dict", "_from_auto"])
-def test_arguments_that_would_change_what_loading_checks(tiny, tmp_path, name):
-    with pytest.raises(UsageError, match=f"--model-arg {name}=… is not allowed: "):
-        collapse.collect(tiny.model, store=tmp_path / "s", model_args={name: True}, **tiny.options())
-
-
 @pytest.mark.parametrize("value", [float("nan"), torch.float32])
 def test_arguments_are_values_of_json(tiny, tmp_path, value):
     with pytest.raises(UsageError, match="--model-arg attention_dropout=… must be a value of JSON"):
@@ -248,11 +186,6 @@ def test_arguments_are_values_of_json(tiny, tmp_path, value):
 def test_a_revision_of_a_folder_is_refused(tiny):
     with pytest.raises(UsageError, match="is a local folder, which has no revisions: leave out --revision"):
         find_model(str(tiny.model), revision="v2")
-
-
-def test_an_adapter_is_refused(copy):
-    (copy / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "owner/other"}))
-    refused(copy, "copied holds a PEFT adapter")
 
 
 def test_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path):
@@ -265,49 +198,19 @@ def test_token_ids_beyond_the_embedding_are_refused(tiny, copy, tmp_path):
         collapse.collect(copy, store=tmp_path / "s", max_chunks=20, **tiny.options())
 
 
-def test_weights_that_are_cut_short_are_to_be_fetched_again(copy):
+@pytest.mark.parametrize("kept", [-1000, 1000], ids=["tensor", "header"])
+def test_weights_that_are_cut_short_are_to_be_fetched_again(copy, kept):
     file = copy / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:-1000])
-    assert "a file of its weights is damaged or cut short: download it again" in refused(
-        copy, "copied cannot be loaded"
-    )
-
-
-def test_a_file_that_ends_within_its_header_is_not_a_wrong_config(copy):
-    file = copy / "model.safetensors"
-    file.write_bytes(file.read_bytes()[:1000])
-    said = refused(copy, "copied cannot be loaded")
-    assert "a file of its weights is damaged or cut short" in said
-    assert "download it again" in said
-    assert "config.json" not in said
+    file.write_bytes(file.read_bytes()[:kept])
+    refused(copy, "copied cannot be loaded .*: a file of its weights is damaged or cut short: download it again")
 
 
 def test_a_gguf_file_that_is_cut_short_is_to_be_fetched_again(tmp_path):
-    gguf = pytest.importorskip("gguf")
-    import numpy
-
-    from collapse.inputs.limits import gguf_context
-
-    file = tmp_path / "m.gguf"
-    writer = gguf.GGUFWriter(file, "llama")
-    writer.add_context_length(64)
-    writer.add_tensor("output.weight", numpy.zeros((64, 64), numpy.float32))
-    for step in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file, writer.close):
-        step()
+    write_gguf(file := tmp_path / "m" / "m.gguf", 2, 2)
     assert gguf_context(file) == 64
     file.write_bytes(file.read_bytes()[:-1000])
     with pytest.raises(collapse.CollapseError, match=r"m\.gguf cannot be read as GGUF: .*cut short: download it again"):
         gguf_context(file)
-
-
-@pytest.mark.parametrize("variant", [None, "fp16"])
-def test_a_pickle_beside_safetensors_that_are_not_read(copy, variant):
-    torch.save(load_file(copy / "model.safetensors"), copy / f"pytorch_model{f'.{variant}' if variant else ''}.bin")
-    if variant is None:
-        (copy / "model.safetensors").rename(copy / "extra.safetensors")
-    model_args = {"variant": variant} if variant else None
-    loaded = load_model(find_model(str(copy), model_args=model_args), CollectionSpec(model_args=model_args))
-    assert loaded.weight.shape == (512, 48)
 
 
 def test_a_gguf_file_is_known_by_its_content(tiny, tmp_path):
@@ -318,11 +221,6 @@ def test_a_gguf_file_is_known_by_its_content(tiny, tmp_path):
     again = collapse.collect(tmp_path / "m" / "y.gguf", **how)
     assert (again.path, again.digest, again.named["model"]) == (first.path, first.digest, "m/y.gguf")
     assert collapse.measure(again, metrics=["nc1.cdnv"]).model == "y.gguf"
-    (tmp_path / "n").mkdir()
-    shutil.copy(tmp_path / "m" / "y.gguf", tmp_path / "n" / "z.gguf")
-    moved = collapse.collect(tmp_path / "n" / "z.gguf", store=tmp_path / "store", **how)
-    assert moved.identity == first.identity
-    assert (first.model, moved.model) == ("x.gguf", "z.gguf")
     write_gguf(tmp_path / "o" / "x.gguf", 1, 1, vocabulary=512, tokenizer=tiny.model / "tokenizer.json")
     other = collapse.collect(tmp_path / "o" / "x.gguf", **how)
     assert other.identity["weights"] != first.identity["weights"]

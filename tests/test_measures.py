@@ -16,7 +16,7 @@ from collapse.numerics.pairs import sweep
 from collapse.numerics.reducing import Tally
 from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
-from collapse.testing import LawBroken, check_metric, tiny_statistics
+from collapse.testing import tiny_statistics
 
 
 def log_mean_exp(x: np.ndarray, s: float) -> float:
@@ -138,28 +138,6 @@ def test_a_measure_of_its_own_has_a_value_a_class_and_a_failing_one_costs_only_i
     assert row.measurements["mine.c"] is None
     assert row.measurements["mine.a"] > 0 < row.measurements["mine.b"]
     assert any(re.search("no result", note.text) for note in row.notes)
-
-
-class Unmerged(Geometric):
-    """Forgets the other side."""
-
-    def merge(self, a, b):
-        return torch.stack([a[0] + b[0], a[1]])
-
-
-@pytest.mark.parametrize("of_pairs", [True, False])
-def test_the_kit_names_a_measure_that_does_not_merge(of_pairs):
-    def pairs(distance):
-        return distance
-
-    def classes(norms):
-        return norms
-
-    declare = pair_metric if of_pairs else class_metric
-    function = declare(Unmerged("mine.a"), scale=1)(pairs if of_pairs else classes)
-    with pytest.raises(LawBroken, match=r"breaks the law of merge: .* of all values") as raised:
-        check_metric(function)
-    assert "merge" in raised.value.laws
 
 
 def test_the_values_of_excluded_classes_are_nan(monkeypatch):

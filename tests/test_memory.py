@@ -15,7 +15,6 @@ FULL = [
     RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 99 bytes"),
 ]
 MB = 1 << 20
-STORE = Path(__file__).with_name("golden") / "store-v2"
 
 # In a process of its own, whose memory ends soon.
 SHORT = """
@@ -86,19 +85,3 @@ def test_a_training_pass_without_memory(words, tmp_path, told, monkeypatch, erro
     assert said.endswith("use a machine with more memory or --batch-size 1 or fewer chunks (--max-chunks)")
     told(0, *words)
     assert collapse.load(tmp_path / "s").state == "complete"
-
-
-@pytest.mark.parametrize("error", FULL)
-def test_a_sweep_without_memory(told, monkeypatch, error):
-    monkeypatch.setattr("collapse.numerics.pairs._product", full(error))
-    said = told(1, "measure", STORE, "--metrics", "nc1.cdnv").splitlines()[-1]
-    assert said.startswith("collapse: memory ran out in the measurements: C = ")
-    assert said.endswith(" of class means: use a machine with more memory or --min-count")
-    with pytest.raises(collapse.CollapseError, match="memory ran out in the measurements"):
-        collapse.vectors(STORE, "nc1.cdnv")
-
-
-def test_other_errors_are_not_told_as_such(tiny, tmp_path, monkeypatch):
-    monkeypatch.setattr(Decider, "linear", full(RuntimeError("shapes")))
-    with pytest.raises(RuntimeError, match="shapes"):
-        collapse.collect(tiny.model, store=tmp_path / "s", max_chunks=9, **tiny.options())

@@ -10,10 +10,8 @@ import torch
 import transformers
 
 import collapse
-from collapse.inputs.language_model import fitting
-from collapse.inputs.limits import default_chunk_length
 from collapse.inputs.model_loading import load_model
-from collapse.inputs.references import find_model
+from collapse.inputs.references import default_chunk_length, find_model
 from collapse.inputs.suitability import check_model
 
 FAMILIES = {
@@ -163,14 +161,6 @@ def test_memory_that_runs_out_where_no_smaller_batch_helps_costs_one_line(run_py
     assert "wide does not fit on cpu: use --dtype bfloat16 or a machine with more memory" in done.stdout
 
 
-def test_only_running_out_of_memory_is_told_as_such():
-    said = r"^m does not fit on cuda:0: use --dtype bfloat16 or --device cpu$"
-    with pytest.raises(collapse.CollapseError, match=said), fitting("m", torch.device("cuda:0")):
-        raise torch.OutOfMemoryError("CUDA out of memory (for this test)")
-    with pytest.raises(RuntimeError, match="another"), fitting("m", torch.device("cpu")):
-        raise RuntimeError("another")
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_model_that_sees_the_tokens_to_predict_is_refused(tiny, tmp_path, dtype):
     bert = made(tiny, tmp_path / "bert", "bert")
@@ -190,14 +180,3 @@ def test_a_model_that_cannot_be_run_costs_one_line(tiny, tmp_path, run):
     done = run("collect", folder, *tiny.words("--store", tmp_path / "s")[1:], ok=False)
     assert done.returncode == 1
     assert "LlamaForCausalLM cannot be run on 1 × 64 tokens: " in done.stderr
-
-
-@pytest.mark.parametrize("kind", ["llama, untied", "opt"])
-def test_a_configuration_that_asks_for_tuples_changes_nothing(tiny, tmp_path, kind):
-    folder = made(tiny, tmp_path / "model", kind)
-    options = {**tiny.options(), "max_chunks": 12}
-    plain = collapse.collect(folder, store=tmp_path / "plain", **options)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"return_dict": False}))
-    tuples = collapse.collect(folder, store=tmp_path / "tuples", **options)
-    assert torch.equal(tuples.tensors("train")["means"], plain.tensors("train")["means"])

@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 import collapse
-from collapse.collection.store_options import check_store_options
 from collapse.errors import StoreError, UsageError
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import ArrayPhase
-from collapse.inputs.shuffling import ShuffledPhase, permuted
-from collapse.measurement.row_tables import over_null, whole_table_of
+from collapse.inputs.shuffling import permuted
 from collapse.testing import random_features
 
 
@@ -51,21 +49,10 @@ def test_every_place_is_taken_once(total, seed):
     assert permuted(some, total, seed).tolist() == places[some].tolist()
 
 
-def test_places_are_as_good_as_drawn():
-    total = 20_000
-    places = permuted(torch.arange(total), total).double()
-    assert int((places == torch.arange(total)).sum()) < 10  # 1 on average
-    for lag in (1, 2, 64, 1024):
-        pairs = torch.stack([places[:-lag], places[lag:]])
-        assert abs(float(torch.corrcoef(pairs)[0, 1])) < 5 / total**0.5, lag
-    assert abs(float(torch.corrcoef(torch.stack([places, torch.arange(total).double()]))[0, 1])) < 5 / total**0.5
-    assert not torch.equal(permuted(torch.arange(total), total, seed=1).double(), places)
-
-
 def test_labels_are_those_of_the_permuted_places_whatever_the_units(file):
     features = load_file(file)
-    phase = ArrayPhase("train", features["train_features"], features["train_labels"], "f")
-    null = ShuffledPhase(phase)
+    phase, null = (ArrayPhase("train", features["train_features"], features["train_labels"], "f") for _ in range(2))
+    null.shuffled = True
     assert null.units == 3
     whole = torch.cat([null.labels(unit, unit + 1) for unit in range(3)])
     assert torch.equal(null.labels(0, 3), whole)
@@ -82,18 +69,6 @@ def test_shuffled_numbers_are_the_direct_ones_of_permuted_labels(file, reference
     row = collapse.measure(collapse.collect(file, null="shuffled"))
     for name, value in reference.everything(plain).items():
         assert row.measurements[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
-
-
-def test_shuffled_labels_keep_the_number_of_samples_of_each_class(trained, shuffled):
-    plain, null = trained.statistics(), shuffled.statistics()
-    assert torch.equal(plain.classes, null.classes)
-    assert torch.equal(plain.counts, null.counts)
-    frequent = plain.counts > 99
-    assert float(null.variances[frequent].mean()) > float(plain.variances[frequent].mean())
-    totals = [(s.counts[:, None] * s.means).sum(dim=0) for s in (plain, null)]
-    assert torch.allclose(*totals)
-    labels = [s.validation.counts[s.validation.counts > 0] for s in (plain, null)]
-    assert torch.equal(*labels)
 
 
 def test_parts_of_shuffled_labels_merge_to_the_whole(tiny, shuffled, tmp_path):
@@ -133,23 +108,6 @@ def test_a_store_of_another_kind_is_refused(tiny, trained, shuffled):
         collapse.collect(tiny.model, store=shuffled.path, **few(tiny))
     with pytest.raises(StoreError, match="null: none and untrained"):
         collapse.collect(tiny.model, store=trained.path, null="untrained", **few(tiny))
-    for store, held in ((trained, "null none"), (shuffled, "null shuffled")):
-        with pytest.raises(UsageError, match=f"holds {held}: --null untrained does not apply"):
-            check_store_options(store, {"null": "untrained"})
-
-
-def test_rows_of_nulls_say_so(trained, shuffled):
-    plain, null = (collapse.measure(store, metrics="nc2.norm") for store in (trained, shuffled))
-    assert null.model == f"{plain.model} (shuffled)"
-
-
-def test_a_row_with_nulls_survives_a_file(tiny, tmp_path):
-    row = collapse.measure_with_nulls(tiny.model, metrics="nc1,nc2", **few(tiny))
-    assert list(row.nulls) == ["untrained", "shuffled"]
-    assert all(values.keys() == row.measurements.keys() for values in row.nulls.values())
-    collapse.Results([row]).write(tmp_path / "r.json")
-    (read,) = collapse.Results.read(tmp_path / "r.json").rows
-    assert read.nulls == {kind: pytest.approx(values, nan_ok=True) for kind, values in row.to_dict()["nulls"].items()}
 
 
 def test_the_table_has_both_nulls_and_the_quotients(run, tiny, monkeypatch):
@@ -167,21 +125,6 @@ def test_the_table_has_both_nulls_and_the_quotients(run, tiny, monkeypatch):
     value = row["measurements"]["nc1.trace_ratio"]
     expected = [*values.values(), *(value / each for each in values.values())]
     assert [float(each.strip("| ")) for each in line[-4:]] == pytest.approx(expected, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("value", "null", "quotient"),
-    [(0.5, 0.25, 2.0), (-0.5, -0.25, 2.0), (0.0, 0.5, 0.0), (0.5, 0.006, 0.5 / 0.006)]
-    + [(value, null, None) for value, null in ((0.1433, -0.0004), (0.5, 0.0), (0.0, 0.0), (0.5, 0.005), (-0.2, 0.1))],
-)
-def test_a_null_near_zero_divides_nothing_and_that_is_said(value, null, quotient):
-    name = "nc4.agreement"
-    row = collapse.Row("m", None, "", "a", 1, 9, 4, 99, {name: value}, nulls={"shuffled": {name: null}})
-    assert over_null(row, name, "shuffled") == quotient
-    table = whole_table_of([row])
-    assert table.rows[0][-2:] == [null, quotient]
-    said = "nc4.agreement: not divided by shuffled: the null has the other sign, or is 0 or small beside the value"
-    assert (said in table.notes) == (quotient is None)
 
 
 def test_features_have_shuffled_labels_only(run, file):
@@ -214,6 +157,6 @@ def test_a_published_null_is_never_looked_for(monkeypatch, tiny):
     def searched(*_):
         raise AssertionError
 
-    monkeypatch.setattr("collapse.collection.collecting.find_store", searched)
+    monkeypatch.setattr("collapse.inputs.resolving.find_store", searched)
     made = collapse.collect(tiny.model, null="shuffled", **few(tiny))
     assert np.isfinite(collapse.measure(made, metrics="nc2.norm").measurements["nc2.norm"])

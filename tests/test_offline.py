@@ -7,7 +7,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,30 +30,20 @@ def shelf(hub, tiny) -> dict[str, str]:
     train, validation = tiny.text.read_bytes(), tiny.validation.read_bytes()
     files = {file.name: file.read_bytes() for file in tiny.model.iterdir()}
     lines = train.splitlines(keepends=True)
-    named = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: some/*.jsonl\n---\n"
-    return {
-        "model": hub.add("owner/model", files),
-        "tokenizer": hub.add("owner/tokenizer", {k: v for k, v in files.items() if k.startswith("token")}),
-        "data": hub.add("owner/data", {"train.jsonl": train, "validation.jsonl": validation}, kind="datasets"),
-        "parquet": hub.add(
-            "owner/parquet",
-            {
-                "data/train-00000-of-00001.parquet": parquet(tiny.text),
-                "data/validation-00000-of-00001.parquet": parquet(tiny.validation),
-                "extra.txt": b"no part of the text",
-            },
-            kind="datasets",
-        ),
-        "named": hub.add(
-            "owner/named",
-            {
-                "README.md": named.encode(),
-                "some/[a].jsonl": b"".join(lines[:50]),
-                "some/b.jsonl": b"".join(lines[50:]),
-                "train.jsonl": validation,
-            },
-            kind="datasets",
-        ),
+    card = b"---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: some/*.jsonl\n---\n"
+    halves = {"some/[a].jsonl": b"".join(lines[:50]), "some/b.jsonl": b"".join(lines[50:])}
+    texts = {
+        "data": {"train.jsonl": train, "validation.jsonl": validation},
+        "parquet": {
+            "data/train-00000-of-00001.parquet": parquet(tiny.text),
+            "data/validation-00000-of-00001.parquet": parquet(tiny.validation),
+            "extra.txt": b"no part of the text",
+        },
+        "named": {"README.md": card, **halves, "train.jsonl": validation},
+    }
+    models = {"model": files, "tokenizer": {name: files[name] for name in files if name.startswith("token")}}
+    return {name: hub.add(f"owner/{name}", content) for name, content in models.items()} | {
+        name: hub.add(f"owner/{name}", content, kind="datasets") for name, content in texts.items()
     }
 
 
@@ -78,7 +67,7 @@ def download(hub, tmp_path) -> Callable[..., None]:
 
 
 def row(done: Any) -> dict[str, Any]:
-    """What a row says of the collection, and its measurements."""
+    """The identity and the measurements of a row."""
     (found,) = json.loads(done.stdout)
     return {name: found[name] for name in ("measurements", "corpus_id", "tokenizer", "samples") if name in found}
 
@@ -96,37 +85,27 @@ def test_what_was_used_online_is_used_offline_with_the_same_identity(shelf, hub,
     assert row(as_user(*words, "--no-download", fresh=True)) == online
     assert not hub.requests
     shutil.rmtree(tmp_path / "home/collapse")
-    began = time.monotonic()
     down = as_user(*words, changes={"HF_ENDPOINT": dead}, fresh=True)
     assert row(down) == online
     assert "using the cached copy of owner/model" in down.stderr
-    assert time.monotonic() - began < 40  # it takes 10 s; transformers alone tries for 46 s
 
 
-def test_a_hub_that_fails_is_not_waited_for(shelf, hub, as_user, tmp_path):
-    words = ["collect", "owner/model", "--text", "owner/data", *T[:-1], "--store"]
-    as_user(*words, tmp_path / "online")
+def test_without_a_hub_and_a_cache_the_advice_is_hf_download(shelf, hub, as_user):
     hub.fault = lambda ask, method, path: not ask.send(b"broken", 500)
-    began = time.monotonic()
-    as_user(*words, tmp_path / "cached")  # the client's cache has all of it
-    cold = as_user(*words, tmp_path / "cold", home="cold", ok=False)
-    assert time.monotonic() - began < 30
+    cold = as_user("measure", "owner/model", "--text", "owner/data", *T, ok=False)
     assert "model owner/model is not available: the Hub cannot be reached" in cold.stderr
     assert "hf download owner/model" in cold.stderr
 
 
 @pytest.mark.parametrize("text", ["owner/parquet@main", "owner/named@COMMIT"])
-def test_each_advice_fetches_what_is_then_used(shelf, hub, as_user, download, tmp_path, text):
+def test_each_advice_fetches_what_is_then_used(shelf, hub, as_user, download, text):
     text = text.replace("COMMIT", shelf["named"])
     words = ["measure", "owner/model", "--text", text, "--tokenizer", "owner/tokenizer", *T]
     for _ in range(3):  # the model, the tokenizer and the text
         refused = as_user(*words, offline=True, ok=False)
-        assert refused.returncode == 1
         (advice,) = re.findall(r"hf download [^;]*", refused.stderr)
         download(advice, "home")
-    hub.requests.clear()
     offline = row(as_user(*words, offline=True))
-    assert not hub.requests
     assert offline == row(as_user(*words, home="online"))
 
 
@@ -134,49 +113,36 @@ def test_a_part_of_a_data_set_is_not_taken_for_all_of_it(shelf, as_user, downloa
     words = ["measure", "owner/model", "--text", "owner/named", *T]
     download("hf download owner/model", "home")
     download("hf download owner/named some/b.jsonl --repo-type dataset", "home")  # records no names of other files
-    unknown = as_user(*words, offline=True, ok=False).stderr
-    assert "dataset owner/named is only partly cached" in unknown
+    assert "dataset owner/named is only partly cached" in as_user(*words, offline=True, ok=False).stderr
     download("hf download owner/named README.md some/b.jsonl --repo-type dataset", "home")
     missing = as_user(*words, offline=True, ok=False).stderr
     assert "some/[a].jsonl" in missing
-    (advice,) = re.findall(r"hf download [^;]*", missing)
-    assert f"--revision {shelf['named']}" in advice
-    download(advice, "home")
-    assert row(as_user(*words, offline=True)) == row(as_user(*words, home="online"))
+    assert f"--revision {shelf['named']}" in missing
 
 
-def test_a_branch_that_moved_on_is_what_it_was_at_the_last_use(shelf, hub, as_user, tiny, tmp_path):
+def test_a_branch_that_moved_is_what_it_was_at_the_last_use(shelf, hub, as_user, tiny, tmp_path):
     words = ["measure", "owner/model", "--text", "owner/data", *T]
     first = row(as_user(*words))
     hub.add("owner/data", {"train.jsonl": tiny.validation.read_bytes()}, kind="datasets")
-    hub.add("owner/model", {"README.md": b"a card"})
     shutil.rmtree(tmp_path / "home/collapse")
     assert row(as_user(*words, offline=True)) == first
     second = row(as_user(*words))
     assert second != first
     shutil.rmtree(tmp_path / "home/collapse")
     assert row(as_user(*words, offline=True)) == second
-    words[3] = f"owner/data@{shelf['data']}"
-    again = row(as_user(*words, offline=True))
-    assert again["measurements"] == first["measurements"]
 
 
-@pytest.mark.parametrize("prepared", ["online", "fetched"])
-def test_training_runs_where_there_is_no_network(hub, as_user, download, dead, tiny, tmp_path, prepared):
+def test_training_runs_where_there_is_no_network(hub, as_user, download, dead, tiny, tmp_path):
     text = {"TinyStories-train.jsonl": tiny.text, "TinyStories-valid.jsonl": tiny.validation}
     hub.add("roneneldan/TinyStories", {k: file.read_bytes() for k, file in text.items()}, kind="datasets")
     tokenizer = {file.name: file.read_bytes() for file in tiny.model.glob("token*")}
     hub.add("EleutherAI/gpt-neo-125M", tokenizer | {"config.json": b'{"model_type": "gpt_neo"}'})
     words = ["zoo", "train", "1x16", "--chunk-length", 32, "--heads", 2, "--batch-size", 4, "--max-steps", 2]
-    if prepared == "online":
-        as_user(*words, "--output", tmp_path / "online")
-    else:
-        refused = as_user(*words, changes={"HF_HUB_OFFLINE": "1"}, ok=False).stderr
-        advised = set(re.findall(r"hf download [\w/.-]+(?: --repo-type dataset)?", refused))
-        assert len(advised) == 2
-        for advice in advised:
-            download(advice, "home")
-    shutil.rmtree(tmp_path / "home/collapse", ignore_errors=True)
+    refused = as_user(*words, changes={"HF_HUB_OFFLINE": "1"}, ok=False).stderr
+    advised = set(re.findall(r"hf download [\w/.-]+(?: --repo-type dataset)?", refused))
+    assert len(advised) == 2
+    for advice in advised:
+        download(advice, "home")
     as_user(*words, "--output", tmp_path / "offline", offline=True)
     shutil.rmtree(tmp_path / "home/collapse")
     as_user(*words, "--output", tmp_path / "down", changes={"HF_ENDPOINT": dead}, fresh=True)

@@ -16,74 +16,24 @@ from collapse.testing import random_features
 
 ROOT = Path(__file__).resolve().parents[1]
 
-PLUGIN = '''
-from collapse import Mean, Statistic, class_metric, derived, metric, pair_metric
 
-class Largest(Statistic):
-    """The largest norm of an embedding."""
-    name = "largest"
-    def update(self, batch): self.norm = batch.h.norm(dim=1).max()
-    def merge(self, other, mine, theirs): self.norm = max(getattr(self, "norm", other.norm), other.norm)
-
-@derived
-def samples(counts): return counts.sum()
-
-@metric("mine.mean_count")
-def mean_count(samples, C): return samples / C
-
-@class_metric(Mean("mine.first"))
-def first(centred_means): return centred_means[:, 0]
-
-@pair_metric(Mean("mine.distance"))
-def between(distance): return distance
-
-@metric("mine.largest")
-def longest(largest): return largest["norm"]
-'''
-MINE = {"mine.mean_count", "mine.first", "mine.distance", "mine.largest"}
-
-
-@pytest.fixture
-def features(tmp_path) -> Path:
-    save_file(random_features(12, 6, 200), tmp_path / "features.safetensors")
-    return tmp_path / "features.safetensors"
-
-
-def measured(run, *words, **options) -> dict[str, float | None]:
-    (row,) = json.loads(run(*words, "--json", **options).stdout)
-    return row["measurements"]
-
-
-def test_a_plugin_file_adds_metrics_and_a_statistic(run, features, tmp_path):
-    (tmp_path / "mine.py").write_text(PLUGIN)
-    values = measured(run, "-p", tmp_path / "mine.py", "measure", features)
-    assert values.keys() > MINE
-    data = random_features(12, 6, 200)
-    assert values["mine.mean_count"] == pytest.approx(200 / 12)
-    assert values["mine.largest"] == pytest.approx(float(data["train_features"].double().norm(dim=1).max()))
-    assert values["mine.distance"] > 0
-    assert run("-p", tmp_path / "mine.py", "metrics", "mine").stdout.count("mine.") >= 4
-
-
-def test_the_same_code_in_an_installed_package(run, features, tmp_path):
-    package = tmp_path / "package"
-    package.mkdir()
-    (package / "collapse_mine.py").write_text(PLUGIN)
-    (package / "pyproject.toml").write_text(
-        '[build-system]\nrequires = ["hatchling"]\nbuild-backend = "hatchling.build"\n'
-        '[project]\nname = "collapse-mine"\nversion = "1.2"\n[project.entry-points.collapse]\nmine = "collapse_mine"\n'
-        '[tool.hatch.build.targets.wheel]\ninclude = ["collapse_mine.py"]\n'
-    )
+def test_the_package_of_the_page_is_installed_and_measured(run, tmp_path):
+    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+    for name, text in re.findall(r'```\w+ title="(mine.py|pyproject.toml)"\n(.*?)```', page, re.DOTALL):
+        (tmp_path / name).write_text(text, "utf-8")
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--no-build-isolation"]
-    subprocess.run([*install, "--target", site, package], check=True, capture_output=True)
+    subprocess.run([*install, "--target", site, tmp_path], check=True, capture_output=True)
     environment = os.environ | {"PYTHONPATH": str(site)}
-    values = measured(run, "measure", features, env=environment)
-    assert values.keys() > MINE
-    listed = json.loads(run("plugins", "--json", env=environment).stdout)
-    assert {"name": "mine", "origin": "collapse-mine 1.2"}.items() <= next(
-        p for p in listed if p["name"] == "mine"
-    ).items()
+    save_file(random_features(12, 6, 200), tmp_path / "features.safetensors")
+    words = ("measure", tmp_path / "features.safetensors", "--metrics", "mine,nc1", "--json")
+    (row,) = json.loads(run(*words, env=environment).stdout)
+    h = random_features(12, 6, 200)["train_features"].double()
+    assert row["measurements"]["mine.rms_norm"] == pytest.approx(float(h.square().sum(dim=1).mean().sqrt()))
+    assert row["made_by"]["mine.distance"] == "collapse-mine 0.1"
+    assert not [note for note in row["notes"] if note["measurement"].startswith("mine.")]
+    listed = {each["name"]: each for each in json.loads(run("plugins", "--json", env=environment).stdout)}
+    assert listed["mine"]["origin"] == "collapse-mine 0.1"
 
 
 def test_help_and_import_load_nothing_heavy():

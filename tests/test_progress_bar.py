@@ -5,66 +5,20 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from rich.console import Console
 
+from collapse.cli import progress_bar as lines_and_bar
 from collapse.core.progress import progress_bar
 
-PROGRAM = """
+COLLECT = """
 import sys, collapse
 store = collapse.collect(sys.argv[1], text=sys.argv[2], chunk_length=32, store=sys.argv[3])
 print(store.state)
 """
-
-
-def read_all(terminal: int) -> str:
-    """What was written to a terminal whose other end is closed."""
-    parts = []
-    while True:
-        try:
-            part = os.read(terminal, 1 << 16)
-        except OSError:  # Linux's way of saying that nobody writes any more
-            break
-        if not part:
-            break
-        parts.append(part)
-    return b"".join(parts).decode()
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
-def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path, run_python):
-    words = [str(tiny.model), str(tiny.text)]
-    environment = os.environ | {"TERM": "xterm", "COLUMNS": "80"}
-    ours, theirs = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *words, str(tmp_path / "a")],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        text=True,
-        env=environment,
-    )
-    os.close(theirs)
-    shown = read_all(ours)
-    assert process.communicate(timeout=120)[0] == "trained\n"
-    assert "collecting train" in shown
-    silent = run_python(PROGRAM, *words, tmp_path / "b", timeout=120)
-    assert (silent.returncode, silent.stdout) == (0, "trained\n")
-    assert "collecting train" not in silent.stderr
-
-
-def test_slow_phases_have_an_estimate_and_what_was_done_before_is_no_speed():
-    clock, written = [0.0], io.StringIO()
-    out = Console(file=written, force_terminal=True, width=80, get_time=lambda: clock[0])
-    with progress_bar(out) as report:
-        for done in (80, 81, 82, 83):  # resumed at 80
-            clock[0] += 60
-            report("collecting", done, 100)
-    shown = re.sub(r"\x1b\[[\d;?]*\w", "", written.getvalue())
-    assert "17:00 left 1.0/min" in shown
-
-
-SCRIPT = """
+MESSAGE = """
 import time
 from collapse.cli.progress_bar import progress
 from collapse.cli.terminal import say_aside
@@ -76,15 +30,60 @@ with progress() as report:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
-def test_a_message_is_written_above_the_bar():
+def on_a_terminal(program: str, *words: object) -> tuple[str, str]:
+    """What a program writes to stdout, and to a terminal as its stderr."""
     ours, theirs = os.openpty()
     environment = os.environ | {"TERM": "xterm", "COLUMNS": "80", "LC_ALL": "C"}  # the locale of many a container
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stderr=theirs, env=environment)
+    command = [sys.executable, "-c", program, *map(str, words)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment)
     os.close(theirs)
-    before, message, after = read_all(ours).partition("a message")
-    assert process.wait(timeout=60) == 0
-    assert "collecting" in before
+    parts = []
+    with suppress(OSError):  # Linux's way of saying that nobody writes any more
+        while part := os.read(ours, 1 << 16):
+            parts.append(part)
+    os.close(ours)
+    return process.communicate(timeout=120)[0], b"".join(parts).decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
+def test_a_bar_is_drawn_on_a_terminal_only(tiny, tmp_path, run_python):
+    out, shown = on_a_terminal(COLLECT, tiny.model, tiny.text, tmp_path / "a")
+    assert out == "trained\n"
+    assert "collecting train" in shown
+    silent = run_python(COLLECT, tiny.model, tiny.text, tmp_path / "b", timeout=120)
+    assert (silent.returncode, silent.stdout) == (0, "trained\n")
+    assert "collecting train" not in silent.stderr
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs pseudo-terminals")
+def test_a_message_is_written_above_the_bar():
+    before, message, after = on_a_terminal(MESSAGE)[1].partition("a message")
     assert message
     assert before.endswith("\x1b[2K")  # the bar's line was erased first
     assert "collecting" in after
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_bar_fits_the_terminal_and_estimates_the_time_left(width):
+    clock, written = [0.0], io.StringIO()
+    out = Console(file=written, force_terminal=True, width=width, get_time=lambda: clock[0])
+    what = "[red]a[/red]\x1b[31m"
+    with progress_bar(out) as report:
+        for done in (80, 81, 82, 83):  # resumed at 80: what was done before says nothing about the speed
+            clock[0] += 60
+            report(what, done, 100, "12,345/s [b]n[/b]\x9b2J")
+    lines = re.split(r"[\r\n]", re.sub(r"\x1b\[[\d;?]*\w", "", written.getvalue()))
+    assert max(map(len, lines)) <= width
+    assert any("[red]a[/red]\\x1b[31m" in line and "17:00 left 12,345" in line for line in lines)
+    assert "\x9b" not in written.getvalue()
+
+
+def test_without_a_terminal_the_time_left_is_of_this_phase(capsys, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(lines_and_bar.time, "monotonic", lambda: clock[0])
+    with lines_and_bar.progress() as report:
+        for second, done in ((0, 0), (600, 50), (1200, 100), (10_000, 0), (10_060, 10)):
+            clock[0] = second
+            report("collecting train", done, 100)
+    said = capsys.readouterr().err
+    assert [line.partition("%)")[2] for line in said.splitlines()] == [", 0:10:00 left", "", "", ", 0:09:00 left"]

@@ -1,17 +1,15 @@
 """Shards: files that say what they are of, are checked as a whole, and leave gaps that are collected next."""
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collapse.collection.request import refuse_unlike
+from collapse.collection.passes import refuse_unlike
 from collapse.errors import StoreError
 from collapse.stores.manifest import SHARDS, read_manifest
-from collapse.stores.shards import Part, Shard, gaps, intact_shards, joined, remove_shards, shards_in
+from collapse.stores.shards import Part, Shard, gaps, remove_shards, shards_in
 
 ABOUT = {
     "identity": {"weights": "w", "chunk_length": 4},
@@ -65,7 +63,7 @@ def test_every_byte_is_checked(tmp_path, caplog, place):
     with pytest.raises(StoreError, match=rf"{path} (was altered|is damaged)"):
         [each.tensors() for each in shards_in(tmp_path, "train")]
     other = shard(2, 3).write(tmp_path)
-    assert [each.path for each in intact_shards(tmp_path, "train")] == [other.path]
+    assert [each.path for each in shards_in(tmp_path, "train", repair=True)] == [other.path]
     assert path.with_suffix(".damaged").read_bytes() == data
     assert "kept as train-1.damaged" in caplog.text
 
@@ -86,15 +84,6 @@ def test_gaps_are_what_no_shard_holds(ends, start, stop):
     of_gaps = [index for low, high in missing for index in range(low, high)]
     covered = {index for low, high in held for index in range(low, high)}
     assert of_gaps == [index for index in range(start, stop) if index not in covered]
-
-
-@given(st.lists(st.integers(0, 30), unique=True, max_size=12))
-def test_joined_runs_hold_the_same_slices(ends):
-    ends = sorted(ends)
-    runs = list(zip(ends[::2], ends[1::2], strict=False))
-    made = joined(runs[::-1])
-    assert [i for low, high in made for i in range(low, high)] == [i for low, high in runs for i in range(low, high)]
-    assert all(high < low for (_, high), (low, _) in pairwise(made))
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse import CollapseError, Results, Row
-from collapse.collection.folding import statistics_of
 from collapse.errors import UsageError
+from collapse.stores.folding import statistics_of
 
 NAMES = ["nc4", "val_loss", "val_accuracy", "perplexity", "nc2.norm"]
 ERRORS = ["nc4.agreement", "perplexity", "val_accuracy", "val_loss"]
@@ -92,29 +92,6 @@ def test_other_texts_are_refused_or_not_paired():
     table = collapse.compare(first, made.store(b, dtype="bfloat16"), metrics="val_loss", seeds=None)
     assert records(table)["val_loss"]["standard_error"] < math.hypot(*alone)
     assert [note for note in table.notes if "different dtypes" in note]
-
-
-def test_blocks_of_texts_of_unequal_length_are_counted_each():
-    a, b = made.store(made.samples(30)), made.store(made.samples(20, 1), validation={"name": "v"})
-    table = collapse.compare(a, b, metrics="val_loss", seeds=None, anyway=True)
-    said = "standard error of val_loss: over 30 blocks of A and 20 blocks of B, not paired; with 19 degrees of freedom"
-    assert any(note.startswith(said) for note in table.notes)
-
-
-def test_the_yardstick_is_of_the_same_limit_or_that_is_said():
-    store = made.store(made.samples(5))
-    rows = [
-        Row(f"m{at}", None, "", f"{at}", least, 9, 4, 99, {"nc2.norm": at * scale})
-        for at in range(3)
-        for least, scale in ((1, 0.5), (2, 2.0))
-    ]
-    for least, sd in ((1, 0.5), (2, 2.0)):
-        table = collapse.compare(store, store, metrics="nc2.norm", min_count=least, seeds=Results(rows))
-        assert records(table)["nc2.norm"]["seeds_sd"] == sd
-        assert any("over 3 models" in note for note in table.notes)
-        assert not any(note.startswith("seeds: ") for note in table.notes)
-    notes = collapse.compare(store, store, metrics="nc2.norm", min_count=2, seeds="paper").notes
-    assert "seeds: measured with --min-count 1, A and B with 2" in notes
 
 
 def test_what_has_no_error_is_said():
@@ -236,24 +213,3 @@ def test_the_command_compares(collected, out, told, tmp_path):
     assert "leave one of them out" in told(2, *words, "--all", "--metrics", "nc4")
     assert "merge the parts: collapse merge" in told(1, "compare", collected / "parts/a/1", collected / "b")
     assert "there is no part in this folder" in told(2, *words, "--parts", tmp_path, collected / "parts/b")
-
-
-def test_headings_for_people_are_short_and_keys_stay():
-    stores = (made.store(made.samples(20)), made.store(made.samples(20, 1)))
-    table = collapse.compare(*stores, metrics=NAMES, seeds="paper")
-    assert table.for_people().columns == ["measurement", "A", "B", "B−A", "± error", "t", "seeds' sd"]
-    assert table.columns == ["measurement", "A", "B", "difference", "standard_error", "t", "seeds_sd"]
-    assert list(table.frame()) == table.columns
-
-
-def test_a_loss_that_was_summed_in_another_precision_is_told(tiny, tmp_path):
-    options = {**tiny.options(), "max_chunks": 4}
-    exact = collapse.collect(tiny.model, store=tmp_path / "exact", exact_loss=True, **options)
-    plain = collapse.collect(tiny.model, store=tmp_path / "plain", **options)
-    said = (
-        "the loss of {} is summed in float64 (--exact-loss), the other's in float32: what is below a millionth of it "
-        "is rounding, whatever its t"
-    )
-    for a, b, side in ((exact, plain, "A"), (plain, exact, "B")):
-        assert said.format(side) in collapse.compare(a, b, metrics="val_loss").notes
-    assert not any("summed in" in note for note in collapse.compare(exact, exact, metrics="val_loss").notes)

@@ -1,13 +1,12 @@
 """Slices through a model that records what it is given: every chunk once and in order, whatever happens in between."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
 
-from collapse.collection.slices import Slices, run_slices
+from collapse.collection.slices import run_slices
 from collapse.errors import CollapseError
 from collapse.inputs.language_model import LanguageModel
 from collapse.inputs.packing import Chunks
@@ -40,11 +39,13 @@ def of(phase, chunks, model=None) -> TextPhase:
     return TextPhase(phase, text(chunks), model or recorder())
 
 
-def run(slices, batch=3, add=None, told=None, saved=None) -> list[tuple[int, int]]:
+def run(phase, start, stop, batch=3, add=None, told=None) -> list[tuple[int, int]]:
     """Run slices, and return where the state was saved: slices done and batch size."""
-    saved = [] if saved is None else saved
+    saved = []
     run_slices(
-        slices=slices,
+        phase,
+        start,
+        stop,
         batch=batch,
         add=add or (lambda *given: None),
         save=lambda done, size: saved.append((done, size)),
@@ -59,35 +60,12 @@ def slices_of_3(monkeypatch):
     monkeypatch.setattr("collapse.inputs.text_source.slice_length", lambda chunks, length: 3)
 
 
-@pytest.mark.parametrize(("chunks", "length", "number"), [(40, 4, 10), (39, 4, 10), (41, 4, 11), (1, 1, 1)])
-def test_a_text_is_cut_whatever_the_batch_size(chunks, length, number):
-    phase = of("train", chunks)
-    assert phase.coverage() == {"chunks": chunks, "slice_chunks": length, "slices": number}
-    slices = Slices(phase, number - 1, number)
-    assert slices.first_unit == length * (number - 1)
-    assert slices.samples == (chunks - slices.first_unit) * (LENGTH - 1)
-
-
-def test_long_texts_begin_with_small_batches_on_a_cpu():
-    phase = TextPhase("train", Chunks(np.zeros((10_000, 512), dtype="<i4")), recorder())
-    assert phase.batch_units("auto") == 4
-    phase.model.weight = phase.model.weight.to("meta")  # a device that is no CPU
-    assert phase.batch_units("auto") == 32
-
-
-def test_tokens_are_those_of_the_chunks():
-    tokens = of("train", 9).tokens(3, 5)
-    assert tokens.dtype == torch.int64
-    assert tokens.tolist() == [[30, 31, 32, 33], [40, 41, 42, 43]]
-
-
 @pytest.mark.parametrize("batch", [1, 2, 3])
 @pytest.mark.parametrize(("start", "stop"), [(0, 4), (1, 3), (3, 4)])
 def test_every_chunk_goes_through_once_and_no_batch_crosses_a_slice(slices_of_3, monkeypatch, batch, start, stop):
     monkeypatch.setattr("collapse.collection.slices._SHARE", math.inf)
     model, told = recorder(), []
-    slices = Slices(of("train", 11, model), start, stop)
-    saved = run(slices, batch, told=lambda *words: told.append(words))
+    saved = run(of("train", 11, model), start, stop, batch, told=lambda *words: told.append(words))
     assert saved == [(index, batch) for index in range(start + 1, stop + 1)]
     seen = model.model["seen"]
     chunks = list(range(3 * start, min(3 * stop, 11)))
@@ -114,12 +92,8 @@ def test_a_state_is_saved_again_after_twenty_times_its_own_time(slices_of_3, cap
 
     monkeypatch.setattr("collapse.collection.slices.time.perf_counter", lambda: now)
     caplog.set_level("DEBUG", logger="collapse")
-    run_slices(slices=Slices(of("train", 36), 0, 12), batch=3, add=add, save=save)
-    said = [int(each.split()[2]) for each in caplog.messages if " slice " in each]
-    assert said == [1, 4, 7, 10, 12]
-    spans = [each.split("chunks ")[1].split(",")[0] for each in caplog.messages if " slice " in each]
-    ends = [0, *(3 * each for each in said)]
-    assert spans == [f"{low}–{high - 1}" for low, high in pairwise(ends)]
+    run_slices(of("train", 36), 0, 12, batch=3, add=add, save=save)
+    assert [int(each.split()[2]) for each in caplog.messages if " slice " in each] == [1, 4, 7, 10, 12]
 
 
 @pytest.mark.parametrize(
@@ -129,22 +103,17 @@ def test_a_state_is_saved_again_after_twenty_times_its_own_time(slices_of_3, cap
 def test_where_memory_runs_out_batches_are_halved_and_no_chunk_is_lost(caplog, monkeypatch, error):
     monkeypatch.setattr("collapse.inputs.text_source.slice_length", lambda chunks, length: 8)
     model = recorder(3, error)
-    assert run(Slices(of("train", 17, model), 0, 3), 8)[-1] == (3, 2)
+    assert run(of("train", 17, model), 0, 3, 8)[-1] == (3, 2)
     assert [each for some in model.model["seen"] for each in some] == list(range(17))
     assert [each for each in caplog.messages if "memory ran out" in each] == [
         "memory ran out: going on with batches of 4 chunks",
         "memory ran out: going on with batches of 2 chunks",
     ]
     narrow = recorder(1, error)
-    assert run(Slices(of("train", 17, narrow), 0, 3), 8)[-1] == (3, 1)
+    assert run(of("train", 17, narrow), 0, 3, 8)[-1] == (3, 1)
     assert narrow.model["seen"] == [[chunk] for chunk in range(17)]
     with pytest.raises(CollapseError, match="memory ran out with a single chunk"):
-        run(Slices(of("train", 17, recorder(0, error)), 0, 3), 8)
-
-
-def test_other_errors_of_a_model_are_its_own(slices_of_3):
-    with pytest.raises(RuntimeError, match="shapes"):
-        run(Slices(of("train", 5, recorder(1, RuntimeError("shapes"))), 0, 2))
+        run(of("train", 17, recorder(0, error)), 0, 3, 8)
 
 
 def test_what_is_not_finite_is_named_by_its_chunk_and_sample(slices_of_3):
@@ -153,11 +122,4 @@ def test_what_is_not_finite_is_named_by_its_chunk_and_sample(slices_of_3):
             raise NotFinite(2, "NaN")
 
     with pytest.raises(CollapseError, match="the embedding of sample 2 of validation chunk 7 is NaN: nothing"):
-        run(Slices(of("validation", 11), 0, 4), 1, add=add)
-
-
-def test_a_sample_is_a_position_and_the_token_behind_it():
-    rows, labels = of("train", 3).samples(1, 3)
-    assert labels.tolist() == [11, 12, 13, 21, 22, 23]
-    assert rows.tolist() == [[10], [11], [12], [20], [21], [22]]
-    assert of("train", 3).labels(1, 3).tolist() == labels.tolist()
+        run(of("validation", 11), 0, 4, 1, add=add)

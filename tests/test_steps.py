@@ -5,8 +5,8 @@ import pytest
 from safetensors.numpy import save_file
 
 import collapse
-from collapse.errors import CollapseError
-from collapse.measurement.model_names import run_and_step, with_parts
+from collapse.core.steps import run_and_step
+from collapse.measurement.model_names import with_parts
 from collapse.measurement.results import Results
 from collapse.plugin.figures import numbers_of
 
@@ -69,9 +69,3 @@ def test_a_loaded_model_keeps_its_step_in_the_store(tiny, tmp_path):
     row = collapse.measure(tmp_path / "store", metrics="nc2")
     assert (row.model, row.step) == ("mine-step300", 300)
     assert collapse.measure(tmp_path / "store", metrics="nc2", step=5).step == 5
-
-
-def test_what_the_figure_of_training_needs_is_said():
-    rows = [collapse.measure(features=np.eye(4), labels=[0, 0, 1, 1], name=name, metrics="nc2") for name in ("a", "b")]
-    with pytest.raises(CollapseError, match=r"a column step, or models named .* run/checkpoint-100, run-step100"):
-        collapse.draw("training", Results(rows))

@@ -1,18 +1,19 @@
-"""The store format, version 2: a golden store written once must open, verify, measure and be written the same."""
+"""The store format, version 2: a golden store opens, measures and is written the same; others are refused."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
 import pytest
-from golden_store import GOLDEN
+from golden_store import GOLDEN, seal
 from safetensors.torch import load_file, save_file
 
 import collapse
 from collapse.errors import StoreError
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.stores.lock import locked
-from collapse.stores.manifest import MANIFEST, render, sealed
+from collapse.stores.manifest import MANIFEST, differences, read_manifest, render
 from collapse.stores.store import Store
 from collapse.stores.tensor_files import described
 
@@ -42,40 +43,128 @@ def test_the_golden_store_is_written_to_the_same_bytes(tmp_path):
 
 
 def test_a_file_that_another_program_wrote_is_copied_as_it_is(copy, tmp_path):
+    """A third party's store."""
     file = copy / "top" / "train.safetensors"
     save_file(load_file(file), file, metadata={"format": "pt"})
-    manifest = json.loads((copy / MANIFEST).read_text())
-    content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
-    content["files"]["top/train.safetensors"] = described(file.read_bytes())
-    (copy / MANIFEST).write_bytes(render(sealed(content, {})))
+    entry = described(file.read_bytes())
+    seal(
+        copy,
+        lambda manifest: manifest.update(provenance={}, files=manifest["files"] | {"top/train.safetensors": entry}),
+    )
     saved = collapse.load(copy).save(tmp_path / "again")
     assert saved.verify() == []
     assert (saved.path / "top" / "train.safetensors").read_bytes() == file.read_bytes()
+    assert saved.digest != collapse.load(GOLDEN).digest
 
 
 def test_provenance_does_not_change_the_digest(copy):
-    manifest = json.loads((copy / MANIFEST).read_text())
-    content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
-    (copy / MANIFEST).write_bytes(render(sealed(content, {"finished": "another day"})))
+    seal(copy, lambda manifest: manifest["provenance"].update(finished="another day"))
     assert collapse.load(copy).digest == collapse.load(GOLDEN).digest
 
 
-def test_a_newer_version_says_how_to_read_it(copy):
-    manifest = json.loads((copy / MANIFEST).read_text())
-    content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
-    (copy / MANIFEST).write_bytes(render(sealed(content | {"version": 3}, {})))
-    with pytest.raises(StoreError, match="format 3, and this collapse reads 2: pip install -U"):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda m: m.update(format="other"), "is not a manifest of a collapse store"),
+        (lambda m: m.update(version=3), "is of store format 3, and this collapse reads 2: pip install -U"),
+        (lambda m: m.pop("version"), "was altered or is damaged"),
+        (lambda m: m.pop("files"), "it has no files"),
+        (lambda m: m["files"].pop("top/train.safetensors"), "it names no training statistics"),
+        (lambda m: m["files"]["top/train.safetensors"].update(size=-1), "incomplete"),
+        *((lambda m, name=name: m["files"].update({name: m["files"]["top/train.safetensors"]}), "does not match")
+          for name in ("../outside.safetensors", "/etc/passwd", "top/../../x", "a/b/c", "top\\x")),
+    ],
+)  # fmt: skip
+def test_a_sealed_manifest_of_something_else_is_refused(copy, change, said):
+    seal(copy, change)
+    with pytest.raises(StoreError, match=said) as caught:
         collapse.load(copy)
+    assert str(copy / MANIFEST) in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["../outside.safetensors", "/etc/passwd", "top/../../x", "a/b/c", "top\\x"])
-def test_a_manifest_cannot_name_a_file_outside(copy, name):
-    manifest = json.loads((copy / MANIFEST).read_text())
-    content = {k: v for k, v in manifest.items() if k not in ("digest", "checksum", "provenance")}
-    content["files"] = {**content["files"], name: content["files"]["top/train.safetensors"]}
-    (copy / MANIFEST).write_bytes(render(sealed(content, {})))
-    with pytest.raises(StoreError, match="does not match"):
-        collapse.load(copy)
+def test_a_manifest_that_is_not_what_was_sealed_is_refused(copy):
+    golden = json.loads((copy / MANIFEST).read_text())
+    for data in (
+        render(golden | {"digest": "0" * 64}),
+        render(golden | {"provenance": {"command": "another"}}),
+        render({key: value for key, value in golden.items() if key != "checksum"}),
+        render(golden) + b"\n",
+        render(golden).replace(b'"version": 2', b'"version": 2, "of": NaN'),
+        b"[]",
+        b"{",
+    ):
+        (copy / MANIFEST).write_bytes(data)
+        with pytest.raises(StoreError, match=r"collapse\.json was altered or is damaged: delete"):
+            collapse.load(copy)
+
+
+def test_where_there_is_no_store_it_is_said_what_is_there(tmp_path):
+    with pytest.raises(StoreError, match=r"there is no store in .* \(no collapse\.json\)$"):
+        read_manifest(tmp_path)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(StoreError, match=r"it is a model, so collect it first: collapse collect .*collapse\.collect\("):
+        read_manifest(tmp_path)
+    (tmp_path / "stores" / "epoch-1").mkdir(parents=True)
+    (tmp_path / "stores" / "epoch-1" / MANIFEST).touch()
+    with pytest.raises(StoreError, match=r"there is no store in .*; there is .*stores/epoch-1$"):
+        read_manifest(tmp_path)
+
+
+def test_differences_name_each_field_with_both_values():
+    long = "x" * 61
+    for mine, theirs, expected in (
+        ({"a": 1}, {"a": 1, "b": None}, []),  # a field that an earlier version did not have
+        ({"a": 1}, {"a": True}, ["a: 1 and true"]),
+        ({"b": 1, "a": None}, {"b": 2, "a": [1]}, ["a: none and [1]", "b: 1 and 2"]),
+        ({"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 2, "d": 3}}}, ["a.b.c: 1 and 2", "a.b.d: none and 3"]),
+        ({"a": long}, {"a": long[1:]}, [f"a: {'x' * 12}… and {'x' * 60}"]),
+    ):
+        assert differences(mine, theirs) == expected
+
+
+def forge(store, name, change):
+    """Change the tensors of a file and seal them."""
+    file = store / "top" / f"{name}.safetensors"
+    tensors = {key: each.clone() for key, each in load_file(file).items()}
+    change(tensors)
+    save_file(tensors, file)
+    seal(store, lambda manifest: manifest["files"].update({f"top/{name}.safetensors": described(file.read_bytes())}))
+
+
+def put(tensor, value, at=3):
+    return lambda tensors: tensors[tensor].__setitem__(at, value)
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("train", put("classes", 0), "its classes do not ascend"),
+        ("train", put("means", float("nan")), "means are not all finite"),
+        ("classifier", put("weight", float("nan")), "weight are not all finite"),
+        ("validation", put("loss_sum", float("nan")), "loss_sum are not all finite"),
+        ("train", put("counts", 1 << 20), "samples where its 40 chunks have"),
+        ("validation", put("counts", 1 << 20), "chunks were counted twice or skipped"),
+    ],
+)
+def test_what_no_collection_writes_is_refused(copy, file, change, said):
+    forge(copy, file, change)
+    with pytest.raises(StoreError, match=said) as caught:
+        collapse.measure(collapse.load(copy))
+    assert f"{file}.safetensors" in str(caught.value)
+    assert any(said in problem for problem in collapse.load(copy).verify())
+
+
+def test_large_numbers_whose_sum_overflows_are_finite(copy):
+    forge(copy, "train", lambda tensors: tensors["means"][:2, 0].fill_(1.7e308))
+    assert collapse.load(copy).statistics().n_classes > 1
+
+
+def test_a_wrong_covariance_costs_its_own_measurement(copy):
+    honest = collapse.measure(collapse.load(copy)).measurements
+    forge(copy, "covariance", put("scatter", float("nan"), at=(0, 1)))
+    row = collapse.measure(collapse.load(copy))
+    assert row.measurements == honest | {"nc1.covariance_ratio": None}
+    assert [note.kind for note in row.notes if note.measurement == "nc1.covariance_ratio"] == ["error"]
 
 
 def test_a_file_that_is_missing_truncated_or_not_named_is_told(copy):
@@ -83,27 +172,22 @@ def test_a_file_that_is_missing_truncated_or_not_named_is_told(copy):
     (copy / "top" / "covariance.safetensors").unlink()
     train = copy / "top" / "train.safetensors"
     train.write_bytes(train.read_bytes()[:-8])
-    problems = Store.load(copy).verify()
-    assert [Path(each.split(" ")[0]).name for each in problems] == [
-        "covariance.safetensors",
-        "train.safetensors",
-        "strange.safetensors",
-    ]
-    assert ["missing" in problems[0], "truncated" in problems[1], "not in the manifest" in problems[2]] == [True] * 3
+    missing, truncated, strange = Store.load(copy).verify()
+    assert "covariance.safetensors is missing" in missing
+    assert "train.safetensors has" in truncated
+    assert "strange.safetensors is not in the manifest" in strange
 
 
-def test_results_are_kept_and_ignored_when_off(copy):
-    store = collapse.load(copy)
-    assert kept_row(store) is None
-    row = collapse.measure(store)
-    keep_row(store, row)
-    assert kept_row(collapse.load(copy)) == collapse.Row.from_dict(row.to_dict())
-    file = copy / "results.json"
-    file.write_text(file.read_text().replace('"min_count":1', '"min_count":2'))
-    assert kept_row(collapse.load(copy)) is None
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs FIFOs")
+def test_a_fifo_in_the_place_of_a_file_is_refused_at_once(copy):
+    for name in ("top/train.safetensors", MANIFEST):
+        (copy / name).unlink()
+        os.mkfifo(copy / name)
+        with pytest.raises(StoreError):
+            collapse.measure(collapse.load(copy))
 
 
-def test_results_are_kept_under_the_lock_and_nothing_of_a_killed_process_stays(copy):
+def test_results_are_kept_under_the_lock_and_ignored_when_off(copy):
     store = collapse.load(copy)
     row = collapse.measure(store)
     (copy / ".results.json.partial").write_bytes(b"{")  # by a process that was killed
@@ -113,3 +197,6 @@ def test_results_are_kept_under_the_lock_and_nothing_of_a_killed_process_stays(c
     keep_row(store, row)
     assert kept_row(store) == collapse.Row.from_dict(row.to_dict())
     assert not [each.name for each in copy.iterdir() if each.name.startswith(".")]
+    file = copy / "results.json"
+    file.write_text(file.read_text().replace('"min_count":1', '"min_count":2'))
+    assert kept_row(collapse.load(copy)) is None

@@ -28,7 +28,7 @@ import collapse
 from collapse.cli import _add_commands, main
 from collapse.plugin.plugin_manager import plugins
 
-WHEN_USED = ("altair", "jsonschema", "pandas", "platformdirs", "rich.table", "scipy.io", "vl_convert")
+WHEN_USED = ("altair", "pandas", "platformdirs", "rich.table", "scipy.io", "vl_convert")
 
 
 def serve() -> None:

@@ -60,8 +60,8 @@ def command(
     """
     from collapse.cli.formats import check_suffix, deliver
     from collapse.cli.progress_bar import progress
-    from collapse.collection.side_by_side import compare
     from collapse.hub.opening import load
+    from collapse.measurement.side_by_side import compare
     from collapse.plugin.plugin_manager import plugins
 
     if metrics and all_:

@@ -8,7 +8,7 @@ from collapse.cli.terminal import say, say_error
 from collapse.errors import CollapseError, UsageError
 
 if TYPE_CHECKING:
-    from collapse.figures.saving import SavedFigure
+    from collapse.showing.saving import SavedFigure
 
 
 @click.command()
@@ -44,8 +44,8 @@ def command(
     collapse figures results.csv --out figures --where 'model=*_10L@9'
     """
     from collapse.cli.progress_bar import progress
-    from collapse.figures.saving import save_figures
     from collapse.plugin.plugin_manager import plugins
+    from collapse.showing.saving import save_figures
 
     for problem in plugins().problems:
         say_error(problem)

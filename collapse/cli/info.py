@@ -26,7 +26,6 @@ def command(path: str, as_json: bool) -> None:
     from collapse.measurement.last_results import kept_row
     from collapse.measurement.table import Table
     from collapse.stores.manifest import is_part
-    from collapse.stores.origin import pulled_from
     from collapse.stores.shards import Part
 
     if is_part(path):
@@ -47,8 +46,8 @@ def command(path: str, as_json: bool) -> None:
         ["state", store.state],
         ["digest", store.digest],
     ]
-    if store.origin is None and pulled_from(store) is not None:
-        rows.append(["pulled from", pulled_from(store)])
+    if store.origin is None and store.pulled_from is not None:
+        rows.append(["pulled from", store.pulled_from])
     last = kept_row(store)
     if last is not None:
         rows.append(["last measured", f"{counted(len(last.measurements), 'measurement')}, min_count {last.min_count}"])
@@ -71,9 +70,10 @@ def command(path: str, as_json: bool) -> None:
 def _show_part(part: "Part", *, as_json: bool) -> None:
     from collapse.cli.rendering import print_table
     from collapse.measurement.table import Table
+    from collapse.stores.shards import runs_of
 
     if as_json:
-        say_json({**part.about, "slices": part.done})
+        say_json({**part.about, "slices": runs_of(part.shards)})
         return
     rows: list[list[object]] = [
         ["part", str(part)],

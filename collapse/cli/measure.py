@@ -2,7 +2,6 @@
 
 import logging
 import os
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,7 @@ from collapse.cli.formats import prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
 from collapse.cli.store_folders import check_folders, folder_in
 from collapse.cli.terminal import say_aside, say_error
-from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.errors import CollapseError, UsageError
 
 if TYPE_CHECKING:
     from collapse.measurement.rows import Row
@@ -89,7 +88,7 @@ def command(
     pick_device(device)
     how: dict[str, Any] = {"metrics": names, "classes_of": [load(each) for each in classes_of]}
     how["device"] = None if device == "auto" else device
-    _check_options(models, given, store)
+    _check_options(models, given, store, null)
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
     shown = None if all_ or names else plugins().headlines()
     _show(rows, format_, shown)
@@ -136,7 +135,7 @@ def _measure_each(
     with progress() as report:
         for model in models:
             try:
-                opened = _open(model, store, len(models), given, report)
+                opened = _open(model, store, len(models), given, null, report)
                 nulls = collect_nulls(opened, model, given, report) if null else {}
                 made = []
                 for least in min_counts:
@@ -206,12 +205,12 @@ def _report_failure(model: str, error: Exception) -> None:
         say_error(f"{model} is not measured because of an unexpected error: {described(error)} (-v shows where)")
 
 
-def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | None) -> None:
+def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | None, null: bool) -> None:
     """Refuse options that a store or features file named here does not follow, before any work is done."""
-    from collapse.collection.store_options import check_features_options, check_store_options
     from collapse.inputs.features import is_features_file
+    from collapse.inputs.features_request import check_features_options
+    from collapse.inputs.store_options import refuse_options
     from collapse.stores.manifest import is_store
-    from collapse.stores.store import Store
 
     finished = [model for model in models if is_store(model)]
     features = [model for model in models if is_features_file(model)]
@@ -223,12 +222,11 @@ def _check_options(models: tuple[str, ...], given: dict[str, Any], store: str | 
         check_folders([model for model in models if model not in finished], store)
     for model in features:
         check_features_options(model, given)
-    for model in finished:
-        with suppress(StoreError):  # reported when it is measured, so that the others are measured anyway
-            check_store_options(Store.load(model), given)
+    for model in () if null else finished:  # for its null a store is collected again
+        refuse_options(model, given)
 
 
-def _open(model: str, store: str | None, models: int, given: dict[str, Any], report: Any) -> Any:
+def _open(model: str, store: str | None, models: int, given: dict[str, Any], null: bool, report: Any) -> Any:
     """Open the store for a name: the store itself, a published one, or one collected from the model."""
     from collapse.core.paths import expanded
     from collapse.stores.manifest import is_part, is_store
@@ -237,7 +235,7 @@ def _open(model: str, store: str | None, models: int, given: dict[str, Any], rep
     if is_store(model) or is_part(model):  # load() says what to do with a part
         return Store.load(model)
     if not (expanded(model).exists() or given.get("recollect")):
-        published = _published(model, store, given)
+        published = _published(model, store, given, null)
         if published is not None:
             return published
     from collapse.collection.collecting import collect
@@ -246,18 +244,18 @@ def _open(model: str, store: str | None, models: int, given: dict[str, Any], rep
     return collect(model, store=folder, progress=report, **given)
 
 
-def _published(model: str, store: str | None, given: dict[str, Any]) -> Any:
+def _published(model: str, store: str | None, given: dict[str, Any], null: bool) -> Any:
     """The store on the Hub that the model's name or --store refers to; a model's own is found where it is collected."""
-    from collapse.collection.finding import find_store_at
-    from collapse.collection.store_options import check_store_options
     from collapse.hub.opening import open_named
     from collapse.hub.requests import at_revision
     from collapse.inputs.collection_spec import CollectionSpec
+    from collapse.inputs.resolving import find_store_at
+    from collapse.inputs.store_options import refuse_options
 
     named = open_named(at_revision(model, given.get("revision")))
     if named is not None:
         # here the revision is that of the repository, and has already been used
-        check_store_options(named, {name: value for name, value in given.items() if name != "revision"})
+        refuse_options(named, {} if null else {name: each for name, each in given.items() if name != "revision"})
         return named
     if store is None or _is_local(store):
         return None

@@ -18,7 +18,7 @@ def command(stores: tuple[str, ...], target: str) -> None:
     \b
     collapse merge parts/* --store stores/a
     """
-    from collapse.collection.merging import merge
+    from collapse.stores.merging import merge
 
     made = merge(stores, store=target)
     say(f"{made} is {made.state}: {counted(len(stores), 'part')} merged, digest {made.digest[:12]}")

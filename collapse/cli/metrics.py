@@ -56,7 +56,7 @@ def command(
                 "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
-                "plugin": installed.owners["metric", name].name,
+                "plugin": getattr(installed.owner(metric.module), "name", ""),
             }
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]

@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
-from collapse.inputs.collection_spec import CollectionSpec, flag_of
-from collapse.inputs.option import Option
+from collapse.inputs.collection_spec import CollectionSpec, Option, flag_of
+from collapse.inputs.option_words import parsed
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -60,7 +60,7 @@ def given_options(options: Mapping[str, Any], spec: type[CollectionSpec] = Colle
     for each in fields(spec):
         if each.name in options and context.get_parameter_source(each.name) is not default:
             value = options[each.name]
-            given[each.name] = not value if each.default is True else each.metadata["option"].read(value)
+            given[each.name] = not value if each.default is True else parsed(each.name, value)
     spec(**given)  # report an invalid value before any work is done
     return given
 

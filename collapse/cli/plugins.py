@@ -21,7 +21,7 @@ def command(as_json: bool) -> None:
     if as_json:
         say_json([asdict(each) for each in found])
         return
-    rows = [[each.name, each.origin, ", ".join((*each.declares, *each.hooks))] for each in found if not each.problem]
+    rows = [[each.name, each.origin, ", ".join(each.declares)] for each in found if not each.problem]
     print_table(Table("", ["plugin", "from", "declares"], rows))
     for problem in installed.problems:
         say_error(problem)

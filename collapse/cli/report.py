@@ -1,5 +1,6 @@
 """collapse report: one HTML file of results and stores."""
 
+from functools import partial
 from typing import Any
 
 import click
@@ -28,10 +29,12 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     """
     from collapse.cli.progress_bar import progress
     from collapse.plugin.plugin_manager import plugins
-    from collapse.reporting.report import report
+    from collapse.showing.report import report
+    from collapse.vocabulary.token_table import tokens
 
     for problem in plugins().problems:
         say_error(problem)
     with progress() as shown:
-        written = report(sources, options.pop("output"), progress=shown, **options)
+        of_store = partial(tokens, tokenizer=options.pop("tokenizer"), progress=shown)
+        written = report(sources, options.pop("output"), tokens=of_store, progress=shown, **options)
     say_aside(f"written to {written} ({written.stat().st_size / 1e6:,.1f} MB): open it in a browser")

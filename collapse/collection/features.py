@@ -1,8 +1,6 @@
 """Collect features files and arrays into a store, with the same passes as for a model."""
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,65 +9,16 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from collapse.collection.passes import Collection
-from collapse.collection.request import Request
-from collapse.collection.store_options import check_features_options
 from collapse.core.precision import exact_arithmetic
-from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, first_line
-from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.features import check_features, open_features, source_of
-from collapse.inputs.shuffling import shuffled
-from collapse.inputs.source import Source
-from collapse.numerics.devices import pick_device
+from collapse.inputs.features import source_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.registry import check_declared
 from collapse.plugin.statistic import Statistic
-from collapse.stores.files import canonical
 from collapse.stores.provenance import Clock
 from collapse.stores.store import Store
-
-
-class FeaturesRequest(Request):
-    """A request for a features file, which is read at once: its content is its identity.
-
-    Args:
-        path: The features file.
-        spec: The options, of which few apply.
-
-    Raises:
-        UsageError: An option does not apply to a features file.
-        CollapseError: A tensor is missing or of the wrong shape, or a label lies outside the classifier.
-    """
-
-    def __init__(self, path: str | Path, spec: CollectionSpec | None = None) -> None:
-        spec = spec or CollectionSpec()
-        check_features_options(path, spec.given)
-        pick_device(spec.device)  # not used, but an unavailable device is an error
-        source = open_features(path)
-        self.source = shuffled(source, {"null": spec.null}) if spec.null else source
-        self.without = tuple(spec.without)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """See :class:`Request`."""
-        return self.source.identity
-
-    @property
-    def names(self) -> dict[str, str | None]:
-        """See :class:`Request`."""
-        return {"model": self.source.model["name"], "corpus": self.source.corpus["name"]}
-
-    def collect(self, folder: Path | None, kinds: Sequence[type[Statistic]], report: Report | None = None) -> Store:
-        """See :class:`Request`. The file is one slice, which is collected in memory."""
-        made = _in_memory(self.source, kinds)
-        return made if folder is None else made.write_in(folder)
-
-
-def _in_memory(source: Source, kinds: Sequence[type[Statistic]]) -> Store:
-    store = Collection(source, None, kinds).run()
-    assert isinstance(store, Store)  # nothing is asked for in parts
-    return store
+from collapse.stores.tensor_files import hash_of
 
 
 @outside_inference_mode
@@ -119,13 +68,14 @@ def collect_arrays(
     required = ("train_features", "train_labels", "classifier")
     clock = Clock()
     tensors = {key: array_tensor(name, key, each) for key, each in given.items() if each is not None or key in required}
-    checked = check_features(tensors, name)
-    source = source_of(checked, called=name, digest=_hash(checked), model=name, corpus=name, clock=clock)
+    source = source_of(tensors, called=name, digest=hash_of({}, tensors), model=name, corpus=name, clock=clock)
     kinds = list(plugins().statistics.values()) if statistics is None else statistics
     names = [check_declared(kind) for kind in kinds]
     if len(set(names)) < len(names):
         raise PluginError(f"two statistics have one name: {', '.join(names)}")
-    return _in_memory(source, kinds)
+    store = Collection(source, None, kinds).run()
+    assert isinstance(store, Store)  # nothing is asked for in parts
+    return store
 
 
 def array_tensor(called: str, name: str, values: Any) -> Tensor:
@@ -146,12 +96,3 @@ def array_tensor(called: str, name: str, values: Any) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
     except (TypeError, ValueError, RuntimeError) as error:
         raise CollapseError(f"{called}: {name} cannot be read as an array of numbers: {first_line(error)}") from error
-
-
-def _hash(tensors: Mapping[str, Tensor]) -> str:
-    """Return the sha256 of the tensors' values, names, dtypes and shapes."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(tensors.items()):
-        digest.update(canonical([name, str(tensor.dtype), list(tensor.shape)]))
-        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from collapse.collection.features import array_tensor, collect_arrays
 from collapse.core.progress import Report, shows_progress
+from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
 from collapse.measurement.measuring import Classes, measure_store
-from collapse.measurement.model_names import run_and_step
 from collapse.measurement.rows import Row
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.store import Store

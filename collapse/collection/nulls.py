@@ -11,17 +11,13 @@ from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, counted
 from collapse.inputs.collection_spec import NULLS, CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
+from collapse.inputs.store_options import options_held
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store
 from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
 
-_RECORDED = (
-    *("chunk_length", "max_chunks", "max_validation_chunks", "shards", "eos_between"),
-    *("dtype", "fast_attention", "exact_loss"),
-)
-_TEXTS = (("corpus", "text", "split"), ("validation", "validation_text", "validation_split"))
 _NO_MODEL = "untrained: a features file has no model to initialize"
 _GGUF = "untrained: a GGUF file does not say how its model was initialized"
 
@@ -90,7 +86,8 @@ def collect_nulls(
         raise UsageError(f"{store} is a null itself ({store.identity['null']}): name a model")
     if is_store(model) or "features" in store.identity:
         model = _model_of(store, options)
-    wanted = _options(store, options)
+    given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}
+    wanted = options_held(store.identity, given)
     made: dict[str, Store | str] = {}
     for null in NULLS:
         if null == "untrained" and _is_gguf(store, model):
@@ -105,19 +102,6 @@ def collect_nulls(
             )
         made[null] = found
     return made
-
-
-def _options(store: Store, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that collect exactly what a store holds, of another null; given names of texts are kept."""
-    identity = store.identity
-    wanted = {name: identity[name] for name in _RECORDED if identity.get(name) is not None}
-    wanted |= {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}
-    for key, text, split in _TEXTS:
-        held = identity.get(key) or {}
-        if text not in wanted and held.get("revision"):
-            wanted |= {text: f"{held['name']}@{held['revision']}", split: held["split"]}
-            wanted.setdefault("text_column", held["column"])
-    return wanted
 
 
 def _model_of(store: Store, options: Mapping[str, Any]) -> str:

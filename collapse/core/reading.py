@@ -2,8 +2,9 @@
 
 import errno
 import json
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 
 def is_utf8(path: str | Path) -> bool:
@@ -15,7 +16,7 @@ def is_utf8(path: str | Path) -> bool:
     return True
 
 
-def open_regular(path: str | Path) -> BinaryIO:
+def open_regular(path: str | Path) -> BufferedReader:
     """Open a regular file for reading.
 
     Raises:

@@ -122,37 +122,34 @@ def _metadata(store: "Store", row: Mapping[str, Any] | None) -> str:
 
 def _about(store: "Store") -> dict[str, Any]:
     manifest, identity = store.manifest, store.identity
-    provenance = manifest["provenance"]
-    train, validation = (manifest["coverage"].get(phase) or {} for phase in ("train", "validation"))
-    limit = identity.get("max_validation_chunks")
+    coverage, provenance = manifest["coverage"], manifest["provenance"]
     return {
         "model": store.model + (f" @ {store.revision}" if store.revision else ""),
         "corpus": store.corpus,
         "validation text": manifest["corpus"].get("validation"),
         "tokens a chunk": identity.get("chunk_length"),
-        f"chunks of {'the training' if limit else 'each'} text, at most": identity.get("max_chunks"),
-        "chunks of the validation text, at most": limit,
+        "chunks of each text, at most": identity.get("max_chunks"),
+        "chunks of the validation text, at most": identity.get("max_validation_chunks"),
         "training samples": f"{int(store.tensors('train')['counts'].sum()):,}",
-        "training chunks": train.get("chunks"),
-        "validation chunks": validation.get("chunks"),
+        **{f"{phase} chunks": (coverage.get(phase) or {}).get("chunks") for phase in ("train", "validation")},
         "attention": identity.get("attention"),
         "dtype": identity.get("dtype"),
         "digest": store.digest,
-        "bytes": f"{store.size:,}",
         "collected by": provenance.get("command") or "collapse.collect(…)",
         "versions": ", ".join(f"{k} {v}" for k, v in (provenance.get("versions") or {}).items()),
     }
 
 
 def _measured(row: Mapping[str, Any]) -> str:
-    least, sizes = row["min_count"], f"C = {row['classes']:,}, d = {row['dim']:,}, N = {row['samples']:,}"
+    least = row["min_count"]
     kept = f"the {row['classes']:,} classes of at least {least:,} samples" if least > 1 else "all classes"
-    numbers = "".join(
-        f"| {markdown(name)} | {'–' if value is None else format(value, '.6g')} |\n"
-        for name, value in sorted(row["measurements"].items())
-    )
-    notes = "".join(f"- {markdown(each['text'])} ({markdown(each['measurement'])})\n" for each in row["notes"])
-    return (
-        f"\n## Measured\n\nOver {kept} (`--min-count {least}`): {sizes}.\n\n| measurement | value |\n| --- | --- |\n"
-        f"{numbers}{f'{chr(10)}Notes:{chr(10)}{chr(10)}{notes}' if notes else ''}"
-    )
+    lines = [
+        f"\n## Measured\n\nOver {kept} (`--min-count {least}`): C = {row['classes']:,}, d = {row['dim']:,}, "
+        f"N = {row['samples']:,}.\n\n| measurement | value |\n| --- | --- |",
+        *(
+            f"| {markdown(name)} | {'–' if value is None else format(value, '.6g')} |"
+            for name, value in sorted(row["measurements"].items())
+        ),
+        *(f"\n{markdown(note['text'])} ({markdown(note['measurement'])})" for note in row["notes"]),
+    ]
+    return "\n".join(lines) + "\n"

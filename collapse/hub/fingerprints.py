@@ -14,6 +14,7 @@ from collapse.errors import CollapseError, UsageError, counted, near_names, some
 from collapse.hub.remote import Remote
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.manifest import MANIFEST
+from collapse.stores.store import Store
 
 TOKENIZER = (
     *("tokenizer.json", "tokenizer.*.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -24,7 +25,6 @@ TOKENIZER = (
 """Files of a tokenizer."""
 
 ADAPTER = "adapter_config.json"
-_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 Arguments = Mapping[str, Any] | None
 """A model's arguments (``--model-arg``)."""
@@ -64,6 +64,14 @@ class Folder:
     def sha256(self, name: str) -> str:
         """Return the hash of a file."""
         return sha256_file(self.path / name)
+
+    def stores(self) -> list[str]:
+        """Return the folders of the stores beside the model, such as those of a run."""
+        return sorted(each.parent.relative_to(self.path).as_posix() for each in self.path.glob(f"stores/*/{MANIFEST}"))
+
+    def open(self, folder: str) -> Store:
+        """Open the store in a folder; raises StoreError if its manifest is altered."""
+        return Store.load(self.path / folder)
 
 
 Files = Folder | Remote
@@ -153,9 +161,7 @@ def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:
         return UsageError(f"{place} is a folder of {counted(len(stores), 'store')}: name them, {place}/*")
     if files.remedy:
         return CollapseError(f"{place} is only partly cached (no {lacking}){files.remedy}")
-    others = [name for name in names if name.endswith(_WEIGHTS)]
-    beside = f"; transformers reads no weights from {some(others)}" if others and lacking == "weights" else ""
-    return CollapseError(f"{place} holds neither a store (no collapse.json) nor a model (no {lacking}){beside}")
+    return CollapseError(f"{place} holds neither a store (no {MANIFEST}) nor a model (no {lacking})")
 
 
 def tokenizer_files(files: Files, model_args: Arguments) -> list[str]:

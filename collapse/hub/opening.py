@@ -75,9 +75,9 @@ def find_published(name: str) -> tuple[Remote, str]:
         UsageError: It names no repository; or the repository has no store, or several and the name does not say which.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
-    repo, folder = split_name(name)
     if not names_repo(name):
         raise UsageError(f"there is no store {name}: give a folder, or user/repo on the Hub")
+    repo, folder = split_name(name)
     remote = reach(repo)
     stores = remote.stores()
     matching = in_folder(stores, folder)
@@ -86,8 +86,7 @@ def find_published(name: str) -> tuple[Remote, str]:
     listed = ", ".join(f"{remote.repo}/{each}" for each in stores)
     if matching:
         raise UsageError(f"{remote.repo} has several stores: name one of {listed}")
-    asked, others = f" {folder}" if folder else "", f"; it has {listed}" if stores else ""
-    raise UsageError(f"{remote.repo} has no store{asked}{others}")
+    raise UsageError(f"{remote.repo} has no store {folder}".rstrip() + (f"; it has {listed}" if stores else ""))
 
 
 def open_named(name: str) -> Store | None:

@@ -4,8 +4,7 @@ A commit never changes, so its listing is cached, and files are compared offline
 """
 
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +22,6 @@ from collapse.stores.store import Store
 from collapse.stores.tensor_files import check_file
 from collapse.stores.writing import write_atomic
 
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 _TIMEOUT = 10.0  # seconds
 
 log = logging.getLogger("collapse")
@@ -61,8 +59,7 @@ class Remote:
         from huggingface_hub.hf_api import RepoFile
 
         with clear_errors(f"{self.repo}: its files cannot be listed"):
-            about: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
-            tree = list(HfApi().list_repo_tree(self.repo, recursive=True, **about))
+            tree = list(HfApi().list_repo_tree(self.repo, recursive=True, **self._at))
         files = {each.path: each.lfs.sha256 if each.lfs else "" for each in tree if isinstance(each, RepoFile)}
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(listing, canonical(files), shared=True)
@@ -73,7 +70,7 @@ class Remote:
         from huggingface_hub import errors, get_cached_repo_tree
 
         try:
-            return [each.path for each in get_cached_repo_tree(self.repo, repo_type=self.kind, revision=self.commit)]
+            return [each.path for each in get_cached_repo_tree(self.repo, **self._at)]
         except errors.CachedRepoTreeNotFoundError as error:
             if self.kind == "dataset":
                 raise CollapseError(f"dataset {self.repo} is only partly cached{self.remedy}") from error
@@ -111,8 +108,8 @@ class Remote:
         """Return a file's sha256, from the listing or of the file, which is then fetched; raises as :meth:`fetch`."""
         return self.files[path] or sha256_file(self.fetch(path))
 
-    def fetch(self, path: str, *, force: bool = False) -> Path:
-        """Return a file in the client's cache, downloading it if necessary, or in any case with ``force``.
+    def fetch(self, path: str) -> Path:
+        """Return a file in the client's cache, downloading it if necessary.
 
         Raises:
             CollapseError: The file is not available.
@@ -121,9 +118,12 @@ class Remote:
 
         if not self.online and not (self.folder / path).is_file():
             raise CollapseError(f"{self.repo}: {path} is not cached{self.remedy}")
-        at: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit}
         with clear_errors(f"{self.repo}: {path} cannot be downloaded"):
-            return Path(hf_hub_download(self.repo, path, **at, local_files_only=not self.online, force_download=force))
+            return Path(hf_hub_download(self.repo, path, **self._at, local_files_only=not self.online))
+
+    @property
+    def _at(self) -> dict[str, Any]:
+        return {"repo_type": self.kind, "revision": self.commit}
 
     def download(self, patterns: Sequence[str], *, bars: bool = False) -> Path:
         """Download all files that match patterns, several at a time; return the folder of this commit.
@@ -137,9 +137,10 @@ class Remote:
         """
         from huggingface_hub import snapshot_download
 
-        at: dict[str, Any] = {"repo_type": self.kind, "revision": self.commit, "local_files_only": not self.online}
         with clear_errors(f"{self.kind} {self.repo} is not available", self.remedy, bars=bars):
-            return Path(snapshot_download(self.repo, allow_patterns=[*patterns], **at))
+            return Path(
+                snapshot_download(self.repo, allow_patterns=[*patterns], **self._at, local_files_only=not self.online)
+            )
 
     def stores(self) -> list[str]:
         """Return the folders of the stores in the repository; offline, of those whose manifests are cached."""
@@ -157,30 +158,19 @@ class Remote:
             StoreError: Its manifest is altered, or of a newer version.
             CollapseError: The manifest is not available.
         """
-        at = self._fetch_checked(str(PurePosixPath(folder, MANIFEST)), lambda file: read_manifest(file.parent)).parent
-        manifest = read_manifest(at)
+        manifest = read_manifest(self.fetch(str(PurePosixPath(folder, MANIFEST))).parent)
 
         def fetch(name: str) -> None:
-            self._fetch_checked(
-                str(PurePosixPath(folder, name)), lambda file: check_file(file, manifest["files"][name])
-            )
-
-        return Store(manifest, at, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit}")
-
-    def _fetch_checked(self, path: str, check: Callable[[Path], object]) -> Path:
-        """Fetch a file and check it; if the check fails, download it once more."""
-        try:
-            check(self.fetch(path))
-        except StoreError:
-            if not self.online:
-                raise
+            path = str(PurePosixPath(folder, name))
             try:
-                check(self.fetch(path, force=True))
+                check_file(self.fetch(path), manifest["files"][name])
             except StoreError as error:
                 raise StoreError(
-                    f"{self.repo}: {path} is damaged on the Hub: {error}; ask its owner to push it again"
+                    f"{self.repo}: {path} is damaged: {error}; run hf download {self.repo} {path} --force-download, "
+                    "or ask its owner to push it again"
                 ) from error
-        return self.folder / path
+
+        return Store(manifest, self.folder / folder, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit}")
 
 
 def reach(name: str, kind: str = "model") -> Remote:
@@ -235,10 +225,9 @@ def _remember(repo: str, revision: str | None, commit: str, kind: str) -> None:
 
 def _cached_commit(repo: str, revision: str | None, kind: str) -> str | None:
     """Return the commit of a revision; None if the client's cache does not know it, or has no file of that commit."""
-    cache = repo_cache(repo, kind)
-    if revision and _COMMIT.fullmatch(revision):
-        return revision if cache.is_dir() else None
-    with suppress(OSError):
-        commit = (cache / "refs" / (revision or "main")).read_text().strip()
-        return commit if (cache / "snapshots" / commit).is_dir() else None
+    from huggingface_hub import errors, snapshot_download
+
+    with suppress(errors.LocalEntryNotFoundError):
+        at: dict[str, Any] = {"repo_type": kind, "revision": revision, "local_files_only": True}
+        return Path(snapshot_download(repo, allow_patterns=[], **at)).name
     return None

@@ -16,9 +16,8 @@ from collapse.hub.committing import commit_files, create_repo, read_branch
 from collapse.hub.opening import FOLDER, find_published
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
-from collapse.stores.origin import keep_origin
 from collapse.stores.store import Store, load_same
-from collapse.stores.store_folder import settled, writing
+from collapse.stores.store_folder import writing
 
 _HASH = 8  # digits of the identity's hash in a folder's name
 
@@ -121,11 +120,11 @@ def pull(name: str, folder: str | Path) -> Store:
     folder = Path(folder)
     remote, place = find_published(name)
     store = remote.open(place)
-    if not is_store(folder) or not settled(folder):
+    if not is_store(folder):
         with writing(folder):
             if not is_store(folder):  # another process may have just written it
                 remote.download([f"{glob.escape(place)}/*"], bars=True)
                 # first: where a killed pull left a store, the next one would have nothing to do
-                keep_origin(folder, store.digest, str(store.origin))
+                store.keep_origin(folder)
                 return store.write_in(folder)
     return load_same(folder, store)

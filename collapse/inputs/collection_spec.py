@@ -5,57 +5,65 @@ The fields of :class:`CollectionSpec` generate the command-line options, the sig
 """
 
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import Field, dataclass, fields, replace
+from dataclasses import Field, dataclass, field, fields, replace
 from functools import wraps
 from inspect import Parameter, signature
-from types import NoneType
 from typing import Any, ParamSpec, TypeVar
 
 from collapse.errors import UsageError, near_names
-from collapse.inputs.option import (
-    Option,
-    Role,
-    TextNames,
-    at_least,
-    check_part,
-    is_number,
-    key_value,
-    key_values,
-    option,
-    parse_part,
-    text_names,
-)
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+TextNames = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+ROLES = {
+    "recorded": "its value",
+    "changed": "its value, unless it is the default",
+    "running": "nothing: it changes numbers by rounding at most",
+}
+"""What a collection's identity records of an option, by its role. Other roles name fields that hold hashes."""
 
 NULLS = ("untrained", "shuffled")
 """References: the architecture with initial weights of a fixed seed; the embeddings with the text's labels permuted."""
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
-
-def _check_batch_size(size: Any) -> None:
-    if size != "auto" and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise UsageError(f"--batch-size must be a number of chunks or auto, got {size}")
+_MOST = 2**63 - 1
 
 
-def _check_dtype(dtype: Any) -> None:
-    if dtype not in DTYPES:
-        raise UsageError(f"no dtype is called {dtype!r}; {near_names(str(dtype), DTYPES)}")
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """How an option is documented, checked and recorded.
+
+    Attributes:
+        help: What it does, in one sentence.
+        role: One of :data:`ROLES`; or the identity's fields with hashes or versions of what it selects, separated by
+            spaces.
+        unset: What None means, if a value is then found elsewhere.
+        flag: Name on the command line; None to derive it from the field's name.
+        off: Help of the flag that turns off an option that is on by default.
+        metavar: Placeholder for the value in help texts.
+        many: Whether it may be given several times.
+        least: Smallest value of a whole number.
+        choices: The only values.
+    """
+
+    help: str
+    role: str
+    unset: str = ""
+    flag: str | None = None
+    off: str = ""
+    metavar: str | None = None
+    many: bool = False
+    least: int | None = None
+    choices: tuple[str, ...] = ()
 
 
-def _check_null(null: Any) -> None:
-    if null is not None and null not in NULLS:
-        raise UsageError(f"--null must be {' or '.join(NULLS)}, got {null}")
-
-
-def _record_arguments(model_args: Mapping[str, Any]) -> dict[str, Any]:
-    from collapse.stores.provenance import shown_argument
-
-    return {name: shown_argument(name, value) for name, value in model_args.items()}
+def option(help: str, role: str, *, default: Any = None, **how: Any) -> Any:
+    """Return a field of a :class:`CollectionSpec`; ``how`` are fields of :class:`Option`."""
+    return field(default=default, metadata={"option": Option(help=help, role=role, **how)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,115 +76,98 @@ class CollectionSpec:
 
     text: TextNames | None = option(
         "Training text: files, globs or a Hub data set.",
-        Role.RESOLVED,
-        resolved="corpus",
+        "corpus",
         unset="the one that the model's card names",
         metavar="FILES|DATASET",
         many=True,
     )
     validation_text: TextNames | None = option(
         "The same for validation.",
-        Role.RESOLVED,
-        resolved="validation",
+        "validation",
         unset="the data set's validation split, if any",
         metavar="FILES|DATASET",
         many=True,
     )
-    split: str | None = option("Training split of a data set.", Role.RESOLVED, resolved="corpus", unset="train")
-    validation_split: str | None = option(
-        "Validation split of a data set.", Role.RESOLVED, resolved="validation", unset="validation"
-    )
-    text_column: str = option(
-        "Column that holds the text.", Role.RESOLVED, resolved="corpus validation", default="text"
-    )
-    tokenizer: str | None = option(
-        "Another tokenizer than the model's own.", Role.RESOLVED, resolved="tokenizer", metavar="MODEL"
-    )
-    revision: str | None = option("Branch, tag or commit of a Hub model.", Role.RESOLVED, resolved="weights tokenizer")
+    split: str | None = option("Training split of a data set.", "corpus", unset="train")
+    validation_split: str | None = option("Validation split of a data set.", "validation", unset="validation")
+    text_column: str | None = option("Column that holds the text.", "corpus validation", unset="text")
+    tokenizer: str | None = option("Another tokenizer than the model's own.", "tokenizer", metavar="MODEL")
+    revision: str | None = option("Branch, tag or commit of a Hub model.", "weights tokenizer")
     chunk_length: int | None = option(
         "Tokens per chunk.",
-        Role.RECORDED,
+        "recorded",
         unset="min(2048, the model's limit)",
         metavar="T",
-        check=at_least(2, "--chunk-length"),
+        least=2,
     )
-    max_chunks: int | None = option(
-        "At most this many chunks of each text.", Role.RECORDED, metavar="N", check=at_least(1, "--max-chunks")
-    )
+    max_chunks: int | None = option("At most this many chunks of each text.", "recorded", metavar="N", least=1)
     max_validation_chunks: int | None = option(
         "At most this many chunks of the validation text, in place of --max-chunks.",
-        Role.CHANGED,
+        "changed",
         metavar="N",
-        check=at_least(1, "--max-validation-chunks"),
+        least=1,
     )
     batch_size: int | str = option(
         "Chunks per batch; auto halves it when memory runs out.",
-        Role.RUNNING,
+        "running",
         default="auto",
-        read=lambda text: int(text) if is_number(text) else text,
-        check=_check_batch_size,
     )
     shards: int = option(
         "Shards of the text before it is cut into chunks.",
-        Role.RECORDED,
+        "recorded",
         default=2,
-        check=at_least(1, "--shards", optional=False),
+        least=1,
     )
-    eos_between: bool = option("Put the end-of-text token after each text.", Role.RECORDED, default=False)
-    dtype: str = option("Data type in which the model runs.", Role.RECORDED, default="float32", check=_check_dtype)
-    device: str = option("auto, cpu, cuda, cuda:1, ...", Role.RUNNING, default="auto")
+    eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
+    dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
+    device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
     model_args: Mapping[str, Any] | None = option(
         "Argument of from_pretrained.",
-        Role.RECORDED,
+        "recorded",
         flag="--model-arg",
         metavar="KEY=VALUE",
         many=True,
-        read=lambda words: dict(key_value(each) for each in words),
-        record=_record_arguments,
     )
-    trust_remote_code: bool = option(
-        "Run code of the model's repository.", Role.RESOLVED, resolved="code", default=False
-    )
+    trust_remote_code: bool = option("Run code of the model's repository.", "code", default=False)
     without: str | Iterable[str] = option(
         "Do not collect this statistic of a plugin.",
-        Role.RESOLVED,
-        resolved="statistics",
+        "statistics",
         default=(),
         metavar="STATISTIC",
         many=True,
     )
     fast_attention: bool = option(
         "Let plugins swap in an equal, faster attention.",
-        Role.CHANGED,
+        "changed",
         default=True,
         flag="--no-fast-attention",
         off="Keep the model's own attention, however slow.",
     )
-    exact_loss: bool = option("Sum the loss over the vocabulary in float64.", Role.CHANGED, default=False)
+    exact_loss: bool = option("Sum the loss over the vocabulary in float64.", "changed", default=False)
     null: str | None = option(
         "Collect a null instead: the model before training, or its embeddings with shuffled labels.",
-        Role.CHANGED,
+        "changed",
         metavar="|".join(NULLS),
-        check=_check_null,
+        choices=NULLS,
     )
-    deterministic: bool = option("Byte-identical reruns on CUDA too.", Role.RUNNING, default=False)
-    recollect: bool = option("Collect again, and replace the store at the end.", Role.RUNNING, default=False)
+    deterministic: bool = option("Byte-identical reruns on CUDA too.", "running", default=False)
+    recollect: bool = option("Collect again, and replace the store at the end.", "running", default=False)
     part: tuple[int, int] | None = option(
         "Only the k-th of n shares of the work, to be merged later.",
-        Role.RUNNING,
+        "running",
         metavar="k/n",
-        read=parse_part,
-        check=check_part,
     )
 
     def __post_init__(self) -> None:
         for each in fields(self):
             value = getattr(self, each.name)
-            if isinstance(value, os.PathLike | Iterator):  # an iterator can be read only once
-                value = tuple(value) if isinstance(value, Iterator) else os.fspath(value)
-                object.__setattr__(self, each.name, value)
-            _check_kind(each, value)
-            each.metadata["option"].check(value)
+            if isinstance(value, os.PathLike):
+                value = os.fspath(value)
+            if isinstance(value, Iterator):  # it can be read only once
+                value = tuple(value)
+            object.__setattr__(self, each.name, value)
+            if value is not None or each.default is not None:
+                _check(each, value)
         for name in ("text", "validation_text"):
             object.__setattr__(self, name, text_names(getattr(self, name)) or None)
         object.__setattr__(self, "without", text_names(self.without))
@@ -187,10 +178,16 @@ class CollectionSpec:
         """Values that affect a stored number, as a store's identity records them."""
         recorded = {}
         for each in fields(self):
-            about, value = each.metadata["option"], getattr(self, each.name)
-            if about.role is Role.RECORDED or (about.role is Role.CHANGED and value != each.default):
-                recorded[each.name] = about.record(value)
+            role, value = each.metadata["option"].role, getattr(self, each.name)
+            if role == "recorded" or (role == "changed" and value != each.default):
+                recorded[each.name] = record(each.name, value)
         return recorded
+
+    @property
+    def running(self) -> dict[str, Any]:
+        """Options that a request keeps beside its identity."""
+        names = ("part", "batch_size", "deterministic", "recollect", "without")
+        return {name: getattr(self, name) for name in names}
 
     @property
     def of_validation(self) -> "CollectionSpec":
@@ -205,6 +202,54 @@ class CollectionSpec:
         return {name: value for name, value in values.items() if value != getattr(plain, name)}
 
 
+def _check(each: Field[Any], value: Any) -> None:
+    """Raise UsageError for an invalid value of a field."""
+    about: Option = each.metadata["option"]
+    flag, got = flag_of(each.name, about), f"got {value!r:.40}"
+    is_whole = isinstance(value, int) and not isinstance(value, bool) and value <= _MOST
+    if about.choices:
+        if value not in about.choices:
+            raise UsageError(f"{flag} must be {' or '.join(about.choices)}, got {value}")
+    elif about.least is not None:
+        if not is_whole:
+            raise UsageError(f"{flag} must be a whole number, {got}")
+        if value < about.least:
+            raise UsageError(f"{flag} must be at least {about.least}, {got}")
+    elif each.name == "batch_size":
+        if value != "auto" and (not is_whole or value < 1):
+            raise UsageError(f"{flag} must be a number of chunks or auto, {got}")
+    elif each.name == "part":
+        is_pair = isinstance(value, tuple | list) and [type(number) for number in value] == [int, int]
+        if not is_pair or not 1 <= value[0] <= value[1]:
+            raise UsageError(f"{flag} must be k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4)), {got}")
+    elif each.name == "model_args":
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{flag} must be a dictionary, {got}")
+    elif isinstance(each.default, bool):
+        if not isinstance(value, bool):
+            raise UsageError(f"{flag} must be True or False, {got}")
+    elif about.many:
+        if not all(isinstance(text, str | os.PathLike) for text in text_names(value)):
+            raise UsageError(f"{flag} must be a string or a list of strings, {got}")
+        if each.default is None and not text_names(value):
+            raise UsageError(f"{flag} is an empty list: give a text, or leave the option out")
+    elif each.type in (str, str | None) and not isinstance(value, str):
+        raise UsageError(f"{flag} must be a string, {got}")
+
+
+def text_names(value: Any) -> tuple[Any, ...]:
+    """Convert one name, several names or None to a tuple, and paths to texts."""
+    some = value if isinstance(value, Iterable) and not isinstance(value, str) else () if value is None else (value,)
+    return tuple(os.fspath(each) if isinstance(each, os.PathLike) else each for each in some)
+
+
+def record(name: str, value: Any) -> Any:
+    """Return what an identity records of an option's value: secrets among a model's arguments as hashes."""
+    from collapse.stores.provenance import shown_argument
+
+    return {key: shown_argument(key, each) for key, each in value.items()} if name == "model_args" else value
+
+
 def options_of(spec: type[CollectionSpec] = CollectionSpec) -> dict[str, Option]:
     """Return the options of a spec by name."""
     return {each.name: each.metadata["option"] for each in fields(spec)}
@@ -214,32 +259,6 @@ def flag_of(name: str, about: Option | None = None) -> str:
     """Return an option's name on the command line, such as ``--chunk-length``."""
     about = about or options_of().get(name)
     return about.flag if about and about.flag else f"--{name.replace('_', '-')}"
-
-
-def typed(spec: CollectionSpec, *, shown: bool = False) -> str:
-    """Return the command-line form of the options of a spec that differ from their defaults.
-
-    Args:
-        spec: The options.
-        shown: Write it for a manifest, which is published: no folders of this machine, no secrets.
-
-    >>> typed(CollectionSpec(text=["a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
-    "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"
-    """
-    from collapse.stores.provenance import shown_word
-
-    words: list[str] = []
-    for name, value in spec.given.items():
-        if isinstance(value, bool):
-            words.append(flag_of(name))
-            continue
-        if name == "model_args":
-            value = key_values(_record_arguments(value) if shown else value)
-        if name == "part":
-            value = "{}/{}".format(*value)
-        for each in value if isinstance(value, list | tuple) else (value,):
-            words += [flag_of(name), shown_word(str(each)) if shown else str(each)]
-    return shlex.join(words)
 
 
 def accepts(spec: type[CollectionSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -274,22 +293,3 @@ def described(spec: type[CollectionSpec], indent: int = 8) -> str:
         f"{name}: {each.help}{f' None: {each.unset}.' if each.unset else ''}" for name, each in options_of(spec).items()
     ]
     return f"\n{' ' * indent}".join(lines)
-
-
-def _check_kind(each: Field[Any], value: Any) -> None:
-    """Raise an error for a value whose type differs from its default's, unless another check applies."""
-    about: Option = each.metadata["option"]
-    flag, got = flag_of(each.name, about), f"got {value!r:.40}"
-    if isinstance(each.default, bool):
-        if not isinstance(value, bool):
-            raise UsageError(f"{flag} must be True or False, {got}")
-    elif each.name == "model_args":
-        if not isinstance(value, Mapping | NoneType):
-            raise UsageError(f"{flag} must be a dictionary, {got}")
-    elif about.many:
-        if not all(isinstance(text, str | os.PathLike) for text in text_names(value)):
-            raise UsageError(f"{flag} must be a string or a list of strings, {got}")
-        if each.default is None and value is not None and not text_names(value):
-            raise UsageError(f"{flag} is an empty list: give a text, or leave the option out")
-    elif each.type in (str, str | None) and not isinstance(value, str | (NoneType if each.default is None else str)):
-        raise UsageError(f"{flag} must be a string, {got}")

@@ -15,16 +15,23 @@ from torch import Tensor
 
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase, Source
-from collapse.stores.files import sha256_file
 from collapse.stores.provenance import Clock
-from collapse.stores.tensor_files import load_tensors
+from collapse.stores.tensor_files import hash_of, load_tensors
 
 log = logging.getLogger("collapse")
 
 _ROWS = 8192
-_WANTED = {"train_features": 2, "train_labels": 1, "classifier": 2}
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
-_OPTIONAL = {"classifier_bias": 1, "validation_features": 2, "validation_labels": 1}
+_WANTED = ("train_features", "train_labels", "classifier")
+_SHAPES = {
+    "train_features": 2,
+    "train_labels": 1,
+    "classifier": 2,
+    "classifier_bias": 1,
+    "validation_features": 2,
+    "validation_labels": 1,
+}
+"""Number of dimensions of each tensor."""
 
 
 class ArrayPhase(Phase):
@@ -40,22 +47,13 @@ class ArrayPhase(Phase):
     out_of_memory = "use a machine with more memory, or keep the features in a smaller dtype"
 
     def __init__(self, name: str, features: Tensor, labels: Tensor, called: str) -> None:
-        self.name, self.features, self._labels, self.called = name, features, labels.long(), called
+        self.name, self.features, self._labels, self.called = name, features, labels, called
         self.units = self.slice_units = -(-len(labels) // _ROWS)
-        self.unit_samples = _ROWS
+        self.unit_samples, self.n_samples = _ROWS, len(labels)
 
-    @property
-    def n_samples(self) -> int:
-        """Number of rows."""
-        return len(self._labels)
-
-    def samples(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Return the embeddings and labels of some blocks."""
-        return self.features[start * _ROWS : stop * _ROWS], self.labels(start, stop)
-
-    def labels(self, start: int, stop: int) -> Tensor:
-        """Return the labels of some blocks."""
-        return self._labels[start * _ROWS : stop * _ROWS]
+    def embeddings(self, start: int, stop: int) -> Tensor:
+        """Return the rows of some blocks."""
+        return self.features[start * _ROWS : stop * _ROWS]
 
     def labels_at(self, places: Tensor) -> Tensor:
         """Return the labels of rows anywhere."""
@@ -76,18 +74,31 @@ class ArrayPhase(Phase):
 
 def is_features_file(path: str | Path) -> bool:
     """Whether this names a features file rather than a model or a store."""
-    return Path(path).suffix == ".safetensors" and Path(path).exists() and not Path(path).is_dir()
+    return Path(path).suffix == ".safetensors" and Path(path).is_file()
 
 
-def open_features(path: str | Path) -> Source:
+def open_features(path: Path) -> Source:
     """Read a features file.
 
     Raises:
         CollapseError: It cannot be read, a tensor is missing or of the wrong shape, or a label lies outside the
             classifier.
     """
-    path, clock = Path(path), Clock()
-    digest, features = sha256_file(path), read_features(path)
+    clock = Clock()
+    from safetensors import SafetensorError
+
+    try:
+        features = load_tensors(path)
+        digest = hash_of({}, features)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
+    if missing := [name for name in _WANTED if name not in features]:
+        raise CollapseError(
+            f"{path} is not a features file: it lacks {', '.join(missing)} (it has {', '.join(sorted(features))}). "
+            "It needs train_features (N, d), train_labels (N,) and classifier (C, d); for a store give its folder"
+        )
+    if unknown := sorted(set(features) - set(_SHAPES)):
+        log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))
     source = source_of(features, called=str(path), digest=digest, model=path.stem, corpus=path.name, clock=clock)
     return replace(source, command=f"collapse collect {shlex.quote(path.name)}")
 
@@ -95,69 +106,45 @@ def open_features(path: str | Path) -> Source:
 def source_of(
     features: Mapping[str, Tensor], *, called: str, digest: str, model: str, corpus: str, clock: Clock
 ) -> Source:
-    """Make a source of checked features (see :func:`check_features`).
+    """Check the tensors of a features file, and make a source of them; equal tensors have one identity.
 
     Args:
-        features: The tensors of a features file.
+        features: The tensors.
         called: Name of the features in messages.
-        digest: sha256 of the file.
+        digest: Their hash.
         model, corpus: Names for the manifest.
         clock: When reading began.
+
+    Raises:
+        CollapseError: A tensor has the wrong shape or dtype, or a label lies outside the classifier.
     """
-    validated = "validation_features" in features
-    train, validation = (
-        ArrayPhase(name, features[f"{name}_features"], features[f"{name}_labels"], called)
-        if f"{name}_features" in features
-        else None
+    features = check_features(features, called)
+    phases = {
+        name: ArrayPhase(name, features[f"{name}_features"], features[f"{name}_labels"], called)
         for name in ("train", "validation")
-    )
+        if f"{name}_features" in features
+    }
     return Source(
         identity={"features": digest, "dtype": str(features["train_features"].dtype).removeprefix("torch.")},
         model={"name": model},
-        corpus={"name": corpus, "validation": corpus if validated else None},
+        corpus={"name": corpus, "validation": corpus if "validation" in phases else None},
         weight=features["classifier"],
         bias=features.get("classifier_bias"),
-        train=train,
-        validation=validation,
+        train=phases["train"],
+        validation=phases.get("validation"),
         classifier=f"{called}: classifier",
         remedy="the row is a class: correct it, or leave the class out",
         clock=clock,
     )
 
 
-def read_features(path: Path) -> dict[str, Tensor]:
-    """Read and check a features file; raises as :func:`open_features`."""
-    from safetensors import SafetensorError
-
-    try:
-        features = load_tensors(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
-    missing = [name for name in _WANTED if name not in features]
-    if missing:
-        raise CollapseError(
-            f"{path} is not a features file: it lacks {', '.join(missing)} "
-            f"(it has {', '.join(sorted(features)) or 'nothing'}). "
-            "It needs train_features (N, d), train_labels (N,) and classifier (C, d); for a store give its folder"
-        )
-    if unknown := sorted(set(features) - set(_WANTED | _OPTIONAL)):
-        log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_WANTED | _OPTIONAL))
-    return check_features(features, str(path))
-
-
 def check_features(features: Mapping[str, Tensor], called: str) -> dict[str, Tensor]:
-    """Check the tensors of a features file, and convert them to the dtypes of a store.
+    """Check the tensors of a features file, and convert labels to int64.
 
     Raises:
         CollapseError: A tensor has the wrong shape or dtype, or a label lies outside the classifier.
     """
-    found: dict[str, Tensor] = {}
-    for name, dims in (_WANTED | _OPTIONAL).items():
-        if name not in features:
-            continue
-        found[name] = _as_kept(called, name, features[name])
-        if found[name].dim() != dims:
-            raise CollapseError(f"{called}: {name} has shape {tuple(found[name].shape)}, not {dims} dimensions")
+    found = {name: _checked(f"{called}: {name}", features[name], name) for name in _SHAPES if name in features}
     classes, dim = found["classifier"].shape
     if dim < 1:
         raise CollapseError(f"{called}: classifier has shape {(classes, dim)}: embeddings need at least one dimension")
@@ -166,15 +153,15 @@ def check_features(features: Mapping[str, Tensor], called: str) -> dict[str, Ten
             f"{called}: classifier_bias has length {len(found['classifier_bias'])} for {counted(classes, 'row')}"
         )
     for split in ("train", "validation"):
-        _check_split(found.get(f"{split}_features"), found.get(f"{split}_labels"), f"{called}: {split}", classes, dim)
+        h, y = found.get(f"{split}_features"), found.get(f"{split}_labels")
+        if (h is None) != (y is None):
+            raise CollapseError(f"{called}: give {split}_features and {split}_labels together")
+        if h is not None and y is not None:
+            _check_split(f"{called}: {split}", h, y, classes, dim)
     return found
 
 
-def _check_split(h: Tensor | None, y: Tensor | None, split: str, classes: int, dim: int) -> None:
-    if (h is None) != (y is None):
-        raise CollapseError(f"give {split.split(': ')[-1]}_features and {split.split(': ')[-1]}_labels together")
-    if h is None or y is None:
-        return
+def _check_split(split: str, h: Tensor, y: Tensor, classes: int, dim: int) -> None:
     if len(h) != len(y) or not len(y):
         raise CollapseError(f"{split}_features has {counted(len(h), 'row')} for {counted(len(y), 'label')}")
     if h.shape[1] != dim:
@@ -186,16 +173,13 @@ def _check_split(h: Tensor | None, y: Tensor | None, split: str, classes: int, d
         )
 
 
-def _as_kept(called: str, name: str, tensor: Tensor) -> Tensor:
-    """Convert a tensor to a dtype of a store: labels to int64; other tensors keep their floating-point dtype."""
-    dtype = str(tensor.dtype).removeprefix("torch.")
-    if name.endswith("_labels"):
-        if tensor.is_floating_point() or tensor.is_complex():
-            raise CollapseError(f"{called}: {name} is {dtype}: labels must be integers")
-        labels = tensor.long()  # torch cannot compute the minimum of unsigned integers
-        if dtype == "uint64" and bool((labels < 0).any()):
-            raise CollapseError(f"{called}: {name} holds labels of 2⁶³ and more: number the classes from 0")
-        return labels
-    if dtype not in _FLOATS:
-        raise CollapseError(f"{called}: {name} is {dtype}: convert it to one of {', '.join(_FLOATS)}")
-    return tensor
+def _checked(called: str, tensor: Tensor, name: str) -> Tensor:
+    """Return a tensor, labels as int64, after a check of its dtype and its dimensions."""
+    dtype, is_labels = str(tensor.dtype).removeprefix("torch."), name.endswith("_labels")
+    if is_labels and (tensor.is_floating_point() or tensor.is_complex()):
+        raise CollapseError(f"{called} is {dtype}: labels must be integers")
+    if not is_labels and dtype not in _FLOATS:
+        raise CollapseError(f"{called} is {dtype}: convert it to one of {', '.join(_FLOATS)}")
+    if tensor.dim() != _SHAPES[name]:
+        raise CollapseError(f"{called} has shape {tuple(tensor.shape)}, not {_SHAPES[name]} dimensions")
+    return tensor.long() if is_labels else tensor

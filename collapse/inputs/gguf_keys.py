@@ -1,10 +1,11 @@
-"""Check that transformers uses each tensor and each key of a GGUF file that changes the model's numbers."""
+"""GGUF files: the context length in the header, and what transformers reads of the rest."""
 
 import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, first_line, some
 
 # keys that the tensors' shapes and number settle: another value could not be loaded
@@ -14,8 +15,13 @@ _SETTLED = (
     *("expert_feed_forward_length", "expert_shared_feed_forward_length", "rope.scaling.original_context_length"),
     *("ssm.conv_kernel", "ssm.state_size", "ssm.inner_size", "ssm.time_step_rank", "shortconv.l_cache"),
 )
-_REQUIRED = ("attention.head_count_kv", "attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
-_FREQUENCY_BASE = 10_000.0  # that of llama.cpp, for a file without rope.freq_base; it rotates whole heads
+
+
+def gguf_context(file: Path) -> int | None:
+    """Return the context length in a GGUF file's header, or None; raises as :func:`check_gguf`."""
+    reader, architecture = _opened(file)
+    number = reader.fields.get(f"{architecture}.context_length")
+    return int(number.contents()) if number else None
 
 
 def check_gguf(name: str, file: Path, model: Any) -> None:
@@ -30,42 +36,24 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
         model: The model that transformers loaded from it.
 
     Raises:
-        CollapseError: There is such a tensor or key; the message names some.
+        CollapseError: It cannot be read, or there is such a tensor or key; the message names some.
     """
-    import gguf
     from transformers import modeling_gguf_pytorch_utils as reading
 
-    reader = gguf.GGUFReader(file)
-    architecture = reader.fields["general.architecture"].contents()
+    reader, architecture = _opened(file)
     processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config={})
-    try:
-        known = reading.get_gguf_hf_weights_map(model, processor)
-    except NotImplementedError as error:
-        raise CollapseError(
-            f"{name}: cannot determine which tensors transformers reads: {first_line(error)}"
-        ) from error
+    known = reading.get_gguf_hf_weights_map(model, processor)
     left = [
         each.name
         for each in reader.tensors
-        if each.name not in known
-        and each.name.removesuffix(".weight") not in known
+        if not {each.name, each.name.removesuffix(".weight")} & {*known}
         and not (each.name.startswith("rope_") and (each.data == 1).all())
     ]
-    prefix = f"{architecture}."
-    stated = {
-        key.removeprefix(prefix): reader.fields[key].contents() for key in reader.fields if key.startswith(prefix)
-    }
     mapping = reading.GGUF_TO_TRANSFORMERS_MAPPING["config"].get(model.config.model_type.removesuffix("_text"), {})
-    left += [f"{prefix}{key} = {value}" for key, value in stated.items() if not _is_used(key, value, mapping, model)]
-    head, heads = stated.get("attention.key_length"), stated.get("attention.head_count")
-    if not head and isinstance(heads, int) and heads:
-        head = stated.get("embedding_length", 0) // heads
-    defaults = {"rope.freq_base": _FREQUENCY_BASE, "rope.dimension_count": head}
-    absent = [key for key in _REQUIRED if key in mapping]
-    absent += [key for key, value in defaults.items() if not _is_used(key, value, mapping, model)]
-    if getattr(model.config.get_text_config(), "query_pre_attn_scalar", head) != head:
-        absent.append("attention.scale")
-    left += [f"{prefix}{key}, which is absent" for key in absent if key not in stated]
+    for key, each in reader.fields.items():
+        own = key.removeprefix(f"{architecture}.")
+        if own != key and not _is_used(own, each.contents(), mapping, model):
+            left.append(f"{key} = {each.contents()}")
     if left:
         raise CollapseError(
             f"{name}: transformers does not use all of the GGUF file, so it would compute another model "
@@ -73,21 +61,31 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
         )
 
 
+def _opened(file: Path) -> tuple[Any, str]:
+    """Return a reader of a GGUF file, and the name of its architecture."""
+    try:
+        import gguf
+
+        reader = gguf.GGUFReader(file)
+        return reader, str(reader.fields["general.architecture"].contents())
+    except Exception as error:  # of a damaged file the reader can raise anything
+        raise CollapseError(
+            missing_package(error)
+            or f"{file} cannot be read as GGUF: {first_line(error)}; it may be damaged or cut short: download it again"
+        ) from error
+
+
 def _is_used(key: str, value: Any, mapping: Mapping[str, str | None], model: Any) -> bool:
     """Return whether the loaded model computes with the value of a key of its architecture, or would without it."""
     if key in _SETTLED:
         return True
     rotations = [2 * each.numel() for name, each in model.named_buffers() if name.endswith("inv_freq")]
-    if key.startswith("rope.") and not rotations and key in ("rope.freq_base", "rope.dimension_count"):
-        return key not in mapping
-    if key == "rope.dimension_count":
+    if key == "rope.dimension_count" and rotations:
         return value in rotations
     attribute = "rope_theta" if key == "rope.freq_base" else mapping.get(key) or key.rpartition(".")[2]
-    if _values(type(model.config)().to_dict(), attribute):
-        return any(_same(each, value) for each in _values(model.config.to_dict(), attribute))
-    if isinstance(value, bool):
-        return False
-    return value in (0, "none") or (value == 1 and key.endswith(("scale", "factor")))
+    if known := _values(model.config.to_dict(), attribute):
+        return any(_same(each, value) for each in known)
+    return not isinstance(value, bool) and (value in (0, "none") or (value == 1 and key.endswith(("scale", "factor"))))
 
 
 def _values(config: Any, attribute: str) -> list[Any]:

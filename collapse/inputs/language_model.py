@@ -49,6 +49,23 @@ class LanguageModel:
     attention: str
     _captured: list[Tensor] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, model: Any) -> "LanguageModel":
+        """Return a transformers model with its classifier.
+
+        Raises:
+            CollapseError: It has no output embedding with a weight matrix.
+        """
+        head, inputs = model.get_output_embeddings(), model.get_input_embeddings()
+        if head is None or getattr(head, "weight", None) is None or head.weight.dim() != 2:
+            raise CollapseError(
+                f"{type(model).__name__} has no output embedding with a weight matrix: it cannot be measured"
+            )
+        rows = len(head.weight if inputs is None else inputs.weight)
+        bias = getattr(head, "bias", None)
+        own = model.config._attn_implementation or "own"
+        return cls(model, head.weight.detach(), None if bias is None else bias.detach(), rows, own)
+
     @property
     def device(self) -> torch.device:
         """The device on which it runs."""
@@ -91,7 +108,7 @@ class LanguageModel:
             return self.model(input_ids=tokens_BT.to(self.device), use_cache=False)
         except _HeadReached:
             raise
-        except Exception as error:  # the configuration is untrusted, so it can raise anything
+        except Exception as error:  # the model's code, with any configuration
             if is_out_of_memory(error):
                 raise
             raise CollapseError(

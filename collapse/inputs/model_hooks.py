@@ -1,7 +1,6 @@
 """Let plugins swap in a faster attention, and check that the model still computes the same embeddings."""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float, Int
@@ -16,15 +15,6 @@ if TYPE_CHECKING:
 # Largest change of an embedding, relative to its norm, that rounding explains. GPT-Neo attends in float32 in any dtype.
 _TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 2e-1, torch.float16: 5e-2}
 _SHORTEST, _LONGEST = 64, 512  # tokens of the probe
-
-
-@dataclass(frozen=True)
-class _Probe:
-    """A model's embeddings of a few tokens, and its classifier."""
-
-    h: Float[Tensor, "1 T d"]
-    rows: Float[Tensor, " V"]
-    bias: Float[Tensor, " V"] | None
 
 
 def prepare(loaded: "LanguageModel") -> str | None:
@@ -62,39 +52,32 @@ def _tokens(loaded: "LanguageModel") -> Int[Tensor, "1 T"]:
     """Return one short chunk of ids spread over the vocabulary, a little longer than a local attention's window."""
     config = loaded.model.config.get_text_config().to_dict()
     windows = [value for name, value in config.items() if "window" in name and isinstance(value, int)]
-    length = min(_LONGEST, max([_SHORTEST, *(window + window // 4 for window in windows)]))
     limits = [config.get(name) for name in ("max_position_embeddings", "n_positions", "n_ctx")]
-    length = min([length, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
+    wanted = min(_LONGEST, max([_SHORTEST, *(window + window // 4 for window in windows)]))
+    length = min([wanted, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
     return (torch.arange(length) * 7919 % loaded.input_rows)[None]
 
 
-def _probe(loaded: "LanguageModel", tokens: Int[Tensor, "1 T"]) -> _Probe:
-    head: Any = loaded.model.get_output_embeddings()
+def _probe(loaded: "LanguageModel", tokens: Int[Tensor, "1 T"]) -> tuple[Float[Tensor, "1 T d"], Float[Tensor, " n"]]:
+    """Return a model's embeddings of some tokens, and its classifier as sums over dimensions and biases."""
+    head = loaded.model.get_output_embeddings()
     bias = getattr(head, "bias", None)
-    return _Probe(
-        loaded.embeddings(tokens), head.weight.detach().sum(1), None if bias is None else bias.detach().clone()
-    )
+    biases = [] if bias is None else [bias.detach()]
+    return loaded.embeddings(tokens), torch.cat([head.weight.detach().sum(1), *biases])
 
 
-def _difference(before: _Probe, after: _Probe) -> str | None:
+def _difference(before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> str | None:
     """Describe what differs by more than rounding; None if nothing does."""
-    if before.h.dtype != after.h.dtype or before.rows.dtype != after.rows.dtype:
-        return f"its dtype was {before.h.dtype}, and is {after.h.dtype}".replace("torch.", "")
-    if not _same(before.rows, after.rows) or not _same(before.bias, after.bias):
+    for one, other in zip(before, after, strict=True):
+        if one.dtype != other.dtype or one.shape != other.shape:
+            return f"{one.dtype} of shape {tuple(one.shape)} became {other.dtype} of shape {tuple(other.shape)}"
+    if not torch.equal(before[1].nan_to_num(), after[1].nan_to_num()):
         return "its output embedding is another"
-    if before.h.shape != after.h.shape:
-        return f"embeddings of shape {tuple(before.h.shape)} became {tuple(after.h.shape)}"
-    h, other = before.h.double(), after.h.double()
+    h, other = before[0].double(), after[0].double()
     if not h.isfinite().all():
         return None  # accumulating reports the chunk and the sample
     moved = float(((h - other).norm(dim=-1) / h.norm(dim=-1).clamp(min=1e-300)).max())
-    if moved <= _TOLERANCE[before.h.dtype]:  # false for NaN
+    allowed = _TOLERANCE[before[0].dtype]
+    if moved <= allowed:  # false for NaN
         return None
-    allowed = _TOLERANCE[before.h.dtype]
     return f"embeddings move by up to {moved:.2g} of their norm, where rounding gives at most {allowed:g}"
-
-
-def _same(one: Tensor | None, other: Tensor | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return one.shape == other.shape and bool(torch.equal(one.nan_to_num(), other.nan_to_num()))

@@ -9,8 +9,9 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -21,7 +22,7 @@ from collapse.core.progress import Report
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.inputs.collection_spec import CollectionSpec
-from collapse.inputs.corpus import Corpus, load_rows, texts
+from collapse.inputs.corpus import Corpus, opened
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.scratch import scratch
 from collapse.stores.writing import ANOTHER_HOME, write_error
@@ -30,7 +31,7 @@ _MAP = 1000
 _IDS = 2**31  # chunks are int32
 _FILES = ("tokens.bin", "starts.bin")
 _PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "cache_dir")
-_FORMAT = 3  # format 2 lacked where the texts begin
+_FORMAT = 4
 
 Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
 
@@ -130,28 +131,22 @@ def pack(
         CollapseError: The text is too short for one chunk, a row holds no text, or the cache cannot be written.
         UsageError: A split or column is unknown, or the tokenizer has no such token for ``eos_between``.
     """
-    max_chunks = spec.max_chunks
     tokenize = _tokenize(tokenizer, spec.eos_between)
     about: dict[str, Any] = {
         "format": _FORMAT,
         "corpus": corpus.identity(),
         "tokenizer": tokenizer_hash,
         "loaded": _loaded(tokenizer),
-        "chunk_length": spec.chunk_length,
-        "shards": spec.shards,
-        "eos_between": spec.eos_between,
+        **{name: getattr(spec, name) for name in ("chunk_length", "shards", "eos_between", "max_chunks")},
     }
-    whole = cache / "chunks" / sha256_of(about)[:40]
-    some = cache / "chunks" / sha256_of({**about, "max_chunks": max_chunks})[:40]
-    for folder in (whole, some):
-        chunks = _cached(folder)
-        if chunks is not None:
-            return replace(chunks, tokens=chunks.tokens[:max_chunks])
-    folder = some if max_chunks else whole
+    folder = cache / "chunks" / sha256_of(about)[:40]
+    if (chunks := _cached(folder)) is not None:
+        return chunks
     try:
-        with scratch(cache / "chunks", option="COLLAPSE_HOME") as place:
-            rows = load_rows(corpus, _made(place / "text"))
-            _write(folder, about, _chunks(rows, corpus, tokenize, spec, progress), place)
+        with scratch(cache / "chunks") as place:
+            with opened(corpus) as (rows, texts):
+                _write(place, about, _chunks(rows, texts, corpus.name, tokenize, spec, progress))
+            _move(place / "chunks", folder)
     except OSError as error:
         raise write_error(folder, error, other=ANOTHER_HOME) from error
     chunks = _cached(folder)
@@ -165,31 +160,27 @@ def tokens_hash(chunks: Chunks) -> str:
 
 
 def _chunks(
-    rows: Any,
-    corpus: Corpus,
-    tokenize: Tokenize,
-    spec: CollectionSpec,
-    progress: Report | None,
+    rows: int, texts: Iterator[str], name: str, tokenize: Tokenize, spec: CollectionSpec, progress: Report | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the chunks of each run of texts, and where its texts begin in them; tokens beyond them are dropped."""
     chunk_length, shards, max_chunks = spec.chunk_length, spec.shards, spec.max_chunks
     assert chunk_length is not None
     made, seen = 0, 0
-    for start, stop in maps(len(rows), shards):
-        token_rows = tokenize(texts(rows, corpus, start, stop))
+    for start, stop in maps(rows, shards):
+        token_rows = tokenize(list(islice(texts, stop - start)))
         lengths = [len(row) for row in token_rows]
         seen += sum(lengths)
         grouped = group(token_rows, chunk_length)[: None if max_chunks is None else max_chunks - made]
         made += len(grouped)
         yield grouped, np.minimum(np.cumsum([0, *lengths[:-1]]), grouped.size)
         if progress:
-            done = (stop, len(rows)) if max_chunks is None else (made, max_chunks)
-            progress(f"tokenizing {corpus.name}", *done)
+            done = (stop, rows) if max_chunks is None else (made, max_chunks)
+            progress(f"tokenizing {name}", *done)
         if max_chunks is not None and made >= max_chunks:
             return
     if not made:
         raise CollapseError(
-            f"{corpus.name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
+            f"{name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
             f"{counted(shards, 'shard')}, and the remainder of each run of {_MAP:,} texts is dropped: "
             "give more text, or a shorter --chunk-length"
         )
@@ -226,28 +217,28 @@ def _loaded(tokenizer: Any) -> str:
     return sha256_of([*made, {name: str(value) for name, value in special.items()}])
 
 
-def _write(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]], place: Path) -> None:
-    """Stream chunks into a folder that appears only when it is complete."""
-    partial = _made(place / "chunks")
+def _write(place: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
+    """Stream chunks into the folder ``chunks`` of a place."""
+    folder = place / "chunks"
+    folder.mkdir()
     shape = [0, about["chunk_length"]]
-    with (partial / "tokens.bin").open("wb") as file, (partial / "starts.bin").open("wb") as beside:
+    with (folder / "tokens.bin").open("wb") as file, (folder / "starts.bin").open("wb") as beside:
         for some, starts in chunks:
             beside.write((starts + shape[0] * shape[1]).astype("<i8").tobytes())
             file.write(some.astype("<i4").tobytes())
             shape[0] += len(some)
-    record = {**about, "shape": shape, "sha256": [sha256_file(partial / name, remember=False) for name in _FILES]}
-    (partial / "chunks.json").write_text(json.dumps(record, indent=1))
+    record = {**about, "shape": shape, "sha256": [sha256_file(folder / name, remember=False) for name in _FILES]}
+    (folder / "chunks.json").write_text(json.dumps(record, indent=1))
+
+
+def _move(made: Path, folder: Path) -> None:
+    """Move complete chunks to their folder, unless another process has just packed the same text."""
     try:
-        partial.replace(folder)
+        made.replace(folder)
     except OSError:
-        if _cached(folder) is None:  # else another process has just packed the same text
+        if _cached(folder) is None:
             shutil.rmtree(folder, ignore_errors=True)
-            partial.replace(folder)
-
-
-def _made(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
+            made.replace(folder)
 
 
 def _cached(folder: Path) -> Chunks | None:

@@ -1,5 +1,6 @@
 """Find the model and tokenizer that a name refers to, and their identity, without loading them."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from collapse.core.paths import expanded, mistyped, near_folders
-from collapse.core.reading import is_utf8
+from collapse.core.paths import expanded, near_folders
+from collapse.core.steps import folder_name, run_and_step
 from collapse.errors import CollapseError, UsageError
 from collapse.hub.fingerprints import (
     Files,
@@ -21,25 +22,11 @@ from collapse.hub.fingerprints import (
 )
 from collapse.hub.remote import Remote, reach
 from collapse.hub.requests import at_revision, is_repo_id, split_revision
-from collapse.measurement.model_names import run_and_step
-from collapse.measurement.named_results import named_results
 
 _CARD_LIMIT = 1 << 20
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked for on the Hub."""
-_ACCEPTED = {
-    ".npz": ": save the arrays as .safetensors, or give them to collapse.measure(features=…, labels=…)",
-    ".npy": ": save the arrays as .safetensors, or give them to collapse.measure(features=…, labels=…)",
-    ".csv": ": a results table is for collapse analyze",
-    ".parquet": ": a results table is for collapse analyze",
-}
-"""What to do with files of other kinds."""
-# Folder names that say which state of a model it is, or that it is a model, but not from which run.
-_ANY_MODEL = re.compile(
-    r"((checkpoint|ckpt|epoch|(global_?)?step|iter(ation)?)s?[-_@]?)?\d*|[0-9a-f]{40}|snapshots|"
-    r"model|final|best|last|latest|output|hf",
-    re.IGNORECASE,
-)
+_LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length")
 
 
 @dataclass(frozen=True)
@@ -47,23 +34,23 @@ class ModelReference:
     """A model's name, location and identity.
 
     Attributes:
-        name: Name in tables: the Hub id, or the folder's name (see :func:`folder_name`), with that of a GGUF file.
+        name: Name in tables: the Hub id, or the name of the folder, with that of a GGUF file.
         location: Where transformers loads it from: a folder or a Hub id.
         revision: Commit on the Hub, or None for a folder.
         weights: Fingerprint of the weights: ``sha256:…`` of the files that are read; "" for a tokenizer.
         tokenizer: Fingerprint of the tokenizer.
         online: Whether the Hub answered; else only cached files are used.
-        subfolder: Folder inside it that holds the model (``--model-arg subfolder=…``), or "".
+        model_args: The model's arguments, which say where its files are.
         step: The training step that a revision on the Hub is named after, or None.
     """
 
     name: str
     location: str
     revision: str | None
-    weights: str
-    tokenizer: str
+    weights: str = ""
+    tokenizer: str = ""
     online: bool = True
-    subfolder: str = ""
+    model_args: Mapping[str, Any] | None = None
     step: int | None = None
 
     @property
@@ -84,10 +71,33 @@ class ModelReference:
         """Its files, from the top of the folder or repository."""
         return Folder(Path(self.location)) if self.is_local else Remote(self.location, str(self.revision), self.online)
 
-    def file(self, name: str, *, top: bool = False) -> Path | None:
-        """Return a file of the model, such as config.json, or None; ``top`` ignores the subfolder."""
-        name = f"{self.subfolder}/{name}" if self.subfolder and not top else name
-        return self.files.fetch(name) if self.files.has(name) else None
+    def json(self, name: str) -> dict[str, Any]:
+        """Read one of the model's JSON files, such as config.json; {} if it does not exist."""
+        return json_of(self.files, inside(self.model_args) + name)
+
+    @cached_property
+    def position_limit(self) -> int | None:
+        """The longest sequence that config.json, or else the header of the GGUF file, says that the model takes."""
+        limit = _limit({**self.json("config.json"), **(self.model_args or {})})
+        gguf_file = (self.model_args or {}).get("gguf_file")
+        if not gguf_file or (limit is not None and not self.is_local):  # which may not be downloaded yet
+            return limit
+        from collapse.inputs.gguf_keys import gguf_context
+
+        return gguf_context(self.files.fetch(f"{inside(self.model_args)}{gguf_file}")) or limit
+
+    def card_datasets(self) -> list[str]:
+        """Return the Hub data sets on which the model was trained, according to its card."""
+        from huggingface_hub.repocard import metadata_load
+
+        if not self.files.has("README.md") or (card := self.files.fetch("README.md")).stat().st_size > _CARD_LIMIT:
+            return []
+        try:
+            named = (metadata_load(card) or {}).get("datasets") or []
+        except Exception:  # a card is free text; an unreadable one names no data set
+            return []
+        named = [named] if isinstance(named, str) else named
+        return [each for each in named if isinstance(each, str) and is_repo_id(each)]
 
 
 def find_model(
@@ -100,7 +110,7 @@ def find_model(
     """Find the model that a name refers to: a folder, or an id on the Hub with its commit.
 
     Args:
-        name: The folder or id.
+        name: The folder, the GGUF file, or the id.
         revision: Branch, tag or commit on the Hub.
         model_args: The model's arguments.
         what: What is looked for, for messages.
@@ -109,80 +119,62 @@ def find_model(
         UsageError: There is no such folder and no such model on the Hub, or a revision is given for a folder.
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
     """
-    found = _find(name, revision, what)
-    folder = inside(model_args)
-    gguf_file = (model_args or {}).get("gguf_file")
+    found = _find(name, revision, what, model_args)
+    gguf_file = (found.model_args or {}).get("gguf_file")
     return replace(
         found,
         name=f"{found.name}/{gguf_file}" if gguf_file else found.name,
-        weights=weights_fingerprint(found.files, model_args),
-        tokenizer=tokenizer_fingerprint(found.files, model_args),
-        subfolder=folder.rstrip("/"),
+        weights=weights_fingerprint(found.files, found.model_args),
+        tokenizer=tokenizer_fingerprint(found.files, found.model_args),
     )
 
 
 def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> ModelReference:
-    """Find a tokenizer that is given separately: a folder with its files, or a Hub id; raises as :func:`find_model`.
+    """Find a tokenizer that is given separately: a folder with its files, a GGUF file, or a Hub id.
 
     Args:
-        name: The folder or id.
-        model_args: The arguments with which it is read.
+        name: The folder, file or id.
+        model_args: The model's arguments, if it is read with them.
+
+    Raises:
+        UsageError, CollapseError: As :func:`find_model`.
     """
     try:
-        found = _find(name, None, "tokenizer")
-        return replace(found, tokenizer=tokenizer_fingerprint(found.files, model_args))
+        found = _find(name, None, "tokenizer", model_args)
+        return replace(found, tokenizer=tokenizer_fingerprint(found.files, found.model_args))
     except CollapseError as error:
         raise type(error)(f"--tokenizer {name}: {error}") from error
 
 
-def _find(name: str, revision: str | None, what: str) -> ModelReference:
+def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None = None) -> ModelReference:
     """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
-    folder = expanded(name)
+    folder, close = expanded(name), near_folders(name)
+    if folder.suffix == ".gguf" and folder.is_file():
+        folder, model_args = folder.parent, {**(model_args or {}), "gguf_file": folder.name}
     if folder.is_dir():
         if revision is not None:
             raise UsageError(f"{name} is a local folder, which has no revisions: leave out --revision")
-        if not is_utf8(folder):
-            raise CollapseError(f"{folder}: the name is not valid UTF-8, and safetensors cannot open it: rename it")
-        return ModelReference(folder_name(folder), str(folder), None, "", "")
-    if folder.is_file() and folder.suffix in (".txt", ".jsonl"):
-        raise UsageError(f"{name} is a text file, not a model: name the model, and give the file with --text {name}")
+        return ModelReference(folder_name(folder), str(folder), None, model_args=model_args)
     if folder.is_file():
-        raise UsageError(f"{name} is not a {what}{_ACCEPTED.get(folder.suffix, '')}")
-    close = mistyped(name) if revision is None else None
-    if close is not None:
+        is_text = folder.suffix in (".txt", ".jsonl")
+        instead = f": name the model, and give the file with --text {name}" if is_text else ""
+        raise UsageError(f"{name} is a {folder.suffix} file, not a {what}{instead}")
+    if close and revision is None and "/" in name and "@" not in name:  # rather a path than a name on the Hub
         there = f" A model of this name on the Hub is {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
+    missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
     repo, at = split_revision(at_revision(name, revision))
     if not is_repo_id(repo) or folder.suffix in _OF_FILES:
-        raise UsageError(_not_found(name, folder, what))
+        raise UsageError(missing)
     try:
         remote = reach(at_revision(name, revision))
     except CollapseError as error:
-        if name in named_results():
-            raise UsageError(
-                f"{name} is a results table, not a {what}: show it with: collapse results {name}"
-            ) from error
-        raise type(error)(f"{_not_found(name, folder, what)}; {error}") from error
-    return ModelReference(repo, repo, remote.commit, "", "", remote.online, step=run_and_step(str(at))[1])
+        raise type(error)(f"{missing}; {error}") from error
+    step = run_and_step(str(at))[1]
+    return ModelReference(repo, repo, remote.commit, online=remote.online, model_args=model_args, step=step)
 
 
-def folder_name(folder: Path) -> str:
-    """Return a folder's name: its last part, preceded by the run's name if the last part is generic.
-
-    >>> folder_name(Path("/runs/2x64/checkpoints/checkpoint-25")), folder_name(Path("/runs/2x64"))
-    ('2x64/checkpoint-25', '2x64')
-    """
-    own, *above = (folder.resolve(), *folder.resolve().parents)
-    if not _ANY_MODEL.fullmatch(own.name):
-        return own.name
-    run = next((each for each in above if not _ANY_MODEL.fullmatch(each.name)), own)
-    # directly above a folder in a home folder is the name of a person, not of a run
-    return own.name if run.parent.name in ("home", "Users", "") else f"{run.name}/{own.name}"
-
-
-def code_of(
-    model: ModelReference, tokenizer: ModelReference, model_args: Mapping[str, Any] | None = None
-) -> dict[str, str]:
+def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
     """Return fingerprints of the code that ``--trust-remote-code`` lets run, by location; {} if there is none.
 
     The code of a model's own files is known by their content, that of another repository by its commit.
@@ -191,48 +183,40 @@ def code_of(
         CollapseError: A repository with such code cannot be found.
     """
     found: dict[str, str] = {}
-    revision = (model_args or {}).get("code_revision")
+    revision = (model.model_args or {}).get("code_revision")
     for role, reference in (("model", model), ("tokenizer", tokenizer)):
-        named = [
-            each
-            for name in ("config.json", "tokenizer_config.json")
-            for each in _strings(config_of(reference, name).get("auto_map"))
-        ]
-        for repo in sorted({each.split("--")[0] for each in named if "--" in each}):
+        auto_maps = [reference.json(file).get("auto_map") for file in ("config.json", "tokenizer_config.json")]
+        for repo in sorted({*re.findall(r'"([^"]+?)--', json.dumps(auto_maps))}):
             found[repo] = f"commit:{reach(at_revision(repo, str(revision) if revision else None)).commit}"
-        if named:  # another repository's code reads these files too
+        if any(auto_maps):  # another repository's code reads these files too
             found[role] = code_fingerprint(reference.files)
     return found
 
 
-def config_of(reference: ModelReference, name: str = "config.json") -> dict[str, Any]:
-    """Read the model's config.json, or another of its JSON files; {} if it does not exist."""
-    return json_of(reference.files, f"{reference.subfolder}/{name}" if reference.subfolder else name)
+def _limit(config: Mapping[str, Any]) -> int | None:
+    limits = [config[name] for name in _LIMITS if isinstance(config.get(name), int) and config[name] > 0]
+    text = config.get("text_config")
+    return limits[0] if limits else _limit(text) if isinstance(text, Mapping) else None
 
 
-def card_datasets(reference: ModelReference) -> list[str]:
-    """Return the Hub data sets on which a model was trained, according to its card."""
-    from huggingface_hub.repocard import metadata_load
+def default_chunk_length(reference: ModelReference) -> int:
+    """Return the default T: min(2048, the model's limit).
 
-    file = reference.file("README.md", top=True)
-    if file is None or file.stat().st_size > _CARD_LIMIT:
-        return []
-    try:
-        named = (metadata_load(file) or {}).get("datasets") or []
-        named = [named] if isinstance(named, str) else named
-        return [each for each in named if isinstance(each, str) and is_repo_id(each)]
-    except Exception:  # a card is untrusted text; an unreadable one names no data set
-        return []
+    Raises:
+        CollapseError: The limit is unknown.
+    """
+    if reference.position_limit is None:
+        raise CollapseError(
+            f"{reference.name} has no maximum sequence length in its configuration: give --chunk-length"
+        )
+    return min(2048, reference.position_limit)
 
 
-def _strings(value: Any) -> list[str]:
-    """Return all texts in a JSON value, at any depth."""
-    if isinstance(value, str):
-        return [value]
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return [each for part in parts for each in _strings(part)]
-
-
-def _not_found(name: str, folder: Path, what: str) -> str:
-    close = near_folders(name)
-    return f"no {what} is called {name}{f' ({close})' if close else ''}"
+def check_chunk_length(reference: ModelReference, chunk_length: int) -> None:
+    """Raise UsageError if chunks are longer than the model's context; the message gives the limit."""
+    limit = reference.position_limit
+    if limit is not None and chunk_length > limit:
+        raise UsageError(
+            f"--chunk-length {chunk_length} is longer than the {limit:,} positions of {reference.name}: "
+            f"give at most {limit}"
+        )

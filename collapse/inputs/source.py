@@ -1,16 +1,18 @@
-"""The interface of sources of labelled embeddings; every source goes through the same two passes.
+"""Labelled embeddings, with the classifier whose input they are; every source goes through the same two passes.
 
 Shapes: n samples, d dimensions, V rows of the classifier.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from collapse.inputs.shuffling import permuted
 from collapse.stores.provenance import Clock
 
 
@@ -23,8 +25,10 @@ class Phase(ABC):
         slice_units: Units per slice, whatever the batch size; resuming and parts work in whole slices.
         size: Tokens or rows per unit, for the reported speed.
         unit_samples: Samples of each unit, but that the last one may have fewer.
+        n_samples: Number of samples of all units.
         words: Names of a unit and of its content, such as ("chunk", "tokens").
         out_of_memory: Advice for messages if one unit does not fit into memory.
+        shuffled: Each sample has the label of another one, so that embeddings are independent of labels.
     """
 
     name: str
@@ -32,29 +36,34 @@ class Phase(ABC):
     slice_units: int
     size: int
     unit_samples: int
+    n_samples: int
     words: tuple[str, str]
     out_of_memory: str
+    shuffled: bool = False
 
     @abstractmethod
+    def embeddings(self, start: int, stop: int) -> Float[Tensor, "n d"]:
+        """Return the embeddings of some units, in their order."""
+
     def samples(self, start: int, stop: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-        """Return the embeddings and labels of some units, in the order of the units."""
-
-    @abstractmethod
-    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Return only the labels."""
-
-    def blocks(self, start: int, stop: int) -> Int[Tensor, " n"]:
-        """Return the number of each sample's block, over which standard errors are computed: here its unit."""
-        return start + torch.arange(len(self.labels(start, stop))) // self.unit_samples
-
-    @property
-    @abstractmethod
-    def n_samples(self) -> int:
-        """Number of samples of all units."""
+        """Return the embeddings and labels of some units."""
+        return self.embeddings(start, stop), self.labels(start, stop)
 
     @abstractmethod
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
-        """Return the labels of samples anywhere in the phase, counted from its first one."""
+        """Return the own labels of samples anywhere in the phase, counted from its first one."""
+
+    def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Return the labels of some units."""
+        places = self._places(start, stop)
+        return self.labels_at(permuted(places, self.n_samples) if self.shuffled else places)
+
+    def blocks(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        """Return the number of each sample's block, over which standard errors are computed: here its unit."""
+        return self._places(start, stop) // self.unit_samples
+
+    def _places(self, start: int, stop: int) -> Int[Tensor, " n"]:
+        return torch.arange(start * self.unit_samples, min(stop * self.unit_samples, self.n_samples))
 
     @abstractmethod
     def not_finite(self, start: int, row: int, wrong: str) -> str:
@@ -112,3 +121,11 @@ class Source:
     def device(self) -> torch.device:
         """The device on which the embeddings are computed."""
         return self.weight.device
+
+
+def shuffled(source: Source, identity: Mapping[str, Any]) -> Source:
+    """Return a source with shuffled labels in both phases; ``identity`` is added to its own, to say so."""
+    for phase in (source.train, source.validation):
+        if phase is not None:
+            phase.shuffled = True
+    return replace(source, identity={**source.identity, **identity})

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.collection_spec import CollectionSpec, TextNames
 from collapse.inputs.corpus import Corpus, NoSplit, find_corpus
-from collapse.inputs.option import TextNames
 
 log = logging.getLogger("collapse")
 
@@ -32,10 +31,8 @@ class Texts:
     @property
     def names(self) -> dict[str, str | None]:
         """The names of the texts."""
-        return {
-            "corpus": self.training.name if self.training else None,
-            "validation": self.validation.name if self.validation else None,
-        }
+        both = {"corpus": self.training, "validation": self.validation}
+        return {key: text.name if text else None for key, text in both.items()}
 
     def wanted_beside(self, validation: str | None) -> bool:
         """Whether the request needs a validation that a store with this validation text, or None, may lack.
@@ -51,14 +48,12 @@ class Texts:
             NoSplit: The user named the split, and it does not exist.
             CollapseError: As ``pack`` raises it.
         """
-        if self.validation is None:
-            return None
         try:
-            return pack(self.validation)
-        except NoSplit:
+            return None if self.validation is None else pack(self.validation)
+        except NoSplit as error:
             if not self.optional:
                 raise
-            log.warning("%s has no split %r: nothing is validated", self.validation.name, self.validation.split)
+            log.warning("%s: nothing is validated", error)
             return None
 
 
@@ -66,30 +61,32 @@ def find_texts(spec: CollectionSpec, otherwise: Callable[[], str]) -> Texts:
     """Find the texts that a spec names; ``otherwise`` returns the training text's name if the spec has none.
 
     Raises:
-        UsageError: A split does not apply, or as for :func:`collapse.inputs.corpus.find_corpus`.
+        UsageError: A validation option does not apply, or as for :func:`collapse.inputs.corpus.find_corpus`.
         CollapseError: A text cannot be found or read.
     """
     named = spec.text or otherwise()
     training = find_corpus(named, split=spec.split, text_column=spec.text_column)
     if spec.validation_text:
         return Texts(training, find_validation(spec, spec.validation_text))
-    if training.source == "hub":
+    if not training.files:
         return Texts(training, find_validation(spec, named), optional=spec.validation_split is None)
-    if spec.validation_split is not None:
-        raise UsageError(
-            f"--validation-split {spec.validation_split} does not apply, because there is no validation text: "
-            "give a data set with --validation-text, or leave the option out"
-        )
+    check_limits(spec, Texts(training))
     return Texts(training)
 
 
 def check_limits(spec: CollectionSpec, texts: Texts) -> None:
-    """Raise UsageError if a limit is given for the validation text, and there is none."""
-    if spec.max_validation_chunks is not None and texts.validation is None:
-        raise UsageError(
-            f"--max-validation-chunks {spec.max_validation_chunks} does not apply, because there is no validation "
-            "text: give one with --validation-text, or leave the option out"
-        )
+    """Raise UsageError if there is an option for the validation text, and no such text."""
+    if texts.validation is not None:
+        return
+    for flag, value in (
+        ("--validation-split", spec.validation_split),
+        ("--max-validation-chunks", spec.max_validation_chunks),
+    ):
+        if value is not None:
+            raise UsageError(
+                f"{flag} {value} does not apply, because there is no validation text: "
+                "give one with --validation-text, or leave the option out"
+            )
 
 
 def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:

@@ -41,34 +41,27 @@ class TextPhase(Phase):
         self.units, self.size = len(chunks), chunks.chunk_length
         self.slice_units = slice_length(len(chunks), chunks.chunk_length)
         self.unit_samples = self.size - 1
-
-    @property
-    def n_samples(self) -> int:
-        """T−1 of each chunk."""
-        return self.units * self.unit_samples
+        self.n_samples = self.units * self.unit_samples
 
     def tokens(self, start: int, stop: int) -> Tensor:
         """Return the token ids of some chunks, int64, shape (stop − start, T)."""
         return torch.from_numpy(self.chunks.tokens[start:stop].astype("int64"))
 
-    def samples(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        """Return the embeddings and labels of some chunks."""
-        tokens_BT = self.tokens(start, stop)
-        h_BTd = self.model.embeddings(tokens_BT)
-        return h_BTd[:, :-1].reshape(-1, h_BTd.shape[-1]), tokens_BT[:, 1:].reshape(-1)
-
-    def labels(self, start: int, stop: int) -> Tensor:
-        """Return the labels of some chunks."""
-        return self.tokens(start, stop)[:, 1:].reshape(-1)
-
-    def blocks(self, start: int, stop: int) -> Tensor:
-        """Return the number of each label's block of whole texts."""
-        return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)
+    def embeddings(self, start: int, stop: int) -> Tensor:
+        """Return the embeddings of some chunks, but for their last tokens, which nothing follows."""
+        h_BTd = self.model.embeddings(self.tokens(start, stop))
+        return h_BTd[:, :-1].reshape(-1, h_BTd.shape[-1])
 
     def labels_at(self, places: Tensor) -> Tensor:
-        """Return the labels of samples anywhere in the text."""
+        """Return the tokens that follow samples anywhere in the text."""
         chunk_n, place_n = (each.numpy() for each in (places // self.unit_samples, places % self.unit_samples + 1))
         return torch.from_numpy(self.chunks.tokens[chunk_n, place_n].astype("int64"))
+
+    def blocks(self, start: int, stop: int) -> Tensor:
+        """Return the number of each label's block of whole texts; of shuffled labels that of its chunk."""
+        if self.shuffled:
+            return super().blocks(start, stop)
+        return torch.from_numpy(self.chunks.blocks(start, stop)[:, 1:]).reshape(-1)
 
     def not_finite(self, start: int, row: int, wrong: str) -> str:
         """Describe where an embedding is not finite."""
@@ -80,9 +73,7 @@ class TextPhase(Phase):
 
     def batch_units(self, asked: int | str) -> int:
         """Return the initial number of chunks per batch."""
-        if isinstance(asked, int):
-            return asked
-        return first_batch(self.units, self.size, self.model.device.type)
+        return asked if isinstance(asked, int) else first_batch(self.units, self.size, self.model.device.type)
 
     def check(self, unit: int) -> None:
         """Raise CollapseError if the model is not causal on a chunk, or its head is not linear."""

@@ -1,30 +1,29 @@
-"""Local texts: find the files that a name refers to, check them and hash their content."""
+"""Local texts: find the files that a name refers to, hash them, and stream their texts."""
 
-import codecs
 import glob
+import gzip
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from pathlib import Path
+from typing import IO, Any
 
 from collapse.core.paths import expanded, near_paths
-from collapse.core.reading import open_regular
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.stores.files import sha256_file, sha256_of
 
 # Each line of a .txt file is a text and keeps its line break. \r and \r\n also end a line and are read as \n (Python's
-# universal newlines): the concatenated texts are the file with these replaced.
-BUILDERS = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
-"""How datasets reads a file, by its suffix."""
+# universal newlines). A .json file is a list of objects, or lines of objects as in a .jsonl file.
+KINDS = (".txt", ".jsonl", ".json", ".parquet")
+"""Suffixes of the texts that are read, also with ``.gz`` at the end (but .parquet)."""
 
-OTHER_FILES = (".pdf", ".csv", ".tsv", ".md", ".html", ".xml", ".doc", ".docx", ".gz", ".zip", ".zst", ".xz", ".bz2")
-"""Suffixes of files that are no texts for us, and no names of data sets either."""
-
-_BLANK = b" \t\r\n\xef\xbb\xbf"
+_BATCH = 1000
 
 
-def suffix(name: str) -> str:
-    """Return the suffix of a file name in lower case."""
-    return Path(name).suffix.lower()
+def kind_of(name: str) -> str:
+    """Return the suffix that says how a file is read: that before ``.gz``, if it is compressed."""
+    return Path(name.lower().removesuffix(".gz")).suffix
 
 
 def find_files(names: Sequence[str]) -> list[str]:
@@ -33,13 +32,32 @@ def find_files(names: Sequence[str]) -> list[str]:
     Raises:
         UsageError: No file matches, a name is a folder, or the files are of several kinds.
     """
-    files = [file for each in names for file in _matching(each)]
-    kinds = {BUILDERS.get(suffix(file)) for file in files}
-    if None in kinds or len(kinds) > 1:
+    try:
+        files = [file for each in names for file in _matching(each)]
+    except OSError as error:
+        raise UsageError(f"{error.strerror}: give names of files, not the text itself") from error
+    kinds = {kind_of(file) for file in files}
+    if not kinds <= {*KINDS} or not (len(kinds) == 1 or kinds == {".jsonl", ".json"}):
         raise UsageError(
             f"texts must be .txt, .jsonl, .json or .parquet files, all of one kind: got {show_names(files)}"
         )
     return files
+
+
+def _matching(name: str) -> list[str]:
+    path = expanded(name)
+    if path.is_dir():
+        raise UsageError(f"{name or 'the empty name'} is a folder: give its files, for example '{path}/*.jsonl'")
+    if path.exists():
+        return [str(path)]
+    matching = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
+    if not matching:
+        near = [each.name for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
+        hint = near_paths(name, near, stems=True)
+        raise UsageError(
+            f"no file matches {name}; {hint or 'texts are .txt, .jsonl, .json or .parquet files, or a Hub data set'}"
+        )
+    return matching
 
 
 def show_names(files: Sequence[str]) -> str:
@@ -48,111 +66,105 @@ def show_names(files: Sequence[str]) -> str:
     return ", ".join(names) if len(names) <= 3 else f"{names[0]} … {names[-1]} ({len(names)} files)"
 
 
-def hash_checked(files: Sequence[str]) -> str:
-    """Check the files and return one hash of their contents.
+def hash_files(files: Sequence[str], *, remember: bool = True) -> str:
+    """Return one hash of the contents of some files, in order.
+
+    Args:
+        files: The files.
+        remember: Use cached hashes, as :func:`collapse.stores.files.sha256_file` does.
 
     Raises:
-        CollapseError: A file is empty, or not UTF-8.
+        CollapseError: A file is empty, or cannot be read.
     """
-    return sha256_of([_hash_checked(Path(file)) for file in files])
-
-
-def hash_again(files: Sequence[str | Path]) -> str:
-    """Return the same hash of the files' current content, without using cached hashes."""
-    return sha256_of([sha256_file(Path(file), remember=False) for file in files])
-
-
-def could_be_json(files: Sequence[str]) -> bool:
-    """Whether one of the files could be JSON: then a .txt file with the same bytes is another text."""
+    hashes = []
     for file in files:
         try:
-            with open_regular(file) as opened:
-                start = opened.read(1 << 16).lstrip(_BLANK)
+            hashes.append(sha256_file(Path(file), remember=remember))
+            if Path(file).stat().st_size == 0:
+                raise CollapseError(f"{file} is empty: there is no text in it")
         except OSError as error:
             raise CollapseError(f"{file} cannot be read: {error.strerror or error}") from error
-        if not start or start[:1] in b"{[":
-            return True
-    return False
+    return sha256_of(hashes)
 
 
-def _matching(name: str) -> list[str]:
-    if not name:
-        raise UsageError("the name of a text is empty: give a file or a data set, or leave the option out")
-    path = expanded(name)
-    if path.is_dir():
-        files = sorted(str(file) for file in path.iterdir() if suffix(file.name) in BUILDERS)
-        raise UsageError(
-            f"{name} is a folder: give its files, for example {path}/*{suffix(files[0]) if files else '.jsonl'}"
-        )
-    if path.exists():
-        return [str(path)]
-    matching = sorted(file for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
-    if not matching:
-        near = [each.name for each in path.parent.iterdir() if each.is_file()] if path.parent.is_dir() else []
-        hint = near_paths(name, near, stems=True)
-        if hint is None and suffix(name) and suffix(name) not in BUILDERS:
-            hint = "texts are .txt, .jsonl, .json or .parquet files, or a data set on the Hub"
-        if hint is None and " " in name and not suffix(name):
-            hint = "it looks like a text itself: collapse.collect_loaded takes texts, with a loaded model"
-        raise UsageError(f"no file matches {name}" + (f"; {hint}" if hint else ""))
-    return matching
+def read_texts(files: Sequence[str], column: str) -> Iterator[str]:
+    """Yield the texts of some files in order.
 
+    Args:
+        files: Files of the kinds that :data:`KINDS` lists.
+        column: The column or key that holds the text; .txt files have one, ``text``.
 
-def broken_line(files: Sequence[str]) -> str | None:
-    """Return the place of the first line of .jsonl files that is not JSON or not valid Unicode, or None."""
+    Raises:
+        UsageError: A row has no such column.
+        CollapseError: A file cannot be read, is not UTF-8, or a row holds no text.
+    """
     for file in files:
-        if suffix(file) != ".jsonl":
-            continue
-        with Path(file).open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    json.dumps(json.loads(line.strip() or "0"), ensure_ascii=False).encode()
-                except UnicodeEncodeError as error:
-                    half = ascii(error.object[error.start])[1:-1]
-                    return f"line {number:,} of {Path(file).name} holds {half}, half of a surrogate pair"
-                except ValueError:
-                    return f"line {number:,} of {Path(file).name} is not JSON"
-    return None
-
-
-def _hash_checked(path: Path) -> str:
-    is_parquet = BUILDERS[suffix(path.name)] == "parquet"
-    try:
-        digest = sha256_file(path, examine=None if is_parquet else _Utf8(path).examine)
-        if path.stat().st_size == 0:
-            raise CollapseError(f"{path} is empty: there is no text in it")
-    except OSError as error:
-        raise CollapseError(f"{path} cannot be read: {error.strerror or error}") from error
-    return digest
-
-
-_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ", b"BZh", b"PK\x03\x04")
-_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-class _Utf8:
-    """Rejects a text that is not UTF-8; the message gives the place."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self._position = 0
-
-    def examine(self, block: bytes) -> None:
-        held = len(self._decoder.getstate()[0])
+        name = Path(file).name
         try:
-            self._decoder.decode(block)
+            for place, row in _rows(file, column):
+                yield _text_of(row, column, f"{place} of {name}")
         except UnicodeDecodeError as error:
-            place = self._position - held + error.start
-            if self._position == 0 and block.startswith(_COMPRESSED):
-                raise CollapseError(f"{self.path} is compressed: decompress it, and name the result") from error
-            encoding = "utf-16" if self._position == 0 and block.startswith(_UTF16) else "latin1"
             raise CollapseError(
-                f"{self.path} is not UTF-8 (byte {place:,}): convert it, for example with: "
-                f"iconv -f {encoding} -t utf-8 {self.path.name} > new{self.path.suffix}"
+                f"{file} is not UTF-8 ({error.reason}): convert it, for example with: "
+                f"iconv -f latin1 -t utf-8 {name} > new{Path(file).suffix}"
             ) from error
-        self._position += len(block)
-        if not block and self._decoder.getstate()[0]:
-            raise CollapseError(
-                f"{self.path} is not UTF-8: it ends within a character (byte {self._position:,}); is it truncated?"
-            )
+        except (OSError, EOFError) as error:
+            raise CollapseError(f"{file} cannot be read: {first_line(error)}") from error
+
+
+def _text_of(row: Any, column: str, where: str) -> str:
+    if not isinstance(row, dict):
+        raise CollapseError(f"{where} is not a JSON object: each line must be one, with the text in it")
+    if column not in row:
+        raise UsageError(f"{where} has no column {column!r}; {near_names(column, row)} (--text-column)")
+    text = row[column]
+    if isinstance(text, str) and not re.search("[\ud800-\udfff]", text):
+        return text
+    said = "half of a surrogate pair" if isinstance(text, str) else f"{text!r:.60}, not a text"
+    raise CollapseError(f"{where} holds {said} in column {column!r}; clean the data, or name another --text-column")
+
+
+def _rows(file: str, column: str) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of a file, each with its place."""
+    kind = kind_of(file)
+    if kind == ".parquet":
+        yield from ((f"row {number:,}", row) for number, row in enumerate(_parquet_rows(file, column), 1))
+        return
+    with _opened(file, "utf-8" if kind == ".txt" else "utf-8-sig") as lines:
+        if kind == ".txt":
+            yield from ((f"line {number:,}", {"text": line}) for number, line in enumerate(lines, 1))
+            return
+        is_list = lines.read(1 << 16).lstrip().startswith("[")
+        lines.seek(0)
+        if is_list:
+            rows = _parsed(lines.read(), Path(file).name)
+            yield from ((f"entry {number:,}", row) for number, row in enumerate(rows, 1))
+            return
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"line {number:,}", _parsed(line, f"line {number:,} of {Path(file).name}")
+
+
+def _opened(file: str, encoding: str) -> IO[str]:
+    return gzip.open(file, "rt", encoding=encoding) if file.endswith(".gz") else Path(file).open(encoding=encoding)
+
+
+def _parsed(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise CollapseError(f"{where} is not JSON: {first_line(error)}") from error
+
+
+def _parquet_rows(file: str, column: str) -> Iterator[dict[str, Any]]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(file) as parquet:
+            if column not in parquet.schema_arrow.names:
+                yield dict.fromkeys(parquet.schema_arrow.names)
+            batches = parquet.iter_batches(_BATCH, columns=[column])
+            yield from chain.from_iterable(batch.to_pylist() for batch in batches)
+    except pyarrow.ArrowException as error:
+        raise CollapseError(f"{file} cannot be read as Parquet: {first_line(error)}") from error

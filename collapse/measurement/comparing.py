@@ -3,11 +3,10 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.steps import run_and_step
 from collapse.errors import shortened
-from collapse.measurement.model_names import run_and_step
 from collapse.stores.files import sha256_of
 from collapse.stores.naming import shown_model
-from collapse.stores.origin import pulled_from
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +47,7 @@ def about(store: "Store") -> dict[str, Any]:
         "revision": store.revision,
         "corpus": named.get("corpus") or store.corpus,
         "store": store.digest,
-        "origin": store.origin or pulled_from(store),
+        "origin": store.origin or store.pulled_from,
         "validation": named.get("validation") or store.manifest["corpus"].get("validation"),
         "chunk_length": identity.get("chunk_length"),
         "max_chunks": identity.get("max_chunks"),

@@ -1,6 +1,5 @@
 """The last measurements of a store, written next to its tensors."""
 
-import logging
 from contextlib import suppress
 
 from collapse.core.reading import read_json
@@ -8,11 +7,9 @@ from collapse.errors import CollapseError
 from collapse.measurement.rows import Row
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.lock import locked
-from collapse.stores.manifest import RESULTS, is_ours
+from collapse.stores.manifest import RESULTS
 from collapse.stores.store import Store
 from collapse.stores.writing import write_atomic
-
-log = logging.getLogger("collapse")
 
 
 def kept_row(store: Store) -> Row | None:
@@ -34,9 +31,6 @@ def keep_row(store: Store, row: Row) -> None:
     Under the store's lock, so that the file of a killed process has a known name, which the next writer replaces.
     """
     if store.path is None or store.is_remote:
-        return
-    if not is_ours(store.path / RESULTS):
-        log.warning("%s was not written by collapse: the numbers are not kept in the store", store.path / RESULTS)
         return
     measured = row.to_dict()
     kept = {"store": store.digest, "sha256": sha256_of(measured), "row": measured}

@@ -1,8 +1,8 @@
 """What the names of models say about them, as columns of a table: depth, width, epochs, whatever a plugin knows."""
 
-import re
 from typing import TYPE_CHECKING
 
+from collapse.core.steps import run_and_step
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
@@ -10,22 +10,6 @@ if TYPE_CHECKING:
 
 ARCHITECTURE, RECIPE = "architecture", "recipe"
 """Two columns with a meaning: which models have one size, and which were trained alike."""
-
-_STEP = re.compile(
-    r"(?:(?P<run>.*?)[/@_.-])?(?:checkpoint|ckpt|(?:global_?)?step|iter(?:ation)?)s?[-_@=]?(?P<step>\d{1,15})",
-    re.IGNORECASE,
-)
-
-
-def run_and_step(model: str) -> tuple[str, int | None]:
-    """Return the name of a model's run, and the training step that ends the model's name, or None.
-
-    >>> run_and_step("run/checkpoint-100"), run_and_step("owner/name@step3000"), run_and_step("run@2")
-    (('run', 100), ('owner/name', 3000), ('run', None))
-    """
-    if match := _STEP.fullmatch(model):
-        return match["run"] or "", int(match["step"])
-    return model.rpartition("@")[0] or model, None
 
 
 def parts_of(model: str) -> dict[str, int | float | str]:

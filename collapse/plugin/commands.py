@@ -2,26 +2,25 @@
 
 import click
 
+from collapse.errors import PluginError
 from collapse.plugin.guarding import described
-from collapse.plugin.loading import Plugin, entries, implementations, new_manager, register
+from collapse.plugin.loading import Plugin, entries, new_manager, register
 
 
 def command_plugins(cli: click.Group) -> list[Plugin]:
     """Let installed plugins add their commands; return the plugins, with the reason for those that failed."""
     found = []
     for name, origin, entry in entries("collapse.commands"):
-        before, manager, problem = dict(cli.commands), new_manager(), ""
-        hooks: tuple[str, ...] = ()
+        before, problem = dict(cli.commands), None
         try:
-            hooks = register(manager, name, entry.load())
-            for _, add in implementations(manager, "collapse_commands"):
-                add(cli)
-            taken = [each for each, command in before.items() if cli.commands.get(each) is not command]
+            manager = new_manager()
+            register(manager, name, entry.load())
+            manager.hook.collapse_commands(cli=cli)
+            taken = [each for each in before if cli.commands.get(each) is not before[each]]
             if taken:
-                problem = f"there is already a command {', '.join(taken)}, which stays: give it another name"
+                raise PluginError(f"there is already a command {', '.join(taken)}, which stays: give it another name")
         except Exception as error:  # a plugin may do anything at import
-            problem = described(error)
+            problem = f"plugin {name} ({origin}): {described(error)}"
         cli.commands.update(before)
-        said = f"plugin {name} ({origin}): {problem}" if problem else None
-        found.append(Plugin(name, origin, entry.value, hooks, problem=said))
+        found.append(Plugin(name, origin, entry.value, ("collapse_commands",), problem))
     return found

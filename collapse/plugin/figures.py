@@ -1,17 +1,14 @@
 """Declarations of figures: a function of a results table, or of stores, that returns a Vega-Lite specification."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
 from collapse.errors import PluginError, near_names
-from collapse.plugin.metrics import Declared, declare
+from collapse.plugin.metrics import Declared, check_name, declare
 
 Of = Literal["results", "stores", "parts"]
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,7 @@ def figure(
     Raises:
         PluginError: The declaration is wrong; the message names the keyword.
     """
-    if not _NAME.fullmatch(name):
-        raise PluginError(f"{name!r} is not a figure name: use lower-case letters, digits, _ and -")
+    check_name("figure", name)
     if of not in get_args(Of):
         raise PluginError(f"of={of!r}: there is no such choice; {near_names(of, get_args(Of))}")
     return lambda function: declare(function, Figure(function, name, title, of, tuple(needs), source))

@@ -1,7 +1,6 @@
 """Fill plugin statistics. One that raises stops the run, which can be resumed without it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -15,8 +14,6 @@ from collapse.plugin.statistic import Statistic
 
 class Filled:
     """The statistics of one phase, while they are filled.
-
-    Every function raises PluginError if a statistic raises, or writes to a tensor that it may only read.
 
     Args:
         statistics: The statistics to fill.
@@ -42,23 +39,24 @@ class Filled:
         Args:
             batch: The batch, in memory that the next one reuses.
             mine: Counts and means before this batch; None in the validation phase.
+
+        Raises:
+            PluginError: A statistic raises, or writes to the batch.
         """
         theirs = batch.side
-        mine = mine or theirs
         for each in self:
-            part = _run(each, "__init__", type(each))
-            _run(each, "update", part._fill, batch, batch=batch)
-            _run(each, "merge", each.merge, part, mine, theirs, mine=mine, theirs=theirs)
+            part = type(each)(batch.classes.clone(), batch.h.shape[1])
+            _update(part, batch)
+            each.merge(part, mine or theirs, theirs)
 
-    def merge(self, other: "Filled", mine: Side, theirs: Side) -> None:
-        """Merge other statistics of the same kinds."""
+    def merge(self, other: "Filled", mine: Side | None = None, theirs: Side | None = None) -> None:
+        """Merge other statistics of the same kinds; those of the training phase need both sides' counts and means."""
         for each in self:
-            _run(each, "merge", each.merge, other._held[each.name], mine, theirs, mine=mine, theirs=theirs)
+            each.merge(other._held[each.name], mine, theirs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Return the tensors of each statistic, which are its complete state; copies, as two may share memory."""
-        held = {each.name: _run(each, "tensors", each.tensors) for each in self}
-        return {name: {key: x.detach().clone() for key, x in tensors.items()} for name, tensors in held.items()}
+        return {each.name: {name: x.detach().clone() for name, x in each.tensors().items()} for each in self}
 
     def state(self) -> dict[str, Tensor]:
         """Return the same tensors in a flat dictionary: ``<statistic>/<tensor>``."""
@@ -67,7 +65,7 @@ class Filled:
     @classmethod
     def begin(cls, kinds: Iterable[type[Statistic]]) -> "Filled":
         """Create empty statistics."""
-        return cls([_run(kind, "__init__", kind) for kind in kinds])
+        return cls(kind() for kind in kinds)
 
     @classmethod
     def from_state(
@@ -79,7 +77,7 @@ class Filled:
             name, _, tensor = key.partition("/")
             if tensor and name in held:
                 held[name][tensor] = value.to(device)
-        return cls([_run(kind, "from_tensors", kind.from_tensors, held[kind.name]) for kind in kinds])
+        return cls(kind.from_tensors(held[kind.name]) for kind in kinds)
 
 
 def conflict(kind: type[Statistic], version: int | None, maker: str | None) -> str:
@@ -97,19 +95,18 @@ def makers(kinds: Iterable[type[Statistic]]) -> dict[str, str]:
     return {kind.name: plugins().maker(kind) for kind in kinds}
 
 
-def _run(
-    of: Statistic | type[Statistic], what: str, function: Callable[..., Any], *arguments: Any, **read: Batch | Side
-) -> Any:
-    """Run a statistic's function, which may only read the tensors of ``read``."""
+def _update(part: Statistic, batch: Batch) -> None:
+    """Fill a new statistic from a batch, which it may only read."""
     shared = Shared()
-    for holder, record in read.items():
-        shared.add(holder, record)
+    shared.add("batch", batch)
     try:
-        return call(function, shared=shared, arguments=arguments)
-    except Failed as error:
-        owner = plugins().owners.get(("statistic", of.name))
+        call(part.update, shared=shared, arguments=[batch])
+        part.check(batch.h.shape[1])
+    except PluginError as error:
+        owner = plugins().owner(type(part).__module__)
+        text = error.text if isinstance(error, Failed) else error
         raise PluginError(
-            f"plugin {owner.name if owner else '(not installed)'}: statistic {of.name}: {what}(): {error.text}. "
-            f"Correct the plugin, or collect without the statistic (--without {of.name}); the same command then "
-            "resumes after the last slice written"
+            f"plugin {owner.name if owner else '(not installed)'}: statistic {part.name}: {text}. Correct the plugin, "
+            f"or collect without the statistic (--without {part.name}); the same command then resumes after the last "
+            "slice written"
         ) from error

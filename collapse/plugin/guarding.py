@@ -77,19 +77,16 @@ def call(
     Raises:
         Failed: It raised an exception, or wrote to one of the shared tensors.
     """
-    problem: Exception | None = None
-    result = None
+    shared = shared or Shared()
     try:
         result = function(*arguments, **named)
     except Failed:
         raise
     except Exception as error:  # a plugin can raise anything
-        problem = error
-    if shared is not None and (written := shared.written()):
+        raise Failed(function, described(error), wrote=bool(shared.written())) from error
+    if written := shared.written():
         text = f"it wrote to {', '.join(written)}, which others read too: write to a copy (x.clone())"
-        raise Failed(function, text, wrote=True) from problem
-    if problem is not None:
-        raise Failed(function, described(problem)) from problem
+        raise Failed(function, text, wrote=True)
     return result
 
 

@@ -18,8 +18,8 @@ from collapse.plugin import hookspecs
 from collapse.plugin.parameters import DECLARATION, FILE_PREFIX
 
 GIVEN = "given with -p or COLLAPSE_PLUGINS"
+HOOKS = [each for each in dir(hookspecs) if each.startswith("collapse_")]
 _OWN, _NOT = "linguistic-collapse", "no:"
-_HOOKS = [each for each in dir(hookspecs) if each.startswith("collapse_")]
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,13 @@ class Plugin:
         name: Name of its entry point (after ``distribution:`` if two share it), or the name that the user gave.
         origin: Distribution and version, or how the user gave it.
         module: Name of its module.
-        hooks: Hooks that it implements.
-        declares: Names of the functions and statistics that it declares.
+        declares: Names of the functions, statistics and hooks that it declares.
         problem: Why it is not used; None if it is.
     """
 
     name: str
     origin: str
     module: str = ""
-    hooks: tuple[str, ...] = ()
     declares: tuple[str, ...] = ()
     problem: str | None = None
 
@@ -46,26 +44,22 @@ class Plugin:
     def maker(self) -> str:
         """Its distribution, or the file or module that the user gave, as stores record it."""
         if self.origin != GIVEN:
-            return self.origin.rpartition(" ")[0] or self.origin
+            return self.origin.rpartition(" ")[0]
         return self.name.replace("\\", "/").rpartition("/")[2] if self.name.endswith(".py") else self.name
 
 
 def entries(group: str) -> list[tuple[str, str, EntryPoint]]:
     """Return the name, origin and entry point of each installed plugin of a group; our own come first.
 
-    So of two metrics with the same name a documented one is kept. A name that two distributions use is followed
+    So of two metrics with the same name a documented one is kept. A name that two distributions use is preceded
     by the second's distribution.
     """
     found: dict[str, tuple[str, str, EntryPoint]] = {}
-    for entry in sorted(entry_points(group=group), key=lambda each: (_dist(each) != _OWN, _dist(each), each.name)):
-        name = entry.name if entry.name not in found else f"{_dist(entry)}:{entry.name}"
-        origin = f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
-        found[name] = name, origin, entry
+    by_maker = [(each.dist.name, each.dist.version, each) for each in entry_points(group=group) if each.dist]
+    for maker, version, entry in sorted(by_maker, key=lambda each: (each[0] != _OWN, each[0], each[2].name)):
+        name = entry.name if entry.name not in found else f"{maker}:{entry.name}"
+        found[name] = name, f"{maker} {version}", entry
     return list(found.values())
-
-
-def _dist(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist else ""
 
 
 def candidates(extra: list[str]) -> Iterator[tuple[str, str, Callable[[], Any]]]:
@@ -101,23 +95,6 @@ def load_given(name: str) -> ModuleType:
     return module
 
 
-def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
-    """Register the hooks of a module, and return their names; raises PluginError if one is wrong."""
-    wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
-    if wanted != hookspecs.API:
-        raise PluginError(f"it was written for API {wanted} of collapse, and this is API {hookspecs.API}")
-    marked = [each for each in dir(module) if hasattr(getattr(module, each), "collapse_impl")]
-    for each in marked:
-        if each not in _HOOKS:
-            raise PluginError(f"there is no hook {each}; {near_names(each, _HOOKS)}")
-    try:
-        manager.register(module, name=name)
-    except pluggy.PluginValidationError as error:
-        manager.unregister(name=name)
-        raise PluginError(str(error)) from error
-    return tuple(marked)
-
-
 def new_manager() -> pluggy.PluginManager:
     """Return a pluggy manager with our hook specifications."""
     manager = pluggy.PluginManager("collapse")
@@ -125,9 +102,18 @@ def new_manager() -> pluggy.PluginManager:
     return manager
 
 
-def implementations(manager: pluggy.PluginManager, hook: str) -> list[tuple[str, Any]]:
-    """Return the implementations of a hook, with the names of their plugins, in the order of registration."""
-    return [(each.plugin_name, each.function) for each in getattr(manager.hook, hook).get_hookimpls()]
+def register(manager: pluggy.PluginManager, name: str, module: Any) -> tuple[str, ...]:
+    """Register the hooks of a module, and return their names; raises PluginError if one is wrong."""
+    wanted = getattr(module, "COLLAPSE_API", hookspecs.API)
+    if wanted != hookspecs.API:
+        raise PluginError(f"it was written for API {wanted} of collapse, and this is API {hookspecs.API}")
+    try:
+        manager.register(module, name=name)
+        manager.check_pending()  # hooks of unknown names
+    except pluggy.PluginValidationError as error:
+        manager.unregister(name=name)
+        raise PluginError(str(error)) from error
+    return tuple(each.name for each in manager.get_hookcallers(module) or ())
 
 
 def declarations(module: Any) -> Iterator[Any]:

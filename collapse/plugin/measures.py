@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from collapse.errors import PluginError, near_names
 from collapse.plugin.guarding import called, described
-from collapse.plugin.names import OF_LIMITS
+from collapse.plugin.names import COLUMNS, OF_LIMITS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -60,8 +60,14 @@ class Measure:
             raise PluginError(
                 f"{self.name!r} is not a measurement name: use lower-case letters, digits, _ and dots: nc2.norm"
             )
+        if self.name in COLUMNS:
+            raise PluginError(f"{self.name} is a column of every table: call the measurement mine.{self.name}")
         for keyword in ("towards", "reachable"):
-            _check_limit(f"{keyword}= of {self.name}", getattr(self, keyword))
+            limit = getattr(self, keyword)
+            for name in signature(limit).parameters if callable(limit) else ():
+                if name not in OF_LIMITS:
+                    near = near_names(name, OF_LIMITS)
+                    raise PluginError(f"{keyword}= of {self.name} asks for {name!r}, which no limit gets; {near}")
 
     def scale_of(self, scale: Scale) -> float | None:
         """Return the exponent of its change under h → s·h, from how the values change; None if it follows no power."""
@@ -72,13 +78,8 @@ class Measure:
         return self
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """Return the state of finite values, shape (k, G).
-
-        Args:
-            values: Shape (G, n), n ≥ 1.
-            sums: Their sums, float64, shape (G,).
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no state(values, sums): use Mean, Std, … of collapse")
+        """Return the state, shape (k, G), of finite values, shape (G, n), with their float64 sums, shape (G,)."""
+        raise NotImplementedError
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
         """Return the state of the values of two states."""
@@ -86,7 +87,7 @@ class Measure:
 
     def result(self, state: "Tensor") -> "Tensor":
         """Return the number of each group of a state, shape (G,); nan for a group without values."""
-        raise NotImplementedError(f"{type(self).__name__} has no result(state): use Mean, Std, … of collapse")
+        raise NotImplementedError
 
     def skipped(self, state: "Tensor") -> "Tensor":
         """Return how many of its finite values each group's number excludes, shape (G,)."""
@@ -109,19 +110,16 @@ class Mean(Measure):
     empty = (0.0, 0.0, 0.0)
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """See :meth:`Measure.state`."""
         mean = sums / values.shape[1]
         return _rows(sums.new_full(sums.shape, values.shape[1]), mean, _squares(values, mean).double())
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
-        """See :meth:`Measure.merge`."""
         (a_n, a_mean, a_squares), (b_n, b_mean, b_squares) = a, b
         n = a_n + b_n
         share, delta = b_n / n.clamp(min=1), b_mean - a_mean
         return _rows(n, a_mean + delta * share, a_squares + (b_squares + delta.square() * a_n * share))
 
     def result(self, state: "Tensor") -> "Tensor":
-        """See :meth:`Measure.result`."""
         n, mean, _ = state
         return mean.where(n > 0, nan)
 
@@ -134,7 +132,6 @@ class Std(Mean):
         return 0.0 if isinstance(scale, str) else super().scale_of(scale)
 
     def result(self, state: "Tensor") -> "Tensor":
-        """See :meth:`Measure.result`."""
         n, _, squares = state
         return (squares / n).sqrt()
 
@@ -147,7 +144,6 @@ class CoV(Mean):
         return None if scale is None or isinstance(scale, str) else 0.0
 
     def result(self, state: "Tensor") -> "Tensor":
-        """See :meth:`Measure.result`."""
         n, mean, squares = state
         return ((squares / n).sqrt() / mean).where(mean != 0, nan)
 
@@ -176,7 +172,6 @@ class MeanLog(_OfLogs):
         return _rows(values.shape[1] - zeros, total, zeros)
 
     def result(self, state: "Tensor") -> "Tensor":
-        """See :meth:`Measure.result`."""
         return state[1] / state[0]
 
     def skipped(self, state: "Tensor") -> "Tensor":
@@ -202,18 +197,15 @@ class LogMeanExp(_OfLogs):
         return replace(self, exponent=limit_at(self.exponent, C, d) or 0.0)
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """See :meth:`Measure.state`."""
         powers = values * self.exponent
         top = powers.amax(dim=1, keepdim=True)
         log_sum = powers.sub_(top).exp_().sum(dim=1).log_() + top.squeeze(1)
         return _rows(sums.new_full(sums.shape, values.shape[1]), log_sum.double())
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
-        """See :meth:`Measure.merge`."""
         return _rows(a[0] + b[0], a[1].logaddexp(b[1]))
 
     def result(self, state: "Tensor") -> "Tensor":
-        """See :meth:`Measure.result`."""
         n, log_sum = state
         return (log_sum - n.log()) / self.exponent if self.exponent > 0 else n * nan
 
@@ -224,15 +216,12 @@ class Max(Measure):
     empty = (-inf,)
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """See :meth:`Measure.state`."""
         return values.amax(dim=1).double().unsqueeze(0)
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
-        """See :meth:`Measure.merge`."""
         return a.maximum(b)
 
     def result(self, state: "Tensor") -> "Tensor":
-        """See :meth:`Measure.result`."""
         return state[0].where(state[0].isfinite(), nan)
 
 
@@ -242,11 +231,9 @@ class Min(Max):
     empty = (inf,)
 
     def state(self, values: "Tensor", sums: "Tensor") -> "Tensor":
-        """See :meth:`Measure.state`."""
         return values.amin(dim=1).double().unsqueeze(0)
 
     def merge(self, a: "Tensor", b: "Tensor") -> "Tensor":
-        """See :meth:`Measure.merge`."""
         return a.minimum(b)
 
 
@@ -269,13 +256,6 @@ def limit_at(
         return None if value is None else float(value)
     except Exception as error:  # a plugin's function
         raise PluginError(f"{called(limit)} of C = {classes}, d = {dim} failed: {described(error)}") from error
-
-
-def _check_limit(what: str, limit: Any) -> None:
-    for each in signature(limit).parameters.values() if callable(limit) else ():
-        if each.name not in OF_LIMITS and each.default is each.empty:
-            near = near_names(each.name, OF_LIMITS)
-            raise PluginError(f"{what} asks for {each.name!r}, which no limit gets; {near}")
 
 
 def _rows(*rows: "Tensor") -> "Tensor":

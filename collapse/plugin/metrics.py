@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from inspect import Parameter, getdoc, signature
+from inspect import getdoc
 from typing import Any, Literal, TypeVar
 
 from collapse.errors import PluginError
@@ -27,8 +27,7 @@ from collapse.plugin.parameters import DECLARATION, FILE_PREFIX, closure, needs
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-TAKEN = frozenset({"name", "results", "format", "format_", "json", "output", "help", "plugin", "threads", "verbose"})
-"""Parameters and options of ``collapse analyze`` and of :func:`collapse.analyze`, which would hide an option."""
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -204,17 +203,14 @@ def pair_derived(function: Function) -> Function:
 
 def analysis(name: str) -> Callable[[Function], Function]:
     """Declare ``f(results, *, options...)``: its annotated keyword parameters become command-line options."""
+    check_name("analysis", name)
+    return lambda function: declare(function, Analysis(function, name))
 
-    def declared(function: Function) -> Function:
-        for each in signature(function).parameters.values():
-            if each.kind is Parameter.KEYWORD_ONLY and each.name in TAKEN:
-                raise PluginError(
-                    f"parameter {each.name} of {called(function)} has a name that collapse analyze uses itself: "
-                    f"call it my_{each.name.strip('_')}"
-                )
-        return declare(function, Analysis(function, name))
 
-    return declared
+def check_name(kind: str, name: str) -> None:
+    """Raise PluginError if a text cannot name an analysis or figure on the command line."""
+    if not _NAME.fullmatch(name):
+        raise PluginError(f"{name!r} cannot name the {kind}: use lower-case letters, digits, _ and -")
 
 
 def declare(function: Function, declared: Declared) -> Function:
@@ -239,12 +235,9 @@ def declaration(function: Any) -> Any:
 def limits_of(
     metric: Metric, measure: Measure, classes: int, dim: int, measured: Mapping[str, float | None] | None = None
 ) -> tuple[dict[str, float | None], str | None]:
-    """Return both limits of a measure by keyword, None for one that fails, and the error.
+    """Return ``{"towards": …, "reachable": …}``, None for a limit that fails, and a one-line error or None.
 
     ``measured`` is a row's measurements, for a limit that depends on them.
-
-    Returns:
-        ``{"towards": …, "reachable": …}``, and a one-line error or None.
     """
     limits, problem = {}, None
     for keyword in ("towards", "reachable"):
@@ -259,11 +252,6 @@ def limits_of(
 def _declare_values(
     function: Function, kind: Any, measures: tuple[Measure, ...], scale: Scale, translation: bool, version: int
 ) -> Function:
-    problem = ""
-    if not measures or any(type(each).state is Measure.state for each in measures):
-        problem = "give one measure or more that reduce values, such as Mean('mine.distance')"
-    elif len({each.name for each in measures}) < len(measures):
-        problem = f"two measures have one name: {', '.join(each.name for each in measures)}"
-    if problem:
-        raise PluginError(f"the declaration of {called(function)} is wrong: {problem}")
+    if not measures:
+        raise PluginError(f"{called(function)} has no measure: give one or more, such as Mean('mine.distance')")
     return declare(function, Metric(function, kind, measures, scale, translation, version))

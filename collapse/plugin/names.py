@@ -55,15 +55,15 @@ PER_CLASS = (
 )
 """Names with a row per class; functions of pairs ask for their row_ and column_ blocks."""
 
-COLUMNS = frozenset(
-    "model revision corpus store min_count classes dim samples origin validation chunk_length max_chunks "
-    "max_validation_chunks dtype weights tokenizer corpus_id validation_id class_set layer step schema made_by "
-    "versions excluded notes measurements standard_errors nulls".split()
-)
-"""Columns of a table and keys of a row, which no measurement may be called."""
-
 VECTORS = ("counts", "variances")
-"""Vectors of every store, which :func:`collapse.vectors` gives by these names: no measurement may be called so."""
+"""Vectors of every store, which :func:`collapse.vectors` gives by these names."""
+
+COLUMNS = frozenset(
+    "counts variances model revision corpus store min_count classes dim samples origin validation chunk_length "
+    "max_chunks max_validation_chunks dtype weights tokenizer corpus_id validation_id class_set layer step schema "
+    "made_by versions excluded notes measurements standard_errors nulls".split()
+)
+"""Columns of a table, keys of a row and vectors of a store, which no measurement may be called."""
 
 _FREE = ("ids", "dtype", "min_count", "left_out", "C", "d")
 _NEEDS = {"chunks": "validation", "centred_rows": "classifier", "variance_sum": "variances"}

@@ -6,7 +6,7 @@ A name is that of another declared function in the same module, one of :mod:`col
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cache
-from inspect import Parameter, signature, unwrap
+from inspect import signature, unwrap
 from typing import Any, Literal
 
 from collapse.errors import PluginError, near_names
@@ -16,8 +16,6 @@ from collapse.plugin.names import HELD, OF_CLASSES, OF_PAIRS, PER_CLASS, need_of
 DECLARATION = "__collapse_declaration__"
 FILE_PREFIX = "collapse_plugin_"
 """Begins the module name of a plugin that is a file."""
-
-_BLOCKS = ("row_", "column_")
 
 
 @dataclass(frozen=True)
@@ -41,36 +39,28 @@ class Asked:
 @cache
 def asked(function: Callable[..., Any]) -> tuple[Asked, ...]:
     """Return what the parameters of a function ask for."""
-    return tuple(_looked_up(each, function) for each in signature(function).parameters.values())
+    parameters = signature(function).parameters.values()
+    return tuple(_looked_up(each.name, function, each.default is not each.empty) for each in parameters)
 
 
-def _looked_up(parameter: Parameter, function: Callable[..., Any]) -> Asked:
-    name, optional = parameter.name, parameter.default is not parameter.empty
-    found = _found(name, function, optional)
-    if found.kind == "statistic":
-        for prefix in _BLOCKS:
-            if name.startswith(prefix):
-                return Asked(name, "block", _found(name.removeprefix(prefix), function, optional), optional)
-    return found
-
-
-def _found(name: str, function: Callable[..., Any], optional: bool) -> Asked:
+def _looked_up(name: str, function: Callable[..., Any], optional: bool) -> Asked:
     other = globals_of(function).get(name)
-    if other is not function and _gives_a_value(other):
+    if other is not function and _kind(other):
         return Asked(name, "function", other, optional)
     if name in OF_PAIRS:
         return Asked(name, "field", None, optional)
-    return Asked(name, "core" if name in HELD or name in OF_CLASSES else "statistic", None, optional)
+    if name in HELD or name in OF_CLASSES:
+        return Asked(name, "core", None, optional)
+    for prefix in ("row_", "column_"):
+        if name.startswith(prefix):
+            return Asked(name, "block", _looked_up(name.removeprefix(prefix), function, optional), optional)
+    return Asked(name, "statistic", None, optional)
 
 
 def globals_of(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the names of the module in which a function is written, also of one that a decorator wraps."""
     found: dict[str, Any] = getattr(unwrap(function), "__globals__", {})
     return found
-
-
-def _gives_a_value(value: Any) -> bool:
-    return hasattr(getattr(value, DECLARATION, None), "kind")  # a metric or a derived value, and no analysis
 
 
 def closure(function: Callable[..., Any], *, required: bool = False) -> Iterator[Asked]:
@@ -116,7 +106,7 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
         pairs: Whether it is called with tiles of pairs.
         statistics: The names of all statistics.
     """
-    own = [name for name, each in globals_of(function).items() if _gives_a_value(each)]
+    own = [name for name, each in globals_of(function).items() if _kind(each)]
     known = {*HELD, *OF_CLASSES, *(OF_PAIRS if pairs else ()), *statistics, *own} - {function.__name__}
     for each in closure(function):
         if each.kind == "statistic" and each.name not in statistics:
@@ -126,14 +116,14 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
         of_pairs = each.kind in ("field", "block") or (each.kind == "function" and of_tiles(each.target))
         if of_pairs and not pairs:
             raise PluginError(f"{called(function)} asks for {each.name!r}, which only functions of pairs get")
-        if pairs and (each.name in PER_CLASS or _has_value_a_class(each)):
+        if pairs and (each.name in PER_CLASS or (each.kind == "function" and _kind(each.target) == "class")):
             blocks = f"row_{each.name} and column_{each.name}"
             raise PluginError(f"{called(function)} asks for {each.name!r}, which has a row a class: ask for {blocks}")
 
 
 def of_tiles(function: Callable[..., Any]) -> bool:
     """Whether a function is declared as one of pairs."""
-    return bool(getattr(getattr(function, DECLARATION, None), "kind", "") == "pair")
+    return _kind(function) == "pair"
 
 
 def functions_of_pairs(function: Callable[..., Any]) -> set[Callable[..., Any]]:
@@ -141,5 +131,6 @@ def functions_of_pairs(function: Callable[..., Any]) -> set[Callable[..., Any]]:
     return {each.target for each in closure(function) if each.kind == "function" and of_tiles(each.target)}
 
 
-def _has_value_a_class(each: Asked) -> bool:
-    return each.kind == "function" and getattr(each.target, DECLARATION).kind == "class"
+def _kind(function: Any) -> str | None:
+    """Return the kind of a metric or a derived value; None for an analysis, and for what is not declared."""
+    return getattr(getattr(function, DECLARATION, None), "kind", None)

@@ -11,8 +11,8 @@ from typing import Any
 
 from collapse.errors import PluginError, UsageError
 from collapse.plugin.guarding import described
-from collapse.plugin.loading import GIVEN, Plugin, candidates, declarations, implementations, new_manager, register
-from collapse.plugin.registry import ORDER, Plugins, kind_of
+from collapse.plugin.loading import GIVEN, HOOKS, Plugin, candidates, declarations, new_manager, register
+from collapse.plugin.registry import Plugins
 
 _extra: list[str] = []
 
@@ -37,33 +37,33 @@ def plugins() -> Plugins:
     loaded, manager = Plugins(), new_manager()
     offered: list[tuple[Plugin, Any]] = []
     for name, origin, load in candidates(_extra):
+        plugin = Plugin(name, origin)
         try:
             module = load()
             hooks, declared = register(manager, name, module), list(declarations(module))
             if not hooks and not declared:
                 raise PluginError("it declares nothing: decorate a function with @collapse.metric, or write a hook")
+            plugin = Plugin(name, origin, module.__name__, (*(each.__name__ for each in declared), *hooks))
+            offered += [(plugin, each) for each in declared]
         except Exception as error:  # importing a plugin can raise anything
-            problem = _problem(loaded, name, origin, error)
-            loaded.found.append(Plugin(name, origin, problem=problem))
-            continue
-        plugin = Plugin(name, origin, module.__name__, hooks, tuple(each.__name__ for each in declared))
+            plugin = Plugin(name, origin, problem=_problem(loaded, plugin, error))
         loaded.found.append(plugin)
-        offered += [(plugin, each) for each in declared]
     # Statistics first: the parameters of metrics are looked up among them.
-    for plugin, each in sorted(offered, key=lambda pair: ORDER.index(kind_of(pair[1]))):
+    for plugin, each in sorted(offered, key=lambda pair: not isinstance(pair[1], type)):
         try:
-            loaded.take(plugin, each)
+            loaded.take(each)
         except PluginError as error:
-            _problem(loaded, plugin.name, plugin.origin, error)
-    for hook in {hook for plugin in loaded.found for hook in plugin.hooks}:
-        loaded.hooks[hook] = implementations(manager, hook)
+            _problem(loaded, plugin, error)
+    for hook in HOOKS:
+        implementations = getattr(manager.hook, hook).get_hookimpls()
+        loaded.hooks[hook] = [(each.plugin_name, each.function) for each in implementations]
     return loaded
 
 
-def _problem(loaded: Plugins, name: str, origin: str, error: Exception) -> str:
+def _problem(loaded: Plugins, plugin: Plugin, error: Exception) -> str:
     """Record what is wrong with a plugin, and return it; raises UsageError if the user named the plugin."""
-    problem = f"plugin {name} ({origin}): {described(error)}"
-    if origin == GIVEN:
+    problem = f"plugin {plugin.name} ({plugin.origin}): {described(error)}"
+    if plugin.origin == GIVEN:
         raise UsageError(f"{problem}; correct it, or leave it out of -p and COLLAPSE_PLUGINS") from error
     loaded.problems.append(problem)
     return problem

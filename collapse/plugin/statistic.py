@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from collapse.errors import PluginError, near_names
-from collapse.plugin.batch import Batch, Side
+from collapse.plugin.batch import Side
 
 Reduction = Literal["sum", "max", "min", "chan"]
 
@@ -64,15 +64,15 @@ class Statistic:
     """An extra statistic of the training text, mergeable and stored: subclass it in a plugin.
 
     Declare its tensors as ``state``, and fill those of one batch in ``update``. The declaration determines how two
-    statistics are merged. Without one, its state is every tensor attribute: make them in ``__init__``, and write
-    ``merge``.
+    statistics are merged.
 
     Attributes:
-        name: Its name in ``needs`` and the name of its file in the store.
+        name: The parameter by which metrics ask for it, and the name of its file in the store.
         version: Increased when its numbers change.
         state: Its tensors by name.
         per_class: Whether metrics that read it can exclude classes. If it sums over all classes they cannot, and are
             null when ``--min-count`` excludes classes. Default: True if all of ``state`` is per class.
+        classes: The ids of the rows of its tensors per class, ascending.
     """
 
     name: ClassVar[str]
@@ -91,51 +91,44 @@ class Statistic:
         if "state" in vars(cls) and "per_class" not in vars(cls):
             cls.per_class = bool(cls.state) and all(each.per_class for each in cls.state.values())
 
-    def __new__(cls, *_: Any, **__: Any) -> "Statistic":
-        """Create it with its declared tensors, so that a plugin's ``__init__`` need not call this class's."""
-        made = super().__new__(cls)
-        made._begin(torch.zeros(0, dtype=torch.int64), 0)  # d is not known yet
-        return made
-
-    def _begin(self, classes: Tensor, dim: int) -> None:
+    def __init__(self, classes: Tensor | None = None, dim: int = 0) -> None:
+        """Create its tensors for some classes and dimensions; d is 0 before the first batch."""
+        self.classes = torch.zeros(0, dtype=torch.int64) if classes is None else classes
         for name, each in self.state.items():
-            setattr(self, name, each.zeros(len(classes), dim, classes.device))
-        if any(each.per_class for each in self.state.values()):
-            self.classes = classes
-
-    def _fill(self, batch: Batch) -> None:
-        """Fill this new object from a batch; raises PluginError if its tensors are then not the declared ones."""
-        self._begin(batch.classes.clone(), batch.h.shape[1])
-        self.update(batch)
-        for name, each in self.state.items():
-            expected, value = each.zeros(len(batch.classes), batch.h.shape[1], "meta"), getattr(self, name)
-            found = (value.shape, value.dtype) if isinstance(value, Tensor) else (type(value).__name__,)
-            if found != (expected.shape, expected.dtype):
-                declared, given = (", ".join(map(str, each)) for each in ((expected.shape, expected.dtype), found))
-                raise PluginError(f"its {name} is declared as {declared}, and is {given}")
+            setattr(self, name, each.zeros(len(self.classes), dim, self.classes.device))
 
     def update(self, batch: Any) -> None:
         """Fill the declared tensors of a new object from one batch; the object is then merged into the total."""
         raise TypeError(f"statistic {self.name} defines no update(batch)")
 
-    def merge(self, other: "Statistic", mine: Side, theirs: Side) -> None:
-        """Merge another statistic of the same kind; in the training phase, both sides have counts and means."""
-        if not self.state:
-            raise TypeError(f"statistic {self.name} declares no state, and defines no merge(other, mine, theirs)")
-        rows = self._with_rows(other) if hasattr(self, "classes") else None
+    def check(self, dim: int) -> None:
+        """Raise PluginError if a tensor is not the declared one."""
+        for name, each in self.state.items():
+            expected, value = each.zeros(len(self.classes), dim, "meta"), getattr(self, name)
+            found = (value.shape, value.dtype) if isinstance(value, Tensor) else (type(value).__name__,)
+            if found != (expected.shape, expected.dtype):
+                declared, given = (", ".join(map(str, each)) for each in ((expected.shape, expected.dtype), found))
+                raise PluginError(f"its {name} is declared as {declared}, and is {given}")
+
+    def merge(self, other: "Statistic", mine: Side | None, theirs: Side | None) -> None:
+        """Merge another statistic of the same kind; "chan" needs both sides' counts and means."""
+        rows = self._rows_for(other)
         for name, each in self.state.items():
             held, added = getattr(self, name).to(getattr(other, name).device), getattr(other, name)
             if each.per_class:
-                if len(added):
-                    held[rows] = _reduced(each, held[rows], added)
+                held[rows] = _reduced(each, held[rows], added)
             elif held.shape != added.shape:  # one of the two has seen nothing
                 held = held if held.numel() else added.clone()
             else:
                 held = _reduced(each, held, added)
-            setattr(self, name, _shifted(each, held, mine, theirs) if each.reduction == "chan" else held)
+            if each.reduction == "chan":
+                assert mine is not None
+                assert theirs is not None
+                held = _shifted(each, held, mine, theirs)
+            setattr(self, name, held)
 
-    def _with_rows(self, other: "Statistic") -> Tensor:
-        """Give this statistic rows for the other's classes too, and return the places of the other's rows."""
+    def _rows_for(self, other: "Statistic") -> Tensor:
+        """Return the rows of the other's classes, after adding those that are missing here."""
         mine, theirs = self.classes.to(other.classes.device), other.classes
         at = torch.searchsorted(mine, theirs)
         if len(mine) and bool((mine[at.clamp(max=len(mine) - 1)] == theirs).all()):
@@ -152,16 +145,15 @@ class Statistic:
         return torch.searchsorted(self.classes, theirs)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Return its complete state, as stored: its declared tensors and ``classes``, or every tensor attribute."""
-        names = (*self.state, "classes") if self.state else vars(self)
-        return {name: value for name, value in vars(self).items() if name in names and isinstance(value, Tensor)}
+        """Return its complete state, as stored: its declared tensors, and ``classes`` if one has a row per class."""
+        names = [*self.state, *["classes"] * any(each.per_class for each in self.state.values())]
+        return {name: getattr(self, name) for name in names}
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> "Statistic":
-        """Create an object with this state; the default sets each tensor as an attribute."""
+        """Create an object with this state."""
         made = cls()
-        for name, value in tensors.items():
-            setattr(made, name, value)
+        vars(made).update(tensors)
         return made
 
 

@@ -1,22 +1,14 @@
 """Make a store of tensors."""
 
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from collapse.stores.lazily import Tensors
-from collapse.stores.manifest import (
-    MANIFEST,
-    VERSION,
-    render,
-    sealed,
-)
-from collapse.stores.store import Store
-from collapse.stores.store_folder import staging
-from collapse.stores.tensor_checks import check_samples
-from collapse.stores.tensor_files import described, tensor_bytes
-from collapse.stores.writing import write_atomic
+from collapse.stores.manifest import VERSION, sealed
+from collapse.stores.shards import remove_shards
+from collapse.stores.store import Store, Tensors
+from collapse.stores.store_folder import write_files
+from collapse.stores.tensor_files import check_tensors, described, tensor_bytes
 
 
 def build(
@@ -27,7 +19,7 @@ def build(
     provenance: Mapping[str, Any],
     kept: Mapping[str, Any] | None = None,
 ) -> Store:
-    """Make a store of tensors, replacing an existing one: write the tensor files first, ``collapse.json`` last.
+    """Make a store of tensors: write the tensor files first, ``collapse.json`` last; then remove its shards.
 
     Args:
         path: Folder of the store, locked by the caller; None for a store in memory.
@@ -37,16 +29,20 @@ def build(
         kept: Manifest entries of existing files that stay unchanged.
     """
     entries = dict(kept or {})
-    with staging(path) if path is not None else nullcontext() as place:
+
+    def files_written() -> Iterator[tuple[str, bytes]]:
         for name, tensors in files.items():
+            check_tensors(name, tensors, about)
             data = tensor_bytes(tensors)
             entries[name] = described(data)
-            if place is not None:
-                write_atomic(place / name, data)
-        manifest = sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)
-        for name, tensors in files.items():
-            if "counts" in tensors:
-                check_samples(name, tensors["counts"], manifest)
-        if place is not None:
-            write_atomic(place / MANIFEST, render(manifest))
-    return Store(manifest, path, files)
+            yield name, data
+
+    def manifest() -> dict[str, Any]:
+        return sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)
+
+    if path is None:
+        list(files_written())
+        return Store(manifest(), None, files)
+    write_files(path, files_written(), manifest)
+    remove_shards(path)
+    return Store(manifest(), path)

@@ -1,13 +1,12 @@
 """The manifest of a store, ``collapse.json``: sealed, written, read and compared. Format version 2."""
 
 import json
+import re
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from collapse.core.reading import read_bytes, read_json
 from collapse.errors import StoreError
 from collapse.stores.files import canonical, sha256_of
 
@@ -16,7 +15,7 @@ LAYER = "top"
 """The layer that is collected: a folder of a store, and the first word of the names of a state's tensors."""
 
 KNOWN_LATER = frozenset({"attention", "head"})
-"""Fields of a store's identity that are known only after the model is loaded, so no plan has them."""
+"""Fields of a store's identity that are known only after the model is loaded, so no request has them."""
 
 OF_VALIDATION = frozenset({"validation", "max_validation_chunks"})
 """Fields of an identity that say what was validated on: a store that is only trained accepts others."""
@@ -26,6 +25,9 @@ SHARDS = "shards"
 RESULTS, ORIGIN = "results.json", "origin.json"
 """Files next to a store's tensors that are not of its content: the last measurements, and where it was pulled from."""
 VERSION = 2
+
+_KEYS = ("identity", "model", "corpus", "coverage", "statistics", "files", "provenance")
+_FILE = re.compile(r"[0-9A-Za-z_]+/[0-9A-Za-z_]+\.safetensors")
 
 
 def sealed(content: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,71 +52,64 @@ def is_part(path: str | Path) -> bool:
     return (Path(path) / SHARDS).is_dir() and not is_store(path)
 
 
-def is_ours(file: Path) -> bool:
-    """Whether a file next to a store's tensors, RESULTS or ORIGIN, is absent or was written by collapse."""
-    if not (file.is_symlink() or file.exists()):
-        return True
-    try:
-        content = read_json(file)
-    except (OSError, ValueError, TypeError):
-        return False
-    return isinstance(content, dict) and "store" in content and ("row" in content or "origin" in content)
-
-
-def read_manifest(path: Path, name: str = MANIFEST) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
     """Read and check the manifest of the store in a folder; raises the errors of :meth:`Store.load`."""
-    file = path / name
+    file = path / MANIFEST
     if not file.is_file():
-        if (path / SHARDS).is_dir():
-            raise StoreError(
-                f"{path} holds a part of a collection, or one that was interrupted: run the same collapse collect "
-                "again to continue, or merge the parts: collapse merge STORE… --store DIR"
-            )
-        below = sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}"))
-        some = ", ".join(below[:4]) + (", …" if len(below) > 4 else "")
-        also = f"; there is {some}" if below else ""
-        if not below and (path / "config.json").is_file():
-            also = (
-                f": it is a model, so collect it first: collapse collect {path} --store DIR, in Python "
-                f'collapse.collect("{path}")'
-            )
-        raise StoreError(f"there is no store in {path} (no {MANIFEST}){also}")
+        raise _no_store(path)
     try:
-        data = read_bytes(file)
+        data = file.read_bytes()
     except OSError as error:
         raise StoreError(f"{file} is not a manifest of a collapse store: {error}") from error
-    altered = f"{file} was altered or is damaged: delete {path}, then fetch or collect the store again"
     try:
-        manifest = json.loads(data)
+        manifest: dict[str, Any] = json.loads(data)
         version = manifest["version"]
-        if manifest["format"] != "collapse" or not isinstance(version, int) or version < 1:
-            raise StoreError(f"{file} is not a manifest of a collapse store")
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(altered) from error
-    if version != VERSION:
-        remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
-        raise StoreError(f"{file} is of store format {version}, and this collapse reads {VERSION}: {remedy}")
-    try:
-        sealed_part = {key: value for key, value in manifest.items() if key != "checksum"}
-        content = {key: value for key, value in sealed_part.items() if key not in ("digest", "provenance")}
-        whole = manifest["checksum"] == sha256_of(sealed_part) and manifest["digest"] == sha256_of(content)
-        if not whole or data != render(manifest):
-            raise StoreError(altered)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(altered) from error
-    _check_schema(file, manifest)
-    return dict(manifest)
+        if manifest["format"] == "collapse" and isinstance(version, int) and version not in (0, VERSION):
+            remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
+            raise StoreError(f"{file} is of store format {version}, and this collapse reads {VERSION}: {remedy}")
+        of_digest = {key: value for key, value in manifest.items() if key not in ("digest", "provenance", "checksum")}
+        intact = data == render(manifest) == render(sealed(of_digest, manifest["provenance"]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        intact = False
+    if not intact:
+        raise StoreError(f"{file} was altered or is damaged: delete {path}, then fetch or collect the store again")
+    _check(file, manifest)
+    return manifest
 
 
-def _check_schema(file: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise StoreError if a manifest does not match ``store.schema.json``."""
-    from jsonschema import Draft202012Validator
-    from jsonschema.exceptions import best_match
+def _no_store(path: Path) -> StoreError:
+    """Return the error for a folder without a manifest, which says what the folder holds instead."""
+    if (path / SHARDS).is_dir():
+        return StoreError(
+            f"{path} holds a part of a collection, or one that was interrupted: run the same collapse collect "
+            "again to continue, or merge the parts: collapse merge STORE… --store DIR"
+        )
+    also = ""
+    if below := sorted(str(each.parent) for each in path.glob(f"stores/*/{MANIFEST}")):
+        also = f"; there is {', '.join(below[:4])}" + (", …" if len(below) > 4 else "")
+    elif (path / "config.json").is_file():
+        also = (
+            f": it is a model, so collect it first: collapse collect {path} --store DIR, in Python "
+            f'collapse.collect("{path}")'
+        )
+    return StoreError(f"there is no store in {path} (no {MANIFEST}){also}")
 
-    schema = json.loads(files("collapse").joinpath("store.schema.json").read_text(encoding="utf-8"))
-    error = best_match(Draft202012Validator(schema).iter_errors(manifest))
-    if error is not None:
-        raise StoreError(f"{file} is not a manifest of a store: at {error.json_path}, {error.message[:200]}")
+
+def _check(file: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise StoreError if an intact manifest lacks something, or names a file outside its folder."""
+    wrong = "" if manifest["format"] == "collapse" else "its format is another"
+    for key in _KEYS:
+        if not isinstance(manifest.get(key), dict):
+            wrong = wrong or f"it has no {key}"
+    if not wrong and f"{LAYER}/train.safetensors" not in manifest["files"]:
+        wrong = "it names no training statistics"
+    for name, entry in () if wrong else manifest["files"].items():
+        if not _FILE.fullmatch(name):
+            wrong = f"the name {name!r} does not match LAYER/NAME.safetensors"
+        elif {*entry} != {"size", "sha256", "tensors"} or not isinstance(entry["size"], int) or entry["size"] < 0:
+            wrong = f"what it says of {name} is incomplete"
+    if wrong:
+        raise StoreError(f"{file} is not a manifest of a collapse store: {wrong}")
 
 
 def differences(
@@ -141,12 +136,6 @@ def shape_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
     """Return the shape of the class means: C and d."""
     classes, dim = manifest["files"][f"{LAYER}/train.safetensors"]["tensors"]["means"]["shape"]
     return classes, dim
-
-
-def spans(done: list[list[int]]) -> str:
-    """Describe slices, counted from 1: the half-open ranges [[0, 4], [6, 7]] give ``1–4, 7``."""
-    words = [f"{start + 1}–{stop}" if stop > start + 1 else f"{start + 1}" for start, stop in done]
-    return ", ".join(words) if words else "none"
 
 
 def now() -> str:

@@ -2,9 +2,47 @@
 
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 _PART_OF_A_REPOSITORY = ("subfolder", "gguf_file")  # model arguments that choose one of several models of one name
+
+
+class Named:
+    """What a store and a part of a collection say of their content.
+
+    Attributes:
+        about: Its manifest, or the part of one that is known so far.
+        named: Names of the model, corpus and validation text in the user's request, and the folder of a local
+            tokenizer. They can differ from those in ``about``, because a store is found by its content.
+    """
+
+    about: Mapping[str, Any]
+    named: dict[str, str]
+
+    def called(self, names: Mapping[str, str | None]) -> Self:
+        """Record the names of :attr:`named`."""
+        self.named = {kind: name for kind, name in names.items() if name is not None}
+        return self
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What was collected and from what: equal for equal content."""
+        return dict(self.about["identity"])
+
+    @property
+    def model(self) -> str:
+        """The model's name; of a GGUF file its own, without the folder."""
+        return shown_model(str(self.about["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
+
+    @property
+    def revision(self) -> str | None:
+        """The model's commit on the Hub, or None."""
+        return self.about["model"].get("revision")
+
+    @property
+    def corpus(self) -> str:
+        """The training corpus's name."""
+        return str(self.about["corpus"]["name"])
 
 
 def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None = None) -> str:

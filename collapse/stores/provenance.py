@@ -118,25 +118,11 @@ def shown_word(word: str) -> str:
     >>> shown_word("/home/ann/texts/a.jsonl"), shown_word("owner/model")
     ('a.jsonl', 'owner/model')
     """
-    path = Path(word)
-    private = path.is_absolute() or word.startswith(("~", "..")) or (_is_here(path) and _users() & set(path.parts))
-    if private:
-        word = "~" if path.name in _users() else path.name or "/"
+    if word.startswith(("/", "~", "..")):
+        path = Path(word)
+        user = {os.environ.get(name) for name in ("USER", "LOGNAME", "USERNAME")}
+        word = "~" if path.name in user or word == os.path.expanduser("~") else path.name or "/"
     return without_folders(without_signatures(word))
-
-
-def _is_here(path: Path) -> bool:
-    with suppress(OSError):  # a word may be too long for a path
-        return path.exists() or any(sign in path.name for sign in "*?[")
-    return False
-
-
-def _users() -> set[str]:
-    """Return the user's names on this machine."""
-    named = {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")}
-    with suppress(RuntimeError):
-        named.add(Path.home().name)
-    return named - {""}
 
 
 def _processor() -> str:

@@ -1,25 +1,25 @@
 """The store: statistics of one model on one corpus at one chunk length, as safetensors files and one manifest.
 
-Format version 1. ``collapse.json`` is written last: a folder without it is not a store. It lists every tensor file
+``collapse.json`` is written last: a folder without it is not a store. It lists every tensor file
 with its size, sha256, shapes and dtypes. ``digest`` is the hash of everything but the provenance, ``checksum`` of
 everything.
 """
 
-from collections.abc import Callable, Mapping
-from functools import cached_property
-from html import escape
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.core.escaping import visible
 from collapse.core.paths import expanded
-from collapse.errors import StoreError
-from collapse.stores.lazily import Tensors, WhenAsked
-from collapse.stores.manifest import LAYER, MANIFEST, SHARDS, differences, is_store, read_manifest, render
-from collapse.stores.naming import shown_model
-from collapse.stores.store_folder import staging, writing
-from collapse.stores.tensor_checks import check_samples, check_tensors
-from collapse.stores.tensor_files import check_file, read_tensor, read_tensors, tensor_bytes
+from collapse.core.reading import read_json
+from collapse.errors import CollapseError, StoreError
+from collapse.stores.files import canonical
+from collapse.stores.manifest import LAYER, ORIGIN, SHARDS, differences, is_store, read_manifest
+from collapse.stores.naming import Named
+from collapse.stores.store_folder import write_files, writing
+from collapse.stores.tensor_files import check_file, check_tensors, read_tensors, tensor_bytes
 from collapse.stores.writing import write_atomic
 
 if TYPE_CHECKING:
@@ -27,16 +27,39 @@ if TYPE_CHECKING:
 
     from collapse.numerics.statistics import EmbeddingStatistics
 
+Tensors = Mapping[str, "Tensor"]
 
-class Store:
+_ORIGIN = re.compile(r"[\w./-]{1,500}@[0-9a-f]{40}")
+
+
+class _WhenRead(Mapping[str, Tensors]):
+    """Plugin statistics that are read, and downloaded if necessary, when a metric asks for them."""
+
+    def __init__(self, names: Sequence[str], read: Callable[[str], Tensors]) -> None:
+        self._names, self._read = tuple(names), cache(read)
+
+    def __getitem__(self, name: str) -> Tensors:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._read(name)
+
+    def __contains__(self, name: object) -> bool:  # without reading it
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class Store(Named):
     """A store on disk, or one in memory (``path`` None).
 
     Attributes:
         path: Its folder.
         manifest: The content of ``collapse.json``.
         origin: Its address on the Hub, or None.
-        named: Names of the model, corpus and validation text in the user's request, and the folder of a local
-            tokenizer. They can differ from those in the manifest, because a store is found by its content.
     """
 
     def __init__(
@@ -48,7 +71,7 @@ class Store:
         fetch: Callable[[str], None] | None = None,
         origin: str | None = None,
     ) -> None:
-        self.manifest = manifest
+        self.manifest = self.about = manifest
         self.path = path
         self.origin = origin
         self._files = files or {}
@@ -75,35 +98,10 @@ class Store:
         """Whether the store is on the Hub: its files are downloaded when they are read, and never written."""
         return self._fetch is not None
 
-    def called(self, names: Mapping[str, str | None]) -> "Store":
-        """Record the names of :attr:`named`; the manifest is unchanged."""
-        self.named = {kind: name for kind, name in names.items() if name is not None}
-        return self
-
     @property
     def digest(self) -> str:
         """The sha256 of the content, without the provenance."""
         return str(self.manifest["digest"])
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What was collected and from what: equal for stores with the same content."""
-        return dict(self.manifest["identity"])
-
-    @property
-    def model(self) -> str:
-        """The model's name; of a GGUF file its own, without the folder."""
-        return shown_model(str(self.manifest["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
-
-    @property
-    def revision(self) -> str | None:
-        """The model's commit on the Hub, or None."""
-        return self.manifest["model"].get("revision")
-
-    @property
-    def corpus(self) -> str:
-        """The training corpus's name."""
-        return str(self.manifest["corpus"]["name"])
 
     @property
     def state(self) -> str:
@@ -111,22 +109,22 @@ class Store:
         return "trained" if self.manifest["coverage"]["validation"] is None else "complete"
 
     @property
-    def layers(self) -> list[str]:
-        """Names of the layers collected."""
-        return sorted({name.split("/")[0] for name in self.manifest["files"]})
-
-    @property
     def size(self) -> int:
         """Bytes of its tensor files."""
         return sum(entry["size"] for entry in self.manifest["files"].values())
 
-    def tensors(self, name: str, layer: str = LAYER) -> dict[str, "Tensor"]:
-        """The tensors of ``<layer>/<name>.safetensors``, checked.
+    @property
+    def names(self) -> list[str]:
+        """The names of its tensor files, without folder and suffix."""
+        return [file.split("/")[1].removesuffix(".safetensors") for file in self.manifest["files"]]
+
+    def tensors(self, name: str) -> dict[str, "Tensor"]:
+        """Return the tensors of ``top/<name>.safetensors``, checked.
 
         Raises:
             StoreError: The store has no such file, or it was altered.
         """
-        file = f"{layer}/{name}.safetensors"
+        file = f"{LAYER}/{name}.safetensors"
         if file not in self.manifest["files"]:
             raise StoreError(f"{self} holds no {file}; it holds {', '.join(sorted(self.manifest['files']))}")
         if self.path is None:
@@ -141,33 +139,26 @@ class Store:
         assert self.path is not None  # a store in memory has no files
         return self.path / name
 
-    def statistics(self, layer: str = LAYER, *, fresh: bool = False) -> "EmbeddingStatistics":
-        """Return the statistics of one layer, as metrics read them.
+    def statistics(self, *, fresh: bool = False) -> "EmbeddingStatistics":
+        """Return the statistics as metrics read them.
 
         Args:
-            layer: The layer's name.
             fresh: Read the files again; otherwise every call returns the same tensors.
 
         Raises:
             StoreError: A file was altered.
         """
-        return self._read_statistics(layer) if fresh else self._statistics[layer]
+        return self._read_statistics() if fresh else self._statistics
 
     @cached_property
-    def _statistics(self) -> dict[str, "EmbeddingStatistics"]:
-        return {layer: self._read_statistics(layer) for layer in self.layers}
+    def _statistics(self) -> "EmbeddingStatistics":
+        return self._read_statistics()
 
-    def _read_statistics(self, layer: str) -> "EmbeddingStatistics":
+    def _read_statistics(self) -> "EmbeddingStatistics":
         from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 
-        names = [file.split("/")[1].removesuffix(".safetensors") for file in self.manifest["files"]]
-        train = self.tensors("train", layer)
-        head = self.tensors("classifier", layer) if "classifier" in names else {}
-        validation = None
-        if "validation" in names:
-            validation = ValidationStatistics(**self.tensors("validation", layer))
-        kept = [name for name in names if name in self.manifest["statistics"]]
-        extra: Mapping[str, Tensors] = WhenAsked(kept, lambda name: self.tensors(name, layer))
+        train = self.tensors("train")
+        head = self.tensors("classifier") if "classifier" in self.names else {}
         return EmbeddingStatistics(
             classes=train["classes"],
             counts=train["counts"],
@@ -175,8 +166,8 @@ class Store:
             variances=train["variances"],
             classifier=head["weight"].double() if head else None,
             bias=head["bias"].double() if "bias" in head else None,
-            validation=validation,
-            extra=extra,
+            validation=ValidationStatistics(**self.tensors("validation")) if "validation" in self.names else None,
+            extra=_WhenRead([name for name in self.names if name in self.manifest["statistics"]], self.tensors),
             n_params=self.manifest["model"].get("n_params"),
             dtype=str(self.manifest["identity"].get("dtype", "float32")),
             versions=self.manifest["statistics"],
@@ -193,11 +184,10 @@ class Store:
             return []
         problems = []
         for name, entry in sorted(self.manifest["files"].items()):
-            layer, _, file = name.partition("/")
             try:
                 self.fetch(name)
                 check_file(self.file(name), entry, remember=False)
-                self.tensors(file.removesuffix(".safetensors"), layer)
+                self.tensors(name.split("/")[1].removesuffix(".safetensors"))
             except StoreError as error:
                 problems.append(str(error))
         found = {file.relative_to(self.path).as_posix() for file in self.path.glob("*/*.safetensors")}
@@ -212,8 +202,6 @@ class Store:
             for name, entry in sorted(self.manifest["files"].items()):
                 self.fetch(name)
                 check_file(self.file(name), entry)
-                if "counts" in entry["tensors"]:
-                    check_samples(str(self.path / name), read_tensor(self.file(name), "counts"), self.manifest)
         return self
 
     def save(self, path: str | Path) -> "Store":
@@ -225,34 +213,39 @@ class Store:
         """As :meth:`save`; the caller holds the folder's lock."""
         if is_store(path):
             raise StoreError(f"{path} already holds a store: choose another --store")
-        with staging(path) as place:
+
+        def files() -> Iterator[tuple[str, bytes]]:
             for name, entry in self.manifest["files"].items():
                 if self.path is None:
-                    data = tensor_bytes(self._files[name])
+                    yield name, tensor_bytes(self._files[name])
                 else:
                     self.fetch(name)
                     check_file(self.file(name), entry)
-                    data = self.file(name).read_bytes()  # not serialized again: that could give other bytes
-                write_atomic(place / name, data)
-            write_atomic(place / MANIFEST, render(self.manifest))
+                    yield name, self.file(name).read_bytes()  # not serialized again: that could give other bytes
+
+        write_files(path, files(), lambda: self.manifest)
         return Store.load(path)
+
+    @property
+    def pulled_from(self) -> str | None:
+        """The Hub address from which the store was pulled, or None. A damaged or outdated record is ignored."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            kept = read_json(self.file(ORIGIN)) if self.path else {}
+            if kept["store"] == self.digest and _ORIGIN.fullmatch(kept["origin"]):
+                return str(kept["origin"])
+        return None
+
+    def keep_origin(self, folder: Path) -> None:
+        """Record in another folder the Hub address from which this store is pulled; a failed write is ignored."""
+        if self.origin is not None:
+            with suppress(CollapseError):
+                write_atomic(folder / ORIGIN, canonical({"store": self.digest, "origin": self.origin}))
 
     def __str__(self) -> str:
         return self.origin or (str(self.path) if self.path else f"{self.model} (in memory)")
 
     def __repr__(self) -> str:
         return f"Store({self}, {self.state}, digest {self.digest[:12]})"
-
-    def _repr_html_(self) -> str:
-        about = {
-            "store": str(self),
-            "model": self.model,
-            "corpus": self.corpus or "–",
-            "state": self.state,
-            "digest": self.digest[:12],
-        }
-        rows = (f"<tr><th>{name}</th><td>{escape(visible(text))}</td></tr>" for name, text in about.items())
-        return f"<table>{''.join(rows)}</table>"
 
 
 def load_same(folder: str | Path, other: Store) -> Store:

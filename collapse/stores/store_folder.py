@@ -1,54 +1,41 @@
-"""The folder of a store: who may write into it, and how new content replaces the old.
+"""The folder of a store: who may write into it, and how ``--recollect`` replaces its content.
 
-New content is written completely into a subfolder, its manifest last, and then moved up, its manifest last. A folder
-without a manifest is no store. If a process is killed while files move, the next command that writes finishes the move.
-Only files that a manifest names are replaced or removed.
+A store's tensor files are written first and its manifest last, each atomically: a folder without a manifest is no
+store. A store that is collected again is complete in a subfolder before it replaces the old one.
 """
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from collapse.errors import StoreError
 from collapse.stores.lock import LOCK, locked
-from collapse.stores.manifest import MANIFEST, ORIGIN, SHARDS, is_ours, is_store, read_manifest
+from collapse.stores.manifest import LAYER, MANIFEST, ORIGIN, SHARDS, is_store, read_manifest, render
 from collapse.stores.shards import remove_shards
-from collapse.stores.writing import move, write_error
+from collapse.stores.writing import sync_folder, write_atomic, write_error
 
-INCOMING = ".collapse-new"
-"""Subfolder of a store's folder in which new content is written."""
 RECOLLECTED = ".collapse-recollect"
 """Subfolder into which ``--recollect`` collects, until the new store is complete."""
 
-_REPLACED = "replaced.json"
-
 
 @contextmanager
-def writing(folder: Path, *, cached: bool = False) -> Iterator[None]:
-    """Lock a store's folder for writing, and finish what a killed command left unfinished.
+def writing(folder: Path) -> Iterator[None]:
+    """Lock a store's folder for writing, and finish a replacement that a killed process began.
 
     This waits for another process that writes into the folder. A folder that this creates is removed again if the block
     raises before anything is written into it.
-
-    Args:
-        folder: The store's folder, created if it is missing.
-        cached: The folder is in the cache, and is written whatever it holds.
 
     Raises:
         StoreError: The folder holds other things than a store.
         CollapseError: The folder cannot be written.
     """
-    if not cached:
-        refuse_other_things(folder)
+    refuse_other_things(folder)
     with locked(folder, wait=True):
-        settle(folder)
-        try:
-            yield
-        finally:
-            for each in (folder / RECOLLECTED / SHARDS, folder / RECOLLECTED, folder / SHARDS):
-                with suppress(OSError):
-                    each.rmdir()  # if it is empty
+        if is_store(folder / RECOLLECTED) and not is_store(folder):
+            replace_by_recollected(folder)
+        yield
 
 
 def refuse_other_things(folder: Path) -> None:
@@ -64,14 +51,15 @@ def refuse_other_things(folder: Path) -> None:
             raise StoreError(f"{folder} lies inside the store {outer}: choose a folder outside it for --store")
     if folder.exists() and not folder.is_dir():
         raise StoreError(f"{folder} is a file: a store is a folder; choose another --store")
-    if not folder.is_dir() or is_store(folder) or is_store(folder / INCOMING) or is_store(folder / RECOLLECTED):
+    if not folder.is_dir() or is_store(folder) or is_store(folder / RECOLLECTED):
         return
-    ours = (LOCK, f".{MANIFEST}", INCOMING, RECOLLECTED)  # what a killed process may leave
-    strange = sorted(each.name for each in folder.iterdir() if not each.name.startswith(ours))
-    if ORIGIN in strange and is_ours(folder / ORIGIN):  # pull writes it first
-        strange.remove(ORIGIN)
-    if SHARDS in strange and all(each.name.startswith((".", "train-")) for each in (folder / SHARDS).glob("*")):
-        strange.remove(SHARDS)
+    found = {each.name for each in folder.iterdir()}
+    ours = {ORIGIN}
+    if all(each.name.startswith((".", "train-")) for each in (folder / SHARDS).glob("*")):
+        ours.add(SHARDS)
+    if found & {LOCK, *ours}:  # a killed command leaves one of them beside its tensor files
+        ours.add(LAYER)
+    strange = sorted(each for each in found - ours if not each.startswith((LOCK, f".{MANIFEST}", RECOLLECTED)))
     if strange:
         raise StoreError(
             f"{folder} holds other things than a store ({', '.join(strange[:3])}): "
@@ -79,76 +67,49 @@ def refuse_other_things(folder: Path) -> None:
         )
 
 
-def settled(folder: Path) -> bool:
-    """Whether a folder contains nothing from a killed command that the next command must finish or remove."""
-    return not any((folder / each).exists() for each in (SHARDS, INCOMING))
-
-
-def settle(folder: Path) -> None:
-    """Finish a replacement that a killed process began; the caller holds the lock.
+def write_files(folder: Path, files: Iterable[tuple[str, bytes]], manifest: Callable[[], Mapping[str, Any]]) -> None:
+    """Write tensor files by name, and last the manifest; after an error, remove them again.
 
     Raises:
-        StoreError: The new content's manifest is damaged.
-        CollapseError: A file cannot be moved.
+        CollapseError: A file cannot be written.
     """
-    for new in (folder / INCOMING, folder / RECOLLECTED):
-        if is_store(new) and not is_store(folder):
-            replace(folder, new)
-    _remove_tree(folder / INCOMING)
-
-
-@contextmanager
-def staging(folder: Path) -> Iterator[Path]:
-    """Yield a folder for a store's new content, the manifest written last; then replace the old content by it."""
-    incoming = folder / INCOMING
-    _remove_tree(incoming)
+    written: list[Path] = []
     try:
-        yield incoming
+        for name, data in files:
+            write_atomic(folder / name, data)
+            written.append(folder / name)
+        write_atomic(folder / MANIFEST, render(manifest()))
     except BaseException:
-        _remove_tree(incoming)
+        with suppress(OSError):
+            for file in written:
+                file.unlink()
+            (folder / LAYER).rmdir()
         raise
-    replace(folder, incoming)
 
 
-def replace(folder: Path, new: Path) -> None:
-    """Replace the store in a folder by the one in a subfolder; the caller holds the lock.
+def replace_by_recollected(folder: Path) -> None:
+    """Replace the store in a folder by the one that was collected again; the caller holds the lock.
+
+    From the first step to the last the folder holds no store, and :func:`writing` repeats what is left of the steps.
 
     Raises:
         CollapseError: A file cannot be moved.
     """
-    coming = set(read_manifest(new)["files"])
-    held = _named(folder, MANIFEST) | _named(new, _REPLACED)
-    moved = {name for name in coming if (new / name).is_file()}
-    if moved & held and is_store(folder):  # from now on, and until all is moved, the folder holds no store
-        move(folder / MANIFEST, new / _REPLACED)
-    for name in sorted(moved):
-        move(new / name, folder / name)
-    move(new / MANIFEST, folder / MANIFEST)
-    for name in held - coming:
-        _remove_file(folder / name)
-    remove_shards(folder)
-    _remove_tree(new)
-
-
-def discard_recollected(folder: Path) -> None:
-    """Remove everything that an unfinished ``--recollect`` collected."""
-    _remove_tree(folder / RECOLLECTED)
-
-
-def _named(folder: Path, manifest: str) -> set[str]:
-    """Return the tensor files that a manifest names; none if it is missing or damaged."""
-    with suppress(StoreError):
-        return set(read_manifest(folder, manifest)["files"])
-    return set()
-
-
-def _remove_file(file: Path) -> None:
+    new, layer = folder / RECOLLECTED, folder / LAYER
+    names = set(read_manifest(new)["files"])
     try:
-        file.unlink(missing_ok=True)
+        (folder / MANIFEST).unlink(missing_ok=True)
+        sync_folder(folder)
+        layer.mkdir(exist_ok=True)
+        for file in (new / LAYER).glob("*.safetensors"):
+            file.replace(layer / file.name)
+        for file in layer.glob("*.safetensors"):
+            if f"{LAYER}/{file.name}" not in names:
+                file.unlink()
+        sync_folder(layer)
+        (new / MANIFEST).replace(folder / MANIFEST)
+        sync_folder(folder)
     except OSError as error:
-        raise write_error(file, error) from error
-
-
-def _remove_tree(folder: Path) -> None:
-    with suppress(FileNotFoundError):
-        shutil.rmtree(folder)
+        raise write_error(folder, error) from error
+    remove_shards(folder)
+    shutil.rmtree(new, ignore_errors=True)

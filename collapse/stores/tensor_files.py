@@ -1,4 +1,4 @@
-"""Tensor files: written without metadata, and checked against the manifest when they are read."""
+"""Tensor files: safetensors that are checked against the manifest, and for the invariants of a collection."""
 
 import hashlib
 import json
@@ -6,18 +6,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.core.reading import is_utf8, open_regular
 from collapse.errors import StoreError
+from collapse.stores.files import sha256_file, sha256_of
 
 if TYPE_CHECKING:
     from torch import Tensor
-from collapse.stores.files import sha256_file, stamp
 
 _HEADER_LIMIT = 1 << 24
+_OURS = ("train", "classifier", "validation")
+_REMEDY = "fetch or collect it again"
 
 
-def tensor_bytes(tensors: Mapping[str, "Tensor"]) -> bytes:
-    """Serialize tensors as safetensors, without metadata: two or more keys would make the bytes vary between runs."""
+def tensor_bytes(tensors: Mapping[str, "Tensor"], metadata: str | None = None) -> bytes:
+    """Serialize tensors as safetensors, with at most one metadata field: more would make the bytes vary between runs.
+
+    Args:
+        tensors: The tensors.
+        metadata: The text of the field ``collapse``, or None.
+    """
     import torch
     from safetensors.torch import save
 
@@ -25,16 +31,39 @@ def tensor_bytes(tensors: Mapping[str, "Tensor"]) -> bytes:
     size = sum(tensor.nbytes for tensor in held.values())
     for_copies = [torch.empty(size, dtype=torch.uint8) for _ in range(2)]  # without memory, save() ends the process
     del for_copies
-    return save(held)
+    return save(held, None if metadata is None else {"collapse": metadata})
+
+
+def hash_of(about: Any, tensors: Mapping[str, "Tensor"]) -> str:
+    """Return the sha256 of a description, and of tensors with their names, dtypes and shapes."""
+    import torch
+
+    described = {}
+    for name, tensor in tensors.items():
+        data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+        described[name] = [str(tensor.dtype), list(tensor.shape), hashlib.sha256(data).hexdigest()]
+    return sha256_of([about, described])
 
 
 def described(data: bytes) -> dict[str, Any]:
     """Return the manifest entry for a tensor file: size, sha256, and each tensor's dtype and shape."""
-    header = _parse_header(data[8 : 8 + int.from_bytes(data[:8], "little")])
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": header}
+    header = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest(), "tensors": _shapes(header)}
 
 
-def read_tensors(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> dict[str, "Tensor"]:
+def read_header(path: Path) -> dict[str, Any]:
+    """Read the header of a safetensors file; raises ValueError if it is damaged, and OSError."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(path.stat().st_size - 8, _HEADER_LIMIT):
+            raise ValueError("its header is longer than the file")
+        header = json.loads(file.read(length))
+    if not isinstance(header, dict):
+        raise ValueError("its header is no dictionary")
+    return header
+
+
+def read_tensors(path: Path, entry: Mapping[str, Any]) -> dict[str, "Tensor"]:
     """Read a tensor file and check it against its manifest entry: size, header and hash, in this order.
 
     Raises:
@@ -42,71 +71,75 @@ def read_tensors(path: Path, entry: Mapping[str, Any], *, remember: bool = True)
     """
     from safetensors import SafetensorError
 
-    before = stamp(path)
-    check_file(path, entry, remember=remember)
+    check_file(path, entry)
     try:
-        tensors = load_tensors(path)
+        return load_tensors(path)
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
-        raise StoreError(f"{path} cannot be read as safetensors: {error}; fetch or collect it again") from error
-    if stamp(path) != before:
-        raise StoreError(f"{path} changed while it was read: run the same command again")
-    return tensors
+        raise StoreError(f"{path} cannot be read as safetensors: {error}; {_REMEDY}") from error
 
 
 def load_tensors(path: Path) -> dict[str, "Tensor"]:
-    """Load a safetensors file, which must be a regular file; the library cannot open a name that is not UTF-8."""
-    from safetensors.torch import load, load_file
+    """Load a safetensors file."""
+    from safetensors.torch import load_file
 
-    with open_regular(path) as file:
-        return load_file(path) if is_utf8(path) else load(file.read())
-
-
-def read_tensor(path: Path, name: str) -> "Tensor":
-    """Read one tensor of a file that has been checked."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        if not is_utf8(path):
-            return load_tensors(path)[name]
-        with safe_open(path, framework="pt") as file:
-            tensor: Tensor = file.get_tensor(name)
-            return tensor
-    except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
-        raise StoreError(f"{path} cannot be read as safetensors: {error}; fetch or collect it again") from error
+    return load_file(path)
 
 
 def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:
     """Check a tensor file against its manifest entry without loading it; raises as :func:`read_tensors`."""
-    remedy = "fetch or collect it again"
     if not path.is_file():
-        raise StoreError(f"{path} is missing: the store is not whole; {remedy}")
+        raise StoreError(f"{path} is missing: the store is not whole; {_REMEDY}")
     size = path.stat().st_size
     if size != entry["size"]:
-        raise StoreError(f"{path} has {size:,} bytes where the manifest says {entry['size']:,}: truncated; {remedy}")
-    with open_regular(path) as file:
-        length = bounded(int.from_bytes(file.read(8), "little"), size)
-        header = file.read(length)
+        raise StoreError(f"{path} has {size:,} bytes where the manifest says {entry['size']:,}: truncated; {_REMEDY}")
     try:
-        tensors = _parse_header(header)
+        tensors = _shapes(read_header(path))
     except (ValueError, KeyError, TypeError, AttributeError):
         tensors = None
     if tensors != entry["tensors"]:
-        raise StoreError(f"{path} holds other tensors than the manifest says: it was altered; {remedy}")
+        raise StoreError(f"{path} holds other tensors than the manifest says: it was altered; {_REMEDY}")
     digest = sha256_file(path, remember=remember)
     if digest != entry["sha256"]:
         raise StoreError(
-            f"{path} was altered: its sha256 is {digest[:12]}…, and the manifest says {entry['sha256'][:12]}…; {remedy}"
+            f"{path} was altered: its sha256 is {digest[:12]}…, and the manifest says {entry['sha256'][:12]}…; "
+            f"{_REMEDY}"
         )
 
 
-def bounded(length: int, size: int) -> int:
-    """Return the header length that a safetensors file gives, or 0 if it is impossible."""
-    return length if length <= min(size - 8, _HEADER_LIMIT) else 0
+def check_tensors(file: str, tensors: Mapping[str, "Tensor"], manifest: Mapping[str, Any]) -> None:
+    """Check what every collection writes; a plugin's statistic is its plugin's own matter.
+
+    Args:
+        file: Path of the tensor file.
+        tensors: Its tensors.
+        manifest: The store's manifest.
+
+    Raises:
+        StoreError: Class ids do not ascend, a number is not finite, or there are not T − 1 samples per chunk.
+    """
+    phase = file.split("/")[-1].removesuffix(".safetensors")
+    if phase not in _OURS:
+        return
+    for name, tensor in tensors.items():
+        if name == "classes" and not (bool((tensor.diff() > 0).all()) and bool((tensor >= 0).all())):
+            raise StoreError(f"{file}: its classes do not ascend: fetch or collect the store again")
+        # A finite sum proves that all values are finite, and needs little memory. If it overflows, each is checked.
+        if tensor.is_floating_point() and not (tensor.double().sum().isfinite() or bool(tensor.isfinite().all())):
+            raise StoreError(f"{file}: {name} are not all finite: fetch or collect the store again")
+    coverage, length = manifest["coverage"].get(phase), manifest["identity"].get("chunk_length")
+    if "counts" not in tensors or not coverage or "chunks" not in coverage or length is None:
+        return
+    samples, expected = int(tensors["counts"].sum()), coverage["chunks"] * (length - 1)
+    if samples != expected:
+        raise StoreError(
+            f"{file} counts {samples:,} samples where its {coverage['chunks']:,} chunks have {expected:,}: chunks were "
+            "counted twice or skipped; collect again (--recollect)"
+        )
 
 
-def _parse_header(header: bytes) -> dict[str, Any]:
+def _shapes(header: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: {"dtype": tensor["dtype"], "shape": tensor["shape"]}
-        for name, tensor in json.loads(header).items()
+        for name, tensor in header.items()
         if name != "__metadata__"
     }

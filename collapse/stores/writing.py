@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -43,7 +44,7 @@ def replacing(path: Path, *, name: str | None = None) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared: bool = False) -> None:
-    """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename.
+    """Write a file atomically and durably: write a temporary file in the same folder, fsync, rename. Its mode is kept.
 
     Args:
         path: The file.
@@ -55,12 +56,14 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared:
         CollapseError: No space, no permission, or another failure of the file system.
     """
     try:
-        name = f".{path.name}.{token_hex(4)}.partial" if shared else None
-        with replacing(path, name=name) as partial, partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        _sync_folder(path.parent)
+        with replacing(path, name=f".{token_hex(8)}.partial" if shared else None) as partial:
+            with partial.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            if path.exists():
+                shutil.copymode(path, partial)
+        sync_folder(path.parent)
     except OSError as error:
         raise write_error(path, error, len(data), other=other) from error
 
@@ -76,64 +79,36 @@ def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT, in_fold
     Raises:
         UsageError: It is a folder, or no file can be made there.
     """
+    target = Path(os.path.realpath(path))
     try:
-        target = Path(os.path.realpath(path))
         above = next(each for each in target.parents if each.exists())
-        wrong = errno.EISDIR if target.is_dir() else 0 if above.is_dir() else errno.ENOTDIR
-        if in_folder and not wrong and above != target.parent:
+        if in_folder and above.is_dir() and above != target.parent:
             folder = Path(path).parent
             raise UsageError(f"cannot write {path}: there is no folder {folder}: make it, or {ANOTHER_OUTPUT}")
-        if not wrong:  # tried, because os.access() lies for root, and for file systems such as /proc
-            tried = above / f".{token_hex(8)}.partial"
-            tried.touch(exist_ok=False)
-            tried.unlink()
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with tempfile.TemporaryFile(dir=above):  # os.access() is wrong for root, and for file systems such as /proc
+            pass
     except OSError as error:
-        wrong = error.errno or errno.EIO
-    if wrong:
-        raise UsageError(f"cannot write {path}: {os.strerror(wrong)}. {other.capitalize()}")
+        reason = os.strerror(error.errno or errno.EIO)
+        raise UsageError(f"cannot write {path}: {reason}. {other.capitalize()}") from error
 
 
 def write_output(path: str | Path, data: bytes, *, other: str = ANOTHER_OUTPUT) -> None:
-    """Write the file of ``--output`` atomically; ``other`` is the advice in an error message.
-
-    If the path is a link, its target is replaced. Permissions are kept. Several processes may write the same file.
-
-    Raises:
-        CollapseError: The file cannot be written.
-    """
-    target = Path(os.path.realpath(path))
-    try:
-        if target.is_symlink():  # realpath() leaves a link only if links form a cycle
-            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        with replacing(target, name=f".{token_hex(8)}.partial") as partial:
-            partial.write_bytes(data)
-            if target.exists():
-                shutil.copymode(target, partial)
-    except OSError as error:
-        raise write_error(path, error, len(data), other=other) from error
-
-
-def move(source: Path, target: Path) -> None:
-    """Move a file within a file system, durably, replacing an existing one; raises as :func:`write_atomic`."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        source.replace(target)
-        _sync_folder(target.parent)
-    except OSError as error:
-        raise write_error(target, error) from error
+    """Write the file of ``--output`` atomically; if it is a link, its target. Raises as :func:`write_atomic`."""
+    write_atomic(Path(os.path.realpath(path)), data, other=other, shared=True)
 
 
 def write_error(path: str | Path, error: BaseException, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
     """Return the error for a failed write; ``other`` says how to write elsewhere."""
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
-    number = _number(error) or (errno.ENOSPC if is_full(error) else 0)
+    full = is_full(error)
+    number = _number(error) or (errno.ENOSPC if full else 0)
     reason = os.strerror(number) if number else first_line(error)
-    if other not in (ANOTHER_OUTPUT, ANOTHER_FOLDER, ANOTHER_CACHE) and _is_cached(
-        path
-    ):  # another --store would leave packed texts
-        other = ANOTHER_HOME if is_full(error) else "set COLLAPSE_HOME to another folder"
-    advice = f"Free space or {other}" if is_full(error) else other[:1].upper() + other[1:]
-    if other == ANOTHER_OUTPUT and not is_full(error):  # with another, it is not the same command
+    if other in (ANOTHER_STORE, ANOTHER_HOME) and _is_cached(path):  # another --store would leave packed texts there
+        other = ANOTHER_HOME if full else "set COLLAPSE_HOME to another folder"
+    advice = f"Free space or {other}" if full else other[:1].upper() + other[1:]
+    if other == ANOTHER_OUTPUT and not full:  # with another, it is not the same command
         return CollapseError(f"cannot write {path}{need}: {reason}. {advice}")
     return CollapseError(
         f"cannot write {path}{need}: {reason}. {advice}, then run the same command again: what was finished is kept"
@@ -172,8 +147,8 @@ def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
         cause = cause.__cause__ or cause.__context__
 
 
-def _sync_folder(folder: Path) -> None:
-    # Makes the rename itself durable, if the system allows opening a folder.
+def sync_folder(folder: Path) -> None:
+    """Make renames in a folder durable, if the system allows opening a folder."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -14,7 +14,6 @@ FACTOR = 3.0
 """Factor by which :func:`scaled` multiplies embeddings."""
 
 _VOCABULARY = 211
-_UNIT = torch.tensor([math.pi / 3], dtype=torch.float64)
 
 
 def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
@@ -22,22 +21,25 @@ def draw(classes: int, dim: int, samples: int, *, seed: int) -> Features:
     made = random_features(classes, dim, samples, seed=seed)
     made["classifier_bias"] = torch.linspace(-3, 3, classes)
     # times π/3, so that float32 cannot represent them exactly
-    return {name: tensor * _UNIT if tensor.is_floating_point() else tensor for name, tensor in made.items()}
+    return _numbers(made, lambda x: x.double() * (math.pi / 3))
 
 
-def _changed(features: Features, change: Callable[[Tensor], Tensor]) -> Features:
+def _numbers(features: Features, change: Callable[[Tensor], Tensor]) -> Features:
+    return {name: change(x) if x.is_floating_point() else x for name, x in features.items()}
+
+
+def _embeddings(features: Features, change: Callable[[Tensor], Tensor]) -> Features:
     return features | {name: change(features[name]) for name in ("train_features", "validation_features")}
 
 
 def scaled(features: Features) -> Features:
     """Multiply all embeddings by 3."""
-    return _changed(features, lambda h: FACTOR * h)
+    return _embeddings(features, lambda h: FACTOR * h)
 
 
 def moved(features: Features) -> Features:
     """Add the same vector to all embeddings."""
-    dim = features["classifier"].shape[1]
-    return _changed(features, lambda h: h + torch.linspace(-4, 5, dim, dtype=torch.float64))
+    return _embeddings(features, lambda h: h + torch.linspace(-4, 5, h.shape[1], dtype=torch.float64))
 
 
 def rotated(features: Features) -> Features:
@@ -45,12 +47,12 @@ def rotated(features: Features) -> Features:
     dim = features["classifier"].shape[1]
     generator = torch.Generator().manual_seed(dim)
     turn = torch.linalg.qr(torch.randn(dim, dim, generator=generator, dtype=torch.float64)).Q
-    return _changed(features, lambda h: h @ turn) | {"classifier": features["classifier"] @ turn}
+    return _embeddings(features, lambda h: h @ turn) | {"classifier": features["classifier"] @ turn}
 
 
 def rounded(features: Features) -> Features:
     """Round all numbers to float32."""
-    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in features.items()}
+    return _numbers(features, lambda x: x.float())
 
 
 def without(features: Features, samples: Tensor) -> Features:
@@ -63,8 +65,7 @@ def relabelled(features: Features) -> Features:
 
     The bias of unused ids is so low that none is ever predicted, and that they do not affect the loss.
     """
-    classes = len(features["classifier"])
-    ids = torch.randperm(_VOCABULARY, generator=torch.Generator().manual_seed(2))[:classes]
+    ids = torch.randperm(_VOCABULARY, generator=torch.Generator().manual_seed(2))[: len(features["classifier"])]
     labels = {name: ids[features[name]] for name in ("train_labels", "validation_labels")}
     weight = features["classifier"].new_zeros(_VOCABULARY, features["classifier"].shape[1])
     bias = features["classifier_bias"].new_full((_VOCABULARY,), -1e6)
@@ -82,21 +83,16 @@ def simplex(classes: int, dim: int) -> Features:
     means = torch.zeros(classes, dim, dtype=torch.float64)
     means[:, :classes] = 10 * (torch.eye(classes, dtype=torch.float64) - 1 / classes)
     y = torch.arange(classes).repeat(4)
-    return {
-        "train_features": means[y],
-        "train_labels": y,
-        "validation_features": means[y],
-        "validation_labels": y,
-        "classifier": means,
-    }
+    samples = {f"{phase}_features": means[y] for phase in ("train", "validation")}
+    return samples | {"train_labels": y, "validation_labels": y, "classifier": means}
 
 
 def degenerate() -> dict[str, Features]:
     """Return degenerate features, for which a metric must still give a number or None."""
     plain = draw(6, 4, 60, seed=9)
-    h, y, w = (plain[name] for name in ("train_features", "train_labels", "classifier"))
+    h, y = plain["train_features"], plain["train_labels"]
     first = [int((y == c).nonzero()[0]) for c in range(6)]
-    equal, central, zero_row = h.clone(), h.clone(), w.clone()
+    equal, central, zero_row = h.clone(), h.clone(), plain["classifier"].clone()
     equal[(y == 0) | (y == 1)] = h[first[0]]
     means = torch.stack([h[y == c].mean(dim=0) for c in range(6)])
     central[y == 2] += means[torch.arange(6) != 2].mean(dim=0) - means[2]

@@ -1,37 +1,26 @@
 """Check a figure: its specification, and what it makes of missing values, few rows and stores."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, PluginError
-from collapse.figures.rendering import svg_of
 from collapse.measurement.drawing import drawn
 from collapse.measurement.results import Results
 from collapse.plugin.figures import Drawing, Figure, numbers_of
 from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
+from collapse.showing.rendering import svg_of
 from collapse.stores.shards import Part, Shard
 from collapse.stores.store import Store
 from collapse.testing.laws import Checked
 from collapse.testing.samples import random_features, random_results
 
-LAWS = (
-    "drawing",
-    "repeatable",
-    "reads only",
-    "size",
-    "rendering",
-    "missing values",
-    "few rows",
-    "few classes",
-)
+LAWS = ("drawing", "repeatable", "reads only", "size", "rendering", "missing values", "few rows", "few classes")
 _ROWS = 12
 _GAPS = 2  # columns that are tested with a missing value, and without any value
 _MOST_ROWS = 5_000  # of data of stores, however many classes they have
-
-Draw = Callable[[str, Any], Drawing | None]
 
 
 def check_figure(
@@ -60,82 +49,66 @@ def check_figure(
         samples = [_store(20, "a"), _store(12, "b")] if declared.of == "stores" else _parts(3)
         given = list(stores) if stores is not None else samples
     with Checked(LAWS, without) as checked:
-        draw = _drawer(checked, declared)
         before = _content(given)
-        first = draw("drawing", given)
+        first = _draw(checked, declared, "drawing", given)
         if first is None:
             return
         if _content(given) != before:
             checked.breach("reads only", declared.name, "it changes what it is given")
-        again = draw("repeatable", given)
+        again = _draw(checked, declared, "repeatable", given)
         if again is not None and again != first:
             checked.breach("repeatable", declared.name, "called twice, the drawing differs: name every parameter")
         _check_drawing(checked, declared, first)
-        if declared.of == "stores":
-            _check_few_classes(draw)
-        elif declared.of == "parts":
-            _check_few_parts(draw)
-        else:
-            _check_gaps(given, draw)
+        for law, little in {"results": _gaps, "stores": _few_classes, "parts": _few_parts}[declared.of](given):
+            _draw(checked, declared, law, little)
 
 
-def _drawer(checked: Checked, declared: Figure) -> Draw:
-    def draw(law: str, given: Any) -> Drawing | None:
-        """Return the drawing, or None if the figure refuses what is given with an error of its own."""
-        try:
-            return drawn(declared, given)
-        except PluginError as error:
-            checked.breach(law, declared.name, str(error))
-        except CollapseError as error:
-            if law in ("drawing", "repeatable"):
-                checked.breach(law, declared.name, f"it refuses what it is given: {error}")
-        return None
-
-    return draw
+def _draw(checked: Checked, declared: Figure, law: str, given: Any) -> Drawing | None:
+    """Return the drawing, or None if the figure refuses what is given with an error of its own."""
+    try:
+        return drawn(declared, given)
+    except PluginError as error:
+        checked.breach(law, declared.name, str(error))
+    except CollapseError as error:
+        if law in ("drawing", "repeatable"):
+            checked.breach(law, declared.name, f"it refuses what it is given: {error}")
+    return None
 
 
 def _check_drawing(checked: Checked, declared: Figure, drawing: Drawing) -> None:
-    name, spec = declared.name, drawing.spec
-    rows = numbers_of(spec)
-    if declared.of != "results" and len(rows) > _MOST_ROWS:
-        checked.breach("size", name, f"its data have {len(rows):,} rows: bin or sample the classes")
-    if not rows:
-        checked.breach("size", name, "it has no data")
+    rows = len(numbers_of(drawing.spec))
+    if not rows or (declared.of != "results" and rows > _MOST_ROWS):
+        checked.breach("size", declared.name, f"its data have {rows:,} rows: draw some, or bin or sample the classes")
     try:
-        svg_of(spec)
+        svg_of(drawing.spec)
     except CollapseError as error:
         if not missing_package(error.__cause__ or error):
-            checked.breach("rendering", name, str(error))
+            checked.breach("rendering", declared.name, str(error))
 
 
-def _check_gaps(results: Results, draw: Draw) -> None:
+def _gaps(results: Results) -> Iterator[tuple[str, Any]]:
+    """Yield the results with values missing, and of few rows."""
     frame = results.frame()
     numbers = [name for name in frame.columns if "." in str(name) or name == "val_loss"]
+    some = [frame[[name for name in frame if name not in numbers]], frame.assign(model="the same")]
     for name in ["val_loss", *numbers[:_GAPS]]:
         if name in frame:
-            draw("missing values", Results.from_frame(frame.assign(**{name: frame[name].where(frame.index > 0)})))
-            draw("missing values", Results.from_frame(frame.assign(**{name: frame[name].iloc[0]})))
-            draw("missing values", Results.from_frame(frame.drop(columns=[name])))
-    draw("missing values", Results.from_frame(frame[[name for name in frame if name not in numbers]]))
-    if "model" in frame:
-        draw("missing values", Results.from_frame(frame.assign(model="the same")))
-    for count in (0, 1, 2):
-        draw("few rows", Results.from_frame(frame.iloc[:count]))
+            some += [frame.assign(**{name: frame[name].where(frame.index > 0)}), frame.drop(columns=[name])]
+            some += [frame.assign(**{name: frame[name].iloc[0]})]
+    yield from (("missing values", Results.from_frame(each)) for each in some)
+    yield from (("few rows", Results.from_frame(frame.iloc[:count])) for count in (0, 1, 2))
 
 
-def _check_few_classes(draw: Draw) -> None:
+def _few_classes(_: Any) -> Iterator[tuple[str, Any]]:
     for classes in (1, 2, 3):
-        draw("few classes", [_store(classes, "few")])
-    one = _store(6, "one")
-    draw("few classes", [one, one])
+        yield "few classes", [_store(classes, "few")]
+    yield "few classes", [_store(6, "one")] * 2
 
 
-def _check_few_parts(draw: Draw) -> None:
+def _few_parts(_: Any) -> Iterator[tuple[str, Any]]:
     first, second = _parts(2)
-    draw("few rows", [first])
-    draw("few rows", [first, first])
-    draw("few rows", [second, first])
-    draw("few classes", _parts(2, classes=1))
+    yield from (("few rows", each) for each in ([first], [first, first], [second, first]))
+    yield "few classes", _parts(2, classes=1)
 
 
 def _parts(count: int, classes: int = 12) -> list[Part]:

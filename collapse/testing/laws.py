@@ -9,13 +9,7 @@ from collapse.errors import near_names
 
 @dataclass(frozen=True)
 class Breach:
-    """A broken law.
-
-    Attributes:
-        law: Its name, as in docs/plugins.md.
-        of: What breaks it: a measurement, a tensor of a statistic, an analysis.
-        text: The finding, with numbers.
-    """
+    """A broken law: its name, as in docs/plugins.md; what breaks it, such as a measurement; and the finding."""
 
     law: str
     of: str
@@ -23,11 +17,7 @@ class Breach:
 
 
 class LawBroken(AssertionError):
-    """A plugin breaks laws.
-
-    Attributes:
-        breaches: One for each law and each thing that breaks it.
-    """
+    """A plugin breaks laws; ``breaches`` has one for each law and each thing that breaks it."""
 
     def __init__(self, breaches: Sequence[Breach]) -> None:
         super().__init__("\n".join(f"{each.of} breaks the law of {each.law}: {each.text}" for each in breaches))
@@ -61,7 +51,7 @@ class Checked:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and self._breaches:
+        if kind is None and self.broken:
             raise LawBroken(list(self._breaches.values()))
 
     @property

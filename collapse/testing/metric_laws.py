@@ -6,7 +6,7 @@ an invariance, it must really change, so that tables and docs state every invari
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,6 @@ from collapse.collection.features import collect_arrays
 from collapse.errors import CollapseError
 from collapse.measurement.evaluating import Found
 from collapse.numerics.pairs import sweep
-from collapse.numerics.reducing import Tally
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import Metric, declaration, limit_at
@@ -31,7 +30,6 @@ from collapse.testing.samples import value
 LAWS = (
     "value",
     "symmetry",
-    "merge",
     "scale",
     "translation",
     "rotation",
@@ -67,10 +65,13 @@ def check_metric(function: Callable[..., Any], *, without: Collection[str] = ())
         raise CollapseError(f"{function.__name__} is no metric: use check_analysis for an analysis")
     with Checked(LAWS, without) as checked:
         laws = _Laws(metric, checked)
-        for law in (laws.value, laws.merge, laws.changes, laws.left_out, laws.tiles, laws.simplex, laws.degenerate):
-            law()
-            if law == laws.value and checked.broken:
-                return  # the other laws would report the same
+        laws.value()
+        if not checked.broken:  # the other laws would report the same
+            laws.changes()
+            laws.left_out()
+            laws.tiles()
+            laws.simplex()
+            laws.degenerate()
 
 
 class _Laws:
@@ -81,19 +82,14 @@ class _Laws:
         self.names = [measure.name for measure in metric.measures]
         self.kinds = _statistics_for(metric)
         self.draws = [change.draw(*shape, seed=seed) for seed, shape in enumerate(_DRAWS)]
+        self.reasons: dict[str, str] = {}
 
     def statistics(self, features: Features) -> EmbeddingStatistics:
         """Return the statistics of a store of features."""
-        s = collect_arrays(
-            features["train_features"],
-            features["train_labels"],
-            features["classifier"],
-            bias=features.get("classifier_bias"),
-            validation_features=features.get("validation_features"),
-            validation_labels=features.get("validation_labels"),
-            statistics=self.kinds,
-        ).statistics(fresh=True)
-        return replace(s, n_params=1000)
+        given: dict[str, Any] = dict(features)
+        arrays = [given.pop(name) for name in ("train_features", "train_labels", "classifier")]
+        s = collect_arrays(*arrays, bias=given.pop("classifier_bias", None), statistics=self.kinds, **given)
+        return replace(s.statistics(fresh=True), n_params=1000)
 
     def numbers(self, law: str, s: EmbeddingStatistics | Features, about: str = "") -> Values:
         """Return values by measurement; a failure is a breach of the given law."""
@@ -107,10 +103,12 @@ class _Laws:
         self.reasons = {note.measurement: note.text for note in found.notes}
         return {name: None if number is None else float(number) for name, number in found.values.items()}
 
-    def swept(self, s: EmbeddingStatistics, **options: Any) -> Values:
-        """Return the values of a pair metric from one sweep."""
-        (swept,) = sweep(s, [(self.metric, self.metric.measures)], **options).metrics
-        return {} if swept.failed else {name: swept.all.number(name) for name in self.names}
+    def compare(self, law: str, before: Values, after: Values, said: str, **tolerance: float) -> None:
+        """Record each measurement that differs; ``said`` tells both numbers."""
+        for name in self.names:
+            a, b = before.get(name), after.get(name)
+            if not close(a, b, **tolerance):
+                self.checked.breach(law, name, said.format(shown(a), shown(b)))
 
     def value(self) -> None:
         """Check that it gives numbers, and a pair the same value in both orders."""
@@ -127,55 +125,27 @@ class _Laws:
             for name in self.names:
                 self.checked.breach("symmetry", name, said)
 
-    def merge(self) -> None:
-        """Check that the measures of a part of the values, merged in any order, give the number of all."""
-        if self.metric.kind == "scalar":
-            return
-        s = self.statistics(self.draws[0])
-        values = value(self.metric.function, s)
-        if self.metric.kind == "pair":
-            values = values[torch.ones_like(values, dtype=torch.bool).triu(1)]
-        values_1n = values[values.isfinite()].double().unsqueeze(0)
-        parts = values_1n.tensor_split(3, dim=1)
-        for measure in self.metric.measures:
-            here = measure.at(s.n_classes, s.dim)
-            whole = float(here.result(here.state(values_1n, values_1n.sum(dim=1))))
-            for order in (parts, parts[::-1]):
-                tally = Tally([measure], s.n_classes, s.dim)
-                for part in order:
-                    tally.add(part)
-                merged = tally.number(measure.name)
-                if not close(whole, merged):
-                    said = f"{shown(whole)} of all values, {shown(merged)} merged of parts"
-                    self.checked.breach("merge", measure.name, said)
-
     def changes(self) -> None:
         """Compare the measurements with those of changed features."""
-        after = {
-            law: [self.numbers(law, changed(features)) for features in self.draws]
-            for law, changed in (
-                ("scale", change.scaled),
-                ("translation", change.moved),
-                ("rotation", change.rotated),
-                ("class order", change.relabelled),
-                ("float32", change.rounded),
-            )
-        }
-        for measure in self.metric.measures:
-            for law, found in after.items():
-                name = measure.name
-                pairs = [(a.get(name), b.get(name)) for a, b in zip(self.before, found, strict=True)]
+        for law, changed in (
+            ("scale", change.scaled),
+            ("translation", change.moved),
+            ("rotation", change.rotated),
+            ("class order", change.relabelled),
+            ("float32", change.rounded),
+        ):
+            after = [self.numbers(law, changed(features)) for features in self.draws]
+            for measure in self.metric.measures:
+                pairs = [(a.get(measure.name), b.get(measure.name)) for a, b in zip(self.before, after, strict=True)]
                 if law == "scale":
-                    said = _scaled(pairs, self.metric.scale_of(measure))
-                elif law == "float32":
-                    said = _first_changed(pairs, rel=_FLOAT32, least=_FLOAT32 * 1e-2)
-                elif law == "translation" and not self.metric.translation:
-                    said = f"it stays {shown(pairs[0][0])}: declare translation=True, not False" if _kept(pairs) else ""
+                    said = _wrong_scale(pairs, measure.scale_of(self.metric.scale))
+                elif law == "translation":
+                    said = _wrong_translation(pairs, self.metric.translation)
                 else:
-                    said = _first_changed(pairs)
-                    said += "; if that is meant, declare translation=False" if said and law == "translation" else ""
+                    least = {"rel": _FLOAT32, "least": _FLOAT32 * 1e-2} if law == "float32" else {}
+                    said = _first_changed(pairs, **least)
                 if said:
-                    self.checked.breach(law, name, said)
+                    self.checked.breach(law, measure.name, said)
 
     def left_out(self) -> None:
         """Check that excluding rare classes gives the numbers of features without these classes."""
@@ -187,97 +157,82 @@ class _Laws:
             few = change.without(features, counts[features["train_labels"]] < least)
             before = self.numbers("left-out classes", few)
             after = self.numbers("left-out classes", self.statistics(features).keep(least))
-            for name in self.names:
-                if not close(before.get(name), after.get(name)):
-                    said = f"{shown(before.get(name))} of features without rare classes"
-                    said += f"; with --min-count {shown(after.get(name))}"
-                    self.checked.breach("left-out classes", name, said)
+            said = "{} of features without rare classes; with --min-count {}"
+            self.compare("left-out classes", before, after, said)
 
     def tiles(self) -> None:
-        """Check that a pair metric does not depend on the tiles, and little on the sweep's dtype."""
+        """Check that a pair metric does not depend on how the classes are cut into tiles."""
         for features in self.draws if self.metric.kind == "pair" else ():
             s = self.statistics(features)
-            whole = self.swept(s)
-            for law, what, rel, options in (
-                ("tile size", "in tiles of 2 classes", 1e-8, {"tile": 2}),
-                ("tile size", "in tiles of 5 classes", 1e-8, {"tile": 5}),
-                ("float32", "in a float32 sweep", _FLOAT32, {"dtype": torch.float32}),
-            ):
-                other = self.swept(s, **options)
-                for name in self.names:
-                    if not close(whole.get(name), other.get(name), rel=rel, least=max(1e-11, rel * 1e-2)):
-                        said = f"{shown(whole.get(name))} in one tile, {shown(other.get(name))} {what}"
-                        self.checked.breach(law, name, said)
+            whole, *others = [self.swept(s, tile) for tile in (768, 2, 5)]
+            for size, other in zip((2, 5), others, strict=True):
+                self.compare("tile size", whole, other, f"{{}} in one tile, {{}} in tiles of {size} classes")
+
+    def swept(self, s: EmbeddingStatistics, tile: int) -> Values:
+        """Return the values of a pair metric from one sweep."""
+        (swept,) = sweep(s, [(self.metric, self.metric.measures)], tile=tile).metrics
+        return {} if swept.failed else {name: swept.all.number(name) for name in self.names}
 
     def simplex(self) -> None:
         """Check the declared limits at exact simplices."""
         for classes, dim in _SIMPLICES:
+            limits = {measure.name: limit_at(measure.towards, classes, dim) for measure in self.metric.measures}
+            # no number reaches an infinite limit
+            limits = {name: limit for name, limit in limits.items() if limit is not None and math.isfinite(limit)}
             values = self.numbers("simplex", change.simplex(classes, dim))
-            for measure in self.metric.measures:
-                towards = limit_at(measure.towards, classes, dim)
-                if towards is None or math.isinf(towards):  # no number reaches an infinite limit
-                    continue
-                if not close(towards, values.get(measure.name), rel=0.0, least=1e-7):
-                    at = f"at an exact simplex of {classes} classes in {dim} dimensions"
-                    said = f"{shown(values.get(measure.name))} {at}, and towards= says {shown(towards)}"
-                    self.checked.breach("simplex", measure.name, said)
+            values = {name: values.get(name) for name in limits}
+            said = f"towards= says {{}}, and it is {{}} at an exact simplex of {classes} classes in {dim} dimensions"
+            self.compare("simplex", limits, values, said, rel=0.0, least=1e-7)
 
     def degenerate(self) -> None:
         """Check that degenerate features give numbers or nulls, and do not make the metric fail."""
+        law = "degenerate classes"
         for what, features in change.degenerate().items():
-            self.numbers("degenerate classes", features, f"{what}: ")
+            self.numbers(law, features, f"{what}: ")
         about = "a label that training lacks: "
-        after = self.numbers("degenerate classes", change.unseen_label(self.draws[0]), about)
-        for name in self.names:
-            if self.before[0].get(name) is not None and after.get(name) is None:
-                said = f"{about}it gives no number: {self.reasons.get(name, 'no reason is given')}"
-                self.checked.breach("degenerate classes", name, said)
+        after = self.numbers(law, change.unseen_label(self.draws[0]), about)
+        for name, number in self.before[0].items():
+            if number is not None and after.get(name) is None:
+                reason = self.reasons.get(name, "no reason is given")
+                self.checked.breach(law, name, f"{about}it gives no number: {reason}")
 
 
 def _statistics_for(metric: Metric) -> list[type[Statistic]]:
     """Return the statistics that a metric asks for: those of its own module, or installed ones."""
-    own = globals_of(metric.function).values()
-    known = dict(plugins().statistics)
-    known |= {
-        each.name: each
-        for each in own
-        if isinstance(each, type) and issubclass(each, Statistic) and hasattr(each, "name")
+    own = [each for each in globals_of(metric.function).values() if isinstance(each, type)]
+    known = plugins().statistics | {
+        each.name: each for each in own if issubclass(each, Statistic) and hasattr(each, "name")
     }
     return [known[need] for need in metric.needs if need in known]
 
 
-def _scaled(pairs: Pairs, exponent: float | None) -> str:
+def _wrong_scale(pairs: Pairs, declared: float | None) -> str:
     """Say how measurements of s·h differ from the power of s that they declare; "" if they do not."""
-    powers = {round(math.log(b / a, change.FACTOR), 6) if a and b / a > 0 else None for a, b in _known(pairs)}
+    powers = {round(math.log(b / a, change.FACTOR), 6) if a and b and b / a > 0 else None for a, b in pairs}
     power = powers.pop() if len(powers) == 1 else None
-    if exponent is None:
-        if power is None or _counted(pairs):
-            return ""
-        what = "it does not change" if power == 0 else f"it is multiplied by s**{power:g}"
-        return f"{what} when h is multiplied by s: declare scale={power + 0.0}, not None"
-    remedy = "scale=None, if it follows no power of s" if power is None else f"scale={power:g}"
-    for a, b in pairs:
-        expected = None if a is None else a * change.FACTOR**exponent
-        if not close(expected, b):
-            said = f"{shown(a)} becomes {shown(b)} with {change.FACTOR:g}·h, and scale={exponent:g} says"
-            return f"{said} {shown(expected)}: declare {remedy}"
-    return ""
+    if declared is None:
+        wrong = power is not None and not _by_chance(pairs)
+    else:
+        wrong = bool(_first_changed([(None if a is None else a * change.FACTOR**declared, b) for a, b in pairs]))
+    if not wrong:
+        return ""
+    (a, b), found = pairs[0], None if power is None else power + 0.0
+    return f"{shown(a)} becomes {shown(b)} with {change.FACTOR:g}·h: declare scale={found}, not {declared}"
+
+
+def _wrong_translation(pairs: Pairs, declared: bool) -> str:
+    changed = _first_changed(pairs)
+    if declared:
+        return f"{changed}: declare translation=False, if that is meant" if changed else ""
+    stays = not _first_changed(pairs, rel=1e-6) and not _by_chance(pairs)
+    return f"it stays {shown(pairs[0][0])}: declare translation=True, not False" if stays else ""
 
 
 def _first_changed(pairs: Pairs, **tolerance: float) -> str:
     return next((f"{shown(a)} becomes {shown(b)}" for a, b in pairs if not close(a, b, **tolerance)), "")
 
 
-def _kept(pairs: Pairs) -> bool:
-    """Whether all values stay as they are, and not by chance."""
-    return not _counted(pairs) and all(close(a, b, rel=1e-6) for a, b in _known(pairs))
-
-
-def _counted(pairs: Pairs) -> bool:
+def _by_chance(pairs: Pairs) -> bool:
     """Whether these are integers, such as counts, or all equal: then they may be unchanged by chance."""
-    known = [a for a, _ in _known(pairs)]
+    known = [a for a, b in pairs if a is not None and b is not None]
     return all(a == round(a) for a in known) or len(set(known)) == 1
-
-
-def _known(pairs: Pairs) -> Iterator[tuple[float, float]]:
-    return ((a, b) for a, b in pairs if a is not None and b is not None)

@@ -10,17 +10,18 @@ import pytest
 
 from collapse import testing
 from collapse.plugin.loading import declarations, load_given
-from collapse.plugin.registry import kind_of
+from collapse.plugin.metrics import declaration
 
 
 class Laws(pytest.Item):
     """The test of one declaration."""
 
     declared: Any
+    kind: str
 
     def runtest(self) -> None:
         """Check every law of its kind."""
-        getattr(testing, f"check_{kind_of(self.declared)}")(self.declared)
+        getattr(testing, f"check_{self.kind}")(self.declared)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *_: Any) -> Any:
         """Show the broken laws only."""
@@ -41,7 +42,8 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
     """Add a test for each declaration of the named plugins."""
     for name in config.getoption("collapse_laws"):
         for each in declarations(load_given(name)):
-            if kind_of(each) != "derived":
+            kind = "statistic" if isinstance(each, type) else type(declaration(each)).__name__.lower()
+            if kind != "derived":
                 item = Laws.from_parent(session, name=f"{name}::{each.__name__}")
-                item.declared = each
+                item.declared, item.kind = each, kind
                 items.append(item)

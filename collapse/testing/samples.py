@@ -1,6 +1,7 @@
 """Samples for the tests of plugin authors: statistics with known values, random features, random results."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -39,12 +40,8 @@ def two_classes(
     >>> two_classes(4, (1, 3)).means.tolist()
     [[0.0], [4.0]]
     """
-    return EmbeddingStatistics(
-        classes=torch.arange(2),
-        counts=torch.full((2,), samples),
-        means=torch.tensor([[0.0], [distance]], dtype=torch.float64),
-        variances=torch.tensor(variances, dtype=torch.float64),
-    )
+    made = statistics_of([[0.0], [float(distance)]])
+    return replace(made, counts=torch.full((2,), samples), variances=torch.tensor(variances, dtype=torch.float64))
 
 
 def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
@@ -99,9 +96,7 @@ def tiny_statistics() -> EmbeddingStatistics:
     )
 
 
-def random_features(
-    classes: int, dim: int, samples: int, *, spread: float = 0.5, seed: int = 0
-) -> dict[str, torch.Tensor]:
+def random_features(classes: int, dim: int, samples: int, *, spread: float = 0.5, seed: int = 0) -> dict[str, Tensor]:
     """Draw features (train and validation embeddings, labels, a classifier) in which every class occurs.
 
     Args:

@@ -1,12 +1,11 @@
 """Check a plugin statistic: it must depend only on the samples, however they are split and merged."""
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from collapse.collection.folding import NOTHING
 from collapse.errors import PluginError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.decisions import Decider, ValidationTally
@@ -18,12 +17,10 @@ from collapse.testing.samples import random_features
 
 LAWS = ("value", "batch size", "merge", "sample order", "resume")
 _CLASSES, _DIM, _SAMPLES, _VOCABULARY = 9, 5, 400, 311
-_CHUNK = 4  # samples; validation statistics see the chunk and the position of each sample
+_CHUNK = 4  # samples; a batch is a run of chunks, as in a collection
 _TOLERANCE = 1e-9  # relative to the largest number of a tensor, for float64 sums in another order
 
 State = dict[str, Tensor]
-Unit = tuple[Tensor, Tensor, int]  # embeddings, labels and index: one sample, or a chunk for a validation statistic
-Units = Sequence[Unit]
 
 
 def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> None:
@@ -39,140 +36,110 @@ def check_statistic(kind: type[Statistic], *, without: Collection[str] = ()) -> 
         CollapseError: Its name is invalid.
     """
     check_declared(kind)
-    units = _units(_CHUNK if kind.phase == "validation" else 1)
-    order = torch.randperm(len(units), generator=torch.Generator().manual_seed(1)).tolist()
-    shuffled, quarters, few = [units[index] for index in order], _batches(units, len(units) // 4), units[: 3 * _CLASSES]
-
-    def filled(batches: Sequence[Units], resume: bool = False) -> Callable[[], State]:
-        return lambda: _filled(kind, batches, resume).state()
-
-    def merged(parts: Sequence[Units]) -> Callable[[], State]:
-        return lambda: _merged(kind, parts).state()
-
-    whole = filled([units])
+    text = _Text(kind)
+    whole = text.filled([slice(0, _SAMPLES)])
+    small, large, quarters = text.batches(_CHUNK), text.batches(64), text.batches(_SAMPLES // 4)
     with Checked(LAWS, without) as checked:
         for law, what, one, other in (
             ("value", "twice the same batch", whole, whole),
-            ("batch size", "batches of 5", whole, filled(_batches(units, 5))),
-            ("batch size", "batches of 64", whole, filled(_batches(units, 64))),
-            ("batch size", "batches of 1", filled([few]), filled(_batches(few, 1))),
-            ("sample order", "samples in another order", whole, filled(_batches(shuffled, 64))),
-            ("merge", "parts merged in order", whole, merged(quarters)),
-            ("merge", "parts merged backwards", whole, merged(quarters[::-1])),
-            ("merge", "parts merged into an empty one", whole, merged([[], *quarters])),
-            ("resume", "a resumed run", filled(quarters), filled(quarters, resume=True)),
+            ("batch size", f"batches of {_CHUNK}", whole, text.filled(small)),
+            ("batch size", "batches of 64", whole, text.filled(large)),
+            ("sample order", "batches in reverse order", whole, text.filled(small[::-1])),
+            ("merge", "parts merged in order", whole, text.merged(quarters)),
+            ("merge", "parts merged backwards", whole, text.merged(quarters[::-1])),
+            ("resume", "a resumed run", text.filled(quarters), text.filled(quarters, resume=True)),
         ):
             try:
                 first, second = one(), other()
             except PluginError as error:
                 checked.breach(law, kind.name, str(error))
                 return
+            _compare(checked, law, what, first, second, 0 if law == "resume" else _TOLERANCE)
             if law == "value":
-                _check_value(checked, kind, first, _filled(kind, []).state())
+                _check_value(checked, kind, first)
                 if checked.broken:
                     return  # the other laws would report the same
-            _compare(checked, law, what, first, second, 0 if law == "resume" else _TOLERANCE)
 
 
-def _check_value(checked: Checked, kind: type[Statistic], held: State, empty: State) -> None:
-    if not held:
-        checked.breach("value", kind.name, f"it holds no tensor after {_SAMPLES} samples")
-    elif held.keys() == empty.keys() and all(torch.equal(value, empty[name]) for name, value in held.items()):
+def _check_value(checked: Checked, kind: type[Statistic], held: State) -> None:
+    sizes = len(held.get(f"{kind.name}/classes", ())), _DIM, "cpu"
+    if all(torch.equal(held[f"{kind.name}/{name}"], each.zeros(*sizes)) for name, each in kind.state.items()):
         checked.breach("value", kind.name, f"it holds what an empty one holds after {_SAMPLES} samples")
     for name, value in held.items():
         if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-            checked.breach("value", _called(name), f"it is not finite: {_shown(value)}")
+            checked.breach("value", _called(name), f"it is not finite: {value.tolist()!r:.60}")
 
 
 def _compare(checked: Checked, law: str, what: str, once: State, other: State, tolerance: float) -> None:
-    for name in sorted({*once, *other}):
-        a, b = once.get(name), other.get(name)
-        if a is None or b is None:
-            checked.breach(law, _called(name), f"it is there in {'one batch' if b is None else what} only")
-        elif (a.shape, a.dtype) != (b.shape, b.dtype):
-            said = f"{tuple(a.shape)}, {a.dtype} in one batch, {tuple(b.shape)}, {b.dtype} with {what}"
-            checked.breach(law, _called(name), said)
-        else:
+    for name, a in once.items():
+        b = other[name]
+        said = f"{tuple(a.shape)} in one batch, {tuple(b.shape)} with {what}"
+        if a.shape == b.shape:
             size = float(a.double().abs().nan_to_num().max()) if a.numel() else 0.0
             same = torch.isclose(a.double(), b.double(), rtol=0, atol=tolerance * size, equal_nan=True)
-            for at in (~same).nonzero().tolist()[:1]:
-                said = f"{_shown(a[tuple(at)])} in one batch, {_shown(b[tuple(at)])} with {what}"
-                checked.breach(law, _called(name), said)
+            if bool(same.all()):
+                continue
+            at = tuple((~same).nonzero()[0].tolist())
+            said = f"{a[at].tolist()} in one batch, {b[at].tolist()} with {what}"
+        checked.breach(law, _called(name), said)
 
 
-def _filled(kind: type[Statistic], batches: Sequence[Units], resume: bool = False) -> Filled:
-    """Return a statistic filled from batches; to ``resume``, it is restored from its tensors before the third."""
-    filled = Filled.begin([kind])
-    moments, decider = ClassMoments(_DIM, statistics=filled), _decider() if kind.phase == "validation" else None
-    for number, batch in enumerate(each for each in batches if each):
-        if resume and number == 2:
-            filled = Filled.from_state(filled.state(), "cpu", [kind])
-            moments.statistics = filled
-        if decider is None:
-            moments.add(*_joined(batch))
-            continue
-        tally = ValidationTally(decider, filled)
-        for run in _runs(batch):  # a batch has chunks that follow each other
-            tally.add(*_joined(run), chunks=len(run), first=run[0][2])
-    return filled
+class _Text:
+    """Samples of a text, whose labels have gaps as token ids have, and the passes that fill one statistic."""
 
+    def __init__(self, kind: type[Statistic]) -> None:
+        features = random_features(_CLASSES, _DIM, _SAMPLES)
+        draw = torch.Generator().manual_seed(3)
+        ids = torch.randperm(_VOCABULARY, generator=draw)[:_CLASSES]
+        self.kind, self.h, self.y = kind, features["train_features"].double() + 3, ids[features["train_labels"]]
+        moments, seen = ClassMoments(_DIM), self.y != self.y[0]  # one label has no mean
+        moments.add(self.h[seen], self.y[seen])
+        weight = torch.randn(_VOCABULARY, _DIM, generator=draw, dtype=torch.float64)
+        s = moments.statistics_so_far()
+        # exact, so that what the laws find is the statistic's own
+        self.decider = Decider(replace(s, classifier=weight[s.classes]), weight, None, exact_loss=True)
 
-def _merged(kind: type[Statistic], parts: Sequence[Units]) -> Filled:
-    """Return statistics of one batch each, merged one after the other."""
-    if kind.phase == "validation":
-        total, *others = [_filled(kind, [part]) for part in parts]
-        for each in others:
-            total.merge(each, NOTHING, NOTHING)
-        return total
-    moments = ClassMoments(_DIM, statistics=Filled.begin([kind]))
-    for part in filter(None, parts):
-        other = ClassMoments(_DIM, statistics=Filled.begin([kind]))
-        other.add(*_joined(part))
-        moments.merge(other)
-    return moments.statistics
+    def batches(self, size: int) -> list[slice]:
+        """Return runs of samples of a size."""
+        return [slice(start, min(start + size, _SAMPLES)) for start in range(0, _SAMPLES, size)]
 
+    def filled(self, batches: Sequence[slice], resume: bool = False) -> Callable[[], State]:
+        """Fill it from batches; to ``resume``, it is restored from its tensors before the third."""
 
-def _units(length: int) -> Units:
-    """Return embeddings with labels that have gaps, as token ids have, in units of a number of samples."""
-    features = random_features(_CLASSES, _DIM, _SAMPLES)
-    ids = torch.randperm(_VOCABULARY, generator=torch.Generator().manual_seed(3))[:_CLASSES]
-    h_nd, y_n = features["train_features"].double() + 3, ids[features["train_labels"]]
-    return list(zip(h_nd.split(length), y_n.split(length), range(_SAMPLES // length), strict=True))
+        def fill() -> State:
+            filled = Filled.begin([self.kind])
+            moments, tally = ClassMoments(_DIM, statistics=filled), ValidationTally(self.decider, filled)
+            for number, run in enumerate(batches):
+                if resume and number == 2:
+                    filled = Filled.from_state(filled.state(), "cpu", [self.kind])
+                    moments.statistics = tally.statistics = filled
+                if self.kind.phase == "train":
+                    moments.add(self.h[run], self.y[run])
+                else:
+                    chunks = (run.stop - run.start) // _CHUNK
+                    tally.add(self.h[run], self.y[run], chunks=chunks, first=run.start // _CHUNK)
+            return filled.state()
 
+        return fill
 
-def _decider() -> Decider:
-    """Return the classifiers of a validation pass in which one label has no mean."""
-    h_nd, y_n = _joined(_units(1))
-    seen = y_n != y_n[0]
-    moments = ClassMoments(_DIM)
-    moments.add(h_nd[seen], y_n[seen])
-    s = moments.statistics_so_far()
-    draw = torch.Generator().manual_seed(4)
-    weight = torch.randn(_VOCABULARY, _DIM, generator=draw, dtype=torch.float64)
-    # exact, so that what the laws find is the statistic's own
-    return Decider(replace(s, classifier=weight[s.classes]), weight, None, exact_loss=True)
+    def merged(self, parts: Sequence[slice]) -> Callable[[], State]:
+        """Merge statistics of one batch each, one after the other."""
 
+        def merge() -> State:
+            if self.kind.phase == "validation":
+                total = Filled.begin([self.kind])
+                for part in parts:
+                    total.merge(Filled.from_state(self.filled([part])(), "cpu", [self.kind]))
+                return total.state()
+            moments = ClassMoments(_DIM, statistics=Filled.begin([self.kind]))
+            for part in parts:
+                other = ClassMoments(_DIM, statistics=Filled.begin([self.kind]))
+                other.add(self.h[part], self.y[part])
+                moments.merge(other)
+            return moments.statistics.state()
 
-def _runs(units: Units) -> Iterator[Units]:
-    """Yield runs of units whose indices follow each other."""
-    start = 0
-    for stop in range(1, len(units) + 1):
-        if stop == len(units) or units[stop][2] != units[stop - 1][2] + 1:
-            yield units[start:stop]
-            start = stop
-
-
-def _batches(units: Units, size: int) -> list[Units]:
-    return [units[start : start + size] for start in range(0, len(units), size)]
-
-
-def _joined(units: Units) -> tuple[Tensor, Tensor]:
-    return torch.cat([h for h, _, _ in units]), torch.cat([y for _, y, _ in units])
+        return merge
 
 
 def _called(name: str) -> str:
     return name.replace("/", ".", 1)
-
-
-def _shown(value: Tensor) -> str:
-    return f"{value.tolist()!r:.60}"

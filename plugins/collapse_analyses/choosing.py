@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,27 +40,16 @@ SETS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Chosen:
-    """Rows and columns of a table.
+    """Rows and columns of a table; the goal and the tested columns differ from what groups and controls explain."""
 
-    Attributes:
-        frame: The rows that have every value, with the parts of their models' names.
-        goal: The column against which others are tested.
-        tested: The others.
-        controls: Columns of numbers that are controlled for.
-        within: Columns of groups.
-        groupings: (rows,) the group of each row, for each effect of groups.
-        model: The groups and controls; the goal and the tested columns differ from what it explains.
-        notes: Remarks on rows and columns that are left out or cannot be compared.
-    """
-
-    frame: "pd.DataFrame"
+    frame: "pd.DataFrame"  # the rows that have every value, with the parts of their models' names
     goal: Column
     tested: list[Column]
     controls: list[Column]
-    within: list[str] = field(default_factory=list)
-    groupings: list[Codes] = field(default_factory=list)
-    model: Explained = field(default_factory=lambda: explained(1))
-    notes: list[str] = field(default_factory=list)
+    within: list[str]
+    groupings: list[Codes]  # (rows,) the group of each row, for each effect of groups
+    model: Explained  # of the groups and controls
+    notes: list[str]  # on rows and columns that are left out or cannot be compared
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -70,7 +60,12 @@ class Chosen:
 
     def groups(self, *names: str) -> Codes:
         """Return the group of each row by the values of columns, 0 to G−1."""
-        return self.frame[list(names)].astype(str).groupby(list(names)).ngroup().to_numpy(np.int64)
+        return groups_of(self.frame, names)
+
+
+def groups_of(frame: "pd.DataFrame", names: Sequence[str]) -> Codes:
+    """Return the group of each row by the values of columns, 0 to G−1."""
+    return frame[list(names)].astype(str).groupby(list(names)).ngroup().to_numpy(np.int64)
 
 
 def names_of(texts: Names, frame: "pd.DataFrame", option: str) -> list[str]:
@@ -127,21 +122,35 @@ def choose(
     """
     every = prepared(results)
     frame = choose_rows(every, where)
-    filters = where if isinstance(where, str) else " and ".join(where or ())
-    notes = [f"{len(frame):,} of {counted(len(every), 'row')}, with {filters}"] if where else []
     groups = names_of(within, frame, "within")
-    needed = [name for option, names in (named or {}).items() for name in names_of(names, frame, option)]
+    needed = [*groups, *(name for option, names in (named or {}).items() for name in names_of(names, frame, option))]
     goal = read_column(frame, against)
     tested, left_out = _readable(frame, goal, _wanted(frame, columns, also))
     controls = [read_column(frame, name) for name in split_columns(control, frame)] if control else []
-    frame, kept, lacking = _complete(frame, [goal, *tested, *controls], [*groups, *needed])
-    notes += [*lacking, *remarks_on(frame)]
+    # rows with a value in every column, so that all are tested on the same models
+    missing = {column.label: np.isnan(column.values) for column in (goal, *tested, *controls)}
+    missing |= {name: (frame[name].isna() | (frame[name] == "")).to_numpy(np.bool_) for name in needed}
+    kept = ~np.any(list(missing.values()), axis=0)
+    filters = where if isinstance(where, str) else " and ".join(where or ())
+    notes = [f"{len(frame):,} of {counted(len(every), 'row')}, with {filters}"] if where else []
+    if not kept.all():
+        lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing.items() if rows.any())
+        notes.append(f"{counted(int((~kept).sum()), 'row')} left out for missing values: {lacking}")
+    frame = frame.loc[kept]
+    notes += remarks_on(frame)
     if len(frame) < 3:
         why = f" ({'; '.join(notes)})" if notes else ""
         raise CollapseError(f"only {counted(len(frame), 'row')} to compare{why}: at least 3 are needed")
-    chosen = Chosen(frame, kept[0], kept[1 : len(tested) + 1], kept[len(tested) + 1 :], groups, notes=notes)
-    each = [groups] if joint and groups else [[name] for name in groups]
-    return _varying(chosen, {" and ".join(names): chosen.groups(*names) for names in each}, left_out)
+    goal, *tested = (replace(each, values=each.values[kept]) for each in (goal, *tested))
+    controls = [replace(each, values=each.values[kept]) for each in controls]
+    each_n = [groups] if joint and groups else [[name] for name in groups]
+    groupings = {" and ".join(names): groups_of(frame, names) for names in each_n}
+    for name, groups_n in groupings.items():
+        if len(np.unique(groups_n)) == len(frame):
+            raise UsageError(f"every row has another {name}: no group has two rows to compare (--within)")
+    model = explained(len(frame), [*groupings.values()], [each.values for each in controls])
+    chosen = Chosen(frame, goal, tested, controls, groups, [*groupings.values()], model, notes)
+    return _varying(chosen, left_out)
 
 
 def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[str, bool]:
@@ -158,65 +167,40 @@ def _wanted(frame: "pd.DataFrame", columns: Names, also: Sequence[str]) -> dict[
     return made
 
 
-def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -> tuple[list[Column], dict[str, str]]:
-    """Read the columns, and say why some cannot be tested: those that nobody named itself cost no row."""
+def _readable(frame: "pd.DataFrame", goal: Column, wanted: Mapping[str, bool]) -> tuple[list[Column], list[str]]:
+    """Read the columns; those that nobody named itself cost no row, but are left out."""
     tested: list[Column] = []
-    left_out: dict[str, str] = {}
+    left_out: list[str] = []
     for name, itself in wanted.items():
-        if not itself and name in goal.names:
-            continue
-        try:
-            column = read_column(frame, name)
-        except CollapseError as error:
-            if itself:
-                raise
-            text = str(error).partition("is not of numbers: ")[2]
-            left_out[name] = text or ("not in the table" if isinstance(error, UsageError) else "not finite")
-            continue
-        known = ~np.isnan(goal.values)
-        null = int(np.isnan(column.values[known]).sum())
-        if null and not itself:
-            left_out[name] = "null" if null == known.sum() else f"null in {counted(null, 'row')}"
-        else:
-            tested.append(column)
+        if itself:
+            tested.append(read_column(frame, name))
+        elif name not in goal.names:
+            with suppress(CollapseError):
+                column = read_column(frame, name)
+                if not np.isnan(column.values[~np.isnan(goal.values)]).any():
+                    tested.append(column)
+                    continue
+            left_out.append(name)
     return tested, left_out
 
 
-def _complete(
-    frame: "pd.DataFrame", columns: Sequence[Column], named: Sequence[str]
-) -> tuple["pd.DataFrame", list[Column], list[str]]:
-    """The rows with a value in every column, so that all are tested on the same models; a note on the others."""
-    missing = {column.label: np.isnan(column.values) for column in columns}
-    missing |= {name: np.asarray(frame[name].isna() | (frame[name] == ""), dtype=np.bool_) for name in named}
-    kept = ~np.any(list(missing.values()), axis=0)
-    lacking = ", ".join(f"{label} in {int(rows.sum()):,}" for label, rows in missing.items() if rows.any())
-    note = f"{counted(int((~kept).sum()), 'row')} left out for missing values: {lacking}"
-    complete = [replace(column, values=column.values[kept]) for column in columns]
-    return frame.loc[kept], complete, [note] if lacking else []
-
-
-def _varying(chosen: Chosen, groupings: Mapping[str, Codes], left_out: dict[str, str]) -> Chosen:
+def _varying(chosen: Chosen, left_out: list[str]) -> Chosen:
     """Leave out columns that do not vary, or of which groups and controls leave nothing; the goal must not be one."""
-    for name, groups_n in groupings.items():
-        if len(np.unique(groups_n)) == len(chosen):
-            raise UsageError(f"every row has another {name}: no group has two rows to compare (--within)")
-    model = explained(len(chosen), [*groupings.values()], [each.values for each in chosen.controls])
-    equal = " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
+    model, equal = chosen.model, " and ".join([*chosen.within, *(each.label for each in chosen.controls)])
     constant = f"constant within equal {equal}" if equal else "constant"
     if model.degrees < 1:
         raise CollapseError(f"{counted(len(chosen), 'row')} are too few for {equal}: no degree of freedom is left")
     if is_explained(chosen.goal.values, model.residuals(chosen.goal.values)):
         raise CollapseError(f"{chosen.goal.label} is {constant}: nothing can correlate with it")
-    gone = [each.label for each in chosen.tested if is_explained(each.values, model.residuals(each.values))]
-    left_out |= dict.fromkeys(gone, constant)
-    note = [f"not tested: {', '.join(f'{name} ({why})' for name, why in left_out.items())}"] if left_out else []
-    tested = [each for each in chosen.tested if each.label not in gone]
+    tested = [each for each in chosen.tested if not is_explained(each.values, model.residuals(each.values))]
+    left_out += [each.label for each in chosen.tested if each not in tested]
+    note = [f"not tested ({constant}, or without a number in each row): {', '.join(left_out)}"] if left_out else []
     if not tested:
         raise CollapseError(
             f"no column to test against {chosen.goal.label}: {note[0] if note else 'the table has no measurement'}; "
             "name columns or expressions with --columns"
         )
-    return replace(chosen, tested=tested, groupings=[*groupings.values()], model=model, notes=[*chosen.notes, *note])
+    return replace(chosen, tested=tested, notes=[*chosen.notes, *note])
 
 
 def cautions(chosen: Chosen) -> list[str]:

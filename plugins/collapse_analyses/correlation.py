@@ -59,7 +59,7 @@ def correlation(
         columns: Columns to correlate, separated by commas: names, prefixes, arithmetic such as log(nc1.cdnv) or
             gnc2.log_kernel/reachable(gnc2.log_kernel), or label=expression. All measurements by default; paper means
             the seven of Table 1, figure1 those of Figure 1.
-        where: Keep the rows whose column matches a glob, such as 'epochs=10'. Rows must match every filter.
+        where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         within: Subtract the mean of each group of rows with equal values of this column, such as architecture. Of
             several columns (with commas), such as architecture,recipe, the effects of all are subtracted, as in a
             two-way analysis of variance; p then permutes whole groups of the first. Signs are counted in those too.
@@ -117,12 +117,13 @@ def _records(chosen: Chosen, fits: Jackknife, clustered: bool) -> list[dict[str,
     """A record a column, without its corrected p-values."""
     left_kn = _left(chosen)
     pearson = correlated(chosen, left_kn, fits)
-    spearman = _spearman(left_kn if chosen.groupings or chosen.controls else chosen.values(), fits)
+    ranked = fits.correlations(left_kn if chosen.groupings or chosen.controls else chosen.values(), ranks=True)
     records = []
-    for column, (about, p, _), ranked in zip(chosen.tested, pearson, spearman, strict=True):
-        p = p if clustered else p_of_r(about["r"], chosen.model.degrees)
+    for column, (about, found), (rho, low, high, *_) in zip(chosen.tested, pearson, ranked, strict=True):
+        spearman = {"spearman": rho, "spearman_low": low, "spearman_high": high}
+        p = found.p if clustered else p_of_r(found.r, chosen.model.degrees)
         signs = signs_of(in_each(column, chosen.goal, chosen.groupings[0]) if chosen.groupings else None)
-        records.append({"column": column.label, "rows": len(chosen), **about, **ranked, "p": p, **signs})
+        records.append({"column": column.label, "rows": len(chosen), **about, **spearman, "p": p, **signs})
     return records
 
 
@@ -134,18 +135,6 @@ def _left(chosen: Chosen) -> Floats:
         return left_kn
     step_k = 2.0 ** np.ceil(np.log2(64 * np.finfo(np.float64).eps * np.abs(values_kn).max(axis=1, keepdims=True)))
     return np.asarray(np.round(left_kn / step_k) * step_k)
-
-
-def _spearman(values_kn: Floats, fits: Jackknife) -> list[dict[str, float | None]]:
-    """Spearman's correlation of each row of values with the last one, and its interval."""
-    from scipy.stats import rankdata  # takes half a second
-
-    products = fits.products(values_kn, ranks=True)
-    found = []
-    for i, rho in enumerate(np.corrcoef(rankdata(values_kn, axis=1))[-1, :-1]):
-        low, high, _ = fits.interval_of_r(float(rho), products, i)
-        found.append({"spearman": float(rho), "spearman_low": low, "spearman_high": high})
-    return found
 
 
 def _permute(chosen: Chosen, records: list[dict[str, Any]], resamples: int) -> bool:

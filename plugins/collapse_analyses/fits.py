@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,17 @@ Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Interval = tuple[float | None, float | None, float | None]
 """Its low and high ends, and the two-sided p of 0; three times None where there is no interval."""
+
+
+class Correlation(NamedTuple):
+    """A correlation, its interval, the two-sided p of 0, and (G,) its values without each row or cluster."""
+
+    r: float
+    low: float | None
+    high: float | None
+    p: float | None
+    without: Floats
+
 
 FEWEST = 5
 """Rows or clusters below which an interval, or a p-value of clusters, does not hold its level."""
@@ -142,11 +154,24 @@ class Jackknife:
         p = float(2 * student.sf(abs(value) / error, degrees)) if error > 0 else float(value == 0)
         return value - reach, value + reach, p
 
-    def interval_of_r(self, r: float, products_Gkk: Floats, column: int = 0) -> Interval:
-        """Do the same with the correlation of a column with the last one, through Fisher's z."""
-        z, z_G = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (r, r_of(products_Gkk, column)))
-        low, high, p = self.interval(float(z), z_G)
-        return (None, None, None) if low is None or high is None else (math.tanh(low), math.tanh(high), p)
+    def correlations(self, values_kn: Floats, *, ranks: bool = False) -> list[Correlation]:
+        """Correlate each row of values, or of their ranks, with the last row; intervals are through Fisher's z.
+
+        Args:
+            values_kn: (k, rows) what the model leaves of columns; no row is constant.
+            ranks: Whether to take ranks, for Spearman's correlation.
+        """
+        from scipy.stats import rankdata  # takes half a second
+
+        products, found = self.products(values_kn, ranks=ranks), []
+        r_kk = np.asarray(np.corrcoef(rankdata(values_kn, axis=1) if ranks else values_kn))
+        for i, r in enumerate(r_kk[-1, :-1].tolist()):
+            without_G = products[:, i, -1] / np.sqrt(products[:, i, i] * products[:, -1, -1])
+            z, z_G = (np.arctanh(np.clip(each, -_LARGEST, _LARGEST)) for each in (r, without_G))
+            low, high, p = self.interval(float(z), z_G)
+            low, high = (None if end is None else math.tanh(end) for end in (low, high))
+            found.append(Correlation(r, low, high, p, np.clip(without_G, -1, 1)))
+        return found
 
     def interval_of_slope(self, slope: float, x_n: Floats, slope_G: Floats) -> Interval:
         """Do the same with a slope on residuals x, whose jackknife variance many effects make too large.
@@ -165,12 +190,6 @@ class Jackknife:
         degrees = float(shared_GG.trace() ** 2 / (shared_GG**2).sum())
         scale = math.sqrt(len(slope_G) / (degrees * float(x_n @ x_n) * float(shared_GG.trace())))
         return self.interval(slope, slope_G * scale, degrees)
-
-
-def r_of(products_Gkk: Floats, column: int = 0) -> Floats:
-    """Return the (G,) correlations of a column with the last one from their inner products."""
-    squares = products_Gkk[:, column, column] * products_Gkk[:, -1, -1]
-    return np.asarray(np.clip(products_Gkk[:, column, -1] / np.sqrt(squares), -1, 1))
 
 
 def p_of_r(r: float, degrees: int) -> float:

@@ -1,18 +1,34 @@
 """Differences between pairs of models that are alike in everything but one thing."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from collapse import CollapseError, Results, Table, analysis
 from collapse.errors import UsageError, counted
 from collapse.measurement.columns import Column
-from collapse_analyses.choosing import choose
-from collapse_analyses.fits import Floats, Jackknife, explained, is_explained
-from collapse_analyses.pairing import Pairs, pairs_of
+from collapse.measurement.comparing import COMPARED
+from collapse.measurement.model_names import ARCHITECTURE, RECIPE, part_names
+from collapse_analyses.choosing import choose, names_of, whole
+from collapse_analyses.fits import Codes, Floats, Jackknife, explained, is_explained
 from collapse_analyses.pearson import direction, one_width
 from collapse_analyses.shown import SIGNED, THREE, Cell, P, table_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Pairs of rows that differ in one column and are equal in others."""
+
+    values: tuple[Any, Any]
+    equal: list[str]
+    first: Codes  # (pairs,) places of the rows with the first value
+    second: Codes
+    units_n: Codes  # (pairs,) pairs of the same architectures count as one, unless names say none or all share one
 
 
 @analysis("paired")
@@ -37,8 +53,8 @@ def paired(
         by: The column in which the rows of a pair differ: decay, width, depth, checkpoint, or another.
         against: The goal: a column, expression, or label=expression.
         columns: Columns to compare, separated by commas: names, prefixes, arithmetic, or label=expression. All
-            measurements by default; paper means the seven of the paper's Table 1.
-        where: Keep the rows whose column matches a glob, such as 'epochs=10'. Rows must match every filter.
+            measurements by default; paper means the seven of Table 1.
+        where: Keep the rows whose column matches a glob, such as 'epochs=10'.
         values: The two values of the column, such as 64,1024; differences are the second's minus the first's. By
             default the two that the column has, in order.
         equal: Columns in which the rows of a pair are equal, such as depth,recipe. By default everything that names say
@@ -66,7 +82,7 @@ def paired(
     if "," in by:
         raise UsageError(f"--by must name one column, got {by!r}: other columns go to --equal")
     chosen = choose(results, against=against, columns=columns, where=where, named={"by": by})
-    pairs = pairs_of(chosen.frame, by, values=values, equal=equal)
+    pairs = _pairs_of(chosen.frame, by, values, equal)
     known = ", ".join(pairs.equal) or "nothing that is known"
     if len(pairs.first) < 3:
         raise CollapseError(
@@ -98,7 +114,7 @@ def paired(
     return table_of(f"{by} {two} − {by} {one}, {counted(len(pairs.first), 'pair')}", records, notes, headings)
 
 
-def _records(frame: Any, columns: Sequence[Column], pairs: Pairs) -> list[dict[str, Any]]:
+def _records(frame: Any, columns: Sequence[Column], pairs: _Pairs) -> list[dict[str, Any]]:
     """A record for each column; the first is the goal."""
     both, codes = np.concatenate([pairs.first, pairs.second]), np.tile(np.arange(len(pairs.first)), 2)
     widths = one_width(frame.iloc[both].reset_index(drop=True), codes) or one_width(frame)
@@ -112,7 +128,7 @@ def _records(frame: Any, columns: Sequence[Column], pairs: Pairs) -> list[dict[s
     return records
 
 
-def _changes(change_n: Floats, lower: int | None, pairs: Pairs, fits: Jackknife) -> dict[str, Any]:
+def _changes(change_n: Floats, lower: int | None, pairs: _Pairs, fits: Jackknife) -> dict[str, Any]:
     """The mean difference of a column, its signs, and the sign test; ``lower`` is 1 where lower values are better."""
     from scipy.stats import binomtest  # takes half a second
 
@@ -137,6 +153,47 @@ def _with_goal(change_n: Floats, goal_n: Floats, fits: Jackknife) -> dict[str, f
     """The correlation of a column's differences with the goal's."""
     if is_explained(change_n) or is_explained(goal_n):
         return dict.fromkeys(("r", "r_low", "r_high"))
-    r = float(np.corrcoef(change_n, goal_n)[0, 1])
-    low, high, _ = fits.interval_of_r(r, fits.products(np.stack([change_n, goal_n])))
-    return {"r": r, "r_low": low, "r_high": high}
+    (found,) = fits.correlations(np.stack([change_n, goal_n]))
+    return {"r": found.r, "r_low": found.low, "r_high": found.high}
+
+
+def _pairs_of(frame: "pd.DataFrame", by: str, values: str | None, equal: str | Sequence[str] | None) -> _Pairs:
+    """Pair the rows of a table, which has the parts of its models' names."""
+    one, two = _values(frame, by, values)
+    names = names_of(equal, frame, "equal")
+    if equal is None:
+        known = dict.fromkeys([*part_names(frame), "corpus", *COMPARED])
+        names = [each for each in known if each in frame and each not in (by, ARCHITECTURE, RECIPE)]
+    sides = []
+    for value in (one, two):
+        side = frame[names].assign(place=np.arange(len(frame)), of="one")[(frame[by] == value).to_numpy()]
+        if (again := side.duplicated(["of", *names])).any():
+            model = frame.get("model", frame.index.to_series()).iloc[side["place"][again].iloc[0]]
+            raise CollapseError(
+                f"two rows ({model} is one) have {by} = {value} and are equal in {', '.join(names) or 'nothing'}: "
+                "choose rows with --where, or name more columns with --equal"
+            )
+        sides.append(side)
+    both = sides[0].merge(sides[1], on=["of", *names])
+    first, second = both["place_x"].to_numpy(), both["place_y"].to_numpy()
+    used = [name for name in names if frame[name].nunique() > 0]
+    return _Pairs((one, two), used, first, second, _units(frame, first, second))
+
+
+def _units(frame: "pd.DataFrame", first: Codes, second: Codes) -> Codes:
+    if ARCHITECTURE not in frame or not len(first) or frame[ARCHITECTURE].iloc[[*first, *second]].isna().any():
+        return np.arange(len(first))
+    one, two = (frame[ARCHITECTURE].iloc[places].reset_index(drop=True) for places in (first, second))
+    codes = one.to_frame("one").assign(two=two).groupby(["one", "two"]).ngroup().to_numpy(np.int64)
+    return codes if codes.max() else np.arange(len(first))
+
+
+def _values(frame: "pd.DataFrame", by: str, wanted: str | None) -> tuple[Any, Any]:
+    """The two values of the column that are named, or that it has."""
+    known = {str(value): value for value in map(whole, sorted(frame[by].dropna().unique()))}
+    names = list(known) if wanted is None else [text.strip() for text in wanted.split(",")]
+    if len(names) != 2 or len(set(names)) != 2 or not set(names) <= set(known):
+        raise UsageError(
+            f"{by} has {len(known)} values ({', '.join([*known][:8])}): name two with --values, or use --where"
+        )
+    return known[names[0]], known[names[1]]

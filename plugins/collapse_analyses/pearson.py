@@ -8,13 +8,13 @@ from collapse.measurement.columns import Column
 from collapse.plugin.metrics import Limit, limit_at
 from collapse.plugin.plugin_manager import plugins
 from collapse_analyses.choosing import LOGARITHM, Chosen
-from collapse_analyses.fits import Codes, Floats, Jackknife, r_of
+from collapse_analyses.fits import Codes, Correlation, Floats, Jackknife
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[dict[str, Any], float | None, Floats]]:
+def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[dict[str, Any], Correlation]]:
     """Correlate what groups and controls leave of each column with what they leave of the goal.
 
     Args:
@@ -23,27 +23,22 @@ def correlated(chosen: Chosen, left_kn: Floats, fits: Jackknife) -> list[tuple[d
         fits: The model without each row or cluster.
 
     Returns:
-        For each column its r, r_low, r_high, predicted, agrees and R2; p by the jackknife, if it gives one; and the
-        correlations without each row or cluster.
+        For each column its r, r_low, r_high, predicted, agrees and R2; and the correlation.
     """
     left_kn = left_kn / np.abs(left_kn).max(axis=1, keepdims=True)
-    unit_kn = left_kn / np.linalg.norm(left_kn, axis=1, keepdims=True)
-    products = fits.products(unit_kn)
     widths = one_width(chosen.frame) or any(one_width(chosen.frame, each) for each in chosen.groupings)
     goal = direction(chosen.goal, chosen.frame, widths)
-    found = []
-    for i, column in enumerate(chosen.tested):
-        r = float(np.clip(unit_kn[i] @ unit_kn[-1], -1, 1))
-        low, high, p = fits.interval_of_r(r, products, i)
+    made = []
+    for column, found in zip(chosen.tested, fits.correlations(left_kn), strict=True):
+        r, low, high, *_ = found
         lower = direction(column, chosen.frame, widths)
         # what the effects of two groupings leave need not rise where both columns rise
         known = lower is not None and goal is not None and len(chosen.groupings) < 2
         sign = ("r > 0" if lower == goal else "r < 0") if known else None
         sure = sign is not None and low is not None and high is not None and low * high > 0
         record = {"r": r, "r_low": low, "r_high": high, "predicted": sign}
-        record |= {"agrees": (r > 0) == (sign == "r > 0") if sure else None, "R2": r**2}
-        found.append((record, p, r_of(products, i)))
-    return found
+        made.append((record | {"agrees": (r > 0) == (sign == "r > 0") if sure else None, "R2": r**2}, found))
+    return made
 
 
 def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | None:

@@ -1,8 +1,7 @@
 """The permutation test: does a property of collapse go with generalization, or did these models just happen to?"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -46,14 +45,11 @@ def permutation(
     Args:
         results: A results table, a row a model.
         against: The column to permute: a name, expression, or label=expression.
-        columns: Columns to test, separated by commas: names, or arithmetic such as norms_log_std/norms_log_mean; write
-            size=log(n_params) to give one a label. All measurements by default; paper means the seven of the paper's
-            Table 1.
-        where: Keep the rows whose column matches a glob, such as 'model=TinyStories-02x0768_01d*@0'. Rows must match
-            every filter.
+        columns: Columns to test, separated by commas: names, prefixes, arithmetic, or label=expression. All
+            measurements by default; paper means the seven of Table 1.
+        where: Keep the rows whose column matches a glob, such as 'model=TinyStories-02x0768_01d*@0'.
         within: Permute only rows with equal values of this column, or of all of these columns (with commas), such as
-            dim or architecture, and correlate what differs from the group's mean: models of different sizes are not
-            exchangeable. Rows without a value of it are left out.
+            architecture, and correlate what differs from the group's mean: sizes are not exchangeable.
         n: Number of random permutations.
 
     Returns:
@@ -82,11 +78,23 @@ def permutation(
     values_kn = chosen.values()
     found = shuffle(values_kn[-1], values_kn[:-1].T, n=n, groups_n=next(iter(chosen.groupings), None))
     pearson = correlated(chosen, chosen.model.residuals(values_kn), Jackknife(chosen.model))
-    records = []
-    for at, (column, (about, _, r_n)) in enumerate(zip(chosen.tested, pearson, strict=True)):
-        known: list[float] = r_n[np.isfinite(r_n)].tolist() if len(chosen) > 3 else []
-        without = {"r_without_one_low": min(known, default=None), "r_without_one_high": max(known, default=None)}
-        records.append({"column": column.label, **about, **found.of(at), **without})
+    least = 0.0 if found.exact else 1.5 / (found.permutations + 1)  # p is a bound below it: no permutation reached |r|
+    records: list[dict[str, Any]] = []
+    for column, p, max_t_p, (about, of_r) in zip(chosen.tested, found.p, found.max_t_p, pearson, strict=True):
+        known = of_r.without[np.isfinite(of_r.without)].tolist() if len(chosen) > 3 else []
+        records.append(
+            {
+                "column": column.label,
+                **about,
+                "p": float(p),
+                "p_error": None if found.exact else float(np.sqrt(p * (1 - p) / found.permutations)),
+                "max_t_p": float(max_t_p),
+                "p_is_bound": bool(p < least),
+                "max_t_p_is_bound": bool(max_t_p < least),
+                "r_without_one_low": min(known, default=None),
+                "r_without_one_high": max(known, default=None),
+            }
+        )
     records.sort(key=lambda record: (record["p"], -abs(record["r"])))
     equal = f", within equal {' and '.join(chosen.within)}" if chosen.within else ""
     title = f"Permutation test against {chosen.goal.label}, {len(chosen)} rows{equal}"
@@ -94,31 +102,14 @@ def permutation(
     return table_of(title, records, notes, _HEADINGS)
 
 
-@dataclass(frozen=True)
-class Shuffled:
-    """Correlations of k columns with one, and what permuting that one gives.
-
-    Attributes:
-        r: (k,) Pearson correlations.
-        p: (k,) permutation p-values of |r|.
-        max_t_p: (k,) Westfall–Young single-step max-T p-values.
-        exact: Whether every order was enumerated.
-        permutations: Number of permutations evaluated.
-    """
+class Shuffled(NamedTuple):
+    """Correlations (k,) of columns with one, and what permuting that one gives."""
 
     r: Floats
-    p: Floats
-    max_t_p: Floats
-    exact: bool
+    p: Floats  # of |r|
+    max_t_p: Floats  # Westfall–Young, single step
+    exact: bool  # every order was enumerated
     permutations: int
-
-    def of(self, column: int) -> dict[str, Any]:
-        """Return the p-values of a column, and whether each is a bound, because no permutation reached |r|."""
-        p, max_t_p = float(self.p[column]), float(self.max_t_p[column])
-        error = None if self.exact else float(np.sqrt(p * (1 - p) / self.permutations))
-        least = 0.0 if self.exact else 1.5 / (self.permutations + 1)
-        bounds = {"p_is_bound": p < least, "max_t_p_is_bound": max_t_p < least}
-        return {"p": p, "p_error": error, "max_t_p": max_t_p, **bounds}
 
 
 def shuffle(y_n: Floats, x_nk: Floats, *, n: int, seed: int = 0, groups_n: Codes | None = None) -> Shuffled:

@@ -1,7 +1,6 @@
 """Power laws of measurements in the size of models and in the epochs of training."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from collapse.measurement.columns import choose_rows
 from collapse.measurement.model_names import ARCHITECTURE, RECIPE
 from collapse.measurement.prepared import prepared
 from collapse_analyses.choosing import choose
-from collapse_analyses.fits import Codes, Floats, Interval, Jackknife, explained, is_explained
+from collapse_analyses.fits import Codes, Floats, Jackknife, explained, is_explained
 from collapse_analyses.shown import SHARE, SIGNED, Cell, table_of
 
 if TYPE_CHECKING:
@@ -26,6 +25,8 @@ FIXED: Mapping[str, tuple[str, ...]] = {
     "epochs": (ARCHITECTURE, "decay"),
 }
 """Sizes, and what is held fixed in the fit for each, where the table has it."""
+Fit = tuple[float | None, float | None, float | None, float | None]
+"""A slope, the ends of its interval, and R² of what is not held fixed."""
 _CURVED = ("curvature", "curvature_low", "curvature_high", "exponent_small", "exponent_large")
 _HEADINGS: Mapping[str, Cell] = {
     "column": "column",
@@ -58,8 +59,8 @@ def scaling(
 
     Args:
         columns: Measurements, separated by commas: names, prefixes, arithmetic, or label=expression. The validation
-            loss and every measurement by default; paper means the seven of the paper's Table 1.
-        where: Keep the rows whose column matches a glob, such as 'decay=0.1'. Rows must match every filter.
+            loss and every measurement by default; paper means the seven of Table 1.
+        where: Keep the rows whose column matches a glob, such as 'decay=0.1'.
 
     Returns:
         A row a column and size: column, size, exponent, low, high, R2 (of what is not held fixed), rows; curvature,
@@ -132,66 +133,42 @@ def _codes(frame: "pd.DataFrame", name: str) -> Codes:
     return frame.groupby(name).ngroup().to_numpy(np.int64)
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """A power of log size (rows,) and columns (k, rows), without what is held fixed."""
-
-    x_n: Floats
-    y_kn: Floats
-    fits: Jackknife
-
-    def slopes(self) -> list[float]:
-        """Return the slope of each column on the power of log size."""
-        return [float(slope) for slope in self.y_kn @ self.x_n / (self.x_n @ self.x_n)]
-
-    def intervals(self, *, curved: bool) -> list[Interval]:
-        """Return the interval of each slope; with a line held fixed too, the plain jackknife is cautious."""
-        products = self.fits.products(np.concatenate([self.x_n[None], self.y_kn]))
-        found = []
-        for at, slope in enumerate(self.slopes(), start=1):
-            slope_G = products[:, 0, at] / products[:, 0, 0]
-            of_slope = self.fits.interval_of_slope(slope, self.x_n, slope_G)
-            found.append(of_slope if curved else self.fits.interval(slope, slope_G))
-        return found
-
-
-def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> _Fit | None:
-    """Fit columns, given by their logarithms, to a power of log size beside the lower ones; None if that is nothing."""
+def _fit(frame: "pd.DataFrame", size: str, log_kn: Floats, power: int = 1) -> list[Fit]:
+    """Fit columns, given by their logarithms, to a power of log size beside the lower ones; [] if that is nothing."""
     if len(frame) < 3:
-        return None
+        return []
     x_n = np.log(frame[size].to_numpy(np.float64))
     x_n = x_n - x_n.mean()
     model = explained(len(x_n), [_codes(frame, name) for name in _fixed(frame, size)], [x_n] if power > 1 else [])
     x_n = x_n**power
-    if model.degrees < 1 or is_explained(x_n, model.residuals(x_n)):
-        return None
-    return _Fit(model.residuals(x_n), model.residuals(log_kn[:, frame.index]), Jackknife(model, _clusters(frame)))
+    left_n, left_kn = model.residuals(x_n), model.residuals(log_kn[:, frame.index])
+    if model.degrees < 1 or is_explained(x_n, left_n):
+        return []
+    fits, square = Jackknife(model, _clusters(frame)), left_n @ left_n
+    products = fits.products(np.concatenate([left_n[None], left_kn]))
+    found: list[Fit] = []
+    for at, y_n in enumerate(left_kn, start=1):
+        slope, slope_G = float(y_n @ left_n / square), products[:, 0, at] / products[:, 0, 0]
+        # with a line held fixed too, the plain jackknife is cautious
+        ends = fits.interval(slope, slope_G) if power == 1 else fits.interval_of_slope(slope, left_n, slope_G)
+        found.append((slope, *ends[:2], float(slope**2 * square / (y_n @ y_n or 1.0))))
+    return found
 
 
 def _records(frame: "pd.DataFrame", size: str, log_kn: Floats) -> list[dict[str, Any]]:
     """Fit every column, given by its logarithms, for one size; [] if what is held fixed leaves nothing of it."""
-    straight = _fit(frame, size, log_kn)
-    if straight is None:
-        return []
-    shares = straight.x_n @ straight.x_n / (straight.y_kn**2).sum(axis=1)
-    records = []
-    ends = straight.intervals(curved=False)
-    for slope, (low, high, _), share in zip(straight.slopes(), ends, shares, strict=True):
-        record = {"exponent": slope, "low": low, "high": high, "R2": float(slope**2 * share), "rows": len(frame)}
-        records.append(record | dict.fromkeys(_CURVED))
+    names = ("exponent", "low", "high", "R2")
+    found = [dict(zip(names, each, strict=True)) | {"rows": len(frame)} for each in _fit(frame, size, log_kn)]
     sizes = np.unique(frame[size])
-    bent = _fit(frame, size, log_kn, power=2) if len(sizes) > 2 else None
-    if bent is None:
-        return records
-    for record, slope, (low, high, _) in zip(records, bent.slopes(), bent.intervals(curved=True), strict=True):
-        record |= {"curvature": slope, "curvature_low": low, "curvature_high": high}
+    bent = _fit(frame, size, log_kn, power=2) if found and len(sizes) > 2 else []
+    if not bent:
+        return [record | dict.fromkeys(_CURVED) for record in found]
     half = (len(sizes) + 1) // 2
-    halves = {"exponent_small": frame[size] <= sizes[half - 1], "exponent_large": frame[size] >= sizes[-half]}
-    for name, rows in halves.items():
-        part = _fit(frame[rows], size, log_kn)
-        for record, slope in zip(records, part.slopes() if part else (), strict=False):
-            record[name] = slope
-    return records
+    halves = frame[frame[size] <= sizes[half - 1]], frame[frame[size] >= sizes[-half]]
+    nothing: list[Fit] = [(None, None, None, None)] * len(found)
+    slopes = [[each[0] for each in _fit(part, size, log_kn) or nothing] for part in halves]
+    curved = [(*each[:3], *of_halves) for each, *of_halves in zip(bent, *slopes, strict=True)]
+    return [record | dict(zip(_CURVED, each, strict=True)) for record, each in zip(found, curved, strict=True)]
 
 
 def _explain(frame: "pd.DataFrame", records: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -1,8 +1,8 @@
 """Training curves: the loss and the properties of collapse at each checkpoint of a run."""
 
 from collapse import CollapseError, Drawing, Results, figure
+from collapse.core.steps import run_and_step
 from collapse.errors import counted
-from collapse.measurement.model_names import run_and_step
 from collapse_figures.panels import axis, curves
 from collapse_figures.tables import colour_of, drawn_in, measured, remarks
 

@@ -10,11 +10,12 @@ Shapes: B samples of a batch, G groups that occur, K pairs of a group and a clas
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from collapse import Noted, Statistic, ValidationBatch, ValidationStatistic, ValidationStatistics, derived, metric
+from collapse import Noted, State, ValidationBatch, ValidationStatistic, ValidationStatistics, derived, metric
 
 GROUPS = 64
 """Groups of blocks: those of equal number modulo 64, however a collection is split."""
@@ -25,17 +26,13 @@ class PredictionsByGroup(ValidationStatistic):
 
     Attributes:
         totals: Samples and agreements, shape (64, 2).
-        keys: class · 64 + group, ascending, shape (K,).
+        classes: Rows of ``predicted``: class · 64 + group, ascending, shape (K,).
         predicted: Samples for which linear and for which ncc predicts this class in this group, shape (K, 2).
     """
 
     name = "predictions_by_group"
+    state: ClassVar = {"totals": State((GROUPS, 2), torch.int64), "predicted": State(("C", 2), torch.int64)}
     per_class = True  # --min-count leaves the decisions, and so NC4, as they were
-
-    def __init__(self) -> None:
-        self.totals = torch.zeros(GROUPS, 2, dtype=torch.int64)
-        self.keys = torch.zeros(0, dtype=torch.int64)
-        self.predicted = torch.zeros(0, 2, dtype=torch.int64)
 
     def update(self, batch: ValidationBatch) -> None:
         """Count the predictions of a batch."""
@@ -45,17 +42,8 @@ class PredictionsByGroup(ValidationStatistic):
         self.totals = _summed(group_B, torch.stack([one_B, agree_B], dim=1), GROUPS)
         keys = torch.cat([batch.linear, batch.ncc]) * GROUPS + group_B.repeat(2)
         by_linear = torch.stack([one_B, 0 * one_B], dim=1)
-        self.keys, row = keys.unique(return_inverse=True)
-        self.predicted = _summed(row, torch.cat([by_linear, by_linear.flip(1)]), len(self.keys))
-
-    def merge(self, other: Statistic, *_: object) -> None:
-        """Add the counts of other samples."""
-        assert isinstance(other, PredictionsByGroup)
-        device = other.keys.device
-        self.totals = self.totals.to(device) + other.totals
-        predicted = torch.cat([self.predicted.to(device), other.predicted])
-        self.keys, row = torch.cat([self.keys.to(device), other.keys]).unique(return_inverse=True)
-        self.predicted = _summed(row, predicted, len(self.keys))
+        self.classes, row = keys.unique(return_inverse=True)
+        self.predicted = _summed(row, torch.cat([by_linear, by_linear.flip(1)]), len(self.classes))
 
 
 def _summed(row: Tensor, counts: Tensor, rows: int) -> Tensor:
@@ -87,11 +75,11 @@ def by_group(predictions_by_group: Mapping[str, Tensor]) -> Shares:
     """The statistic's counts, and the shares that follow from them."""
     held = predictions_by_group
     totals, predicted = held["totals"].double(), held["predicted"].double()
-    classes, row = (held["keys"] // GROUPS).unique(return_inverse=True)
+    classes, row = (held["classes"] // GROUPS).unique(return_inverse=True)
     shares = (_summed(row, held["predicted"], len(classes)).double() / held["totals"][:, 0].sum())[row]
     samples = float(totals[:, 0].sum())
     chance = float((predicted[:, 0] @ shares[:, 1]) / samples)
-    return Shares(totals, held["keys"] % GROUPS, predicted, shares, float(totals[:, 1].sum()) / samples, chance)
+    return Shares(totals, held["classes"] % GROUPS, predicted, shares, float(totals[:, 1].sum()) / samples, chance)
 
 
 def influence(by_group: Shares) -> Tensor:

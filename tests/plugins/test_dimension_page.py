@@ -63,37 +63,6 @@ def test_r2_with_and_without_width(grid):
     assert f"log width alone has R² {r2(loss, width):.3f}" in PAGE
 
 
-@pytest.mark.parametrize("by", ["width", "depth", "recipe"])
-def test_the_sign_is_the_same_everywhere(grid, by):
-    strata = [
-        row["r"]
-        for row in analyze("correlation", "paper", columns=LOG, where="seed=", within=by, strata=True).records()
-    ]
-    direct = [np.corrcoef(np.log(each["d_eff"]), each["val_loss"])[0, 1] for _, each in grid.groupby(by)]
-    assert sorted(strata) == pytest.approx(sorted(direct))
-    slope = {group: np.polyfit(np.log(x["d_eff"]), x["val_loss"], 1)[0] for group, x in grid.groupby(by)}
-    assert by != "width" or f"{slope[64]:.2f} within width 64 and {slope[1024]:.2f} within width 1,024" in PAGE
-    number = {"width": "6", "depth": "5", "recipe": "7"}[by]
-    assert re.search(rf"{min(direct):.3f} to {max(direct):.3f} in the\s+{number} {by}s", PAGE)
-
-
-def test_decay_seeds_and_residuals():
-    def first(name, **more):
-        return next(row for row in analyze(name, "paper", columns=LOG, **more).records() if row["column"] == LOG)
-
-    ten = first("paired", by="decay", where=["epochs=10", "checkpoint=9"])
-    one = first("paired", by="decay", where=["epochs=1", "seed="])
-    assert (ten["better"], one["better"]) == (30, 16)
-    assert f"by {ten['mean']:.3f} on average" in PAGE
-    assert f"(r = {ten['r']:.3f})" in PAGE
-    seeds = first("permutation", where="model=02x0768_01d*", n=999)
-    assert f"r is {seeds['r']:.3f}" in PAGE
-    assert seeds["p"] == pytest.approx(0.059, abs=0.03)
-    for goal, said in (("val_loss", "leaves R² {:.3f}"), ("log(val_loss)", "and {:.3f} of log loss")):
-        within = first("correlation", where="seed=", within="architecture,recipe", against=goal, resamples=99)
-        assert said.format(within["R2"]) in PAGE
-
-
 def test_gnc2_of_the_models_beside_that_of_uniform_points(grid):
     d_eff = grid["d_eff"].to_numpy()
     curve = np.array([uniform_cov(29_233, each) for each in d_eff])

@@ -1,7 +1,5 @@
 """The built-in figures keep every law, draw the numbers that the paper and its table have, and say what they draw."""
 
-import re
-import xml.etree.ElementTree as ElementTree
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +10,6 @@ from hypothesis import strategies as st
 
 import collapse
 from collapse import CollapseError, Results, Row
-from collapse.figures.rendering import svg_of
 from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import check_figure
@@ -179,27 +176,6 @@ def test_rows_that_are_hard_to_compare_are_noted(paper):
     text = pd.DataFrame({"model": ["a", "b"], "val_loss": [1.0, 2.0], "nc4.agreement": ["x", "0.5"]})
     with pytest.raises(CollapseError, match="needs two models or more"):
         collapse.draw("loss", Results.from_frame(text))
-
-
-@pytest.mark.parametrize("figure", ["loss", "scaling-decay", "training"])
-def test_titles_of_panels_in_a_row_are_at_one_height(figure):
-    heights = []
-
-    def walk(node, y):
-        moved = re.match(r"translate\(([-\d.]+),\s*([-\d.]+)\)", node.get("transform", ""))
-        y += float(moved[2]) if moved else 0.0
-        if "role-title-text" in node.get("class", ""):
-            text = next(each for each in node.iter() if each.tag.endswith("}text"))
-            moved = re.match(r"translate\(([-\d.]+),\s*([-\d.]+)\)", text.get("transform", ""))
-            heights.append(y + (float(moved[2]) if moved else 0.0))
-            return
-        for each in node:
-            walk(each, y)
-
-    walk(ElementTree.fromstring(svg_of(collapse.draw(figure, "paper").spec, width=6.75)), 0.0)
-    assert len(heights) >= 4
-    for first in range(0, len(heights), 4):
-        assert max(heights[first : first + 4]) - min(heights[first : first + 4]) < 0.6
 
 
 @given(st.floats(-9, 9), st.floats(1e-6, 6), st.booleans())

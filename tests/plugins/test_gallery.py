@@ -59,10 +59,3 @@ def test_figure_1_and_table_1():
         assert published == r2 == f"{tested[column]['R2']:.6f}"
         assert float(p) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
         assert float(exact) == pytest.approx(tested[column]["p"], rel=0.1, abs=2e-4)
-
-
-def test_the_average_token():
-    (row,) = [row for row in Results.read("paper").frame().to_dict("records") if row["model"] == "12x1024_10L@9"]
-    square = row["nc2.norm"] ** 2 + row["nc2.norm_std"] ** 2 * (row["classes"] - 1) / row["classes"]
-    here = [f"{square / row['dim'] ** 0.5:.4f}", f"{row['nc1.cdnv']:.6f}", f"{row['nc2.interference']:+.6f}"]
-    assert [each[3] for each in rows("Tables 4 and 5")] == [each[2] for each in rows("Tables 4 and 5")] == here

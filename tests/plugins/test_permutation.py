@@ -1,4 +1,4 @@
-"""The permutation test: against the published Table 1, every order written out, numpy and scipy; within groups."""
+"""The permutation test: against every order written out, SciPy and the published Table 1; within groups."""
 
 import itertools
 import json
@@ -6,13 +6,10 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
-from scipy.stats import kstest, permutation_test
+from scipy.stats import permutation_test
 
 import collapse
 from collapse import CollapseError, Results
-from collapse.errors import UsageError
 from collapse.measurement.permuting import unit
 from collapse_analyses.permutation import permutation, shuffle
 
@@ -23,10 +20,7 @@ def table(**columns):
     """Results with these columns (``__`` in a name stands for a dot)."""
     frame = pd.DataFrame({name.replace("__", "."): values for name, values in columns.items()})
     frame.insert(0, "model", [f"m{i}" for i in range(len(frame))])
-    for name, value in (("classes", 9), ("dim", 4)):
-        if name not in frame:
-            frame[name] = value
-    return Results.from_frame(frame)
+    return Results.from_frame(frame.assign(classes=9, dim=4))
 
 
 def frame_of(rows=24, seed=0):
@@ -36,28 +30,15 @@ def frame_of(rows=24, seed=0):
 
 
 def every_order(y, x, groups):
-    """|r| of what differs from the group's mean, observed and over every order within the groups."""
-    places = [np.flatnonzero(groups == g) for g in np.unique(groups)]
-    r = []
+    """|r| of what differs from the group's mean, over every order within the groups; the first is the one observed."""
+    places, r = [np.flatnonzero(groups == g) for g in np.unique(groups)], []
     for orders in itertools.product(*(itertools.permutations(place) for place in places)):
         permuted = y.copy()
         for place, order in zip(places, orders, strict=True):
             permuted[place] = y[list(order)]
         residuals = [v - np.array([v[groups == g].mean() for g in groups]) for v in (permuted, x)]
         r.append(abs(np.corrcoef(*residuals)[0, 1]))
-    return r[0], np.array(r)  # the first order is the one observed
-
-
-values = st.floats(-1e6, 1e6, width=32)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.lists(st.tuples(values, values, values), min_size=3, max_size=12))
-def test_r_is_numpys(rows):
-    y_n, x_nk = (lambda a: (a[:, 0], a[:, 1:]))(np.array(rows))
-    assume(all(np.std(each) > 1e-6 * np.abs(each).max() for each in [y_n, *x_nk.T]))
-    want = [np.corrcoef(y_n, x)[0, 1] for x in x_nk.T]
-    np.testing.assert_allclose(shuffle(y_n, x_nk, n=3).r, want, atol=1e-9)
+    return np.array(r)
 
 
 @pytest.mark.parametrize("groups", [[0] * 6, [0, 1, 0, 1, 0, 1, 2, 2]])
@@ -65,7 +46,7 @@ def test_every_order_is_enumerated(groups):
     draw, groups_n = np.random.default_rng(0), np.array(groups)
     y_n = draw.integers(0, 4, len(groups)) + groups_n * 1.0
     x_nk = draw.integers(0, 5, (len(groups), 2)) - 3.0 * groups_n[:, None]
-    null = np.stack([every_order(y_n, x, groups_n)[1] for x in x_nk.T], axis=1)
+    null = np.stack([every_order(y_n, x, groups_n) for x in x_nk.T], axis=1)
     found = shuffle(y_n, x_nk, n=len(null), groups_n=groups_n)
     assert (found.exact, found.permutations) == (True, len(null))
     np.testing.assert_allclose(found.p, (null >= null[0] - 1e-9).mean(axis=0))
@@ -85,8 +66,7 @@ def test_random_permutations_are_scipys():
     found = shuffle(y_n, x_nk, n=500, seed=3)
     np.testing.assert_array_equal(found.p, theirs.pvalue)
     largest = theirs.null_distribution.max(axis=1)
-    want = [(np.count_nonzero(largest >= each) + 1) / 501 for each in theirs.statistic]
-    np.testing.assert_allclose(found.max_t_p, want)
+    np.testing.assert_allclose(found.max_t_p, [(np.sum(largest >= each) + 1) / 501 for each in theirs.statistic])
 
 
 def test_extreme_magnitudes_and_ties_of_rounding():
@@ -97,39 +77,21 @@ def test_extreme_magnitudes_and_ties_of_rounding():
     assert nothing.p.tolist() == [1.0]  # r is 1e-16 or so, not exactly 0
 
 
-def test_restricted_p_are_uniform_under_the_null_and_unrestricted_ones_are_not():
-    draw, found = np.random.default_rng(0), {True: [], False: []}
-    groups = np.repeat(np.arange(4), 6)
-    for at in range(600):
-        level = 3 * draw.normal(size=4)[groups]
-        y, x = level + draw.normal(size=len(groups)), level + draw.normal(size=len(groups))
-        for restricted, p in found.items():
-            p.append(shuffle(y, x[:, None], n=199, seed=at, groups_n=groups if restricted else None).p[0])
-    # p has the values 1/200, 2/200, …: spread evenly below them, they are uniform
-    spread = np.array(found[True]) - np.random.default_rng(1).random(600) / 200
-    assert kstest(spread, "uniform").pvalue > 0.01
-    assert np.mean(np.array(found[False]) <= 0.05) > 0.5
-
-
-@pytest.mark.parametrize(
-    ("columns", "against", "predicted"),
-    [
-        ({"nc1.cdnv": [3.0, 2.0, 0.0, 4.0]}, "val_loss", "r > 0"),  # above its limit, 0, or at it
-        ({"nc3.self_duality": [0.5, 0.6, 0.1, 0.4]}, "val_loss", "r < 0"),  # below its limit, 1
-        ({"nc1.log_cdnv": [-3.0, -2.0, -1.0, 4.0]}, "val_loss", "r > 0"),  # its limit is −∞
-        ({"nc2.interference": [0.5, 0.6, 0.1, 0.4]}, "val_loss", "r > 0"),  # above −1/(C−1)
-        ({"nc2.interference": [0.5, -0.6, 0.1, 0.4]}, "val_loss", None),  # some above, some below
-        ({"nc2.equiangularity": [0.5, 0.6, 0.1, 0.4]}, "val_loss", None),  # std over a mean that nears 0
-        ({"nc2.norm": [0.5, 0.6, 0.1, 0.4]}, "val_loss", None),  # no limit
-        ({"unheard_of": [0.5, 0.6, 0.1, 0.4]}, "val_loss", None),
-        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "val_accuracy=val_loss", "r > 0"),  # a label says nothing
-        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0], "val_accuracy": LOSS}, "x=val_accuracy", "r < 0"),  # higher is better
-        ({"nc1.cdnv": [3.0, 2.0, 1.0, 4.0]}, "2*val_loss", None),
-    ],
-)
-def test_the_predicted_sign(columns, against, predicted):
-    found = permutation(table(val_loss=LOSS, **columns), columns=list(columns)[:1], against=against)
-    assert found.records()[0]["predicted"] == predicted
+def test_the_predicted_sign():
+    for name, values, against, sign in (
+        ("nc1.cdnv", [3.0, 2.0, 0.0, 4.0], "val_loss", "r > 0"),  # above its limit, 0, or at it
+        ("nc3.self_duality", [0.5, 0.6, 0.1, 0.4], "val_loss", "r < 0"),  # below its limit, 1
+        ("nc1.log_cdnv", [-3.0, -2.0, -1.0, 4.0], "val_loss", "r > 0"),  # its limit is −∞
+        ("nc2.interference", [0.5, 0.6, 0.1, 0.4], "val_loss", "r > 0"),  # above −1/(C−1)
+        ("nc2.interference", [0.5, -0.6, 0.1, 0.4], "val_loss", None),  # some above, some below
+        ("nc2.norm", [0.5, 0.6, 0.1, 0.4], "val_loss", None),  # no limit
+        ("unheard_of", [0.5, 0.6, 0.1, 0.4], "val_loss", None),
+        ("nc1.cdnv", [3.0, 2.0, 1.0, 4.0], "val_accuracy=val_loss", "r > 0"),  # a label says nothing
+        ("nc1.cdnv", [3.0, 2.0, 1.0, 4.0], "x=val_accuracy", "r < 0"),  # higher is better
+        ("nc1.cdnv", [3.0, 2.0, 1.0, 4.0], "2*val_loss", None),
+    ):
+        results = table(val_loss=LOSS, val_accuracy=LOSS, **{name: values})
+        assert permutation(results, columns=[name], against=against).records()[0]["predicted"] == sign, name
 
 
 def test_units_of_h_have_a_sign_only_in_one_width():
@@ -147,7 +109,6 @@ def test_units_of_h_have_a_sign_only_in_one_width():
 def test_by_default_all_measurements_that_can_be_tested():
     results = table(
         val_loss=LOSS,
-        val_accuracy=[0.5, 0.4, 0.3, 0.2],
         nc1__cdnv=[1.0, 3.0, 2.0, 4.0],
         nc1__covariance_ratio=[None] * 4,
         nc1__log_cdnv=[1.0, -np.inf, 2.0, 3.0],
@@ -158,23 +119,20 @@ def test_by_default_all_measurements_that_can_be_tested():
     )
     found = permutation(results)
     assert [row["column"] for row in found.records()] == ["log(nc1.cdnv)", "nc1.cdnv"]
-    (note,) = [note for note in found.notes if note.startswith("not tested: ")]
-    for said in (
-        "covariance_ratio (null)",
-        "log_cdnv (not finite)",
-        "trace_ratio (it holds 'n/a?' in row 2 (m1))",
-        "norm (constant)",
-        "agreement (null in 1 row)",
-    ):
-        assert said in note
+    (note,) = [note for note in found.notes if note.startswith("not tested (constant, or without a number")]
+    assert all(f".{name}" in note for name in ("covariance_ratio", "log_cdnv", "trace_ratio", "norm", "agreement"))
     assert "p is exact: of all 24 orders of val_loss" in found.notes
-    assert found.title == "Permutation test against val_loss, 4 rows"
     prefix = permutation(results, columns="NC1, nc4.agreement")
     assert [row["column"] for row in prefix.records()] == ["nc4.agreement", "nc1.cdnv"]
     assert "1 row left out for missing values: nc4.agreement in 1" in prefix.notes  # it was named
 
 
-def test_rows_without_a_group_are_left_out_and_counted():
+def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left_out():
+    results = Results.from_frame(frame_of())
+    one = permutation(results, columns="a,b", within="gh", n=500)
+    several = permutation(results, columns="a,b", within="g,h", n=500)
+    assert several.rows == one.rows
+    assert several.title.endswith("24 rows, within equal g and h")
     frame = frame_of(8).assign(g=["a", "a", "a", "b", "b", None, np.nan, ""])
     found, complete = (permutation(Results.from_frame(each), columns="a", within="g") for each in (frame, frame[:5]))
     assert found.rows == complete.rows
@@ -185,34 +143,20 @@ def test_rows_without_a_group_are_left_out_and_counted():
     ("options", "said"),
     [
         ({"against": "val_los"}, r"no column is called 'val_los'; did you mean val_loss\?"),
-        ({"columns": ["nc1.cdvn"]}, r"did you mean nc1\.cdnv\?"),
         ({"columns": ["model"]}, "'model' is not of numbers"),
         ({"columns": [","]}, "names no column"),
         ({"n": 0}, "--n must be at least 1"),
-        ({"columns": ["nc2.norm"]}, r"no column to test against val_loss: not tested: nc2\.norm \(constant\)"),
-        ({"against": "nc2.norm"}, r"nc2\.norm is constant"),
+        ({"columns": ["nc2.norm"]}, r"no column to test against val_loss: not tested \(constant, .*: nc2\.norm"),
         ({"where": "model=m[01]"}, r"only 2 rows to compare \(2 of 4 rows, with model=m\[01\]\).*3"),
-        ({"columns": ["nc4.kappa"]}, r"only 0 rows .*4 rows left out for missing values: nc4\.kappa in 4"),
         ({"within": "model"}, "every row has another model"),
-        ({"within": "dmi"}, "did you mean dim"),
         ({"within": "dim", "against": "classes"}, "classes is constant within equal dim"),
         ({"column": "nc1"}, "permutation takes no option 'column'; did you mean columns"),
     ],
 )
 def test_what_cannot_be_tested(options, said):
-    results = table(val_loss=LOSS, nc1__cdnv=[1.0, 3.0, 2.0, 4.0], nc2__norm=[3.0] * 4, nc4__kappa=[None] * 4)
+    results = table(val_loss=LOSS, nc1__cdnv=[1.0, 3.0, 2.0, 4.0], nc2__norm=[3.0] * 4)
     with pytest.raises(CollapseError, match=said):
         collapse.permutation(results, **options)
-
-
-def test_several_columns_are_groups_of_equal_values_of_all():
-    results = Results.from_frame(frame_of())
-    one = permutation(results, columns="a,b", within="gh", n=500)
-    several = permutation(results, columns="a,b", within="g,h", n=500)
-    assert several.rows == one.rows
-    assert several.title.endswith("24 rows, within equal g and h")
-    with pytest.raises(UsageError, match=r"every row has another g and val_loss"):
-        permutation(results, columns="a", within="g,val_loss")
 
 
 def test_p_that_no_permutation_reached_is_a_bound():
@@ -223,7 +167,6 @@ def test_p_that_no_permutation_reached_is_a_bound():
     assert (first["column"], first["p"], first["p_is_bound"], first["max_t_p_is_bound"]) == ("b", 0.001, True, True)
     assert (second["column"], second["p_is_bound"]) == ("a", False)
     assert made.for_people().rows[0][4:6] == ["≤ 0.003", "≤ 0.003"]
-    assert any("fewer than 3/999 of all orders do (rule of three)" in note for note in made.notes)
 
 
 @pytest.mark.parametrize("within", [None, "g"])
@@ -237,35 +180,25 @@ def test_r_without_one_row_is_that_of_the_other_rows(within):
             y, x = (each - each.groupby(rest["g"]).transform("mean") for each in (y, x))
         others.append(np.corrcoef(y, x)[0, 1])
     assert (row["r_without_one_low"], row["r_without_one_high"]) == pytest.approx((min(others), max(others)))
-    assert row["r_low"] < row["r"] < row["r_high"]
 
 
-@pytest.mark.parametrize(
-    ("within", "said"),
-    [
-        (None, "models differ in architecture, .*: see --within architecture$"),
-        ("depth", "models of equal depth differ in architecture, .*: see --within depth,architecture$"),
-        ("architecture", "models of equal architecture differ in recipe, .*: see --within architecture,recipe$"),
-        ("architecture,recipe", None),
-    ],
-)
-def test_what_compared_models_differ_in_is_said(within, said):
+def test_what_compared_models_differ_in_is_said():
     sizes = [f"{depth}x{width}" for depth in (1, 2) for width in (16, 32)]
     names = [f"{size}_02d{seed}@{at}" for size in sizes for seed in ("01", "02") for at in "01"]
-    found = permutation(Results.from_frame(frame_of(16).assign(model=names)), columns="a", within=within, n=50)
-    notes = [note for note in found.notes if "may drive both columns" in note]
-    assert len(notes) == (said is not None)
-    assert not notes or pd.Series(notes).str.contains(said).all()
+    results = Results.from_frame(frame_of(16).assign(model=names))
+    for within, more in ((None, ["architecture"]), ("architecture", ["recipe"]), ("architecture,recipe", [])):
+        notes = permutation(results, columns="a", within=within, n=50).notes
+        said = [note.partition(": see --within ")[2] for note in notes if "may drive both columns" in note]
+        assert said == [",".join(([within] if within else []) + more)] * len(more)
 
 
 def test_the_seven_of_table_1_in_any_table(shared):
-    folder = shared / "data" / "published"
     for file, columns in (("lc-2024_05_18.csv", 7), ("lc-2024_10_24.csv", 5)):
-        found = permutation(Results.read(folder / file), columns="paper", where="model=02x0768_01d*", n=50)
+        results = Results.read(shared / "data" / "published" / file)
+        found = permutation(results, columns="paper", where="model=02x0768_01d*", n=50)
         r2 = {row["column"]: row["R2"] for row in found.records()}
         assert len(r2) == columns
         assert r2["nc4.agreement"] == pytest.approx(0.490278, abs=1e-6)
-        assert any("(not in the table)" in note for note in found.notes) == (columns < 7)
 
 
 def test_the_command(tmp_path, run):
@@ -275,13 +208,9 @@ def test_the_command(tmp_path, run):
     made = json.loads(run(*words, "--columns", "nc1.cdnv,x=nc1.cdnv/val_loss", "--json", "--n", 10).stdout)
     want = permutation(Results.read(path), columns=["nc1.cdnv", "x=nc1.cdnv/val_loss"], where="model=m[0-3]", n=10)
     assert made == {"title": want.title, "rows": want.records(), "notes": want.notes}
-    for more, code, says in (
-        (["--against", "val_los"], 2, "did you mean val_loss?"),
-        (["--columns", "1/zero"], 1, "1/zero is inf in row 1 (m0) (zero = 0)"),
-    ):
-        done = run(*words, *more, ok=False)
-        assert (done.returncode, done.stdout) == (code, "")
-        assert says in done.stderr
+    done = run(*words, "--columns", "1/zero", ok=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "1/zero is inf in row 1 (m0) (zero = 0)" in done.stderr
 
 
 GUEST = '''

@@ -8,8 +8,8 @@ import pytest
 
 from collapse import Results, analyze
 from collapse.plugin.plugin_manager import plugins
-from collapse.reporting.association import associations as associations_of
-from collapse.reporting.overview import findings
+from collapse.showing.associations import associations as associations_of
+from collapse.showing.overview import findings
 from collapse_analyses.fits import Jackknife, explained
 
 
@@ -30,11 +30,10 @@ def check_correlation(sizes, clustered, within, tables, rho, shared):
         levels, noise = draw.normal(size=(2, len(sizes))), draw.normal(size=(2, len(codes)))
         x, z = np.sqrt(shared) * levels[:, codes] + np.sqrt(1 - shared) * noise
         x, y = fits.model.residuals(np.stack([x, rho * x + np.sqrt(1 - rho**2) * z]))
-        r = x @ y / np.linalg.norm(x) / np.linalg.norm(y)
-        found.append(fits.interval_of_r(r, fits.products(np.stack([x, y]))))
-    held([low <= rho <= high for low, high, _ in found], f"r = {rho}, {sizes[:2]}", size=False, tables=tables)
+        found += fits.correlations(np.stack([x, y]))
+    held([each.low <= rho <= each.high for each in found], f"r = {rho}, {sizes[:2]}", size=False, tables=tables)
     if rho == 0 and clustered:
-        held([p <= 0.05 for *_, p in found], f"r = 0, {len(sizes)} clusters", size=True, tables=tables)
+        held([each.p <= 0.05 for each in found], f"r = 0, {len(sizes)} clusters", size=True, tables=tables)
 
 
 CASES = [  # rows of each cluster, whether clusters count, whether their means are subtracted
@@ -45,18 +44,15 @@ CASES = [  # rows of each cluster, whether clusters count, whether their means a
 ]
 
 
-@pytest.mark.parametrize(("sizes", "clustered", "within"), CASES)
-def test_intervals_of_r_cover_and_p_by_cluster_has_its_size(sizes, clustered, within):
-    tables = 150 if len(sizes) > 100 else 400
-    check_correlation(sizes, clustered, within, tables, 0, 0.6 if clustered or within else 0)
+LONG = pytest.mark.slow
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("shared", [0.5, 0.95])
+@pytest.mark.parametrize(("rho", "tables"), [(0, 0), *(pytest.param(rho, 4_000, marks=LONG) for rho in (0, 0.8))])
 @pytest.mark.parametrize(("sizes", "clustered", "within"), CASES)
-def test_intervals_of_r_cover_and_p_by_cluster_has_its_size_long(sizes, clustered, within, shared):
-    for rho in (0, 0.8):
-        check_correlation(sizes, clustered, within, 4_000, rho, shared if clustered or within else 0)
+def test_intervals_of_r_cover_and_p_by_cluster_has_its_size(sizes, clustered, within, rho, tables):
+    few = 150 if len(sizes) > 100 else 400
+    for shared in (0.5, 0.95) if tables else (0.6,):
+        check_correlation(sizes, clustered, within, tables or few, rho, shared if clustered or within else 0)
 
 
 @pytest.mark.parametrize("tables", [400, pytest.param(4_000, marks=pytest.mark.slow)])
@@ -103,25 +99,6 @@ def test_a_shared_trend_in_training_drives_equal_architecture_and_not_recipe(tab
     assert np.mean(rejected("correlation", frames[:20], "architecture")) == 1
     found = rejected("correlation", frames, "architecture,recipe", resamples=199)
     held(found, "whole architectures, each with a trend of its own", size=True, tables=tables)
-
-
-def test_the_published_residual_is_one_curve_and_only_self_duality_keeps_its_value():
-    frame = Results.read("paper").frame()
-    parts = frame["model"].str.extract(r"^(?P<architecture>\w+?)_(?P<recipe>\d+[dL]@\d)$")
-    table = frame.join(parts).pivot_table("val_loss", "architecture", "recipe").to_numpy()
-    left = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-    effects = np.outer(table.mean(1) - table.mean(), table.mean(0) - table.mean()).ravel()
-    assert table.shape == (30, 7)
-    assert np.linalg.norm(left, 2) ** 2 / (left**2).sum() == pytest.approx(0.97, abs=0.005)
-    assert np.corrcoef(left.ravel(), effects)[0, 1] ** 2 == pytest.approx(0.77, abs=0.005)
-    r = {}
-    for against in ("val_loss", "log(val_loss)"):
-        options = {"columns": "paper", "where": "seed=", "within": "architecture,recipe", "against": against}
-        r[against] = {
-            row["column"]: (row["r"], row["p"]) for row in analyze("correlation", "paper", **options).records()
-        }
-    kept = {name for name, (each, _) in r["val_loss"].items() if abs(each - r["log(val_loss)"][name][0]) < 0.1}
-    assert {name for name in kept if r["log(val_loss)"][name][1] < 0.001} == {"nc3.self_duality"}
 
 
 def noise(draw, groups, rows, slope):

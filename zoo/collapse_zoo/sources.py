@@ -148,7 +148,7 @@ def _generate(n: int) -> Path:
 
 def _label(corpus: Corpus) -> str:
     """Return the text's part of a run's name: data set or file, or the folder of several files or of train.jsonl."""
-    if corpus.source == "hub":
+    if not corpus.files:
         return corpus.name.split("/")[-1]
     file = Path(corpus.files[0]).resolve()
     alone = len(corpus.files) == 1 and not re.match(r"train(ing)?\b", file.stem, re.IGNORECASE)
@@ -158,6 +158,6 @@ def _label(corpus: Corpus) -> str:
 
 def _again(corpus: Corpus) -> str | list[str]:
     """Return the name by which find_corpus() finds the corpus again, from any folder of this machine."""
-    if corpus.source == "files":
+    if corpus.files:
         return [str(Path(file).absolute()) for file in corpus.files]
     return f"{corpus.name}@{corpus.revision}"

@@ -1,9 +1,8 @@
-"""``collapse rarest STORE``: a command. It is loaded when it is used, and may import what it likes."""
+"""``collapse rarest STORE``: a command. Loaded at every start, this module imports nothing heavy at the top."""
 
 import click
 
-import collapse
-from collapse.cli.rendering import print_table
+from collapse import hookimpl
 
 
 @click.command()
@@ -11,8 +10,16 @@ from collapse.cli.rendering import print_table
 @click.option("--top", default=5, show_default=True, help="How many.")
 def rarest(store: str, top: int) -> None:
     """The classes of a store with the fewest samples."""
+    import collapse
+    from collapse.cli.rendering import print_table
+
     s = collapse.load(store).statistics()
     order = s.counts.argsort(stable=True)[:top].tolist()
-    print_table(
-        collapse.Table("Rarest", ["class", "samples"], [[int(s.classes[row]), int(s.counts[row])] for row in order])
-    )
+    rows = [[int(s.classes[row]), int(s.counts[row])] for row in order]
+    print_table(collapse.Table("Rarest", ["class", "samples"], rows))
+
+
+@hookimpl
+def collapse_commands(cli: click.Group) -> None:
+    """Add the command."""
+    cli.add_command(rarest)

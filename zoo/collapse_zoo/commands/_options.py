@@ -10,7 +10,7 @@ import click
 from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import flag_of
-from collapse.inputs.option import key_value
+from collapse.inputs.option_words import key_value
 from collapse_zoo.recipes import Recipe
 
 if TYPE_CHECKING:

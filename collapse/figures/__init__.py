@@ -1,1 +1,0 @@
-"""Figures as pictures: one theme for all, rendering without a network, and files."""

@@ -1,0 +1,71 @@
+"""Options of a collection as the words of a command line: parsed, and written."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from collapse.errors import UsageError
+from collapse.inputs.collection_spec import CollectionSpec, flag_of, record
+from collapse.stores.provenance import shown_word
+
+
+def parsed(name: str, words: Any) -> Any:
+    """Return an option's value from its words on the command line.
+
+    Raises:
+        UsageError: They cannot be parsed.
+    """
+    if name == "model_args":
+        return dict(key_value(each) for each in words)
+    if name == "part":
+        k, _, n = words.partition("/")
+        return (int(k), int(n)) if k.isdecimal() and n.isdecimal() else words
+    return int(words) if name == "batch_size" and words.isdecimal() else words
+
+
+def key_value(text: str, flag: str = "--model-arg", example: str = "gguf_file=model.Q4_1.gguf") -> tuple[str, Any]:
+    """Split ``key=value`` into (key, value), with the value parsed if it is JSON.
+
+    Raises:
+        UsageError: It is not key=value.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.isidentifier():
+        raise UsageError(f"{flag} must be key=value, such as {example}, got {text}")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def key_values(arguments: Mapping[str, Any]) -> list[str]:
+    """Return arguments as :func:`key_value` reads them."""
+    return [
+        f"{key}={each if isinstance(each, str) and key_value(f'k={each}')[1] == each else json.dumps(each)}"
+        for key, each in arguments.items()
+    ]
+
+
+def typed(spec: CollectionSpec, *, shown: bool = False) -> str:
+    """Return the command-line form of the options of a spec that differ from their defaults.
+
+    Args:
+        spec: The options.
+        shown: Write it for a manifest, which is published: no folders of this machine, no secrets.
+
+    >>> typed(CollectionSpec(text=["a b.txt", "c.txt"], chunk_length=64, fast_attention=False))
+    "--text 'a b.txt' --text c.txt --chunk-length 64 --no-fast-attention"
+    """
+    words: list[str] = []
+    for name, value in spec.given.items():
+        if isinstance(value, bool):
+            words.append(flag_of(name))
+            continue
+        if name == "model_args":
+            value = key_values(record(name, value) if shown else value)
+        if name == "part":
+            value = "{}/{}".format(*value)
+        for each in value if isinstance(value, list | tuple) else (value,):
+            words += [flag_of(name), shown_word(str(each)) if shown else str(each)]
+    return shlex.join(words)

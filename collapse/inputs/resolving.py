@@ -1,0 +1,125 @@
+"""Find what a model and options refer to: the request of a collection, or a store that makes it unnecessary."""
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from collapse.errors import CollapseError, UsageError
+from collapse.hub.opening import in_folder
+from collapse.hub.remote import reach
+from collapse.hub.requests import split_name
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.features import is_features_file
+from collapse.inputs.features_request import features_request
+from collapse.inputs.references import ModelReference
+from collapse.inputs.text_request import asked_model, text_request
+from collapse.stores.manifest import is_store
+from collapse.stores.request import Request
+from collapse.stores.store import Store
+
+log = logging.getLogger("collapse")
+
+
+def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | Store:
+    """Return the request of a collection; or, into the cache, a store elsewhere that makes it unnecessary.
+
+    A store elsewhere lies where the model does: in its repository on the Hub, or in its folder's ``stores``. It is used
+    only if its whole identity equals that of the request.
+
+    Args:
+        model: A local folder, a Hub id, a GGUF file or a features file.
+        spec: The options.
+        folder: Folder of the store; None for the cache.
+
+    Raises:
+        UsageError: An option is wrong, or no corpus is known.
+        CollapseError: Something cannot be found or read.
+    """
+    if is_features_file(model):
+        return features_request(Path(model), spec)
+    reference = asked_model(model, spec)
+    held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
+    elsewhere = folder is None and not spec.recollect and not spec.null  # a null of somebody else is not trusted
+    request, problem = None, None
+    try:
+        request = text_request(reference, spec, held=held)
+    except CollapseError as error:  # a published store may supply what the options do not say
+        problem = error
+    if elsewhere and not (request and request.is_cached):
+        found = find_store(reference, spec)
+        if found is not None:
+            return found
+    if request is None:
+        assert problem is not None  # one of them is known
+        raise problem
+    return request
+
+
+def find_store(reference: ModelReference, spec: CollectionSpec) -> Store | None:
+    """Find the store beside a model that makes collecting it unnecessary.
+
+    Args:
+        reference: The model. Of one on the Hub, what the options do not say of the text, the chunk length and the
+            number of chunks may be anything; stores of whole texts are preferred.
+        spec: The options.
+    """
+    stores: list[Store] = []
+    files = reference.files
+    for folder in files.stores():
+        try:
+            stores.append(files.open(folder))
+        except CollapseError as error:
+            log.warning("%s: it is not used", error)
+    if not stores:
+        return None
+    request = text_request(reference, spec, leave_open=not reference.is_local)
+    return _chosen(stores, request)
+
+
+def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
+    """Find a model's store in a repository, or folder of one, that the user names; None if it has no stores.
+
+    Raises:
+        UsageError: None of its stores matches the request; the message lists them.
+        StoreError: A store in the repository is incomplete.
+        CollapseError: The Hub cannot be reached.
+    """
+    repo, folder = split_name(place)
+    try:
+        remote = reach(repo)
+    except UsageError:
+        return None  # it may be a new local folder
+    stores = [remote.open(each) for each in in_folder(remote.stores(), folder)]
+    if not stores:
+        return None
+    request = text_request(asked_model(model, spec), spec, leave_open=True)
+    if (found := _chosen(stores, request)) is not None:
+        return found
+    held = "; ".join(
+        f"{store} of {store.model} on {store.corpus} differs in {', '.join(request.differences(store, whole=True))}"
+        for store in stores
+    )
+    raise UsageError(f"{place} has no store of {model} as it was asked for (there and asked): {held}")
+
+
+def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
+    """Return the preferred store of those that fit: whole texts before shares of them, then the longest chunks."""
+
+    def order(store: Store) -> tuple[bool, bool, int, str]:
+        shares = [store.identity.get(name) is not None for name in ("max_chunks", "max_validation_chunks")]
+        return shares[0], shares[1], -int(store.identity.get("chunk_length") or 0), str(store)
+
+    fitting = []
+    for store in stores:
+        if differ := request.differences(store, whole=True):
+            log.info("%s is not what was asked for, it differs in %s (there and asked)", store, "; ".join(differ))
+        else:
+            fitting.append(store)
+    if not fitting:
+        return None
+    store = min(fitting, key=order)
+    limits = {"tokens a chunk": "chunk_length", "chunks": "max_chunks", "validation chunks": "max_validation_chunks"}
+    what = [f"{store.identity[name]} {words}" for words, name in limits.items() if store.identity.get(name)]
+    message = "%s: measuring the published store %s, on %s, %s (--recollect collects)"
+    log.warning(message, request.names["model"], store, store.corpus, ", ".join(what))
+    return store.called({kind: name for kind, name in request.names.items() if kind not in request.open})

@@ -1,0 +1,162 @@
+"""A request for a model on texts: what identifies it, found without loading or reading anything whole."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from collapse.errors import UsageError
+from collapse.inputs.checkpoints import check_model_args
+from collapse.inputs.collection_spec import CollectionSpec, flag_of
+from collapse.inputs.corpus import find_corpus
+from collapse.inputs.opening_texts import open_texts
+from collapse.inputs.references import (
+    ModelReference,
+    check_chunk_length,
+    code_of,
+    default_chunk_length,
+    find_model,
+    find_tokenizer,
+)
+from collapse.inputs.store_options import options_held
+from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_validation
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.manifest import LAYER
+from collapse.stores.request import Request
+from collapse.stores.store import Store
+
+log = logging.getLogger("collapse")
+
+_SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
+
+
+def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
+    """Find the model of a request, whose arguments may name a GGUF file.
+
+    Raises:
+        UsageError: There is no such model, or an argument is invalid.
+        CollapseError: It holds no model, or the Hub cannot be reached.
+    """
+    arguments = spec.model_args or {}
+    check_model_args(arguments)
+    gguf_file = arguments.get("gguf_file") or (name if name.endswith(".gguf") else None)
+    if spec.null == "untrained" and gguf_file:
+        raise UsageError(
+            f"{gguf_file} does not say how its model was initialized: for --null untrained name the "
+            "model that it was made of; --null shuffled applies"
+        )
+    return find_model(name, revision=spec.revision, model_args=arguments)
+
+
+def text_request(
+    reference: ModelReference, spec: CollectionSpec, *, held: Store | None = None, leave_open: bool = False
+) -> Request:
+    """Return the request for a model on the texts that options name.
+
+    Args:
+        reference: The model.
+        spec: The options.
+        held: The store that is there: it says which text is meant, and how much of it, unless the spec does.
+        leave_open: What the spec does not say of text, length and limits may be anything.
+
+    Raises:
+        UsageError: No corpus is given and the model's card names none, or an option is invalid.
+        CollapseError: The tokenizer or a text cannot be found or read.
+    """
+    tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
+    unnamed = spec.validation_text is None and spec.validation_split is None
+    spec = _with_texts(spec, reference, held)
+    trained_on = held.identity["corpus"] if held is not None and spec.text is None else None
+    unsaid = _unsaid(spec) if leave_open else frozenset()
+    if trained_on or "corpus" in unsaid:
+        texts = Texts(None, find_validation(spec, spec.validation_text) if spec.validation_text else None)
+    else:
+        texts = find_texts(spec, lambda: _text_of_card(reference))
+        trained_on = texts.training.identity() if texts.training else None
+    if held is not None and unnamed:  # the store's
+        texts = replace(texts, optional=True)
+    if texts.validation and texts.training:  # the text that is named has its own
+        unsaid -= {"validation"}
+    validated_on = texts.validation.identity() if texts.validation else None
+    if held is not None and held.state == "trained" and held.identity.get("validation") and not validated_on:
+        raise UsageError(f"{held} lacks its validation: name its validation text again with --validation-text")
+    if validated_on and validated_on == trained_on:
+        log.warning(_SAME_TEXTS)
+    if not leave_open:
+        check_limits(spec, texts)
+        spec = replace(spec, chunk_length=spec.chunk_length or default_chunk_length(reference))
+    if spec.chunk_length is not None:
+        check_chunk_length(reference, spec.chunk_length)
+    identity = {
+        "weights": reference.weights,
+        "tokenizer": tokenizer.tokenizer,
+        "corpus": trained_on,
+        "validation": validated_on,
+        "layers": [LAYER],
+        **spec.identity,
+    }
+    # the content of a GGUF file is hashed, and its name is not
+    identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name != "gguf_file"}
+    if spec.trust_remote_code and (code := code_of(reference, tokenizer)):
+        identity["code"] = code
+    step = {} if reference.step is None else {"step": str(reference.step)}
+    folder = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
+    return Request(
+        identity=identity,
+        names={"model": reference.name, **step, **folder, **texts.names},
+        load=partial(open_texts, identity, spec, reference, tokenizer, texts),
+        validates=texts.validation is not None,
+        optional=texts.optional,
+        open=unsaid,
+        **spec.running,
+    )
+
+
+def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:
+    """Return the options with texts that they do not name: those of a store, or on which a plugin knows it was trained.
+
+    So the same command refers to the same texts before, during and after a collection.
+    """
+    if spec.text is not None:
+        return spec
+    if spec.split is None and model.is_local:
+        answers = plugins().answers("collapse_trained_on", Path(model.location))
+        known: Mapping[str, Any] = next((known for _, known in answers if known), {})
+        if spec.validation_text:  # the known split is one of the known text
+            known = {name: value for name, value in known.items() if not name.startswith("validation_")}
+        if known and (held is None or _is_trained_on(held, known)):
+            return CollectionSpec(**{**known, **spec.given})
+    if held is None:
+        return spec
+    for name in ("split",) if spec.validation_text else ("split", "text_column"):
+        if name in spec.given:
+            raise UsageError(f"{held} holds its training text: leave out {flag_of(name)}, or give --text with it")
+    return CollectionSpec(**options_held(held.identity, spec.given, texts_only=True))
+
+
+def _is_trained_on(store: Store, text: Mapping[str, Any]) -> bool:
+    found = find_corpus(text["text"], split=text.get("split"), text_column=text.get("text_column"))
+    return found.identity() == store.identity.get("corpus")
+
+
+def _unsaid(spec: CollectionSpec) -> frozenset[str]:
+    """Return the fields of an identity of which options say nothing."""
+    any_text = spec.text is None and spec.split in (None, "train") and spec.text_column in (None, "text")
+    any_validation = not (spec.validation_text or spec.validation_split)
+    some = {"corpus": any_text, "validation": any_validation, "chunk_length": spec.chunk_length is None}
+    some |= {"max_chunks": spec.max_chunks is None}
+    some |= {"max_validation_chunks": spec.max_chunks is None and spec.max_validation_chunks is None}
+    return frozenset(name for name, is_open in some.items() if is_open)
+
+
+def _text_of_card(reference: ModelReference) -> str:
+    named = reference.card_datasets()
+    if not named:
+        raise UsageError(
+            f"no corpus: the card of {reference.name} names no data set. Give the text it was trained on, for example "
+            f"--text roneneldan/TinyStories, or --text train.jsonl --validation-text validation.jsonl"
+        )
+    log.info("corpus: %s, named by the card of %s", named[0], reference.name)
+    return named[0]

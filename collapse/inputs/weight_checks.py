@@ -1,0 +1,110 @@
+"""Checks of a loaded model against its checkpoint: every weight must come from it, and every tensor must be used."""
+
+import re
+import zipfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from collapse.errors import CollapseError, counted, some
+
+# What a model computes itself: rotary angles, positions, and the value that masks a score.
+_COMPUTED = re.compile(r"(^|[._])(cos_cached|sin_cached|position_ids|masked_bias)$")
+_PREDICTED_LAYERS = re.compile(r"nextn|mtp")
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+
+
+def check_loaded(name: str, model: Any, info: Mapping[str, Any], config: Mapping[str, Any], files: list[Path]) -> None:
+    """Refuse a model whose checkpoint lacks some weights, or holds others that the model does not use.
+
+    transformers fills missing weights with random numbers, and leaves unused ones out; both are only logged.
+
+    Args:
+        name: The model's name.
+        model: The loaded model.
+        info: transformers' loading report, without tied heads.
+        config: The model's config.json.
+        files: The checkpoint's files.
+
+    Raises:
+        CollapseError: Weights are missing, have another shape, or are not used; the message names some.
+    """
+    missing, unexpected = sorted(info["missing_keys"]), sorted(info["unexpected_keys"])
+    kind = type(model).__name__
+    if mismatched := sorted(info["mismatched_keys"]):
+        shapes = [f"{key} {_shape(there)}, not {_shape(wanted)}" for key, there, wanted in mismatched]
+        raise CollapseError(
+            f"{name}: its checkpoint holds {counted(len(mismatched), 'weight')} of another shape than its "
+            f"config.json says for {kind} ({some(shapes)}): use the checkpoint that belongs to this config.json"
+        )
+    if missing:
+        others = f"; it holds {len(unexpected):,} that {kind} does not know ({some(unexpected)})" if unexpected else ""
+        raise CollapseError(
+            f"{name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({some(missing)})"
+            f"{others}. They would be random: use a complete checkpoint of a causal language model"
+        )
+    predicts = any(_PREDICTED_LAYERS.search(key) and value for key, value in config.items())
+    left = [key for key in unexpected if not (predicts and _predicts_further(key, model))]
+    computed = {key for key, tensor in _read(files, left) if _is_computed(key, tensor, model)}
+    if needed := [key for key in left if key not in computed]:
+        raise CollapseError(
+            f"{name}: its checkpoint holds {counted(len(needed), 'tensor')} that {kind} does not use "
+            f"({some(needed)}), so its numbers would be those of another model: use the config.json that belongs to "
+            "the checkpoint; or run the model with its own class, and give its embeddings to collapse.measure("
+            "features=…, labels=…)"
+        )
+    tied = getattr(model, "all_tied_weights_keys", {})
+    if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):
+        raise CollapseError(
+            f"{name}: its config.json ties {some(untied)} to the input embedding, but its checkpoint has "
+            "another tensor: give --model-arg tie_word_embeddings=false to use that tensor, or remove it"
+        )
+
+
+def _shape(shape: Iterable[int]) -> str:
+    return "×".join(map(str, shape))
+
+
+def _predicts_further(key: str, model: Any) -> bool:
+    """Return whether a tensor belongs to a layer after the last one, which predicts further tokens."""
+    layer = _LAYER.search(key)
+    after_last = layer is not None and int(layer[1]) >= model.config.get_text_config().num_hidden_layers
+    return after_last or key.removeprefix("model.").startswith("mtp")
+
+
+def _read(files: Iterable[Path], wanted: Collection[str]) -> Iterator[tuple[str, Tensor]]:
+    """Yield some tensors of a checkpoint's files."""
+    from safetensors import safe_open
+
+    for file in files if wanted else ():
+        if file.suffix == ".safetensors":
+            with safe_open(file, "pt") as opened:
+                yield from ((key, opened.get_tensor(key)) for key in opened.keys() if key in wanted)  # noqa: SIM118
+        else:
+            held = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
+            yield from ((key, each) for key, each in held.items() if key in wanted and isinstance(each, Tensor))
+
+
+def _is_computed(key: str, tensor: Tensor, model: Any) -> bool:
+    """Return whether the model has or computes the same values without this tensor."""
+    last = key.rpartition(".")[2]
+    if _COMPUTED.search(key):
+        return True
+    heads = [each for each in (model.get_input_embeddings(), model.get_output_embeddings()) if each is not None]
+    alike = [buffer for name, buffer in model.named_buffers() if name.rpartition(".")[2] == last]
+    if any(_equal(tensor, each) for each in (*alike, *(head.weight for head in heads))):
+        return True
+    square = tensor.squeeze()
+    is_mask = square.dim() == 2 and square.shape[0] == square.shape[1]
+    return is_mask and torch.equal(square.float(), torch.ones(square.shape).tril())
+
+
+def _equal(stored: Tensor, own: Tensor) -> bool:
+    """Return whether two tensors have one shape, and values that are equal up to rounding."""
+    if stored.shape != own.shape:
+        return False
+    rounding = [torch.finfo(each.dtype).eps for each in (stored, own) if each.is_floating_point()]
+    return torch.allclose(stored.double(), own.detach().cpu().double(), rtol=max([1e-6, *rounding]), atol=1e-7)

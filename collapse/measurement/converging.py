@@ -1,0 +1,70 @@
+"""How measurements converge with the amount of text: measured on growing merges of the parts of a collection."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from collapse.core.progress import Report
+from collapse.errors import UsageError, counted
+from collapse.measurement.measuring import measure_store
+from collapse.measurement.table import Table
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.folding import check_shards, statistics_of
+from collapse.stores.shards import Part
+
+
+@outside_inference_mode
+def convergence(
+    parts: Iterable[str | Path | Part],
+    *,
+    metrics: str | Iterable[str] | None = None,
+    min_count: int = 1,
+    progress: Report | None = None,
+) -> Table:
+    """Measure the first part of a collection, the first two, and so on, in the order of their slices.
+
+    A store holds only totals of its text, so the curve needs a collection in parts (``collapse collect … --part k/n``).
+    No file is written. What needs a validation text has no number, because parts are validated after merging.
+
+    Args:
+        parts: Two or more parts, or their folders; not all parts of the text need be there.
+        metrics, min_count: As of :func:`collapse.measure`.
+        progress: Called as progress(what, done, total).
+
+    Returns:
+        A table with the columns parts, samples and classes, and one for each measurement that has a number anywhere;
+        a row for each merge. ``frame()`` gives it as a pandas DataFrame.
+
+    Raises:
+        UsageError: Fewer than two parts, or an unknown metric.
+        StoreError: The parts are of different collections, or overlap.
+        CollapseError: As of :func:`collapse.measure`: too few classes, or an altered store.
+    """
+    parts = [parts] if isinstance(parts, str | Path | Part) else list(parts)
+    opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
+    shards = check_shards([(str(part), shard) for part in opened for shard in part.shards])
+    if len(shards) < 2:
+        raise UsageError(
+            f"convergence() needs two parts or more, got {len(shards)}: collect them with --part 1/n to --part n/n"
+        )
+    names = plugins().select(metrics)
+    rows = []
+    for done in range(1, len(shards) + 1):
+        row = measure_store(statistics_of(shards[:done]), metrics=names, min_count=min_count)
+        rows.append([done, row.samples, row.classes, *(row.measurements[name] for name in names)])
+        if progress:
+            progress("measuring growing text", done, len(shards))
+    return _table(opened[0], names, rows)
+
+
+def _table(part: Part, names: Sequence[str], rows: list[list[Any]]) -> Table:
+    known = [at for at, name in enumerate(names, start=3) if any(row[at] is not None for row in rows)]
+    lacking = len(names) - len(known)
+    notes = [f"{counted(lacking, 'measurement')} left out, which parts have no numbers of"] if lacking else []
+    return Table(
+        f"{part.model} on growing shares of {part.corpus}",
+        ["parts", "samples", "classes", *(names[at - 3] for at in known)],
+        [[row[at] for at in (0, 1, 2, *known)] for row in rows],
+        notes,
+    )

@@ -1,1 +1,0 @@
-"""Reports: figures, tables and definitions of results and stores as one HTML file."""

@@ -1,0 +1,1 @@
+"""Figures as pictures and files, and the HTML report: one theme for both, and rendering without a network."""

@@ -1,0 +1,126 @@
+"""Render a specification to SVG, PDF or PNG with vl-convert, which needs neither a browser nor a network."""
+
+import re
+from functools import cache
+from typing import Any, Literal
+
+from collapse.core.extras import missing_package
+from collapse.errors import CollapseError, UsageError, first_line
+from collapse.showing.theme import themed
+
+Format = Literal["pdf", "svg", "png"]
+
+WIDTHS = {"column": 3.25, "page": 6.75}
+"""Inches: one column of a paper of two, and its whole page."""
+
+NARROWEST, WIDEST = 1.5, 40.0
+_POINTS = 72  # an inch; Vega's pixels become points
+_PPI = 300
+_SMALLEST_PANEL, _LARGE_PANEL = 36.0, 150.0
+_FLAT, _SQUARE = 0.62, 0.95  # height over width, of large or many panels and of small and few
+_FEW = 4
+_LOWEST = 76.0  # points; an axis title longer than its panel is high would lift the panel's title above the others
+_NARROW = 4.5 * _POINTS  # then two panels are side by side, and three entries of a legend
+_CLOSE = 0.5  # points
+_SIZE = re.compile(r'(<svg[^>]*?) width="([\d.]+)" height="([\d.]+)"')
+
+
+def inches(width: str | float) -> float:
+    """Return a width in inches: a number, or a name of :data:`WIDTHS`.
+
+    Raises:
+        UsageError: It is neither, or outside 1.5 to 40 inches.
+
+    >>> inches("column"), inches("5")
+    (3.25, 5.0)
+    """
+    try:
+        found = WIDTHS[width] if isinstance(width, str) and width in WIDTHS else float(width)
+    except ValueError as error:
+        raise UsageError(f"--width must be column, page or a number of inches, got {width!r:.40}") from error
+    if not NARROWEST <= found <= WIDEST:
+        raise UsageError(f"--width must be from {NARROWEST} to {WIDEST:g} inches, got {width}")
+    return found
+
+
+def vl_convert() -> Any:
+    """Import vl-convert, or raise a CollapseError that names the extra that has it."""
+    try:
+        import vl_convert
+    except ImportError as error:
+        raise CollapseError(missing_package(error) or first_line(error)) from error
+    return vl_convert
+
+
+def converted(svg: str, form: Format) -> bytes:
+    """Return a picture of :func:`svg_of` as "svg", "pdf" or "png" (300 pixels an inch).
+
+    Raises:
+        CollapseError: vl-convert cannot render it, or is not installed.
+    """
+    if form == "svg":
+        return svg.encode()
+    made = _call("svg_to_pdf", svg) if form == "pdf" else _call("svg_to_png", svg, ppi=_PPI)
+    return bytes(made)
+
+
+def svg_of(spec: dict[str, Any], *, width: float = WIDTHS["column"]) -> str:
+    """Render a specification to SVG at a width in print.
+
+    The width of its panels is chosen so that the whole picture has this width and text keeps its size. Panels side by
+    side (``columns``) become two at the width of a column, and at most four at that of a page.
+
+    Args:
+        spec: A Vega-Lite specification with its data inside.
+        width: Inches.
+
+    Raises:
+        CollapseError: vl-convert cannot render it, or is not installed.
+    """
+    goal = width * _POINTS
+    spec = themed(spec)
+    spec["config"]["legend"] = {"columns": 3 if goal < _NARROW else 8, **spec["config"]["legend"]}
+    if isinstance(spec.get("columns"), int):
+        spec["columns"] = min(spec["columns"], 2 if goal < _NARROW else 4)
+    panels = spec.get("concat") or spec.get("hconcat") or [spec]
+    columns = len(panels) if "hconcat" in spec else min(spec.get("columns") or 1, len(panels))
+    panel, drawn, before = max(0.7 * goal / columns, _SMALLEST_PANEL), 0.0, None
+    for _ in range(5):  # what axes and legends take beside the panels is known only from a picture
+        svg = _with_panels(spec, panel, few=len(panels) <= _FEW)
+        drawn, height = _size(svg)
+        if abs(drawn - goal) <= _CLOSE or drawn == before:  # done, or it cannot become narrower
+            break
+        panel, before = max(panel + (goal - drawn) / columns, _SMALLEST_PANEL), drawn
+    # text shrinks only if the picture cannot become narrow enough
+    return _SIZE.sub(rf'\g<1> width="{goal:g}" height="{height * goal / drawn:g}"', svg, count=1)
+
+
+def _with_panels(spec: dict[str, Any], panel: float, *, few: bool) -> str:
+    height = max(panel * (_FLAT if panel > _LARGE_PANEL or not few else _SQUARE), _LOWEST)
+    view = {**spec["config"]["view"], "continuousWidth": panel, "continuousHeight": height}
+    sized = {**spec, "config": {**spec["config"], "view": view}}
+    return str(_call("vegalite_to_svg", sized, vl_version=_version(), allowed_base_urls=[]))
+
+
+def _size(svg: str) -> tuple[float, float]:
+    found = _SIZE.search(svg)
+    if found is None:
+        raise CollapseError("vl-convert made a picture without a size")
+    return float(found[2]), float(found[3])
+
+
+def _call(function: str, *given: Any, **options: Any) -> Any:
+    """Call a function of vl-convert; raises a CollapseError for whatever it raises: a panic of Rust is no Exception."""
+    called = getattr(vl_convert(), function)
+    try:
+        return called(*given, **options)
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise CollapseError(f"vl-convert cannot render it: {first_line(error)}") from error
+
+
+@cache
+def _version() -> str:
+    """Return the newest version of Vega-Lite that vl-convert has."""
+    return str(max(vl_convert().get_vegalite_versions(), key=lambda each: tuple(map(int, each.split(".")))))

@@ -1,0 +1,193 @@
+"""Write a report of results and stores: one HTML file with what stands out, figures, tables and methods."""
+
+import base64
+import hashlib
+import math
+from collections.abc import Callable, Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from collapse.core.escaping import visible
+from collapse.core.extras import missing_package
+from collapse.core.progress import Report, shows_progress
+from collapse.core.reading import open_regular
+from collapse.errors import CollapseError, UsageError
+from collapse.measurement.cells import number, plain
+from collapse.measurement.table import Table
+from collapse.plugin.plugin_manager import plugins
+from collapse.showing.associations import associations
+from collapse.showing.overview import LOSS, called, findings, warnings
+from collapse.showing.report_tables import definition_table, measurement_table, row_table, store_table, version_table
+from collapse.showing.sources import Material, Source, gather
+from collapse.showing.theme import theme
+from collapse.stores.store import Store
+from collapse.stores.writing import check_output_place, write_output
+from collapse.version import VERSION
+
+Tokens = Callable[..., Table]
+"""Makes the table of a store's tokens: :func:`collapse.tokens`, or the same with a tokenizer."""
+MARK = "<!-- a report of collapse -->"
+"""Second line of every report: only a file with it is replaced."""
+_TEXT = 11.0  # pixels, of the labels of figures
+_MOST_TOKENS = 2_000
+_FOLDER = resources.files("collapse.showing")
+_BEGINNING = 200  # bytes of a file in which the mark of a report must be
+
+
+@shows_progress
+def report(
+    sources: Source | Iterable[Source],
+    output: str | Path = "report.html",
+    *,
+    title: str | None = None,
+    tokens: Tokens | None = None,
+    progress: Report | None = None,
+) -> Path:
+    """Write a report of results and stores as one HTML file, which opens from disk and loads nothing.
+
+    It holds what stands out in words, every figure that the rows or stores allow, sortable tables of measurements and
+    tokens, what goes with validation loss, and how all of it was made. Needs the extra ``report``.
+
+    Args:
+        sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
+            stores on the Hub; or one of these. Stores are measured, unless they keep the present measurements; parts
+            of a collection give no row, but a curve of convergence.
+        output: The file, .html. An existing file is replaced only if it is a report.
+        title: Its title; by default it names the sources.
+        tokens: :func:`collapse.tokens`, for a table of each store's most frequent tokens; None for no such table.
+        progress: Called as progress(what, done, total).
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        UsageError: A source is unknown, or the file cannot be written or is no report.
+        CollapseError: A source cannot be read, there is no row, or the extra is not installed.
+    """
+    if not isinstance(output, str | Path):
+        raise UsageError(f"output is of type {type(output).__name__}: give the path of a page, as report.html")
+    output = Path(output)
+    _check_place(output)
+    try:
+        import jinja2
+        import vl_convert
+    except ImportError as error:
+        raise CollapseError(missing_package(error) or str(error)) from error
+    material = gather(sources, progress)
+    names = [called(name) for _, name, _ in material.origins]
+    _check_rows(material, ", ".join(names))
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    content = {"title": title or f"Neural collapse: {', '.join(names[:3])}{more}", "version": VERSION}
+    content |= _content(material, tokens, progress)
+    content |= _scripts(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
+    environment = jinja2.Environment(autoescape=True, finalize=_visible, trim_blocks=True)
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
+    page = environment.from_string(_FOLDER.joinpath("page.html").read_text("utf-8"))
+    write_output(output, page.render(content).encode())
+    return output
+
+
+def _check_place(output: Path) -> None:
+    """Check that a report may be written to a path, before any work is done for it."""
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"{output} is not a page: the name of a report must end in .html")
+    check_output_place(output, in_folder=True)
+    if output.exists():
+        with open_regular(output) as file:
+            beginning = file.read(_BEGINNING)
+        if beginning and MARK.encode() not in beginning:
+            raise UsageError(f"{output} exists and is not a report of collapse: choose another --output")
+
+
+def _check_rows(material: Material, names: str) -> None:
+    if not len(material.results):
+        raise CollapseError(f"{names}: parts of a collection make no row: merge them (collapse merge), or add results")
+    frame = material.results.frame()
+    if not any(name in frame and frame[name].notna().any() for name in (LOSS, *plugins().measurements())):
+        raise CollapseError(
+            f"{names}: no row has a measurement or a validation loss: collapse measure MODEL --output results.csv "
+            f"makes such rows (the columns are {', '.join(map(called, frame.columns[:6]))})"
+        )
+
+
+def _content(material: Material, tokens: Tokens | None, progress: Report | None) -> dict[str, Any]:
+    """Return what the template shows: the sections with their texts, figures and tables."""
+    frame = material.results.frame()
+    tests = associations(material.results)
+    figures = list(material.drawn(list(plugins().figures.values()), progress))
+    of_tokens, without_tokens = _token_tables(material.stores, tokens) if tokens else ({}, [])
+    sources = Table("Sources", ["kind", "name", "holds"], material.origins)
+    methods = {"definitions": definition_table(frame), "sources": sources, "rows": row_table(frame)}
+    methods |= {f"store-{at}": store_table(each) for at, each in enumerate(material.stores)}
+    missing = [f"{figure.title}: not drawn: {why}" for figure, drawing, why in figures if drawing is None]
+    sections = [
+        ("overview", "What stands out", {}, []),
+        ("figures", "Figures", {}, []),
+        ("measurements", "Measurements", {"measurements": measurement_table(material.results)}, []),
+        ("association", "What goes with loss", tests.tables, tests.lacking),
+        ("tokens", "Tokens", of_tokens, without_tokens),
+        ("methods", "Methods", {**methods, "versions": version_table()}, [*missing, *plugins().problems]),
+    ]
+    full = {"overview", *(["figures"] if len(missing) < len(figures) else [])}
+    return {
+        "sections": [
+            (name, heading, [_data(*each) for each in tables.items()], notes)
+            for name, heading, tables, notes in sections
+            if tables or notes or name in full
+        ],
+        "warnings": warnings(frame),
+        "findings": findings(frame, tests),
+        "figures": figures,
+        "themes": {name: theme(dark=name == "dark", text=_TEXT) for name in ("light", "dark")},
+    }
+
+
+def _token_tables(stores: Sequence[Store], tokens: Tokens) -> tuple[dict[str, Table], list[str]]:
+    """Return the table of each store's most frequent tokens, and why others have none."""
+    tables, lacking = {}, []
+    for at, store in enumerate(stores):
+        try:
+            tables[f"tokens-{at}"] = tokens(store, top=_MOST_TOKENS, by="count")
+        except CollapseError as error:
+            lacking.append(f"tokens of {store.model}: {error}")
+    return tables, lacking
+
+
+def _data(name: str, table: Table) -> dict[str, Any]:
+    """Return a table for the template as people read it; its rows are data, which the script shows."""
+    shown = table.for_people()
+    rows = [[_cell(value) for value in row] for row in shown.rows]
+    data = {"name": name, "columns": [visible(each) for each in shown.columns], "rows": rows}
+    return {"title": shown.title, "notes": shown.notes, "folded": name.startswith("store-"), **data, "data": data}
+
+
+def _cell(value: Any) -> Any:
+    """Return a value of a table as JSON holds it: an infinite number as a text, NaN and pandas' NA as None.
+
+    >>> [_cell(each) for each in (1.5, float("nan"), float("-inf"), "a\\n", True)]
+    [1.5, None, '−∞', 'a\\\\n', 'yes']
+    """
+    import pandas as pd
+
+    if pd.isna(value) is True or value == "–":
+        return None
+    value = number(value) if isinstance(value, float) and math.isinf(value) else plain(value)
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else _visible(value)
+
+
+def _visible(value: Any) -> Any:
+    """Return a text with its control characters visible; HTML and anything else as it is."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
+
+
+def _scripts(vega: str) -> dict[str, Any]:
+    """Return the style sheet, and the only two scripts that run: the browser compares their hashes."""
+    from markupsafe import Markup
+
+    css, *parts = (_FOLDER.joinpath(name).read_text("utf-8") for name in ("page.css", "tables.js", "figures.js"))
+    vega, script = vega.replace("\r", "").replace("</script", "<\\/script"), "\n".join(parts)
+    digests = [base64.b64encode(hashlib.sha256(each.encode()).digest()).decode() for each in (vega, script)]
+    hashes = " ".join(f"'sha256-{each}'" for each in digests)
+    safe = {"mark": MARK, "css": css, "vega": vega, "script": script, "hashes": hashes}
+    return {name: Markup(text) for name, text in safe.items()}

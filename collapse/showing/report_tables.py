@@ -1,0 +1,108 @@
+"""The tables of a report: measurements, and how the numbers were made."""
+
+import sys
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from collapse.errors import shortened
+from collapse.measurement.results import Results
+from collapse.measurement.row_tables import ERROR, notes_on_reachable, whole_table_of
+from collapse.measurement.rows import ABOUT
+from collapse.measurement.table import Table, table_of_frame
+from collapse.plugin.metrics import limits_of
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.provenance import now, versions
+from collapse.stores.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = ("model", "corpus", "min_count", "classes", "dim", "samples")
+"""Columns before the measurements; what else identifies a row is among the methods."""
+_SIDE_BY_SIDE = 4
+"""Up to so many models are columns; more are rows."""
+_DRAWING = {"altair": "altair", "vl_convert": "vl-convert-python"}
+
+
+def measurement_table(results: Results) -> Table:
+    """Return a row per model with every measurement that one of them has; a few models are columns instead."""
+    if results.rows and len(results.rows) <= _SIDE_BY_SIDE:
+        return _side_by_side(results)
+    frame = results.frame()
+    names = [*_SHOWN, *(name for name in frame if name not in {*ABOUT, "versions"})]
+    present = [name for name in dict.fromkeys(names) if name in frame and frame[name].notna().any()]
+    if "corpus" in present and frame["corpus"].nunique() == 1:
+        present.remove("corpus")  # the overview names it
+    columns: dict[str, Any] = {}
+    for name in present:
+        columns[name] = frame[name].tolist()
+        if any(name in row.standard_errors for row in results.rows):
+            columns[f"{name} ±"] = [row.standard_errors.get(name) for row in results.rows]
+    empty = [str(name) for name in names if name in frame and name not in (*present, *_SHOWN)]
+    notes = [f"without a value in any row: {', '.join(empty)}"] if empty else []
+    return table_of_frame("", type(frame)(columns), notes)
+
+
+def _side_by_side(results: Results) -> Table:
+    """Return the table that ``collapse measure`` prints, with a whole name in each row, because rows are sorted."""
+    rows, known = results.rows, plugins().measurements()
+    shared = [name for name in rows[0].measurements if name in known and all(name in row.measurements for row in rows)]
+    table, made = whole_table_of(rows, shared), []
+    of, measurement = "", ""
+    for part, name, *values in table.rows:
+        of, measurement = part or of, f"{measurement} ±" if name == ERROR else name
+        made.append([of, measurement, *(None if value == "" else value for value in values)])
+    others = sorted({name for row in rows for name in row.measurements} - set(shared))
+    notes = [*table.notes, *([f"not in every row, or of no installed plugin: {', '.join(others)}"] if others else [])]
+    return Table("", table.columns, made, notes)
+
+
+def definition_table(frame: "pd.DataFrame") -> Table:
+    """Return a row per measurement of the table that an installed plugin defines."""
+    known = plugins().measurements()
+    shapes = frame[["classes", "dim"]].dropna() if {"classes", "dim"} <= set(frame) else frame.iloc[:0]
+    shape = None if shapes.empty else shapes.sort_values(["classes", "dim"]).iloc[-1].astype(int).tolist()
+    rows = []
+    for name in [str(each) for each in frame if each in known]:
+        metric, measure = known[name]
+        limits: list[Any] = [measure.towards, measure.reachable]
+        if shape is not None:
+            limits = list(limits_of(metric, measure, *shape)[0].values())
+        limits = ["of C and d" if callable(limit) else limit for limit in limits]
+        about = [name, metric.property_of(name), metric.equation_of(measure)]
+        rows.append([*about, *limits, metric.source or None, metric.version])
+    notes = notes_on_reachable(row[0] for row in rows)
+    if shape is not None:
+        notes.append(f"limits for {shape[0]:,} classes in {shape[1]:,} dimensions, the most that a row has")
+    columns = ["measurement", "property", "definition", "at full collapse", "reachable", "source", "version"]
+    return Table("Definitions", columns, rows, notes)
+
+
+def row_table(frame: "pd.DataFrame") -> Table:
+    """Return what identifies each row."""
+    about = frame[[name for name in ABOUT if name in frame]]
+    return table_of_frame("What was measured", about.dropna(how="all", axis=1))
+
+
+def store_table(store: Store) -> Table:
+    """Return what the manifest of a store says of its identity and of how it was made."""
+    import pandas as pd
+
+    facts: dict[str, Any] = {"store": store.digest, "state": store.state, "model": store.model, "corpus": store.corpus}
+    nested = {**facts, **store.identity, "made": store.manifest["provenance"]}
+    flat = pd.json_normalize(nested, sep=", ").iloc[0]  # such as "made, versions, torch"
+    rows = []
+    for name, value in flat.items():
+        value = ", ".join(map(str, value)) if isinstance(value, list) else value
+        if value is not None and value != "":
+            rows.append([str(name).replace("_", " "), value])
+    return Table(f"Store of {shortened(store.model, 60)}", ["", "value"], rows)
+
+
+def version_table() -> Table:
+    """Return the versions of what made the report, and of the plugins."""
+    found = dict(versions())
+    found |= {name: metadata.version(name) for module, name in _DRAWING.items() if module in sys.modules}
+    rows = [[name, version] for name, version in found.items()]
+    rows += [[f"plugin {each.name}", each.origin] for each in plugins().found if not each.problem]
+    return Table("Versions", ["package", "version"], rows, [f"the report was made at {now()}"])

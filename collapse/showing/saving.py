@@ -1,0 +1,145 @@
+"""Draw figures and write them into a folder, as pictures and as tables of their numbers."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, get_args
+
+from collapse.core.paths import expanded
+from collapse.core.progress import Report
+from collapse.core.reading import read_json
+from collapse.errors import CollapseError, UsageError, first_line, near_names
+from collapse.measurement.results import as_csv
+from collapse.plugin.figures import Drawing, numbers_of
+from collapse.plugin.plugin_manager import plugins
+from collapse.showing.rendering import Format, converted, inches, svg_of, vl_convert
+from collapse.showing.sources import Source, gather
+from collapse.stores.manifest import is_store
+from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output
+
+FORMATS = (*get_args(Format), "csv")
+INDEX = "figures.json"
+"""The list of what was written into a folder, with captions; only files that it names are replaced."""
+
+
+@dataclass(frozen=True)
+class SavedFigure:
+    """What became of a figure.
+
+    Attributes:
+        name: The figure.
+        files: What was written.
+        problem: Why it was not drawn, or "".
+        title: Its title.
+        caption: What is drawn, and of what.
+        notes: Remarks, such as rows left out.
+    """
+
+    name: str
+    files: tuple[Path, ...] = ()
+    problem: str = ""
+    title: str = ""
+    caption: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def save_figures(
+    sources: Source | Iterable[Source],
+    folder: str | Path,
+    *,
+    formats: str | Sequence[str] = "pdf",
+    names: str | Sequence[str] | None = None,
+    width: str | float = "column",
+    where: str | Sequence[str] | None = None,
+    progress: Report | None = None,
+) -> list[SavedFigure]:
+    """Draw figures of results and stores into a folder, at a width in print.
+
+    Args:
+        sources: Results tables or their files, which are joined; and stores, their folders, or their names on the Hub;
+            parts of collections (``--part k/n``) are drawn by figures of parts, such as ``convergence``, only.
+        folder: Gets a file per figure and format, ``loss.pdf``, and ``figures.json`` with titles and captions.
+        formats: "pdf", "svg", "png" (300 pixels an inch), and "csv" for the numbers that are drawn.
+        names: The figures; None for all that can be drawn.
+        width: "column" (3.25 inches), "page" (6.75), or inches.
+        where: Keep the rows whose column matches a glob, such as ``model=*_10L@9``.
+        progress: Called as ``progress("figures", done, total)``.
+
+    Returns:
+        What became of each figure; ``problem`` says why one was not drawn.
+
+    Raises:
+        UsageError: An unknown figure, format or width; a file cannot be written, or exists and is not of this command.
+        CollapseError: A source cannot be read, a file cannot be written, or the extra ``report`` is not installed.
+    """
+    known, kinds, size = plugins(), _formats(formats), inches(width)
+    wanted = sorted(known.figures) if names is None else [names] if isinstance(names, str) else list(names)
+    figures = [known.figure(name) for name in dict.fromkeys(wanted)]
+    if set(kinds) - {"csv"}:
+        vl_convert()  # before any work
+    folder = expanded(folder)
+    written = _check_place(folder, [f"{each.name}.{kind}" for each in figures for kind in kinds])
+    saved = []
+    for figure, drawing, problem in gather(sources, progress, where=where).drawn(figures, progress):
+        try:
+            made = {} if drawing is None else _made(drawing, kinds, size)
+        except CollapseError as error:
+            drawing, problem = None, first_line(error)
+        if drawing is None:
+            saved.append(SavedFigure(figure.name, problem=problem))
+            continue
+        files = tuple(folder / f"{figure.name}.{kind}" for kind in made)
+        about: dict[str, Any] = {"title": drawing.title, "caption": drawing.caption, "notes": drawing.notes}
+        before = written.get(figure.name, {}).get("files", [])  # of other formats
+        written[figure.name] = {**about, "files": list(dict.fromkeys([*before, *(path.name for path in files)]))}
+        index = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
+        made["json"] = index.encode("utf-8", "replace")
+        for path, content in zip((*files, folder / INDEX), made.values(), strict=True):
+            write_output(path, content, other=ANOTHER_FOLDER)
+        saved.append(SavedFigure(figure.name, files, **about))
+    return saved
+
+
+def _formats(formats: str | Sequence[str]) -> list[str]:
+    listed = formats if isinstance(formats, list | tuple) else str(formats).split(",")
+    kinds = list(dict.fromkeys(str(each).strip().lower() for each in listed))
+    for each in kinds:
+        if each not in FORMATS:
+            raise UsageError(f"--format {each!r} is not a format of figures; {near_names(each, FORMATS)}")
+    return kinds
+
+
+def _check_place(folder: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Check that every file can be written and replaces only one of ours; return what the index holds."""
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"--out {folder} is not a folder: choose another one")
+    for each in (folder, *folder.resolve().parents):
+        if is_store(each):
+            raise UsageError(f"--out {folder} would write figures into the store {each}: choose another folder")
+    written: dict[str, Any] = {}
+    ours: set[str] = set()
+    if (folder / INDEX).exists():
+        try:
+            written = dict(read_json(folder / INDEX))
+            ours = {INDEX, *(name for each in written.values() for name in each["files"])}
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UsageError(
+                f"{folder / INDEX} is not a list of figures of collapse: choose another --out, or remove it"
+            ) from error
+    for name in (*names, INDEX):
+        check_output_place(folder / name, other=ANOTHER_FOLDER)
+        if (folder / name).exists() and name not in ours:
+            raise UsageError(
+                f"{folder / name} exists and was not written by collapse figures: choose another --out, or remove it"
+            )
+    return written
+
+
+def _made(drawing: Drawing, kinds: Sequence[str], width: float) -> dict[str, bytes]:
+    import pandas as pd
+
+    pictures = set(kinds) - {"csv"}
+    svg = svg_of({**drawing.spec, "description": drawing.title}, width=width) if pictures else ""
+    made = {kind: converted(svg, cast(Format, kind)) for kind in kinds if kind in pictures}
+    return made | ({"csv": as_csv(pd.DataFrame(numbers_of(drawing.spec)))} if "csv" in kinds else {})

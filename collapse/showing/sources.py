@@ -1,0 +1,153 @@
+"""What figures and reports are made of: results files and stores, opened, measured and joined; and parts of stores."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from collapse.core.progress import Report
+from collapse.errors import CollapseError, UsageError, counted, first_line
+from collapse.hub.opening import cached, load
+from collapse.measurement.drawing import drawn
+from collapse.measurement.joining import join
+from collapse.measurement.last_results import keep_row, kept_row
+from collapse.measurement.measuring import measure_store
+from collapse.measurement.named_results import file_of
+from collapse.measurement.results import Results, Row
+from collapse.plugin.figures import Drawing, Figure, Of
+from collapse.plugin.plugin_manager import plugins
+from collapse.stores.manifest import is_part
+from collapse.stores.shards import Part
+from collapse.stores.store import Store
+
+Source = Results | Row | Store | Part | str | Path
+_TABLES = (".csv", ".json", ".parquet")
+_SAME = ("store", "min_count", "layer")
+"""Columns that are equal in rows of one measured store."""
+
+
+@dataclass(frozen=True)
+class Material:
+    """What figures and reports show.
+
+    Attributes:
+        results: A row per model, of all sources; each once. Empty if all sources are parts.
+        stores: The stores, in the order given.
+        parts: Parts of collections, which have no row.
+        origins: For each source, its kind, its name without folders, and what it holds.
+    """
+
+    results: Results
+    stores: list[Store] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
+    origins: list[tuple[str, str, str]] = field(default_factory=list)
+
+    def drawn(
+        self, figures: Sequence[Figure], progress: Report | None = None
+    ) -> Iterator[tuple[Figure, Drawing | None, str]]:
+        """Yield each figure with its drawing, or with None and why it is not drawn; it costs only itself."""
+        given: dict[Of, Any] = {"results": self.results, "stores": self.stores, "parts": self.parts}
+        for done, figure in enumerate(figures, start=1):
+            drawing, problem = None, f"it is drawn from {figure.of}, and none is given"
+            if len(given[figure.of]):
+                try:
+                    drawing, problem = drawn(figure, given[figure.of]), ""
+                except CollapseError as error:
+                    problem = first_line(error).removeprefix(f"figure {figure.name} ")
+            yield figure, drawing, problem
+            if progress is not None:
+                progress("figures", done, len(figures))
+
+
+def gather(
+    sources: Source | Iterable[Source],
+    progress: Report | None = None,
+    *,
+    where: str | Sequence[str] | None = None,
+) -> Material:
+    """Open all sources; stores are measured, unless the numbers that they keep are those of the installed metrics.
+
+    Parts of a collection are not measured: what a part says of a model is not what the whole text says.
+
+    Args:
+        sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
+            stores on the Hub; or one of these.
+        progress: Called as progress(what, done, total).
+        where: Keep the rows whose column matches a glob, such as ``model=*_10L@9`` or ``width=64``.
+
+    Raises:
+        UsageError: No source is given, one is neither a results table nor a store, or no row matches a filter.
+        CollapseError: A source cannot be read, or no source has a row.
+    """
+    tables: list[Results] = []
+    found = Material(Results([]))
+    for source in _listed(sources):
+        opened = _open(source)
+        if isinstance(opened, Store):
+            name = opened.origin or (opened.path.name if opened.path else opened.model)
+            found.stores.append(opened)
+            tables.append(Results([_measured(opened, progress)]))
+            found.origins.append(("store", name, f"{opened.model}, digest {opened.digest[:12]}"))
+        elif isinstance(opened, Part):
+            found.parts.append(opened)
+            found.origins.append(("part", opened.path.name, f"{opened.model}, {opened.covered()}"))
+        else:
+            name = Path(source).name if isinstance(source, str | Path) else "in memory"
+            tables.append(opened)
+            found.origins.append(("results", name, f"{counted(len(opened), 'row')}"))
+    results = _each_once(join(tables, where=where)) if tables else Results([])
+    if tables and not len(results):
+        names = ", ".join(name for _, name, _ in found.origins)
+        raise CollapseError(f"{names}: there is no row; collapse measure MODEL --output results.csv makes some")
+    return Material(results, found.stores, found.parts, found.origins)
+
+
+def _each_once(results: Results) -> Results:
+    """Return a table in which a store appears once, though a results file and the store itself may be sources."""
+    frame = results.frame()
+    if "store" not in frame:
+        return results
+    again = frame["store"].fillna("").ne("") & frame.duplicated([name for name in _SAME if name in frame])
+    if results.rows:
+        return Results(row for row, left_out in zip(results.rows, again, strict=True) if not left_out)
+    return Results.from_frame(frame[~again])
+
+
+def _listed(sources: Any) -> list[Source]:
+    alone = isinstance(sources, Source) or not isinstance(sources, Iterable)
+    listed = [sources] if alone else list(sources)
+    for each in listed:
+        if not isinstance(each, Source):
+            raise UsageError(f"give results and stores, or their paths; there is a {type(each).__name__}")
+    if not listed:
+        raise UsageError("name a results file or a store")
+    return listed
+
+
+def _open(source: Source) -> Results | Store | Part:
+    if isinstance(source, Results | Store | Part):
+        return source
+    if isinstance(source, Row):
+        return Results([source])
+    path = Path(source)
+    if file_of(source) != path or (path.suffix in _TABLES and not path.is_dir()):
+        return Results.read(source)
+    if is_part(path):
+        return Part.load(path)
+    if not path.exists() and "/" not in str(source) and cached(source) is None:
+        raise UsageError(
+            f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or stores on the Hub"
+        )
+    return load(source)
+
+
+def _measured(store: Store, progress: Report | None) -> Row:
+    """Return the numbers that a store keeps, if every installed metric has its present version among them."""
+    kept, known = kept_row(store), plugins().measurements()
+    present = {name: metric.version for name, (metric, _) in known.items()}
+    makers = {name: by for name in known if (by := plugins().made_by("metric", name))}
+    if kept is not None and (kept.min_count, kept.versions, kept.made_by) == (1, present, makers):
+        return kept
+    row = measure_store(store, progress=progress)
+    keep_row(store, row)
+    return row

@@ -1,0 +1,88 @@
+"""Merge the parts of one collection: their shards are folded into one store."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from collapse.errors import StoreError, UsageError
+from collapse.plugin.guarding import outside_inference_mode
+from collapse.stores.folding import check_shards, fold_training, fold_validation, training_hash
+from collapse.stores.manifest import is_store
+from collapse.stores.shards import Part, Shard, gaps, shards_in, spans
+from collapse.stores.store import Store, load_same
+from collapse.stores.store_folder import writing
+
+
+@outside_inference_mode
+def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> Store:
+    """Merge the parts of one collection into a store, in slice order whatever the order of the arguments.
+
+    Parts of the training pass give a store that is trained but not validated. Copies of one trained store, each with a
+    part of the validation pass, give a complete store.
+
+    Args:
+        parts: The parts, or copies of the trained store; or their folders.
+        store: Folder of the result. If it already holds this result, nothing is written.
+
+    Raises:
+        UsageError: No parts or something else than parts and their folders is given.
+        StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
+        CollapseError: The result's folder holds another store, or cannot be written.
+    """
+    folders = [_folder(each) for each in ([parts] if isinstance(parts, str | Path | Part | Store) else parts)]
+    if not folders:
+        raise UsageError("nothing to merge: name the folders of the parts")
+    target = Path(store)
+    trained = [Store.load(folder) for folder in folders if is_store(folder)]
+    phase = "validation" if len(trained) == len(folders) else "train"
+    for each in trained:
+        if phase == "train" or each.state == "complete":
+            raise StoreError(f"{each} is a {each.state} store, not a part of a collection: merge the parts without it")
+    shards = _covering(folders, phase)
+    if trained:
+        _check_trained(trained, shards)
+
+    def make(folder: Path | None) -> Store:
+        return fold_validation(folder, trained[0].check(), shards) if trained else fold_training(folder, shards)
+
+    if not is_store(target):
+        with writing(target):
+            if not is_store(target):  # another process may have just written it
+                return make(target)
+    return load_same(target, make(None))
+
+
+def _folder(given: object) -> Path:
+    if isinstance(given, Part | Store):
+        given = given.path
+    if not isinstance(given, str | Path):
+        raise UsageError(f"merge() takes parts or their folders; among them there is a {type(given).__name__}")
+    return Path(given)
+
+
+def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
+    """Return the shards of a phase in some folders, in order; together they must cover its text without overlap."""
+    shards: list[tuple[str, Shard]] = []
+    for folder in folders:
+        found = shards_in(folder, phase)
+        if not found:
+            what = "part of a collection" if phase == "train" else "validation results"
+            raise StoreError(f"{folder} holds no {what}: collapse collect MODEL --store {folder} --part k/n")
+        shards += [(str(folder), shard) for shard in found]
+    ordered = check_shards(shards)
+    missing = gaps(ordered, (0, ordered[0].slices))
+    if missing:
+        raise StoreError(
+            f"{phase} slices {spans(missing)} of {ordered[0].slices} are in none of the parts given: collect them "
+            "(--part k/n), then merge all"
+        )
+    return ordered
+
+
+def _check_trained(stores: Sequence[Store], shards: Sequence[Shard]) -> None:
+    """Raise StoreError unless the stores are copies of the one whose class means decided all validations."""
+    first = stores[0]
+    for other in stores[1:]:
+        if other.digest != first.digest:
+            raise StoreError(f"{first} and {other} are not copies of one trained store: validate copies of one of them")
+    if any(shard.about["trained"] != training_hash(first) for shard in shards):
+        raise StoreError(f"{first} was trained again after its validation: collect its validation again")
