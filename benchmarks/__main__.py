@@ -53,9 +53,7 @@ def _run(name: str, quick: bool, output: str | None) -> None:
     """Run, print and write one benchmark."""
     record: Record = import_module(f"benchmarks.{name}").benchmark(quick)
     record.run = described(quick=quick)
-    for table in record.printed():
-        print_table(table)
-        say("")
+    print_table(record.table(record.about))
     if output is not None or not quick:
         folder = Path(output) if output else ROOT / "benchmarks" / "results" / record.run["machine"]["name"]
         say(f"written to {record.write(folder)}")

@@ -9,31 +9,15 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks.memory import in_turn, peak_growth
-from benchmarks.record import Goal, Record, Row, Table
+from benchmarks.record import Record
+from benchmarks.timing import in_turn, peak_growth
 from collapse.numerics.accumulate import ClassMoments
 
 
 def benchmark(quick: bool) -> Record:
     """Measure one size."""
     sizes = {"C": 1_000, "d": 64, "N": 512} if quick else {"C": 29_233, "d": 768, "N": 2_047}
-    times = _timed(sizes, 20 if quick else 100)
-    peak = None if quick else peak_growth("benchmarks.accumulate:prepared", **sizes)
-    names = {"copy": "copy as float64", "bare": "bare index_add_", "ours": "class moments"}
-    rows = [
-        Row(what, times[name], sizes["N"] / times[name], times["copy"] / times[name], peak if name == "ours" else None)
-        for name, what in names.items()
-    ]
-    title = f"batches of {sizes['N']:,} samples, C = {sizes['C']:,}, d = {sizes['d']:,}"
-    return Record(
-        "accumulate",
-        "Counts, means and variances of the classes of a batch, whose labels are drawn by Zipf's law.",
-        [Table(title, rows, unit="samples", limit="the copy of the embeddings")],
-        [] if quick else [Goal("class moments over index_add_", times["ours"] / times["bare"], 8)],
-    )
-
-
-def _timed(sizes: dict[str, int], rounds: int) -> dict[str, float]:
+    rounds = 20 if quick else 100
     embeddings, labels = _batches(sizes, rounds + 1)
     moments = _grown(sizes, embeddings, labels)
     sums = torch.zeros(sizes["C"], sizes["d"], dtype=torch.float64)
@@ -44,11 +28,24 @@ def _timed(sizes: dict[str, int], rounds: int) -> dict[str, float]:
         return lambda: work(*next(batches))
 
     works = {
-        "copy": turn(lambda h, _: copied.copy_(h)),
-        "bare": turn(lambda h, y: sums.index_add_(0, y, h.double())),
-        "ours": turn(moments.add),
+        "copy as float64": turn(lambda h, _: copied.copy_(h)),
+        "bare index_add_": turn(lambda h, y: sums.index_add_(0, y, h.double())),
+        "class moments": turn(moments.add),
     }
-    return in_turn(works, rounds)
+    times = in_turn(works, rounds)
+    peak = None if quick else peak_growth("benchmarks.accumulate:prepared", **sizes)
+    record = Record(
+        "accumulate", "Counts, means and variances of the classes of a batch, whose labels are drawn by Zipf's law."
+    )
+    record.add(
+        f"batches of {sizes['N']:,} samples, C = {sizes['C']:,}, d = {sizes['d']:,}",
+        times,
+        amount=sizes["N"],
+        unit="samples",
+        limit="copy as float64",
+        peaks={"class moments": peak},
+    )
+    return record
 
 
 def prepared(**sizes: int) -> Callable[[], object]:

@@ -1,22 +1,20 @@
-"""Collecting a model's training statistics, against its decoder's bare forward over the same batches.
+"""Collecting a model's training statistics, against its decoder's bare forward over batches of the same sizes.
 
-Both run in one process, in turn, batch by batch of the same packed text: reading, statistics with the covariance and
-writing the state are on our side only. A GPT-Neo 4x256 with random weights reads generated stories.
+Reading, statistics with the covariance and writing are on our side only. A GPT-Neo 4x256 with random weights reads
+generated stories.
 """
 
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
 import transformers
 
 import collapse
-from benchmarks.memory import peak_growth
-from benchmarks.record import Goal, Record, Row, Table
-from collapse.inputs.language_model import LanguageModel
+from benchmarks.record import Record
+from benchmarks.timing import in_turn, peak_growth
+from collapse_zoo.fast_gpt_neo import prepare
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
@@ -26,55 +24,24 @@ _STORY = 80  # tokens of a story, at least
 
 
 def benchmark(quick: bool) -> Record:
-    """Collect with a decoder that also runs each batch bare."""
-    length, chunks = (256, 4) if quick else (2_048, 48)
+    """Collect, and run the decoder alone, in turn."""
+    length, chunks = (256, 4) if quick else (2_048, 24)
+    record = Record("collect", "Training statistics of a model, with the covariance, reading and writing.")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         _make(folder, quick, length, chunks)
-        _collect(folder, length, _BATCH)  # packs the text, and warms up
-        clock = _Clock()
-        with patch.object(LanguageModel, "embeddings", clock.wrapped(LanguageModel.embeddings)):
-            store = _collect(folder, length, chunks)
-        classes = len(store.tensors("train")["classes"])
-        ours = time.perf_counter() - clock.began - clock.bare
-        sizes = {"folder": made, "length": length}
-        names = ("ours", "bare")
-        peaks = [None if quick else peak_growth(f"benchmarks.collect:prepared_{name}", **sizes) for name in names]
-    tokens = chunks * length
-    rows = [
-        Row("bare forward of the decoder", clock.bare, tokens / clock.bare, 1, peaks[1]),
-        Row("collection", ours, tokens / ours, clock.bare / ours, peaks[0]),
-    ]
-    title = f"GPT-Neo {'2x64' if quick else '4x256'}, C = {classes:,}, batches of {_BATCH} × {length:,}"
-    return Record(
-        "collect",
-        "Training statistics of a model, with the covariance, reading and writing.",
-        [Table(title, rows, unit="tokens", limit="the bare forward")],
-        [] if quick else [Goal("collection over the bare forward", ours / clock.bare, 1.15)],
-    )
-
-
-class _Clock:
-    """Runs each batch once more through the bare decoder and takes its time; begins with the first batch."""
-
-    def __init__(self) -> None:
-        self.began, self.bare = 0.0, 0.0
-
-    def wrapped(
-        self, embeddings: Callable[[LanguageModel, torch.Tensor], torch.Tensor]
-    ) -> Callable[[LanguageModel, torch.Tensor], torch.Tensor]:
-        """Return the embeddings' function with the bare run after it."""
-
-        @torch.inference_mode()
-        def both(loaded: LanguageModel, tokens_BT: torch.Tensor) -> torch.Tensor:
-            self.began = self.began or time.perf_counter()
-            h = embeddings(loaded, tokens_BT)
-            start = time.perf_counter()
-            loaded.model.get_decoder()(input_ids=tokens_BT, use_cache=False)
-            self.bare += time.perf_counter() - start
-            return h
-
-        return both
+        works = {"bare forward of the decoder": bare(made, length, chunks), "collection": ours(made, length, chunks)}
+        times = in_turn(works, 1 if quick else 2)
+        peaks: dict[str, int | None] = {}
+        if not quick:
+            sizes = {"folder": made, "length": length, "chunks": 4 * _BATCH}
+            functions = dict(zip(works, ("bare", "ours"), strict=True))
+            peaks = {work: peak_growth(f"benchmarks.collect:{name}", **sizes) for work, name in functions.items()}
+        classes = len(collapse.load(folder / "store").tensors("train")["classes"])
+    title = f"GPT-Neo {'2x64' if quick else '4x256'}, C = {classes:,}, {chunks} chunks of {length:,}"
+    limit = "bare forward of the decoder"
+    record.add(title, times, amount=chunks * length, unit="tokens", limit=limit, peaks=peaks)
+    return record
 
 
 def _make(folder: Path, quick: bool, length: int, chunks: int) -> None:
@@ -86,24 +53,28 @@ def _make(folder: Path, quick: bool, length: int, chunks: int) -> None:
     write_stories(folder / "train.jsonl", chunks * length // _STORY + 1, seed=1)
 
 
-def _collect(folder: Path, length: int, chunks: int) -> collapse.Store:
-    return collapse.collect(
-        str(folder / "model"),
-        store=folder / f"store-{chunks}",
-        text=str(folder / "train.jsonl"),
+def ours(folder: str, length: int, chunks: int) -> Callable[[], object]:
+    """Return a collection of so many chunks, which begins anew each time."""
+    return lambda: collapse.collect(
+        f"{folder}/model",
+        store=f"{folder}/store",
+        text=f"{folder}/train.jsonl",
         chunk_length=length,
         max_chunks=chunks,
         batch_size=_BATCH,
+        recollect=True,
     )
 
 
-def prepared_ours(folder: str, length: int) -> Callable[[], object]:
-    """Return a piece of work whose peak is that of loading a model and collecting a few batches."""
-    return lambda: _collect(Path(folder), length, 4 * _BATCH)
-
-
-def prepared_bare(folder: str, length: int) -> Callable[[], object]:
-    """Return a piece of work whose peak is that of the model's forward of one batch."""
+def bare(folder: str, length: int, chunks: int) -> Callable[[], object]:
+    """Return the model's forward passes of so many chunks."""
     decoder = transformers.AutoModelForCausalLM.from_pretrained(f"{folder}/model").get_decoder()
+    prepare(decoder)
     tokens_BT = torch.zeros(_BATCH, length, dtype=torch.int64)
-    return torch.inference_mode()(lambda: decoder(tokens_BT, use_cache=False))
+
+    @torch.inference_mode()
+    def run() -> None:
+        for _ in range(chunks // _BATCH):
+            decoder(input_ids=tokens_BT, use_cache=False)
+
+    return run

@@ -1,16 +1,16 @@
-"""The pair sweep, against the bare Gram products of the same tiles.
+"""The pair sweep, against the bare Gram products of the same tiles, and against rhubarbwu/neural-collapse.
 
-Three measurements are CDNV, interference and log kernel, each with mean and std. Other packages' tables are of
-peers.py.
+Three measurements are CDNV, interference and log kernel, each with mean and std.
 """
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
 import torch
 
-from benchmarks import peers
-from benchmarks.memory import in_turn, peak_growth
-from benchmarks.record import Goal, Record, Row, Table
+import collapse
+from benchmarks.record import Record
+from benchmarks.timing import in_turn, peak_growth
 from collapse import EmbeddingStatistics
 from collapse.numerics.evaluating import evaluate
 from collapse.numerics.pairs import TILE, tiles
@@ -18,48 +18,66 @@ from collapse.numerics.values import values_of
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 
-THREE = [
-    "nc1.cdnv",
-    "nc1.cdnv_std",
-    "nc2.interference",
-    "nc2.interference_std",
-    "gnc2.log_kernel",
-    "gnc2.log_kernel_std",
-]
+THREE = [f"{name}{what}" for name in ("nc1.cdnv", "nc2.interference", "gnc2.log_kernel") for what in ("", "_std")]
+SOURCE = "pip install git+https://github.com/rhubarbwu/neural-collapse"
+_TILE = 512  # as large as those of our sweep; their default, one tile of everything, would not fit into memory
 
 
 def benchmark(quick: bool) -> Record:
-    """Measure two numbers of classes, then other packages."""
+    """Measure two numbers of classes, then the other package."""
     record = Record("pairs", "Measurements of all pairs of classes, float64.")
     dim, many = (64, (600, 1_200)) if quick else (768, (12_000, 29_233))
     for classes in many:
         _add(record, classes, dim, quick)
-    peers.add(record, statistics(300 if quick else 3_000, dim), quick=quick)
+    try:
+        _add_peer(record, statistics(300 if quick else 3_000, dim))
+    except ImportError as error:
+        record.notes.append(f"neural-collapse is not installed ({error}): {SOURCE}")
     return record
 
 
 def _add(record: Record, classes: int, dim: int, quick: bool) -> None:
     """Time the sweep at one size, in turn with its bare products."""
     s = statistics(classes, dim)
+    every = [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
     works: dict[str, Callable[[], object]] = {
         "bare Gram products": lambda: products(s.centred_means, TILE),
         "three measurements": lambda: evaluate(lambda: values_of(s), by_metric(THREE)),
-        "all pair measurements": lambda: evaluate(lambda: values_of(s), by_metric(every())),
+        "all pair measurements": lambda: evaluate(lambda: values_of(s), by_metric(every)),
     }
     times = in_turn(works, 2)
-    bare, three, _ = times.values()
-    grown = None if quick else peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)
-    pairs = classes * (classes - 1) / 2
-    rows = [
-        Row(what, seconds, pairs / seconds, bare / seconds, grown if what == "three measurements" else None)
-        for what, seconds in times.items()
-    ]
-    limit = f"the bare products of the same tiles of {TILE}, {pairs * 2 * dim / bare / 1e9:.0f} GFLOP/s"
-    record.tables.append(Table(f"C = {classes:,}, d = {dim:,}", rows, unit="pairs", limit=limit))
-    if not quick:
-        record.goals.append(Goal(f"three measurements, over products, C = {classes:,}", three / bare, 1.8))
-    if grown is not None:
-        record.goals.append(Goal(f"peak growth above the means, C = {classes:,}", grown / 1e6, 300, "MB"))
+    peak = None if quick else peak_growth("benchmarks.pairs:prepared", classes=classes, dim=dim)
+    record.add(
+        f"C = {classes:,}, d = {dim:,}",
+        times,
+        amount=classes * (classes - 1) / 2,
+        unit="pairs",
+        limit="bare Gram products",
+        peaks={"three measurements": peak},
+    )
+
+
+def _add_peer(record: Record, s: EmbeddingStatistics) -> None:
+    """Time the other package on the same means, and note how far values differ."""
+    measure, kernels = import_module("neural_collapse.measure"), import_module("neural_collapse.kernels")
+    names = ["nc1.cdnv", "gnc2.log_kernel", "gnc2.log_kernel_std"]
+    values: dict[str, list[float]] = {}
+
+    def theirs() -> None:
+        cdnv = measure.variability_cdnv(s.variances, s.means, dist_exp=2, tile_size=_TILE)
+        mean, variance = kernels.kernel_stats(s.means, s.global_mean, kernels.log_kernel, tile_size=_TILE)
+        values["theirs"] = [cdnv, mean, variance**0.5]
+
+    def ours() -> None:
+        row = collapse.measure(s, metrics=names)
+        values["ours"] = [row[name] or float("nan") for name in names]
+
+    times = in_turn({f"neural-collapse, tiles of {_TILE}": theirs, "collapse": ours}, 1)
+    pairs = s.n_classes * (s.n_classes - 1) / 2
+    what = f"CDNV, and log kernel's mean and std, C = {s.n_classes:,}, d = {s.dim:,}"
+    record.add(what, times, amount=pairs, unit="pairs")
+    apart = max(abs(b / a - 1) for a, b in zip(values["ours"], values["theirs"], strict=True))
+    record.notes.append(f"largest relative difference from neural-collapse: {apart:.1e}")
 
 
 def statistics(classes: int, dim: int) -> EmbeddingStatistics:
@@ -87,11 +105,6 @@ def by_metric(names: Sequence[str]) -> list[tuple[Metric, list[Measure]]]:
     for metric, measure in map(known.__getitem__, names):
         chosen.setdefault(id(metric), (metric, []))[1].append(measure)
     return list(chosen.values())
-
-
-def every() -> list[str]:
-    """Return the names of all pair measurements."""
-    return [name for name, (metric, _) in plugins().measurements().items() if metric.kind == "pair"]
 
 
 def prepared(classes: int, dim: int) -> Callable[[], object]:

@@ -1,7 +1,7 @@
 """Training with the zoo's GPT-Neo against transformers' own model, on a CPU.
 
 The body's forward in float32, and a training step in bfloat16, or in float32 where the processor multiplies bfloat16
-more slowly; times in turn, each peak in a process of its own.
+more slowly. The limit is the model's operations at the rate of one large product.
 """
 
 from collections.abc import Callable
@@ -11,14 +11,15 @@ import torch
 import transformers
 from torch import Tensor
 
-from benchmarks.memory import in_turn, peak_growth
-from benchmarks.record import Goal, Record, Row, Table
+from benchmarks.record import Record
+from benchmarks.timing import in_turn, peak_growth
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe
 
 _SIDE = 2048  # of the square matrices of which the rate of products is taken
 _BATCH = 2
-_NAMES = {"ours": "the zoo's", "own": "transformers'"}
+_NAMES = ("the zoo's", "transformers'")
+_LIMIT = "its operations as one product"
 
 
 def benchmark(quick: bool) -> Record:
@@ -30,21 +31,12 @@ def benchmark(quick: bool) -> Record:
     record = Record("train", "The zoo's GPT-Neo, and transformers' own.")
     body = recipe.flops_per_token() / 3 - 2 * recipe.vocabulary * recipe.width  # a forward pass without the head
     works = {name: _forward(_model(name, recipe), _tokens(recipe)) for name in _NAMES}
-    times = _add(record, "body forward, float32", works, torch.float32, body, recipe, {})
+    _add(record, "body forward, float32", works, torch.float32, body, recipe, {})
     dtype = _step_dtype()
     kind = str(dtype).removeprefix("torch.")
     works = {name: _step(_model(name, recipe), _tokens(recipe), dtype) for name in _NAMES}
     peaks = {name: peak_growth("benchmarks.train:prepared", which=name, kind=kind, **sizes) for name in _NAMES}
-    step_times = _add(record, f"training step, {kind}", works, dtype, recipe.flops_per_token(), recipe, peaks)
-    if not quick:
-        faster = times["own"] / times["ours"], step_times["own"] / step_times["ours"]
-        record.goals += [
-            Goal("forward faster than transformers'", faster[0], 6, at_least=True),
-            Goal("step faster than transformers'", faster[1], 2.5, at_least=True),
-        ]
-        if peaks["ours"] and peaks["own"]:
-            smaller = peaks["own"] / peaks["ours"]
-            record.goals.append(Goal("growth of a step smaller than transformers'", smaller, 2, at_least=True))
+    _add(record, f"training step, {kind}", works, dtype, recipe.flops_per_token(), recipe, peaks)
     return record
 
 
@@ -56,24 +48,19 @@ def _add(
     flops: float,
     recipe: Recipe,
     peaks: dict[str, int | None],
-) -> dict[str, float]:
-    """Time both models in turn with one product in the dtype, whose rate is the limit, and add a table."""
+) -> None:
+    """Time both models in turn with one product in the dtype, whose rate is the limit."""
     square = torch.randn(_SIDE, _SIDE).to(dtype)
-    times = in_turn({"product": lambda: torch.mm(square, square), **works}, 2)
-    rate, tokens = 2 * _SIDE**3 / times["product"], _BATCH * recipe.chunk_length
-    rows = [
-        Row(who, times[name], tokens / times[name], flops * tokens / times[name] / rate, peaks.get(name))
-        for name, who in _NAMES.items()
-    ]
+    times = in_turn({_LIMIT: lambda: torch.mm(square, square), **works}, 2)
+    tokens = _BATCH * recipe.chunk_length
+    times[_LIMIT] *= flops * tokens / (2 * _SIDE**3)
     title = f"{what}, GPT-Neo {recipe.depth}x{recipe.width}, {_BATCH} × {recipe.chunk_length:,} tokens"
-    limit = f"the model's operations at the rate of one product, {rate / 1e9:,.3g} GFLOP/s"
-    record.tables.append(Table(title, rows, unit="tokens", limit=limit))
-    return times
+    record.add(title, times, amount=tokens, unit="tokens", limit=_LIMIT, peaks=peaks)
 
 
 def _model(which: str, recipe: Recipe) -> Any:
     """Return the zoo's model, or transformers' with the same weights."""
-    if which == "ours":
+    if which == _NAMES[0]:
         return build(recipe)
     transformers.set_seed(recipe.seed)
     return transformers.GPTNeoForCausalLM(recipe.configuration())

@@ -16,7 +16,7 @@ from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.rendering import converted, svg_of
 from collapse.testing import LawBroken, check_figure
-from collapse_zoo.published import FILE
+from collapse_zoo.catalogue import PUBLISHED as FILE
 
 pytest.importorskip("altair", reason="needs the extra report")
 

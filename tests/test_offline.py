@@ -146,5 +146,5 @@ def test_training_runs_where_there_is_no_network(hub, as_user, download, dead, t
     as_user(*words, "--output", tmp_path / "offline", offline=True)
     shutil.rmtree(tmp_path / "home/collapse")
     as_user(*words, "--output", tmp_path / "down", changes={"HF_ENDPOINT": dead}, fresh=True)
-    first = [(tmp_path / name / "curve.jsonl").read_text().splitlines()[0] for name in ("offline", "down")]
-    assert json.loads(first[0])["loss"] == json.loads(first[1])["loss"]
+    states = [json.loads((tmp_path / name / "trainer_state.json").read_text()) for name in ("offline", "down")]
+    assert states[0]["log_history"][0]["loss"] == states[1]["log_history"][0]["loss"]

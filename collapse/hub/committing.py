@@ -46,6 +46,7 @@ def commit_files(
     *,
     branch: str | None = None,
     create_pr: bool = False,
+    replaced: str | None = None,
 ) -> "CommitInfo | None":
     """Send files to a repository in one commit; None if nothing had changed.
 
@@ -58,6 +59,7 @@ def commit_files(
         message: The commit's message.
         branch: The branch; None for main.
         create_pr: Propose the commit as a pull request.
+        replaced: A folder of which other files are deleted, such as ``collapse/``.
 
     Raises:
         CollapseError: The Hub cannot be reached, or rejects the request.
@@ -68,7 +70,7 @@ def commit_files(
         added = [CommitOperationAdd(path, what) for path, what in content.items()]
         made = HfApi().create_commit(
             remote.repo,
-            [*added, *(CommitOperationDelete(path) for path in _replaced(content, remote))],
+            [*added, *(CommitOperationDelete(path) for path in _replaced(content, remote, replaced))],
             commit_message=message,
             revision=branch,
             create_pr=create_pr,
@@ -77,9 +79,10 @@ def commit_files(
     return None if made.oid == remote.commit else made
 
 
-def _replaced(content: Mapping[str, Path | bytes], remote: Remote) -> list[str]:
+def _replaced(content: Mapping[str, Path | bytes], remote: Remote, folder: str | None) -> list[str]:
     """List the files in the folders of the new stores that do not belong to these."""
-    folders = tuple(f"{PurePosixPath(path).parent}/" for path in content if path.endswith(f"/{MANIFEST}"))
+    stores = (f"{PurePosixPath(path).parent}/" for path in content if path.endswith(f"/{MANIFEST}"))
+    folders = (*stores, folder) if folder else tuple(stores)
     return sorted(path for path in remote.files if path.startswith(folders) and path not in content)
 
 

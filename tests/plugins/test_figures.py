@@ -14,7 +14,8 @@ from collapse.plugin.figures import numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.testing import check_figure
 from collapse_figures.panels import ticks
-from collapse_zoo.published import FILE, published
+from collapse_zoo.catalogue import PUBLISHED as FILE
+from collapse_zoo.catalogue import published
 
 pytest.importorskip("altair", reason="needs the extra report")
 pytest.importorskip("vl_convert", reason="needs the extra report")

@@ -1,7 +1,6 @@
 """The fast attention is GPT-Neo's own, and reaches every command through the plugin contract."""
 
 import copy
-import json
 
 import pandas as pd
 import pytest
@@ -10,10 +9,8 @@ import transformers
 from transformers import GPTNeoConfig
 
 import collapse
-from collapse.errors import CollapseError
-from collapse.plugin.plugin_manager import add_plugins, plugins
 from collapse_zoo import fast_gpt_neo
-from collapse_zoo.fast_gpt_neo import NAME, FastSelfAttention, banded_attention, prepare
+from collapse_zoo.fast_gpt_neo import NAME, banded_attention, prepare
 
 
 def gpt_neo(layers=("global", "local"), window=256, positions=2048, width=32, heads=4, dropout=0.0, act="gelu_new"):
@@ -51,16 +48,10 @@ def padded(length, side):
     return mask_BT
 
 
-KINDS = (("global",), ("local",), ("global", "local"))
-SHORT = [
-    (kinds, side, length) for kinds in KINDS for side in ("none", "left", "right") for length in (1, 255, 256, 257)
-]
-LONG = [(KINDS[2], side, 2048) for side in ("none", "left", "right")]
-
-
-@pytest.mark.parametrize(("layers", "side", "length"), SHORT + LONG)
-def test_logits_and_gradients_are_the_eager_ones(layers, side, length):
-    own = gpt_neo(layers)
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+@pytest.mark.parametrize("length", [1, 255, 256, 257, 700])
+def test_logits_and_gradients_are_the_eager_ones(side, length):
+    own = gpt_neo()
     ours = fast(own)
     tokens_BT = torch.randint(97, (3, length), generator=torch.Generator().manual_seed(1))
     mask_BT = padded(length, side)
@@ -102,16 +93,6 @@ def test_an_added_mask_and_embeddings_in_place_of_tokens_work_too():
         torch.testing.assert_close(own(**arguments).logits, ours(**arguments).logits, rtol=1e-5, atol=1e-5)
 
 
-def test_other_dtypes():
-    own = gpt_neo(window=16, positions=64)
-    tokens_BT = torch.randint(97, (2, 50), generator=torch.Generator().manual_seed(5))
-    double = own.double()(tokens_BT).logits  # with scores in float32, even of a float64 model
-    torch.testing.assert_close(fast(own)(tokens_BT).logits, double, rtol=1e-4, atol=1e-4)
-    theirs = (own.bfloat16()(tokens_BT).logits - double).abs().mean()
-    ours = (fast(own)(tokens_BT).logits - double).abs().mean()
-    assert ours <= 1.5 * theirs
-
-
 def test_flex_attention_sees_the_same_band():
     from torch.nn.attention.flex_attention import flex_attention
 
@@ -121,22 +102,16 @@ def test_flex_attention_sees_the_same_band():
     torch.testing.assert_close(banded_attention(query, key, value, 7), flexed, rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_is_kept_in_training():
+def test_dropout_and_the_activation_are_kept():
     model = fast(gpt_neo(dropout=0.5, window=8, positions=64)).train()
     tokens_BT = torch.randint(97, (2, 40))
     assert not torch.equal(model(tokens_BT).logits, model(tokens_BT).logits)
-    model.eval()
-    assert torch.equal(model(tokens_BT).logits, model(tokens_BT).logits)
-
-
-@pytest.mark.parametrize("act", ["gelu_new", "relu"])
-def test_the_activation_is_the_configured_one(act):
-    own = gpt_neo(act=act, positions=64)
-    ours = fast(own)
     x = torch.linspace(-12, 12, 10_001)
-    assert (type(ours.transformer.h[0].mlp.act) is torch.nn.GELU) == (act == "gelu_new")
-    torch.testing.assert_close(ours.transformer.h[0].mlp.act(x), own.transformer.h[0].mlp.act(x), rtol=1e-5, atol=2e-6)
-    assert ours.config.activation_function == act
+    for act in ("gelu_new", "relu"):
+        own = gpt_neo(act=act, positions=64)
+        act_of = fast(own).transformer.h[0].mlp.act
+        assert (type(act_of) is torch.nn.GELU) == (act == "gelu_new")
+        torch.testing.assert_close(act_of(x), own.transformer.h[0].mlp.act(x), rtol=1e-5, atol=2e-6)
 
 
 def test_weights_and_configuration_stay(tmp_path):
@@ -161,28 +136,3 @@ def test_collection_uses_it_and_says_so(tiny, tmp_path, run):
     refused = run(*words, "--store", tmp_path / "fast", "--no-fast-attention", ok=False)
     assert refused.returncode == 1
     assert "differs in fast_attention: none and false" in refused.stderr
-
-
-def test_a_plugin_prepares_a_model(tiny, tmp_path, monkeypatch):
-    plugin = tmp_path / "mine.py"
-    plugin.write_text(
-        "from collapse import hookimpl\n@hookimpl\ndef collapse_prepare_model(model):\n"
-        "    model.config.seen_by = 'mine'\n    raise RuntimeError('it went wrong')\n"
-    )
-    monkeypatch.setattr("collapse.plugin.plugin_manager._extra", [])
-    add_plugins([str(plugin)])
-    try:
-        # the zoo, asked first, knows a GPT-Neo; another model reaches the second plugin
-        assert next(plugins().answers("collapse_prepare_model", gpt_neo(positions=64)))[1] == NAME
-        other = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2))
-        with pytest.raises(CollapseError, match=r"mine.py: .*RuntimeError: it went wrong.*leave it out"):
-            list(plugins().answers("collapse_prepare_model", other))
-    finally:
-        add_plugins([])
-    assert json.loads(json.dumps(other.config.to_dict()))["seen_by"] == "mine"
-
-
-def test_layers_of_another_kind_are_left_alone():
-    model = fast(gpt_neo())
-    assert {type(block.attn.attention) for block in model.transformer.h} == {FastSelfAttention}
-    assert prepare(model) is None

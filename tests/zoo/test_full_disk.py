@@ -25,10 +25,10 @@ def runner(start_runner, tmp_path_factory):
 def test_no_space_is_told_and_mended(runner, words, tmp_path):
     code, said = runner.run([*words, "--output", tmp_path / "undisturbed"], tmp_path / "log")
     assert code == 0, said
-    curve = list(Run(tmp_path / "undisturbed").curve())
+    model = (tmp_path / "undisturbed" / "model.safetensors").read_bytes()
     sizes = {file.stat().st_size for file in (tmp_path / "undisturbed").iterdir() if file.is_file()}
     assert max(sizes) < 600_000
-    for limit, what in {1_000: "training.json", 100_000: "run", 600_000: "run"}.items():
+    for limit in (1_000, 100_000, 600_000):  # the record, the model and the optimizer's state are larger
         output = tmp_path / str(limit) / "run"
         command = [*words, "--output", output]
         code, said = runner.run(command, tmp_path / f"{limit}.log", file_limit=limit)
@@ -36,14 +36,13 @@ def test_no_space_is_told_and_mended(runner, words, tmp_path):
         assert "Traceback" not in said
         told = said.splitlines()[-1]
         assert told.startswith("collapse: cannot write ")
-        assert f"/{what}" in told
+        assert str(output) in told
         assert "Free space or choose another --output, then run the same command again" in told
         assert not (output / "config.json").exists()
-        if what == "run":
+        if limit > 1_000:
             record = json.loads((output / "training.json").read_text())
-            assert record["state"] == "failed"
             assert record["problem"] in told
         code, said = runner.run(command, tmp_path / "log")
         assert code == 0, said
-        assert list(Run(output).curve()) == curve
+        assert (output / "model.safetensors").read_bytes() == model
         assert Run(output).record["problem"] is None

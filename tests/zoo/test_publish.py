@@ -1,15 +1,17 @@
 """A run on the Hub: what goes there, what is not sent twice, and what anybody gets back."""
 
 import json
+import re
 import shutil
+from dataclasses import asdict
 
 import pytest
+import yaml
+from markdown_it import MarkdownIt
 
-from collapse.errors import CollapseError
-from collapse_zoo.measuring import measure_run
-from collapse_zoo.publishing import revisions
+from collapse_zoo.model_card import model_card
 from collapse_zoo.recipes import Recipe
-from collapse_zoo.runs import Run
+from collapse_zoo.runs import Checkpoint, Run
 from collapse_zoo.sources import find_source
 from collapse_zoo.training import train
 
@@ -29,9 +31,7 @@ def published(tiny, tmp_path_factory):
         learning_rate=1e-3,
         precision="float32",
     )
-    run = train(recipe, source, folder, name="TinyStories-02x0016_02d", device="cpu")
-    measure_run(run, source)
-    return run
+    return train(recipe, source, folder, name="TinyStories-02x0016_02d", device="cpu", measure=True)
 
 
 def files_of(hub, repo, revision):
@@ -39,6 +39,7 @@ def files_of(hub, repo, revision):
     return {path: hub.blobs[sha] for path, sha in there.commits[there.resolve(revision)].items()}
 
 
+NASTY = "a|b `c` <script>alert(1)</script> \x1b[31m \u202e\n---\n# [x](javascript:y) _z_\n```\n"
 LOAD = """
 import torch, transformers
 for revision in (None, "0", "1"):
@@ -67,7 +68,14 @@ def test_published_loaded_and_measured(hub, as_user, tiny, published: Run):
     for k, files in enumerate((first, last)):
         assert files["model.safetensors"] == (published.checkpoint(k).path / "model.safetensors").read_bytes()
         assert any(path.startswith("collapse/") and path.endswith("collapse.json") for path in files)
-    wanted = {"config.json", "generation_config.json", "tokenizer.json", "training.json", "curve.jsonl", "results.csv"}
+    wanted = {
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "training.json",
+        "trainer_state.json",
+        "results.csv",
+    }
     assert wanted <= set(main)
     assert not [path for path in main if path.endswith((".pt", ".pth", ".bin", ".pkl"))]
     for folder in (published.path.parent, tiny.text.parent):
@@ -130,9 +138,23 @@ def test_what_cannot_be_published(hub, as_user, published, tmp_path):
     assert "holds other weights than this run's" in refused.stderr
 
 
-def test_a_store_of_another_checkpoint_is_not_published(published, tmp_path):
-    copy = Run(shutil.copytree(published.path, tmp_path / "run"))
-    shutil.rmtree(copy.store(1))
-    shutil.copytree(copy.store(0), copy.store(1))
-    with pytest.raises(CollapseError, match="was collected from other weights than those of"):
-        revisions(copy)
+def test_hostile_names_stay_text(tmp_path):
+    record = {
+        "name": NASTY,
+        "recipe": asdict(Recipe(2, 16, vocabulary=500, heads=4, config={"activation": NASTY})),
+        "text": {},
+        "corpus": NASTY,
+        "state": "finished",
+        "checkpoints": [],
+        "n_params": 10,
+        "versions": {"torch": NASTY},
+    }
+    (tmp_path / "training.json").write_text(json.dumps(record))
+    made = model_card(Run(tmp_path), "owner/x", Checkpoint(tmp_path, 5, 0))
+    assert made.replace("\n", "").isprintable()
+    begin, front, body = re.split(r"^---\n", made, maxsplit=2, flags=re.MULTILINE)
+    assert begin == ""
+    assert "collapse-zoo" in yaml.safe_load(front)["tags"]
+    page = MarkdownIt("commonmark", {"html": True}).enable("table").render(body)
+    assert re.findall(r"<(script|a|img|em|table|h1)\b", page) == ["h1", "em", "table", "a"]  # the link is ours
+    assert page.count("<pre>") == 4

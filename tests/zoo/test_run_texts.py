@@ -10,7 +10,6 @@ from collapse.errors import CollapseError
 from collapse.plugin.figures import numbers_of
 from collapse.testing import check_figure
 from collapse_zoo.figures import run_loss
-from collapse_zoo.measuring import measure_run
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.runs import Run
 from collapse_zoo.sources import find_source
@@ -35,9 +34,7 @@ def source(texts):
 @pytest.fixture(scope="module")
 def trained(source, tmp_path_factory):
     recipe = Recipe(1, 16, heads=4, chunk_length=64, batch_size=8, precision="float32", vocabulary=400)
-    run = train(recipe, source, tmp_path_factory.mktemp("runs") / NAME, name=NAME, device="cpu")
-    measure_run(run, source)
-    return run
+    return train(recipe, source, tmp_path_factory.mktemp("runs") / NAME, name=NAME, device="cpu", measure=True)
 
 
 @pytest.fixture
@@ -57,14 +54,6 @@ def test_other_options_collect_on_the_same_texts(copied, tmp_path):
     assert store.identity == whole.identity | {"max_chunks": 3}
 
 
-def test_a_given_validation_text_replaces_the_known_one_only(copied, texts):
-    whole = collapse.Store.load(copied.store(0)).identity
-    other = str(texts / "train.jsonl")
-    store = collapse.collect(copied.path, device="cpu", validation_text=other)
-    assert store.identity["corpus"] == whole["corpus"]
-    assert store.identity["validation"]["sha256"] == whole["corpus"]["sha256"]
-
-
 def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_path, texts):
     here = copied.record["here"]
     mine = tmp_path / "train.jsonl"
@@ -81,30 +70,10 @@ def test_a_text_that_changed_is_not_taken_for_what_was_trained_on(copied, tmp_pa
     assert store.identity["corpus"] == collapse.Store.load(copied.store(0)).identity["corpus"]
 
 
-class Stopped(Exception):
-    """Ends a collection between two batches."""
-
-
-def test_the_same_command_resumes_a_runs_store_and_opens_it_when_it_is_finished(copied, tmp_path):
-    def stop(what, done, total, note=""):
-        if what == "collecting validation":
-            raise Stopped
-
-    options = {"store": tmp_path / "s", "device": "cpu", "max_chunks": 30}
-    with pytest.raises(Stopped):
-        collapse.collect(copied.path, progress=stop, **options)
-    assert collapse.Store.load(tmp_path / "s").state == "trained"
-    done = collapse.collect(copied.path, **options)
-    assert done.state == "complete"
-    assert collapse.collect(copied.path, **options).digest == done.digest
-    with pytest.raises(CollapseError, match="max_chunks: 30 and none"):
-        collapse.collect(copied.path, store=tmp_path / "s", device="cpu")
-
-
 def test_the_loss_of_a_run_is_drawn_through_its_stores(trained):
     stores = [collapse.load(trained.store(0))]
     check_figure(run_loss, stores=stores)
     rows = numbers_of(collapse.draw("run-loss", stores).spec)
-    curve = trained.curve()
-    assert [row["loss"] for row in rows if "loss" in row] == [line["loss"] for line in curve if "loss" in line]
+    lines = trained.state()["log_history"]
+    assert [row["loss"] for row in rows if "loss" in row] == [line["loss"] for line in lines if "loss" in line]
     assert len([row for row in rows if "validation" in row]) == 1

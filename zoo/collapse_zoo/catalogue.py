@@ -1,19 +1,26 @@
-"""The models of the zoo: the paper's measurements of its 230 models, and the runs on this machine."""
+"""The models of the zoo: the paper's measurements of its 230 models, and the runs on this machine.
 
-import logging
+The paper's numbers are the artifacts of rhubarbwu/linguistic-collapse under our names (docs/tinystories.md says which):
+``lc-2024_05_18.csv``, which its tables and figures are of, and ``lc-2024_10_24.csv``, the same models measured again
+with the authors' later library; nine digits, class-wise standard deviations over n − 1.
+"""
+
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 from collapse.stores.lock import is_locked
-from collapse_zoo.published import ABOUT, published
-from collapse_zoo.recipes import Name, Recipe, parse
+from collapse_zoo.recipes import Recipe, parse
 from collapse_zoo.runs import Run, runs_in
 
-log = logging.getLogger("collapse")
+if TYPE_CHECKING:
+    import pandas as pd
+
+PUBLISHED = Path(__file__).with_name("published.csv")
 
 SHOWN = (
     "val_loss",
@@ -26,8 +33,6 @@ SHOWN = (
     "nc4.agreement",
 )
 """The measurements that a listing shows by default."""
-
-PUBLISHED = "published"
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,14 @@ class Entry:
         return about | {"n_params": self.recipe.n_params} | self.measurements
 
 
+@cache
+def published() -> "pd.DataFrame":
+    """Return one row per model, by its short name (``12x1024_10L@9``): size, C, d, validation and measurements."""
+    import pandas as pd
+
+    return pd.read_csv(PUBLISHED, index_col="model")
+
+
 def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published", "local")) -> list[Entry]:
     """List everything published, then every run in a folder.
 
@@ -64,7 +77,9 @@ def catalogue(runs: str | Path = "runs", *, where: Sequence[str] = ("published",
         where: "published", "local", or both.
     """
     found = list(_published()) if "published" in where else []
-    return found + (list(_local(Path(runs))) if "local" in where else [])
+    for run in runs_in(runs) if "local" in where else ():
+        found += _of_run(run)
+    return found
 
 
 def on_the_hub() -> list[Entry]:
@@ -78,28 +93,22 @@ def on_the_hub() -> list[Entry]:
 
     entries = []
     for model in models_tagged(TAGS[0]):
-        bases = getattr(model.card_data, "base_model", None) or []
-        name = _zoo_name([model.id, *([bases] if isinstance(bases, str) else bases)])
-        if name is None:  # a store of another model, or something else with this tag
+        card = model.card_data
+        bases = getattr(card, "base_model", None) or []
+        for name in (model.id, *([bases] if isinstance(bases, str) else bases)):
+            with suppress(UsageError):  # a store of another model, or something else with this tag
+                recipe = parse(str(name)).recipe()
+                break
+        else:
             continue
-        results = (model.card_data.eval_results if model.card_data else None) or []
+        results = (card.eval_results if card else None) or []
         numbers: dict[str, float | None] = {
             each.metric_type: each.metric_value for each in results if isinstance(each.metric_value, float)
         }
-        named = str(getattr(model.card_data, "model_name", "")).partition("@")[2]  # the card of a store names none
-        k = int(named) if named.isdecimal() else name.epochs - 1
-        entries.append(Entry(f"{name}@{k}", f"Hub: {model.id}", name.recipe(), k, numbers))
+        named = str(getattr(card, "model_name", "")).partition("@")[2]  # the card of a store names none
+        k = int(named) if named.isdecimal() else recipe.epochs - 1
+        entries.append(Entry(f"{parse(str(name)).of_run()}@{k}", f"Hub: {model.id}", recipe, k, numbers))
     return entries
-
-
-def _zoo_name(candidates: Sequence[object]) -> Name | None:
-    """Return the first candidate that is the name of a zoo model."""
-    for each in candidates:
-        with suppress(UsageError):
-            name = parse(str(each))
-            name.recipe()
-            return name
-    return None
 
 
 def find(model: str, runs: str | Path = "runs") -> list[Entry]:
@@ -113,80 +122,63 @@ def find(model: str, runs: str | Path = "runs") -> list[Entry]:
     if Run(Path(model)).record:
         return list(_of_run(Run(Path(model))))
     wanted = parse(model)
-    any_corpus = "-" not in model.rpartition("/")[2]
-    return [entry for entry in catalogue(runs) if _is(entry, wanted, any_corpus)]
+    run, any_corpus = wanted.of_run(), "-" not in model.rpartition("/")[2]
+
+    def same(entry: Entry) -> bool:
+        have = entry.name.partition("@")[0]
+        named = have.rpartition("-")[2] == run.short if any_corpus else have == str(run)
+        return named and wanted.checkpoint in (None, entry.k)
+
+    return [entry for entry in catalogue(runs) if same(entry)]
 
 
 def status(folder: str | Path) -> list[dict[str, Any]]:
     """Return the progress of each run in a folder, including the waiting runs of a sweep.
 
     Returns:
-        For each: ``member``, ``epochs`` trained, ``epochs_planned`` (None if ``max_steps`` says the end), ``measured``
-        checkpoints, ``measured_planned``, ``published``, ``state``.
+        For each: ``member``, ``epochs`` trained and ``epochs_planned`` (None if ``max_steps`` says the end),
+        checkpoints ``measured`` and ``measured_planned``, ``published``, ``state``.
     """
     return [_status(run) for run in runs_in(folder)]
 
 
 def _status(run: Run) -> dict[str, Any]:
-    try:
-        record, measured = run.record, run.measured()
-        planned = record.get("measure") or [each.k for each in run.epochs]
-        recipe = record["recipe"]
-        return {
-            "member": run.path.name,
-            "epochs": len(run.epochs),
-            "epochs_planned": None if recipe["max_steps"] else recipe["epochs"],
-            "measured": len(measured.intersection(planned)),
-            "measured_planned": len(planned) or 1,
-            "published": record.get("published") or "no",
-            "state": _state(run, measured.issuperset(planned)),
-        }
-    except CollapseError as error:
-        nothing = {"epochs": 0, "epochs_planned": None, "measured": 0, "measured_planned": None, "published": "no"}
-        return {"member": run.path.name, **nothing, "state": f"damaged: {error}"}
-
-
-def _state(run: Run, measured: bool) -> str:
-    record = run.record
-    if run.finished:
-        run.check_model()
+    record, epochs, measured = run.record, run.epochs, run.measured()
+    planned = set(record.get("measure") or [each.k for each in epochs])
     if is_locked(run.path):
-        return "measuring" if run.finished else "training"
-    if run.finished and measured:
-        return "done"
-    if record.get("problem"):
-        return f"failed: {record['problem']}"
-    if run.finished:
-        return "trained"
-    return "waiting" if record["state"] == "waiting" else "interrupted: the same command resumes"
-
-
-def _is(entry: Entry, wanted: Name, any_corpus: bool) -> bool:
-    have, run = entry.name.partition("@")[0], wanted.of_run()
-    same = have.rpartition("-")[2] == run.short if any_corpus else have == str(run)
-    return same and wanted.checkpoint in (None, entry.k)
+        state = "measuring" if run.finished else "training"
+    elif run.finished and measured >= planned:
+        state = "done"
+    elif record.get("problem"):
+        state = f"failed: {record['problem']}"
+    elif run.finished:
+        state = "trained"
+    else:
+        state = "waiting" if record["state"] == "waiting" else "interrupted: the same command resumes"
+    return {
+        "member": run.path.name,
+        "epochs": len(epochs),
+        "epochs_planned": None if record["recipe"]["max_steps"] else record["recipe"]["epochs"],
+        "measured": len(measured & planned),
+        "measured_planned": len(planned) or 1,
+        "published": record.get("published") or "no",
+        "state": state,
+    }
 
 
 def _published() -> Iterator[Entry]:
-    for model, row in published().iterrows():
+    numbers = published().drop(columns=["n_params", "classes", "dim"])
+    rows: list[dict[str, float | None]] = numbers.to_dict("records")
+    for model, row in zip(numbers.index, rows, strict=True):
         name = parse(str(model))
-        numbers: dict[str, float | None] = {key: float(value) for key, value in row.items() if key not in ABOUT}
-        yield Entry(str(name), PUBLISHED, name.recipe(), name.checkpoint, numbers)
-
-
-def _local(folder: Path) -> Iterator[Entry]:
-    for run in runs_in(folder):
-        try:
-            yield from list(_of_run(run))
-        except CollapseError as error:  # list the other runs anyway
-            log.warning("%s", error)
+        yield Entry(str(name), "published", name.recipe(), name.checkpoint, row)
 
 
 def _of_run(run: Run) -> Iterator[Entry]:
-    recipe, measured = run.recipe, {row.model: row.measurements for row in run.results()}
-    for each in run.epochs:
-        name = f"{run.name}@{each.k}"
-        curve = {"val_loss": each.validation.get("validation_loss"), "val_accuracy": each.validation.get("accuracy")}
-        yield Entry(name, str(run.path), recipe, each.k, curve | measured.get(name, {}))
-    if not run.epochs:
+    recipe, epochs, measured = run.recipe, run.epochs, {row.model: row.measurements for row in run.results()}
+    for each in epochs:
+        name, valid = f"{run.name}@{each.k}", each.validation
+        trained = {"val_loss": valid.get("validation_loss"), "val_accuracy": valid.get("accuracy")}
+        yield Entry(name, str(run.path), recipe, each.k, trained | measured.get(name, {}))
+    if not epochs:
         yield Entry(run.name, str(run.path), recipe, None)

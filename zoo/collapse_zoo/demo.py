@@ -1,8 +1,9 @@
 """The demo: train toy models, measure NC1–NC4 and run a permutation test, offline, in a few minutes on a laptop."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import collapse
 from collapse import Table
@@ -17,7 +18,7 @@ from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
 from collapse_zoo.training import numbered, train
 
-DEPTH, HEADS, CHUNK_LENGTH, VOCABULARY = 2, 4, 128, 2048
+VOCABULARY = 2048
 TESTED = (
     "nc1.cdnv",
     "nc2.equinormness",
@@ -30,23 +31,6 @@ TESTED = (
 _OURS = ".collapse-demo"  # marks the folder of a demo
 
 
-@dataclass(frozen=True)
-class Demo:
-    """The results of the demo.
-
-    Attributes:
-        folder: Folder of all files.
-        rows: Measurements, one row per model.
-        results: The results file.
-        analysis: The permutation test over the models.
-    """
-
-    folder: Path
-    rows: list[Row]
-    results: Path
-    analysis: Table
-
-
 def demo(
     folder: str | Path,
     *,
@@ -55,18 +39,21 @@ def demo(
     n_stories: int = 1_600,
     steps: int = 150,
     progress: Report | None = None,
-) -> Demo:
+) -> tuple[list[Row], Table]:
     """Generate stories, train a tokenizer and one model per width and seed, collect, measure and test them.
 
     Finished work of a previous run in the same folder is reused.
 
     Args:
-        folder: Folder for stories, models, stores and results.
+        folder: Folder for stories, models, stores and results.csv.
         widths: Dimensions of the models.
         seeds: Each trains one model per width; it sets the initialization and the order of the text.
         n_stories: Training stories; validation has an eighth as many.
         steps: Optimizer steps per model.
         progress: Called as progress(what, done, total[, tokens/s and loss]).
+
+    Returns:
+        The measurements, one row per model, and the permutation test over the models.
 
     Raises:
         InUseError: Another process runs the demo in the same folder.
@@ -77,44 +64,32 @@ def demo(
         raise UsageError(f"{folder} holds files that the demo did not write: choose another --output")
     with locked(folder, option="--output"):
         write_atomic(folder / _OURS, b"", other=ANOTHER_OUTPUT)
-        _write_texts(folder, n_stories)
         text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
-        source = find_source(text=str(text), validation_text=str(validation), tokenizer=str(folder / "tokenizer"))
+        write_stories(text, n_stories, seed=1)
+        write_stories(validation, n_stories // 8, seed=2)
+        train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
+        texts: dict[str, Any] = {"text": str(text), "validation_text": str(validation)}
+        source = find_source(**texts, tokenizer=str(folder / "tokenizer"))
         rows: list[Row] = []
-        for width in widths:
-            for seed in seeds:
-                recipe = Recipe(
-                    depth=DEPTH,
-                    width=width,
-                    heads=HEADS,
-                    vocabulary=len(source.tokenizer),
-                    chunk_length=CHUNK_LENGTH,
-                    max_steps=steps,
-                    batch_size=16,
-                    learning_rate=2e-3,
-                    precision="float32",
-                    seed=seed,
-                    data_seed=seed,
-                )
-                name = f"{DEPTH}x{width}-s{seed}"
-                report = numbered(progress, len(rows) + 1, len(widths) * len(seeds))
-                run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=report)
-                store = collapse.collect(
-                    run.path,
-                    store=folder / "stores" / name,
-                    text=str(text),
-                    validation_text=str(validation),
-                    progress=report,
-                )
-                rows.append(collapse.measure(store, progress=report))
+        for width, seed in product(widths, seeds):
+            recipe = Recipe(
+                depth=2,
+                width=width,
+                heads=4,
+                vocabulary=len(source.tokenizer),
+                chunk_length=128,
+                max_steps=steps,
+                batch_size=16,
+                learning_rate=2e-3,
+                precision="float32",
+                seed=seed,
+                data_seed=seed,
+            )
+            name = f"2x{width}-s{seed}"
+            report = numbered(progress, len(rows) + 1, len(widths) * len(seeds))
+            run = train(recipe, source, folder / "models" / name, name=name, device="cpu", progress=report)
+            store = collapse.collect(run.path, store=folder / "stores" / name, progress=report, **texts)
+            rows.append(collapse.measure(store, progress=report))
         results = Results(rows)
         results.write(folder / "results.csv")
-        analysis = plugins().analysis("permutation")(results, columns=list(TESTED), within="dim")
-        return Demo(folder, rows, folder / "results.csv", analysis)
-
-
-def _write_texts(folder: Path, n_stories: int) -> None:
-    """Write the stories and their tokenizer, which are the same each time."""
-    write_stories(folder / "text" / "train.jsonl", n_stories, seed=1)
-    write_stories(folder / "text" / "validation.jsonl", n_stories // 8, seed=2)
-    train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
+        return rows, plugins().analysis("permutation")(results, columns=list(TESTED), within="dim")

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from transformers.activations import NewGELUActivation
 from transformers.models.gpt_neo.modeling_gpt_neo import GPTNeoMLP, GPTNeoSelfAttention
@@ -58,58 +58,31 @@ class FastSelfAttention(GPTNeoSelfAttention):
         key: Float[Tensor, "B H K D"],
         value: Float[Tensor, "B H K D"],
         attention_mask: Tensor | None = None,
-    ) -> tuple[Float[Tensor, "B H Q D"], None]:
-        dropout = float(self.attn_dropout.p) if self.training else 0.0
+    ) -> tuple[Float[Tensor, "B H Q D"], Tensor | None]:
         length = query.shape[-2]
         window = self.config.window_size if self.attention_type == "local" else length
-        if attention_mask is not None or length != key.shape[-2]:
-            return masked_attention(query, key, value, self._allowed(query, key), attention_mask, dropout), None
+        dropout = self.training and self.attn_dropout.p > 0
+        if attention_mask is not None or length != key.shape[-2] or dropout:  # padded or cached text
+            if attention_mask is not None and attention_mask.dtype == torch.bool:
+                least = torch.finfo(query.dtype).min
+                attention_mask = torch.zeros_like(attention_mask, dtype=query.dtype).masked_fill(~attention_mask, least)
+            output, weights = super()._attn(query, key, value, attention_mask)
+            return output, weights
         if window >= length:
-            return _sdpa(query, key, value, dropout=dropout, causal=True), None
-        return banded_attention(query, key, value, window, dropout), None
-
-    def _allowed(self, query: Tensor, key: Tensor) -> Bool[Tensor, "1 1 Q K"]:
-        """Return the keys that each query may attend to; the queries are at the last positions of the keys."""
-        first, last = key.shape[-2] - query.shape[-2], key.shape[-2]
-        return self.bias[:, :, first:last, :last].bool()
-
-
-def masked_attention(
-    query: Float[Tensor, "B H Q D"],
-    key: Float[Tensor, "B H K D"],
-    value: Float[Tensor, "B H K D"],
-    allowed: Bool[Tensor, "1 1 Q K"],
-    mask: Tensor | None,
-    dropout: float = 0.0,
-) -> Float[Tensor, "B H Q D"]:
-    """Attention for padded or cached text, limited by the layer and by the mask (boolean or additive)."""
-    if mask is None:
-        return _sdpa(query, key, value, allowed, dropout)
-    if mask.dtype != torch.bool:
-        return _sdpa(query, key, value, mask.masked_fill(~allowed, torch.finfo(mask.dtype).min), dropout)
-    queries, keys = allowed.shape[-2:]
-    # A padded query may have no key, and the gradient of a softmax over nothing is NaN: let it attend to itself.
-    itself = torch.ones(queries, keys, dtype=torch.bool, device=mask.device).tril(keys - queries).triu(keys - queries)
-    return _sdpa(query, key, value, allowed & mask | itself, dropout)
+            return _sdpa(query, key, value), None
+        return banded_attention(query, key, value, window), None
 
 
 def banded_attention(
-    query: Float[Tensor, "B H T D"],
-    key: Float[Tensor, "B H T D"],
-    value: Float[Tensor, "B H T D"],
-    window: int,
-    dropout: float = 0.0,
+    query: Float[Tensor, "B H T D"], key: Float[Tensor, "B H T D"], value: Float[Tensor, "B H T D"], window: int
 ) -> Float[Tensor, "B H T D"]:
     """Attention of each query to itself and the window − 1 keys before it, for T > window."""
     length, head = query.shape[-2:]
-    if query.is_cuda and head >= _FLEX_LEAST_HEAD and dropout == 0.0:
-        flex = _flex()
-        if flex is not None:
-            return flex(query, key, value, block_mask=_band(length, window, query.device), scale=_SCALE)
+    if query.is_cuda and head >= _FLEX_LEAST_HEAD and (flex := _flex()) is not None:
+        return flex(query, key, value, block_mask=_band(length, window, query.device), scale=_SCALE)
     short = -length % window
     query, key, value = (F.pad(each, (0, 0, 0, short)) for each in (query, key, value))
-    start = slice(0, window)
-    first = _sdpa(query[:, :, start], key[:, :, start], value[:, :, start], dropout=dropout, causal=True)
+    first = _sdpa(query[:, :, :window], key[:, :, :window], value[:, :, :window])
     # Block n ≥ 1 of the queries attends to blocks n − 1 and n of the keys: its query i to keys (i, i + w] of these 2w.
     band = torch.ones(window, 2 * window, dtype=torch.bool, device=query.device).triu(1).tril(window)
     blocks = query[:, :, window:].unflatten(2, (-1, window))
@@ -118,7 +91,6 @@ def banded_attention(
         _blocks_first(key.unfold(2, 2 * window, window).transpose(-1, -2)),
         _blocks_first(value.unfold(2, 2 * window, window).transpose(-1, -2)),
         band,
-        dropout,
     )
     rest = rest.unflatten(0, (len(query), -1)).transpose(1, 2).flatten(2, 3)
     return torch.cat([first, rest], dim=2)[:, :, :length]
@@ -128,17 +100,9 @@ def _blocks_first(blocks: Float[Tensor, "B H n W D"]) -> Float[Tensor, "Bn H W D
     return blocks.transpose(1, 2).flatten(0, 1)
 
 
-def _sdpa(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    mask: Tensor | None = None,
-    dropout: float = 0.0,
-    causal: bool = False,
-) -> Tensor:
-    return F.scaled_dot_product_attention(
-        query, key, value, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=_SCALE
-    )
+def _sdpa(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Attention limited by a mask; causal without one."""
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=mask is None, scale=_SCALE)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from collapse.errors import UsageError, near_names
@@ -10,7 +10,6 @@ from collapse_zoo.recipes import Name, name_of, parse
 
 DEPTHS = (1, 2, 4, 8, 12)
 WIDTHS = (64, 128, 256, 512, 768, 1024)
-NAMED = ("paper", "seeds")
 VARY = ("data", "init", "both")
 
 # The runs of each architecture, and the checkpoints that the paper measured. There is no 3-epoch L set. Checkpoint @5
@@ -57,51 +56,30 @@ def grid(
         raise UsageError(f"no --vary {vary}; {near_names(vary, VARY)}")
     if vary is not None and text != "seeds":
         raise UsageError(f"--vary {vary} applies only to the grid seeds, not to {text}: use --seeds or --data-seeds")
-    vary = vary or VARY[0]
     if text == "paper":
-        members = [
-            GridMember(parse(f"{d}x{w}_{run}"), ks) for d, w, (run, ks) in product(DEPTHS, WIDTHS, _RUNS.items())
-        ]
+        sizes = product(DEPTHS, WIDTHS, _RUNS.items())
+        members = [GridMember(parse(f"{depth}x{width}_{run}"), ks) for depth, width, (run, ks) in sizes]
     elif text == "seeds":
-        members = [
-            GridMember(_repeat(None, vary), (0,)),
-            *(GridMember(_repeat(n, vary), (0,)) for n in range(_REPEATS)),
-        ]
+        fields = {"data": ["data_seed"], "init": ["seed"], "both": ["data_seed", "seed"]}[vary or VARY[0]]
+        repeats = [Name(2, 768, **dict.fromkeys(fields, n)) for n in (None, *range(_REPEATS))]
+        members = [GridMember(name, (0,)) for name in repeats]
     else:
         members = _product(text)
     initial: list[int | None] = [*seeds] or [None]
     order: list[int | None] = [*data_seeds] or [None]
     made: dict[Name, GridMember] = {}
     for member, seed, data_seed in product(members, initial, order):
-        name = _seeded(member.name, seed, data_seed)
-        trained = name_of(name.recipe(heads=1))  # 01d42 trains the same model as 01d
-        made.setdefault(trained, GridMember(name, member.checkpoints))
+        name = member.name if seed is None else replace(member.name, seed=seed)
+        name = name if data_seed is None else replace(name, data_seed=data_seed)
+        made.setdefault(name_of(name.recipe(heads=1)), GridMember(name, member.checkpoints))  # 01d42 is 01d
     return list(made.values())
 
 
 def _product(text: str) -> list[GridMember]:
     match = _PRODUCT.fullmatch(text)
     if not match:
-        raise UsageError(
-            f"no grid is called {text!r}; {near_names(text, NAMED)}, or a product such as 1,2x64,128 or 2x768_01d,10L"
-        )
-    depths, widths = (match[name].strip(",").split(",") for name in ("depths", "widths"))
-    runs = (match["runs"] or "01d").split(",")
+        near = near_names(text, ("paper", "seeds"))
+        raise UsageError(f"no grid is called {text!r}; {near}, or a product such as 1,2x64,128 or 2x768_01d,10L")
+    depths, widths, runs = ((match[part] or "01d").strip(",").split(",") for part in ("depths", "widths", "runs"))
     names = [parse(f"{depth}x{width}_{run}") for depth, width, run in product(depths, widths, runs)]
     return [GridMember(name, (name.epochs - 1,)) for name in names]
-
-
-def _repeat(n: int | None, vary: str) -> Name:
-    return Name(2, 768, data_seed=n if vary in ("data", "both") else None, seed=n if vary in ("init", "both") else None)
-
-
-def _seeded(name: Name, seed: int | None, data_seed: int | None) -> Name:
-    return Name(
-        name.depth,
-        name.width,
-        name.epochs,
-        name.decay,
-        name.data_seed if data_seed is None else data_seed,
-        name.seed if seed is None else seed,
-        corpus=name.corpus,
-    )

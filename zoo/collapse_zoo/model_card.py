@@ -1,4 +1,4 @@
-"""The card of a zoo model: what it is, how it was trained, its measurements, how to load and reproduce it."""
+"""The card of a zoo model: what it is, how it was trained, its measurements, how to load it."""
 
 from typing import Any
 
@@ -6,21 +6,16 @@ from collapse.core.escaping import markdown, visible
 from collapse.hub.card import CITE, TAGS, eval_results
 from collapse_zoo.runs import Checkpoint, Run
 
-ZOO_TAG = "collapse-zoo"
 _LICENCES = {"roneneldan/TinyStories": "cdla-sharing-1.0"}
 
 
 def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
     """Return the Markdown text and metadata, with the measurements as a table and as evaluation results."""
     record = run.record
-    corpus, name = record["corpus"]["name"], f"{run.name}@{checkpoint.k}"
+    corpus, name = record["corpus"], f"{run.name}@{checkpoint.k}"
     measured = next((row.measurements for row in run.results() if row.model == name), {})
     numbers = {key: value for key, value in sorted(measured.items()) if value is not None and key != "n_params"}
-    for key, value in checkpoint.validation.items():
-        if value is not None:
-            numbers.setdefault({"validation_loss": "val_loss", "accuracy": "val_accuracy"}.get(key, key), value)
     recipe = {key: value for key, value in record["recipe"].items() if value not in (None, {})}
-    when = "after" if checkpoint.ends_epoch else "within"
     versions = markdown(", ".join(f"{key} {value}" for key, value in record["versions"].items()))
     return f"""---
 {_metadata(corpus, name, numbers)}
@@ -30,8 +25,8 @@ def model_card(run: Run, repo: str, checkpoint: Checkpoint) -> str:
 
 A GPT-Neo of {recipe["depth"]} layers and width {recipe["width"]} ({record["n_params"]:,} parameters), trained on the
 text {markdown(corpus)} as in *Linguistic Collapse: Neural Collapse in (Large) Language Models* (Wu & Papyan,
-NeurIPS 2024). This revision is the state {when} epoch {(checkpoint.k or 0) + 1}, step {checkpoint.step:,}; the tags
-`0`, `1`, … are the states after each epoch, `main` the last.
+NeurIPS 2024). This revision is the state of epoch {checkpoint.k + 1}, step {checkpoint.step:,}; the tags `0`, `1`, …
+are the states after each epoch, `main` the last.
 
 ## Load it
 
@@ -44,26 +39,24 @@ tokenizer = AutoTokenizer.from_pretrained("{repo}")
 
 ## Recipe
 
-{_table(("value", "is"), recipe)}
+{_table("value", recipe)}
 
-AdamW, the learning rate decaying linearly to zero. Trained with {versions}. `training.json` on main has every argument,
-`curve.jsonl` every step's loss.
+AdamW, the learning rate decaying linearly to zero. Trained with {versions}; `training.json` on main has every argument,
+`trainer_state.json` the losses. This trains it again, with options for values that are not the defaults:
+
+```console
+$ collapse zoo train {visible(run.name)}
+```
 
 ## Measured
 
 Neural collapse on the training text, loss and agreement on the validation text, with
 [collapse](https://pypi.org/project/linguistic-collapse/).
 
-{_table(("measurement", "value"), numbers) if numbers else "Nothing was measured yet."}
+{_table("measurement", numbers) if numbers else "Nothing was measured yet."}
 
 ```console
 $ collapse measure {repo}@{checkpoint.k}
-```
-
-## Make it again
-
-```console
-$ {visible(record.get("command") or f"collapse zoo train {run.name}")}
 ```
 
 {CITE}"""
@@ -79,15 +72,15 @@ def _metadata(corpus: str, name: str, numbers: dict[str, Any]) -> str:
         language="en" if known else None,
         license=_LICENCES.get(corpus),
         datasets=[corpus] if known else None,
-        tags=[*TAGS, ZOO_TAG],
+        tags=[*TAGS, "collapse-zoo"],
         model_name=visible(name),
         eval_results=eval_results(numbers, corpus),
     )
     return data.to_yaml()
 
 
-def _table(heads: tuple[str, str], values: dict[str, Any]) -> str:
-    lines = [f"| {heads[0]} | {heads[1]} |", "| --- | --- |"]
+def _table(heading: str, values: dict[str, Any]) -> str:
+    lines = [f"| {heading} | is |", "| --- | --- |"]
     for key, value in values.items():
         shown = f"{value:.6g}" if isinstance(value, float) else markdown(value)
         lines.append(f"| {markdown(key)} | {shown} |")

@@ -32,9 +32,9 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 @hookimpl
 def collapse_results() -> Mapping[str, Path]:
     """Return the paper's own measurements of its 230 models."""
-    from collapse_zoo.published import FILE
+    from collapse_zoo.catalogue import PUBLISHED
 
-    return {"paper": FILE}
+    return {"paper": PUBLISHED}
 
 
 @hookimpl

@@ -7,7 +7,7 @@ for that of the initialization. ``@9`` is the checkpoint after epoch 10.
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import UsageError, near_names
@@ -32,46 +32,35 @@ _NAME = re.compile(
 )
 
 
+def _value(default: Any = MISSING, help: str = "", *, least: float = 0) -> Any:
+    """Declare a field of a recipe: its default, the help text of its option if it has one, and its least value."""
+    return field(default=default, metadata={"help": help, "least": least})
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a model is built and trained; two runs of equal recipes on equal text give the same model.
 
-    Attributes:
-        depth: Layers L; attention alternates between global and local.
-        width: Dimension d; the feed-forward layer has 4d.
-        vocabulary: Rows of the tied embedding.
-        chunk_length: T, also the longest sequence.
-        heads: Attention heads, which divide the width.
-        window: Number of keys to which a query of a local layer attends.
-        epochs: Passes over the training text.
-        max_steps: Largest number of optimizer steps, or None; the learning rate reaches zero at the last step.
-        batch_size: Chunks per step, over all processes; 0 for the paper's (Table 3).
-        learning_rate: Initial learning rate; it decays linearly to zero, without warm-up.
-        weight_decay: Weight decay of all parameters but biases and layer norms.
-        adam_beta1, adam_beta2, adam_epsilon: Parameters of AdamW.
-        max_grad_norm: Limit to which the norm of the gradient is clipped.
-        precision: "bf16" (autocast), or "float32".
-        seed: Seed of the initialization.
-        data_seed: Seed of the order of the chunks.
-        config: Further values of transformers' GPTNeoConfig.
-        trainer: Further arguments of its TrainingArguments.
+    The fields with a help text are options of ``collapse zoo train``. The learning rate decays linearly to zero, at the
+    last step of ``max_steps`` or of the epochs. ``seed`` is that of the initialization, ``data_seed`` that of the order
+    of the chunks; ``config`` and ``trainer`` are further values of GPTNeoConfig and TrainingArguments.
     """
 
-    depth: int
-    width: int
-    vocabulary: int = VOCABULARY
-    chunk_length: int = CHUNK_LENGTH
-    heads: int = HEADS
-    window: int = 256
-    epochs: int = 1
-    max_steps: int | None = None
-    batch_size: int = 0
-    learning_rate: float = 5e-5
-    weight_decay: float = 0.0005
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_epsilon: float = 1e-8
-    max_grad_norm: float = 1.0
+    depth: int = _value(least=1)
+    width: int = _value(least=1)
+    vocabulary: int = _value(VOCABULARY, "Rows of the embedding.  [default: the tokenizer's]", least=2)
+    chunk_length: int = _value(CHUNK_LENGTH, "Tokens per chunk; the longest sequence.", least=2)
+    heads: int = _value(HEADS, "Attention heads; they divide the width.", least=1)
+    window: int = _value(256, "Keys that a local layer sees.", least=1)
+    epochs: int = _value(1, "Passes over the text.  [default: as the name says, else 1]", least=1)
+    max_steps: int | None = _value(None, "Number of optimizer steps; overrides the number of epochs.", least=1)
+    batch_size: int = _value(0, "Chunks per step, over all processes.  [default: the paper's, Table 3]")
+    learning_rate: float = _value(5e-5, "Initial learning rate; decays linearly to zero.")
+    weight_decay: float = _value(0.0005, "[default: as the name says, else 0.0005]")
+    adam_beta1: float = _value(0.9, "AdamW's β1.")
+    adam_beta2: float = _value(0.999, "AdamW's β2.")
+    adam_epsilon: float = _value(1e-8, "AdamW's ε.")
+    max_grad_norm: float = _value(1.0, "Largest norm of the gradient.")
     precision: str = "bf16"
     seed: int = SEED
     data_seed: int = SEED
@@ -79,19 +68,18 @@ class Recipe:
     trainer: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        for each in fields(self):
+            value, least = getattr(self, each.name), each.metadata.get("least")
+            if None not in (value, least) and not value >= least:
+                raise UsageError(f"{each.name.replace('_', ' ')} must be at least {least}, got {value}")
+        if self.width % self.heads:
+            raise UsageError(
+                f"{self.depth}x{self.width}: {self.heads} heads do not divide the width {self.width}: change --heads"
+            )
+        if not max(self.adam_beta1, self.adam_beta2) < 1:
+            raise UsageError(f"AdamW's betas must be below 1, got {self.adam_beta1} and {self.adam_beta2}")
         if self.batch_size == 0:
             object.__setattr__(self, "batch_size", paper_batch_size(self.depth, self.width))
-        _check(self)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the recipe as a dictionary for a run's record."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, recorded: Mapping[str, Any]) -> "Recipe":
-        """Read the recipe of a run's record; unknown fields are ignored."""
-        known = {each.name for each in fields(cls)}
-        return cls(**{name: value for name, value in recorded.items() if name in known})
 
     def configuration(self) -> Any:
         """Return the transformers configuration."""
@@ -160,25 +148,6 @@ def paper_batch_size(depth: int, width: int) -> int:
     if depth <= 4:
         return 8
     return 8 if depth <= 8 and width <= 256 else 4
-
-
-def _check(recipe: Recipe) -> None:
-    """Refuse values with which no model can be trained."""
-    size = f"{recipe.depth}x{recipe.width}"
-    if recipe.depth < 1 or recipe.width < 1:
-        raise UsageError(f"depth and width must be at least 1, got {size} (the paper: 1x64 to 12x1024)")
-    if recipe.heads < 1 or recipe.width % recipe.heads:
-        raise UsageError(f"{size}: {recipe.heads} heads do not divide the width {recipe.width}: give other --heads")
-    least = {"vocabulary": 2, "chunk_length": 2, "epochs": 1, "batch_size": 1, "max_steps": 1, "window": 1}
-    least |= {"weight_decay": 0, "adam_epsilon": 0, "max_grad_norm": 0, "adam_beta1": 0, "adam_beta2": 0}
-    for name, lowest in least.items():
-        value = getattr(recipe, name)
-        if value is not None and not value >= lowest:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least {lowest}, got {value}")
-    if not recipe.learning_rate > 0:
-        raise UsageError(f"--learning-rate must be above 0, got {recipe.learning_rate} (the paper: 5e-5)")
-    if not max(recipe.adam_beta1, recipe.adam_beta2) < 1:
-        raise UsageError(f"AdamW's betas must be below 1, got {recipe.adam_beta1} and {recipe.adam_beta2}")
 
 
 @dataclass(frozen=True)

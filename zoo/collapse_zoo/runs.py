@@ -1,82 +1,56 @@
-"""A run directory: the trained model, its record, its loss curve, its checkpoints and its measurements.
+"""A run directory: the trained model, its record, the Trainer's checkpoints and the measurements.
 
 config.json model.safetensors tokenizer.json …   the trained model, once training has ended
-training.json                                     recipe, text, versions, arguments, state, the complete checkpoints
-curve.jsonl                                       the loss of every step
-checkpoints/checkpoint-<step>/                    a model after each epoch; the newest with its optimizer's state
+training.json                                     recipe, texts, versions, arguments, state, problem
+trainer_state.json                                the Trainer's own state at the end, with the log of losses
+checkpoints/checkpoint-<step>/                    the model after each epoch; the newest with its optimizer's state
 stores/epoch-<n>/   results.csv results.json      collected statistics and measurements, if requested
 
-The Trainer writes the checkpoints. One that is not in ``training.json`` is incomplete. What is true of this machine
-alone, such as where the texts are, is in the record's ``here``, which is never published.
+The Trainer writes ``trainer_state.json`` last into a checkpoint: one in which it cannot be read is incomplete. What is
+true of this machine alone, such as where the texts are, is in the record's ``here``, which is never published.
 """
 
 import json
-import os
+import math
 import shutil
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.text_pair import find_texts
 from collapse.measurement.results import Results, Row
-from collapse.stores.files import canonical
-from collapse.stores.writing import ANOTHER_OUTPUT, replacing, write_atomic
+from collapse.stores.provenance import versions
+from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
 from collapse_zoo.recipes import Recipe
 
-RECORD, CURVE = "training.json", "curve.jsonl"
-CHECKPOINTS, STORES = "checkpoints", "stores"
+if TYPE_CHECKING:
+    from collapse_zoo.sources import Source
 
-_STATE_FILES = ("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth")
+RECORD, STATE = "training.json", "trainer_state.json"
+CHECKPOINTS, STORES = "checkpoints", "stores"
+RESUMING = ("optimizer.pt", "scheduler.pt", "scaler.pt", "rng_state*.pth", "training_args.bin")
+"""Files of a checkpoint that only resuming needs; they are pickled, and never published."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A complete checkpoint.
+    """The checkpoint at the end of an epoch, or at the last step.
 
     Attributes:
-        path: Its folder, which transformers can load.
+        path: Its folder, which transformers can load; it may have been deleted to save space.
         step: Optimizer steps taken.
-        k: It is the last checkpoint of epoch k + 1; None if another one of the same epoch follows or may follow.
-        validation: Loss, accuracy and perplexity if there is a validation text; None for an infinite value.
-        ends_epoch: Whether the epoch was complete; the last step of ``max_steps`` may be inside an epoch.
+        k: It is the last checkpoint of epoch k + 1.
+        validation: Loss and accuracy if there is a validation text.
     """
 
     path: Path
     step: int
-    k: int | None
-    validation: dict[str, float | None] = field(default_factory=dict)
-    ends_epoch: bool = True
-
-    @property
-    def model_files(self) -> list[str]:
-        """The names of its files of the model and tokenizer; config.json is the last."""
-        names = [file.name for file in sorted(self.path.iterdir()) if file not in self._state_files()]
-        names.remove("trainer_state.json")
-        return sorted(names, key=lambda name: name == "config.json")
-
-    @property
-    def is_resumable(self) -> bool:
-        """Whether it has the optimizer's state."""
-        return (self.path / "optimizer.pt").is_file()
-
-    def drop_state(self) -> None:
-        """Delete the files that are needed only to resume from it."""
-        for file in self._state_files():
-            file.unlink()
-
-    def settle(self) -> None:
-        """Flush a new checkpoint to disk, and delete its pickled arguments, which the record has too."""
-        (self.path / "training_args.bin").unlink(missing_ok=True)
-        for file in self.path.iterdir():
-            with file.open("rb+") as handle:
-                os.fsync(handle.fileno())
-
-    def _state_files(self) -> list[Path]:
-        return [file for pattern in _STATE_FILES for file in self.path.glob(pattern)]
+    k: int
+    validation: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,19 +82,33 @@ class Run:
     @property
     def recipe(self) -> Recipe:
         """The recipe of the record."""
-        return Recipe.from_dict(self.record["recipe"])
+        return Recipe(**self.record["recipe"])
 
     @property
     def finished(self) -> bool:
-        """Whether training has ended and the model has been written."""
-        return self.record.get("state") == "finished"
+        """Whether training has ended and the model is here; otherwise training resumes from the newest checkpoint."""
+        return self.record.get("state") == "finished" and (self.path / "model.safetensors").is_file()
 
     def update(self, **changes: Any) -> None:
         """Write the record with changed values."""
         text = json.dumps(self.record | changes, indent=1, ensure_ascii=False) + "\n"
         write_atomic(self.path / RECORD, text.encode(), other=ANOTHER_OUTPUT)
 
-    def check_same(self, recipe: Recipe, text: dict[str, Any]) -> None:
+    def describe(self, recipe: Recipe, source: "Source", **more: Any) -> None:
+        """Write what is known before training; ``here`` is what is true of this machine."""
+        here = {"texts": source.collecting(recipe.chunk_length), "tokenizer": source.tokenizer_name}
+        self.update(
+            recipe=asdict(recipe),
+            text=source.identity(),
+            corpus=source.corpus.name,
+            n_params=recipe.n_params,
+            versions=versions(),
+            here=self.record.get("here", {}) | here,
+            problem=None,
+            **more,
+        )
+
+    def check_same(self, recipe: Recipe, source: "Source") -> None:
         """Raise UsageError if the directory holds anything but this recipe's run on this text."""
         record = self.record
         if not record:
@@ -129,22 +117,13 @@ class Run:
             return
         if record["state"] == "waiting":  # in a sweep, where nothing has been trained yet
             return
-        now, there = recipe.as_dict() | text, record["recipe"] | record["text"]
-        differ = [f"{key} {_brief(there.get(key))} and {_brief(now[key])}" for key in now if there.get(key) != now[key]]
+        now, there = asdict(recipe) | source.identity(), record["recipe"] | record["text"]
+        differ = [f"{key} {there.get(key)} and {now[key]}" for key in now if there.get(key) != now[key]]
         if differ:
             raise UsageError(
                 f"{self.path} holds a run of other settings: {'; '.join(differ)} (stored and requested): "
                 "choose another --output, or give the same options"
             )
-
-    def check_model(self) -> None:
-        """Raise CollapseError if a finished run has lost its model."""
-        for name in ("config.json", "model.safetensors"):
-            if not (self.path / name).is_file():
-                raise CollapseError(
-                    f"{self.path / name} is missing: restore it, for example from {self.path / CHECKPOINTS}, "
-                    "or train again into another folder"
-                )
 
     def texts(self) -> dict[str, Any]:
         """Return where the texts are on this machine: options of :func:`collapse.collect`.
@@ -155,8 +134,7 @@ class Run:
         record = self.record
         options = dict(record["here"]["texts"])
         found = find_texts(CollectionSpec(**options), lambda: "")
-        now = {"corpus": found.training, "validation": found.validation}
-        for which, corpus in now.items():
+        for which, corpus in {"corpus": found.training, "validation": found.validation}.items():
             recorded = record["text"][which]  # None where the data set has no validation split
             if recorded and (corpus is None or corpus.identity() != recorded):
                 raise CollapseError(
@@ -165,21 +143,28 @@ class Run:
                 )
         return options
 
-    @property
-    def checkpoints(self) -> list[Checkpoint]:
-        """The complete checkpoints, in order; the folder of one may have been deleted to save space."""
-        folder, entries = self.path / CHECKPOINTS, self.record.get("checkpoints", [])
-        return [Checkpoint(folder / f"checkpoint-{each['step']}", **each) for each in entries]
+    def newest(self) -> Path | None:
+        """Return the newest complete checkpoint, from which training resumes."""
+        complete = [folder for folder in self._checkpoints() if state_in(folder)]
+        return complete[-1] if complete else None
+
+    def state(self) -> dict[str, Any]:
+        """Return the Trainer's state at the end, or at the newest checkpoint; empty if there is none."""
+        newest = self.path if self.finished else self.newest()
+        return state_in(newest) if newest else {}
 
     @property
     def epochs(self) -> list[Checkpoint]:
-        """The last checkpoint of each epoch."""
-        return [each for each in self.checkpoints if each.k is not None]
-
-    @property
-    def newest(self) -> Checkpoint | None:
-        """The newest complete checkpoint, from which training resumes."""
-        return self.checkpoints[-1] if self.checkpoints else None
+        """The last checkpoint of each epoch that training has reached."""
+        state = self.state()
+        found: dict[int, Checkpoint] = {}
+        for line in state.get("log_history", ()):
+            step, epoch = line["step"], line["epoch"]
+            if "loss" in line and (epoch == int(epoch) or step == state["max_steps"]):
+                found[step] = Checkpoint(self.path / CHECKPOINTS / f"checkpoint-{step}", step, math.ceil(epoch) - 1)
+            elif "eval_validation_loss" in line and step in found:
+                found[step].validation.update({name: line[f"eval_{name}"] for name in ("validation_loss", "accuracy")})
+        return list(found.values())
 
     def checkpoint(self, k: int) -> Checkpoint:
         """Return the last checkpoint of epoch k + 1.
@@ -193,54 +178,24 @@ class Run:
             raise UsageError(f"{self.path} has no checkpoint @{k}; there are: {has}")
         return there[k]
 
-    def keep(self, new: Checkpoint) -> None:
-        """Record a checkpoint as complete, and delete what was needed only to resume from older ones."""
-        new.settle()
-        older = self.checkpoints
-        kept = [*(each for each in older if each.k is not None), new]
-        self.update(checkpoints=[{k: v for k, v in asdict(each).items() if k != "path"} for each in kept])
-        for each in older:
-            if each.k is None:
-                shutil.rmtree(each.path)
-            else:
-                each.drop_state()
-
-    def resume(self) -> Checkpoint | None:
-        """Return the checkpoint to resume from, and delete what a kill left after it.
-
-        Raises:
-            CollapseError: Its files are gone.
-        """
-        complete, last = self.checkpoints, self.newest
-        if last is not None and not last.is_resumable:
-            raise CollapseError(
-                f"{self.path} cannot be resumed: {last.path / 'optimizer.pt'} is missing; restore it, or delete "
-                f"{self.path} to train from the beginning"
-            )
-        for folder in (self.path / CHECKPOINTS).glob("checkpoint-*"):
-            if folder not in [each.path for each in complete]:
+    def drop_states(self, but: int | None = None) -> None:
+        """Delete what only resuming from checkpoints needs, and those inside an epoch; but keep that of a step."""
+        ends = {each.path for each in self.epochs}
+        for folder in self._checkpoints():
+            if folder.name == f"checkpoint-{but}":
+                continue
+            if folder not in ends:
                 shutil.rmtree(folder)
-        kept = [line for line in self.curve() if last is not None and line["step"] <= last.step]
-        write_atomic(self.path / CURVE, b"".join(canonical(line) + b"\n" for line in kept), other=ANOTHER_OUTPUT)
-        return last
+            for file in (file for pattern in RESUMING for file in folder.glob(pattern)):
+                file.unlink()
 
     def finish(self) -> None:
-        """Copy the last checkpoint's model to the run directory, config.json last, and update the record."""
-        last = self.checkpoints[-1]
-        for name in last.model_files:
-            with replacing(self.path / name) as partial:
-                shutil.copyfile(last.path / name, partial)
+        """Copy the model of the last checkpoint into the run directory, and update the record."""
+        last = self.newest()
+        assert last is not None  # training has just ended
+        shutil.copytree(last, self.path, dirs_exist_ok=True, ignore=shutil.ignore_patterns(*RESUMING))
         self.update(state="finished", problem=None)
-        last.drop_state()
-
-    def curve(self) -> list[dict[str, Any]]:
-        """Return the lines of the curve: step, epoch and loss, or validation_loss after an epoch.
-
-        A kill may have truncated the last line, which is left out.
-        """
-        file = self.path / CURVE
-        whole = file.read_text(encoding="utf-8").split("\n")[:-1] if file.exists() else []
-        return [json.loads(line) for line in whole]
+        self.drop_states()
 
     def store(self, k: int) -> Path:
         """Return the folder of the store of checkpoint @k."""
@@ -261,6 +216,19 @@ class Run:
         write_rows(self.path, sorted([*self.results(), named], key=_k_of))
         return named
 
+    def _checkpoints(self) -> list[Path]:
+        """Return the folders of checkpoints, complete or not, by step."""
+        folders = (self.path / CHECKPOINTS).glob("checkpoint-*")
+        return sorted(folders, key=lambda folder: int(folder.name.rpartition("-")[2]))
+
+
+def state_in(folder: Path) -> dict[str, Any]:
+    """Return the Trainer's state in a checkpoint's folder; empty if the checkpoint is incomplete."""
+    try:
+        return dict(json.loads((folder / STATE).read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
 
 def runs_in(folder: str | Path) -> list[Run]:
     """Return the run directories in a folder, by name."""
@@ -276,10 +244,3 @@ def write_rows(folder: Path, rows: Iterable[Row]) -> None:
 
 def _k_of(row: Row) -> int:
     return int(row.model.rpartition("@")[-1])
-
-
-def _brief(value: Any) -> str:
-    if isinstance(value, dict) and value.get("sha256"):
-        return f"sha256 {value['sha256'][:12]}…"
-    text = str(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"

@@ -24,6 +24,7 @@ STORIES = 10_000
 """Default number of generated stories: 1.4 million tokens."""
 
 _TOKENIZER_STORIES, _VOCABULARY = 2_000, 2_048
+_CUT = ("shards", "eos_between", "max_chunks", "max_validation_chunks")
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,7 @@ class Source:
         reference: Reference to the tokenizer.
         tokenizer: The loaded tokenizer.
         label: The part of a model's name before its size, such as TinyStories.
-        spec: The options as given, without the files of generated stories; shards, eos_between and the limits of
-            chunks say how to cut the texts.
-        generated: Number of stories that were generated, or None.
+        spec: The options; shards, eos_between and the limits of chunks say how to cut the texts.
     """
 
     texts: Texts
@@ -45,7 +44,6 @@ class Source:
     tokenizer: Any
     label: str
     spec: CollectionSpec
-    generated: int | None = None
 
     @property
     def corpus(self) -> Corpus:
@@ -54,19 +52,10 @@ class Source:
         return self.texts.training
 
     @property
-    def validation(self) -> Corpus | None:
-        """The validation text, or None."""
-        return self.texts.validation
-
-    @property
-    def same_texts(self) -> bool:
-        """Whether the validation text is the training text."""
-        return self.validation is not None and self.validation.identity() == self.corpus.identity()
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Arguments with which :func:`find_source` finds the source again."""
-        return self.spec.given | {"generated": self.generated}
+    def tokenizer_name(self) -> str:
+        """The name by which the tokenizer is found again, from any folder of this machine."""
+        location = self.reference.location
+        return str(Path(location).absolute()) if self.reference.is_local else f"{location}@{self.reference.revision}"
 
     def recipe(self, name: Name, **values: Any) -> Recipe:
         """Return a name's recipe with the tokenizer's vocabulary; ``values`` replace both."""
@@ -74,42 +63,35 @@ class Source:
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the texts and of how they are cut."""
+        validation = self.texts.validation
         return {
             "corpus": self.corpus.identity(),
-            "validation": self.validation.identity() if self.validation else None,
+            "validation": validation.identity() if validation else None,
             "tokenizer": self.reference.tokenizer,
-            **self._cut(),
+            **{name: getattr(self.spec, name) for name in _CUT},
         }
 
     def chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks:
         """Pack the training text; raises as :func:`collapse.inputs.packing.pack`."""
-        return self._pack(self.corpus, chunk_length, progress)
+        return self._pack(self.corpus, self.spec, chunk_length, progress)
 
     def validation_chunks(self, chunk_length: int, progress: Report | None = None) -> Chunks | None:
         """Pack the validation text; return None if there is none, or if its data set has no such split."""
         return self.texts.pack_validation(
-            lambda corpus: self._pack(corpus, chunk_length, progress, self.spec.of_validation)
+            lambda corpus: self._pack(corpus, self.spec.of_validation, chunk_length, progress)
         )
 
-    def collecting(self) -> dict[str, Any]:
+    def collecting(self, chunk_length: int) -> dict[str, Any]:
         """Return keyword arguments of :func:`collapse.collect` for the same texts, cut in the same way."""
-        validation: dict[str, Any] = {}
-        if self.validation is not None and not self.texts.optional:  # collect() finds an optional split itself
-            validation["validation_text"] = _again(self.validation)
-            if self.validation.split:
-                validation["validation_split"] = self.validation.split
-        split = {"split": self.corpus.split} if self.corpus.split else {}
-        return self._cut() | validation | split | {"text": _again(self.corpus), "text_column": self.corpus.column}
+        corpus, validation = self.corpus, self.texts.validation
+        options = {name: getattr(self.spec, name) for name in _CUT} | {"chunk_length": chunk_length}
+        options |= {"text": _again(corpus), "split": corpus.split, "text_column": corpus.column}
+        if validation is not None and not self.texts.optional:  # collect() finds an optional split itself
+            options |= {"validation_text": _again(validation), "validation_split": validation.split}
+        return {name: value for name, value in options.items() if value is not None}
 
-    def _cut(self) -> dict[str, Any]:
-        names = ("shards", "eos_between", "max_chunks", "max_validation_chunks")
-        return {name: getattr(self.spec, name) for name in names}
-
-    def _pack(
-        self, corpus: Corpus, chunk_length: int, progress: Report | None, spec: CollectionSpec | None = None
-    ) -> Chunks:
-        spec = replace(spec or self.spec, chunk_length=chunk_length)
-        hashed = self.reference.tokenizer
+    def _pack(self, corpus: Corpus, spec: CollectionSpec, chunk_length: int, progress: Report | None) -> Chunks:
+        spec, hashed = replace(spec, chunk_length=chunk_length), self.reference.tokenizer
         return pack(corpus, self.tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=progress)
 
 
@@ -127,12 +109,12 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
     Raises:
         CollapseError: Something is not available; the message says how to get it, or how to proceed without it.
     """
-    spec = given = CollectionSpec(**options)
+    spec = CollectionSpec(**options)
     if generated is not None:
         folder = _generate(generated)
-        tokenizer = given.tokenizer or str(folder / "tokenizer")
         train, validation = (str(folder / name) for name in ("train.jsonl", "validation.jsonl"))
-        spec = replace(given, text=train, validation_text=validation, tokenizer=tokenizer)
+        tokenizer = spec.tokenizer or str(folder / "tokenizer")
+        spec = replace(spec, text=train, validation_text=validation, tokenizer=tokenizer)
     try:
         texts = find_texts(spec, lambda: DATA_SET)
         reference = find_tokenizer(spec.tokenizer or TOKENIZER)
@@ -140,12 +122,14 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
     except UsageError:
         raise
     except CollapseError as error:
-        end = "" if str(error).endswith("?") else "."
-        raise type(error)(f"{error}{end} {_advice(spec.text, spec.tokenizer)}") from error
+        raise type(error)(
+            f"{error}. Where there is a network: hf download {DATA_SET} --repo-type dataset, and hf download "
+            f"{TOKENIZER}; or give your own with --text FILES and --tokenizer DIR; or train on generated stories, "
+            "offline: --generated"
+        ) from error
     assert texts.training is not None
     check_limits(spec, texts)
-    label = "stories" if generated is not None else _label(texts.training)
-    return Source(texts, reference, loaded, label, given, generated)
+    return Source(texts, reference, loaded, "stories" if generated is not None else _label(texts.training), spec)
 
 
 def _generate(n: int) -> Path:
@@ -153,28 +137,13 @@ def _generate(n: int) -> Path:
     about = {"stories": n, "tokenizer_stories": _TOKENIZER_STORIES, "vocabulary": _VOCABULARY, "format": 1}
     folder = home() / "stories" / sha256_of(about)[:16]
     done = folder / "done"
-    if not done.is_file():
-        with locked(folder, option="COLLAPSE_HOME", wait=True):
-            if not done.is_file():  # another process may have just written them
-                write_stories(folder / "train.jsonl", n, seed=1)
-                write_stories(folder / "validation.jsonl", max(n // 20, 100), seed=2)
-                train_tokenizer(stories(_TOKENIZER_STORIES, seed=1), folder / "tokenizer", vocabulary=_VOCABULARY)
-                done.touch()
+    with locked(folder, option="COLLAPSE_HOME", wait=True):
+        if not done.is_file():
+            write_stories(folder / "train.jsonl", n, seed=1)
+            write_stories(folder / "validation.jsonl", max(n // 20, 100), seed=2)
+            train_tokenizer(stories(_TOKENIZER_STORIES, seed=1), folder / "tokenizer", vocabulary=_VOCABULARY)
+            done.touch()
     return folder
-
-
-def _advice(text: Any, tokenizer: Any) -> str:
-    missing = []
-    if text is None:
-        missing.append(f"the text with: hf download {DATA_SET} --repo-type dataset")
-    if tokenizer is None:
-        missing.append(f"the tokenizer with: hf download {TOKENIZER}")
-    if not missing:
-        return "Or train on generated stories, offline: --generated"
-    return (
-        f"Where there is a network, get {' and '.join(missing)}; or give your own with --text FILES and "
-        "--tokenizer DIR; or train on generated stories, offline: --generated"
-    )
 
 
 def _label(corpus: Corpus) -> str:
@@ -188,5 +157,7 @@ def _label(corpus: Corpus) -> str:
 
 
 def _again(corpus: Corpus) -> str | list[str]:
-    """Return the name by which find_corpus() finds the corpus again."""
-    return list(corpus.files) if corpus.files else f"{corpus.name}@{corpus.revision}"
+    """Return the name by which find_corpus() finds the corpus again, from any folder of this machine."""
+    if corpus.files:
+        return [str(Path(file).absolute()) for file in corpus.files]
+    return f"{corpus.name}@{corpus.revision}"

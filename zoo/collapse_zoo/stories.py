@@ -15,32 +15,10 @@ from typing import Any
 from collapse.stores.writing import replacing
 
 _WORDS: dict[str, list[str]] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_BLANKS = [each.split() for each in _WORDS["blanks"]]
+"""What is drawn anew in each sentence, in the order of drawing: the name of the blank, and its list of words."""
 
 END = "<|endoftext|>"
-
-# The blanks that are filled anew in each sentence, in the order of drawing, and their lists in stories.json.
-_BLANKS = {
-    "place": "places",
-    "person": "people",
-    "quality": "qualities",
-    "feeling": "feelings",
-    "thing2": "things",
-    "wish": "wishes",
-    "lesson": "lessons",
-    "deed": "deeds",
-    "deed2": "deeds",
-    "manner": "manners",
-    "plant": "plants",
-    "food": "foods",
-    "food2": "foods",
-    "food3": "foods",
-    "weather": "weathers",
-    "time": "times",
-    "garment": "garments",
-    "game": "games",
-    "part": "parts",
-    "material": "materials",
-}
 
 
 def stories(n: int, seed: int = 0) -> Iterator[str]:
@@ -100,7 +78,7 @@ def _story(draw: Random) -> str:
 
 def _filled(draw: Random, sentence: str, fixed: dict[str, str]) -> str:
     """Fill the blanks of a sentence: ``fixed`` words stay the same in the whole story, others are drawn."""
-    drawn = {blank: _word(draw, words) for blank, words in _BLANKS.items()}
+    drawn = {blank: _word(draw, words) for blank, words in _BLANKS}
     numbers = {"number": draw.choice(_WORDS["numbers"]), "number2": draw.choice(_WORDS["numbers"]).capitalize()}
     return sentence.format(**fixed, **drawn, **numbers)
 

@@ -1,31 +1,35 @@
-"""Sweeps: train and measure the runs of a grid, one after the other or as jobs, into one results table.
+"""Sweeps: train and measure the runs of a grid, one after the other or as an array of SLURM jobs, into one table.
 
 A run's record says what is to be done: recipe, texts, arguments of training, checkpoints to measure. So a job needs
-only the run's folder. ``python -m collapse_zoo.sweeping FOLDER`` does its work; torchrun calls this for several GPUs.
+only the run's folder: ``python -m collapse_zoo.sweeping FOLDER``, which torchrun calls for several GPUs.
 """
 
 import logging
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import submitit
+from submitit.helpers import Checkpointable
+
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, InUseError, first_line
+from collapse.errors import CollapseError, UsageError, first_line
 from collapse.measurement.results import Row
-from collapse.stores.lock import is_locked, locked
+from collapse.stores.lock import locked
 from collapse.stores.writing import check_output_place
 from collapse_zoo.grids import GridMember
-from collapse_zoo.launching import Resources, launch
 from collapse_zoo.recipes import Recipe, name_of
-from collapse_zoo.records import describe
 from collapse_zoo.runs import Run, runs_in, write_rows
 from collapse_zoo.sources import Source, find_source
 from collapse_zoo.training import check_recipe, leave_group, numbered, train
 
 log = logging.getLogger("collapse")
+
+_TIMEOUTS = 20  # how often submitit queues a job again that ran out of its time
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,12 @@ class Swept:
         rows: One row per measured checkpoint of this sweep, in the order of the members.
         results: The results table of all runs in the folder, .csv; there is also a .json file.
         problems: Error messages by member.
-        elsewhere: Members on which another process works; repeat the sweep afterwards to get their rows too.
     """
 
     members: int
     rows: list[Row]
     results: Path
     problems: dict[str, str] = field(default_factory=dict)
-    elsewhere: list[str] = field(default_factory=list)
 
 
 def sweep(
@@ -54,8 +56,8 @@ def sweep(
     *,
     values: Mapping[str, Any] | None = None,
     training: Mapping[str, Any] | None = None,
-    launcher: str | None = None,
-    resources: Resources | None = None,
+    gpus: int = 1,
+    slurm: Mapping[str, Any] | None = None,
     progress: Report | None = None,
 ) -> Swept:
     """Train, collect and measure every member; repeated after a kill, it resumes and skips finished work.
@@ -66,137 +68,140 @@ def sweep(
         folder: Folder of the run directories, the results table and the jobs' files.
         values: Values of the recipes that replace the paper's.
         training: Further arguments of :func:`collapse_zoo.training.train`.
-        launcher: None to run in this process, one after the other; "local" or "slurm" for jobs.
-        resources: Resources of each job; a member is trained on its ``gpus`` of one machine.
+        gpus: GPUs of one machine on which each member is trained.
+        slurm: Parameters of submitit for jobs of SLURM; None to run in this process, one after the other.
         progress: Called as progress(what, done, total[, note]).
     """
-    folder, resources = Path(folder), resources or Resources(gpus=0)
+    folder = Path(folder)
     for table in ("results.csv", "results.json"):
         check_output_place(folder / table)
     planned = _planned(members, source, values or {}, progress)
-    runs = [Run(folder / name) for name in planned]
-    problems, elsewhere = dict[str, str](), list[str]()
-    here = {"source": source.arguments, "training": dict(training or {}), "processes": max(1, resources.gpus)}
-    for run, (recipe, ks) in zip(runs, planned.values(), strict=True):
+    here = {"training": dict(training or {}), "processes": max(1, gpus)}
+    problems = dict[str, str]()
+
+    def attempt(run: Run, work: Callable[[], object]) -> None:
         try:
-            _plan(run, recipe, source, ks, here)
-        except InUseError:
-            elsewhere.append(run.path.name)
+            work()
         except CollapseError as error:
             problems[run.path.name] = str(error)
-    left = [run for run in runs if run.path.name not in (*problems, *elsewhere) and not is_done(run)]
-    said = launch(left, work, launcher, folder / "jobs", resources) if launcher else _work_on(left, source, progress)
-    for run in left:
-        if is_done(run):
-            continue
-        if is_locked(run.path):
-            elsewhere.append(run.path.name)
-        else:
-            problems[run.path.name] = said.get(run.path.name, "it was not finished")
-            run.update(problem=problems[run.path.name])
+        except Exception as error:  # an unexpected error must not stop the other members' days of work
+            log.exception("%s failed", run.path.name)
+            problems[run.path.name] = f"{type(error).__name__}: {first_line(error)}"
+
+    runs = [Run(folder / name) for name in planned]
+    for run, (recipe, ks) in zip(runs, planned.values(), strict=True):
+        attempt(run, lambda: _plan(run, recipe, source, ks, here))  # noqa: B023  # called at once
+    left = [run for run in runs if run.path.name not in problems and not _is_done(run)]
+    if slurm is not None:
+        problems |= _submit(left, folder / "jobs", slurm)
+    else:
+        for number, run in enumerate(left, 1):
+            log.info("%d of %d: %s", number, len(left), run.name)
+            attempt(run, lambda: work(run, source, numbered(progress, number, len(left))))  # noqa: B023  # as above
     with locked(folder, option="--output", wait=True):
         write_rows(folder, [row for run in runs_in(folder) for row in run.results()])
     rows = [row for run in runs if run.path.name not in problems for row in run.results()]
-    return Swept(len(runs), rows, folder / "results.csv", problems, elsewhere)
+    return Swept(len(runs), rows, folder / "results.csv", problems)
 
 
 def work(run: Run, source: Source | None = None, progress: Report | None = None) -> None:
-    """Train, collect and measure a member; finished work is not repeated.
+    """Train, collect and measure a member, on as many processes as its record says; finished work is not repeated.
 
     Raises:
         InUseError: Another process trains or measures it.
         CollapseError: A step failed.
     """
-    here = run.record["here"]
-    if here["processes"] > 1 and not run.finished:
-        _work_on_many(run, here["processes"])
+    processes = run.record["here"]["processes"]
+    if processes > 1 and not run.finished:
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+        done = subprocess.run([*torchrun, "-m", "collapse_zoo.sweeping", str(run.path)], check=False)
+        if done.returncode:
+            raise CollapseError(run.record.get("problem") or f"torchrun ended with exit code {done.returncode}")
     else:
-        _work(run, source or find_source(**here["source"]), progress)
+        _work(run, source, progress)
 
 
-def is_done(run: Run) -> bool:
+def _work(run: Run, source: Source | None = None, progress: Report | None = None) -> None:
+    record, here = run.record, run.record["here"]
+    source = source or find_source(**here["texts"], tokenizer=here["tokenizer"])
+    train(run.recipe, source, run.path, name=run.name, measure=record["measure"], progress=progress, **here["training"])
+
+
+def _is_done(run: Run) -> bool:
     """Whether a member is trained, and every checkpoint that its sweep wants is measured."""
-    return run.finished and run.measured().issuperset(run.record.get("measure", ()))
+    return run.finished and run.measured().issuperset(run.record["measure"])
 
 
 def _planned(
     members: Sequence[GridMember], source: Source, values: Mapping[str, Any], progress: Report | None
-) -> dict[str, tuple[Recipe, list[int]]]:
+) -> dict[str, tuple[Recipe, set[int]]]:
     """Return the recipe of each run, by name, and the k of the checkpoints to measure."""
-    made = dict[str, tuple[Recipe, list[int]]]()
+    made = dict[str, tuple[Recipe, set[int]]]()
     for member in members:
         recipe = source.recipe(member.name, **values)
-        ks = list(member.checkpoints) if recipe.epochs == member.name.epochs else [recipe.epochs - 1]
+        ks = set(member.checkpoints) if recipe.epochs == member.name.epochs else {recipe.epochs - 1}
         chunks = len(source.chunks(recipe.chunk_length, progress))  # packed once, before jobs begin
         if recipe.max_steps:
-            ks = [-(-recipe.max_steps // -(-chunks // recipe.batch_size)) - 1]
+            ks = {-(-recipe.max_steps // -(-chunks // recipe.batch_size)) - 1}
+        if not made:
+            check_recipe(recipe, source)  # a wrong option is reported once, not by a hundred jobs
         name = str(name_of(recipe, source.label))
-        if name in made:  # --epochs or --weight-decay made two members equal
-            ks = sorted({*ks, *made[name][1]})
-        made[name] = recipe, ks
-    for recipe, _ in list(made.values())[:1]:
-        check_recipe(recipe, source)  # a wrong option is reported once, not by a hundred jobs
+        made[name] = recipe, ks | made.get(name, (recipe, set()))[1]  # --epochs may have made two members equal
     return made
 
 
-def _plan(run: Run, recipe: Recipe, source: Source, ks: Sequence[int], here: Mapping[str, Any]) -> None:
+def _plan(run: Run, recipe: Recipe, source: Source, ks: set[int], here: Mapping[str, Any]) -> None:
     """Write into a run's record what is to be done.
 
     Raises:
         UsageError: The folder holds another run.
-        CollapseError: The finished run has lost its model.
         InUseError: Another process works on it.
     """
-    run.check_same(recipe, source.identity())
-    if run.finished:
-        run.check_model()
+    run.check_same(recipe, source)
     with locked(run.path, option="--output"):
+        if run.record.get("state", "waiting") == "waiting":
+            run.describe(recipe, source, name=run.path.name, state="waiting")
         record = run.record
-        if record.get("state", "waiting") == "waiting":
-            record = describe(recipe, source, run.path.name) | {"state": "waiting"}
-        measure = sorted({*record.get("measure", ()), *ks})
-        run.update(**record | {"measure": measure, "problem": None, "here": record.get("here", {}) | here})
+        measure = sorted(ks.union(record.get("measure", ())))
+        run.update(measure=measure, problem=None, here=record["here"] | here)
 
 
-def _work_on(runs: Sequence[Run], source: Source, progress: Report | None) -> dict[str, str]:
-    """Do the work of runs in this process, one after the other; return the error messages by name."""
-    problems = {}
-    for number, run in enumerate(runs, 1):
-        log.info("%d of %d: %s", number, len(runs), run.name)
-        try:
-            work(run, source, numbered(progress, number, len(runs)))
-        except InUseError as error:
-            log.warning("%s is skipped: it is in progress elsewhere (%s)", run.name, error)
-        except CollapseError as error:
-            problems[run.name] = str(error)
-        except Exception as error:  # an unexpected error must not stop the other members' days of work
-            log.exception("%s failed", run.name)
-            problems[run.name] = f"{type(error).__name__}: {first_line(error)}"
-    return problems
+def _submit(runs: Sequence[Run], folder: Path, slurm: Mapping[str, Any]) -> dict[str, str]:
+    """Do the work of runs as an array of SLURM jobs, wait for them, and return the error messages by name.
 
-
-def _work_on_many(run: Run, processes: int) -> None:
-    """Do a run's work on several GPUs of this machine."""
-    launched = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    process = subprocess.Popen([*launched, "-m", "collapse_zoo.sweeping", str(run.path)])
+    Raises:
+        UsageError: SLURM is not available on this machine.
+    """
+    if shutil.which("sbatch") is None:
+        raise UsageError(
+            "there is no sbatch here: --launcher slurm runs on a SLURM login node. Without SLURM leave --launcher out"
+        )
+    executor = submitit.AutoExecutor(folder, cluster="slurm", slurm_max_num_timeout=_TIMEOUTS)
+    srun = ["--cpus-per-task", str(slurm["cpus_per_task"])]  # srun does not take it from sbatch
+    executor.update_parameters(name="collapse-zoo", nodes=1, tasks_per_node=1, slurm_srun_args=srun, **slurm)
     try:
-        if process.wait():
-            if is_locked(run.path):
-                raise InUseError(f"{run.path} is in use by another process")
-            problem = run.record["problem"]
-            raise CollapseError(problem or f"training {run.name} on {processes} processes failed; see its log")
-    finally:  # a signal that ends this process must also end training
-        process.terminate()
-        process.wait()
+        jobs = executor.map_array(Job(), runs)
+    except Exception as error:  # a queue can raise anything
+        raise CollapseError(f"the jobs could not be submitted: {str(error).strip()[-500:]}") from error
+    return {
+        run.name: run.record.get("problem") or f"its job failed: see {job.paths.stderr}"
+        for run, job in zip(runs, jobs, strict=True)
+        if job.exception() is not None
+    }
 
 
-def _work(run: Run, source: Source, progress: Report | None = None) -> None:
-    record = run.record
-    options = record["here"]["training"]
-    train(run.recipe, source, run.path, name=run.name, measure=record["measure"], progress=progress, **options)
+class Job(Checkpointable):
+    """The callable that submitit runs; pre-empted or out of time, it is queued again and resumes."""
+
+    def __call__(self, run: Run) -> None:
+        """Do a run's work."""
+        logging.basicConfig(level=logging.INFO, format="%(message)s")  # writes to the job's log
+        work(run)
 
 
 if __name__ == "__main__":
-    this = Run(Path(sys.argv[1]))
-    _work(this, find_source(**this.record["here"]["source"]))
+    try:
+        _work(Run(Path(sys.argv[1])))
+    except CollapseError as error:
+        sys.exit(f"collapse: {error}")
     leave_group()

@@ -1,8 +1,7 @@
-"""The Hugging Face Trainer with a seeded order of the text, complete checkpoints, a loss curve and progress."""
+"""The Hugging Face Trainer with a seeded order of the text, a checkpoint at each epoch's end, and progress."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +13,11 @@ from torch.utils.data import Dataset, Sampler
 from collapse.core.progress import Report
 from collapse.errors import CollapseError
 from collapse.inputs.packing import Chunks
-from collapse.stores.files import canonical
 from collapse_zoo.loss import IGNORED
-from collapse_zoo.runs import CURVE, Checkpoint, Run
+from collapse_zoo.runs import Run
+
+MOST_LOGGED = 2_000
+"""Losses that a run logs; where it has more steps, each is the mean over several."""
 
 
 class Samples(Dataset[dict[str, Tensor]]):
@@ -56,12 +57,11 @@ class Order(Sampler[int]):
 
 
 class ZooTrainer(transformers.Trainer):
-    """A Trainer with atomic checkpoints, which records validation and curve in the run."""
+    """A Trainer with the zoo's order of the text and its validation."""
 
-    def __init__(self, run: Run, data_seed: int, steps_an_epoch: int, **options: Any) -> None:
+    def __init__(self, data_seed: int, **options: Any) -> None:
         super().__init__(compute_metrics=validation_metrics, **options)
-        self.run, self.data_seed, self.steps_an_epoch = run, data_seed, steps_an_epoch
-        self.validation: dict[str, float | None] = {}
+        self.data_seed = data_seed
         # the Trainer prints each log entry to stdout, which is reserved for results
         self.remove_callback(transformers.trainer_callback.PrinterCallback)
 
@@ -70,107 +70,48 @@ class ZooTrainer(transformers.Trainer):
         multiple = self.args.per_device_train_batch_size * processes if processes > 1 else 1
         return Order(len(self.train_dataset), self.data_seed, multiple)
 
-    def evaluate(self, *arguments: Any, **options: Any) -> dict[str, float]:
-        """Evaluate as the Trainer does; the loss is the mean over tokens."""
-        metrics: dict[str, float] = super().evaluate(*arguments, **options)
-        names = ("validation_loss", "accuracy", "perplexity")
-        values = {name: metrics[f"eval_{name}"] for name in names}
-        self.validation = {name: value if np.isfinite(value) else None for name, value in values.items()}
-        return metrics
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        super()._save_checkpoint(model, trial)
-        self.accelerator.wait_for_everyone()  # each process writes its own random state
-        if self.args.should_save:
-            step, each = self.state.global_step, self.steps_an_epoch
-            whole = step % each == 0
-            k = -(-step // each) - 1 if whole or step == self.state.max_steps else None  # the last step also has a k
-            folder = Path(self.args.output_dir) / f"checkpoint-{step}"
-            self.run.keep(Checkpoint(folder, step, k, {} if k is None else self.validation, whole))
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        self.accelerator.wait_for_everyone()  # a checkpoint is complete with the file that the first writes next
 
 
-@np.errstate(over="ignore")
 def validation_metrics(evaluated: Any) -> dict[str, float]:
-    """Compute mean loss over tokens, accuracy and perplexity from each chunk's tokens, hits and summed loss."""
+    """Compute the mean loss over tokens and the accuracy from each chunk's tokens, hits and summed loss."""
     tokens, hits, loss = np.asarray(evaluated.predictions, dtype=np.float64).sum(0)
-    mean = float(loss / tokens)
-    return {"validation_loss": mean, "accuracy": float(hits / tokens), "perplexity": float(np.exp(mean))}
+    return {"validation_loss": float(loss / tokens), "accuracy": float(hits / tokens)}
 
 
 class Watcher(transformers.TrainerCallback):
-    """Writes the curve and reports progress, in one of several processes."""
+    """Saves and logs at each epoch's end, after its validation; ends a training that diverges; reports progress."""
 
-    def __init__(self, run: Run, name: str, tokens_a_step: int, steps_an_epoch: int, progress: Report | None) -> None:
-        self.file = (run.path / CURVE).open("ab")
-        self.name, self.tokens_a_step, self.steps_an_epoch = name, tokens_a_step, steps_an_epoch
-        self.progress = progress
-        self.loss, self.seconds, self.steps, self.began = float("nan"), 0.0, 0, 0.0
+    def __init__(self, run: Run, name: str, tokens_a_step: int, progress: Report | None) -> None:
+        self.run, self.name, self.tokens_a_step, self.progress = run, name, tokens_a_step, progress
+        self.began, self.first_step, self.loss = 0.0, 0, float("nan")
 
-    @property
-    def tokens_per_second(self) -> float:
-        """Mean speed over all steps so far, without validation and saving."""
-        return self.steps * self.tokens_a_step / self.seconds if self.seconds else 0.0
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        state.logging_steps = max(1, state.max_steps // MOST_LOGGED)
+        self.began, self.first_step = time.perf_counter(), state.global_step
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.began = time.perf_counter()
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.epoch == int(state.epoch) or state.global_step == state.max_steps:
+            control.should_save = False  # the end of the epoch, which comes next, saves
+        control.should_log |= control.should_save  # a resumed run logs the same means
+        if self.progress:
+            speed = (state.global_step - self.first_step) * self.tokens_a_step / (time.perf_counter() - self.began)
+            note = f"{speed:,.0f} tokens/s, loss {self.loss:.3f}"
+            self.progress(f"training {self.name}", state.global_step, state.max_steps, note)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        control.should_log = control.should_save = True
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        line: dict[str, float] = {"step": state.global_step, "epoch": state.global_step / self.steps_an_epoch}
-        logs = logs or {}
-        if "loss" in logs:
-            self.seconds += time.perf_counter() - self.began
-            self.steps += 1
-            self.loss = logs["loss"]
-            self._write(line | {name: logs[name] for name in ("loss", "learning_rate", "grad_norm") if name in logs})
-            if self.progress:
-                note = f"{self.tokens_per_second:,.0f} tokens/s, loss {self.loss:.3f}"
-                self.progress(f"training {self.name}", state.global_step, state.max_steps, note)
-            self._check(state.global_step)
-        elif "eval_validation_loss" in logs:
-            metrics = {name: logs[f"eval_{name}"] for name in ("validation_loss", "accuracy", "perplexity")}
-            self._write(line | metrics)
-        state.log_history.clear()  # the curve has it, and every checkpoint would write this growing list
-
-    def _check(self, step: int) -> None:
-        if not np.isfinite(self.loss):
+        self.loss = (logs or {}).get("loss", self.loss)
+        if logs and "loss" in logs and not np.isfinite(self.loss):
             raise CollapseError(
-                f"the loss is {self.loss} at step {step:,}: training has diverged. In a new run, lower "
+                f"the loss is {self.loss} at step {state.global_step:,}: training has diverged. In a new run, lower "
                 "--learning-rate or --max-grad-norm"
             )
 
-    def _write(self, line: dict[str, float]) -> None:
-        self.file.write(canonical({name: _plain(value) for name, value in line.items()}) + b"\n")
-        self.file.flush()
-
-    def close(self) -> None:
-        """Close the file of the curve."""
-        self.file.close()
-
-
-class EveryEpoch(transformers.TrainerCallback):
-    """Saves a checkpoint at the end of each epoch, after its validation, in addition to others."""
-
-    def __init__(self, steps_an_epoch: int) -> None:
-        self.steps_an_epoch = steps_an_epoch
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step % self.steps_an_epoch == 0 or state.global_step == state.max_steps:
-            control.should_save = False  # the end of the epoch, which comes next, saves
-
-    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        control.should_save = True
-
-
-class AfterCheckpoint(transformers.TrainerCallback):
-    """Calls a function after each whole checkpoint, while other processes wait at the next step."""
-
-    def __init__(self, function: Callable[[], object]) -> None:
-        self.function = function
-
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.function()
-
-
-def _plain(value: float) -> float | str:
-    """Replace NaN and infinity, which JSON lacks, by text."""
-    return value if np.isfinite(value) else str(value)
+        if state.is_world_process_zero:
+            self.run.drop_states(but=state.global_step)

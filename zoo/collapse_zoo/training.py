@@ -2,33 +2,32 @@
 
 import gc
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
-from datetime import UTC, datetime
-from functools import partial
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 
+import collapse
 from collapse.core.extras import missing_package
 from collapse.core.progress import Report
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.inputs.packing import Chunks
+from collapse.measurement.last_results import keep_row
+from collapse.measurement.results import Row
 from collapse.numerics.devices import is_out_of_memory
 from collapse.stores.lock import locked
 from collapse.stores.provenance import device_name
 from collapse.stores.writing import ANOTHER_OUTPUT, raise_if_full
 from collapse_zoo.arguments import arguments_of
-from collapse_zoo.measuring import measure_run
 from collapse_zoo.model import build
 from collapse_zoo.recipes import Recipe, name_of
-from collapse_zoo.records import describe, texts_here
-from collapse_zoo.runs import Run
+from collapse_zoo.runs import Run, state_in
 from collapse_zoo.sources import Source
-from collapse_zoo.trainer import AfterCheckpoint, EveryEpoch, Samples, Watcher, ZooTrainer
+from collapse_zoo.trainer import Samples, Watcher, ZooTrainer
 
 log = logging.getLogger("collapse")
 
@@ -42,9 +41,7 @@ def train(
     measure: bool | Collection[int] = False,
     save_every: int | None = None,
     device: str = "auto",
-    compile_model: bool = False,
     fast_attention: bool = True,
-    report_to: Sequence[str] = (),
     progress: Report | None = None,
 ) -> Run:
     """Train a model, or resume a killed training; a run directory that holds the trained model is not trained again.
@@ -56,12 +53,10 @@ def train(
         source: The texts and the tokenizer.
         folder: The run directory.
         name: The run's name; None for the recipe's.
-        measure: Collect and measure each epoch's checkpoint after it is written; or the k of those to measure.
+        measure: Collect and measure the checkpoint of each epoch once training has ended; or the k of those to measure.
         save_every: Steps between checkpoints for resuming, in addition to one per epoch.
         device: "auto" (CUDA if available, else the CPU), "cpu" or "cuda".
-        compile_model: Use ``torch.compile``.
         fast_attention: Use the fast attention.
-        report_to: Trainer's integrations: "tensorboard", "wandb", "trackio".
         progress: Called as progress(what, steps done, steps, tokens/s and loss).
 
     Raises:
@@ -73,21 +68,48 @@ def train(
     """
     run = Run(Path(folder))
     check_recipe(recipe, source)  # report errors before anything is written
-    run.check_same(recipe, source.identity())
-    arguments = arguments_of(recipe, run, device, compile_model, save_every, report_to)
+    run.check_same(recipe, source)
+    arguments = arguments_of(recipe, run, device, save_every)
     first = arguments.process_index == 0
-    ks = None if isinstance(measure, bool) else measure
-    measured = partial(_measure, run, source, ks, device, progress) if measure is not False and first else None
     with locked(run.path, option="--output") if first else nullcontext():
-        run.check_same(recipe, source.identity())  # another process may have just started another run
-        if run.finished:
-            run.check_model()
-            if measured:
-                measured()
-        else:
-            name = name or str(name_of(recipe, source.label))
-            _train(recipe, source, run, name, arguments, measured, fast_attention, progress if first else None)
+        run.check_same(recipe, source)  # another process may have just started another run
+        with _failures(run, first):
+            if not run.finished:
+                name = name or str(name_of(recipe, source.label))
+                _train(recipe, source, run, name, arguments, fast_attention, progress if first else None)
+            if measure is not False and first:
+                measure_run(run, source, None if measure is True else measure, device=device, progress=progress)
     return run
+
+
+def measure_run(
+    run: Run,
+    source: Source,
+    checkpoints: Collection[int] | None = None,
+    *,
+    device: str = "auto",
+    progress: Report | None = None,
+) -> list[Row]:
+    """Collect and measure the checkpoints that have no row yet, and return all rows.
+
+    Args:
+        run: The run.
+        source: Its texts.
+        checkpoints: The k of the checkpoints; None for all that training has reached.
+        device: Device for collecting.
+        progress: Called as progress(what, done, total).
+
+    Raises:
+        CollapseError: A checkpoint is missing, or its store is of other weights.
+    """
+    for k in [each.k for each in run.epochs] if checkpoints is None else sorted(checkpoints):
+        if k in run.measured():
+            continue
+        options = source.collecting(run.recipe.chunk_length)
+        path = run.checkpoint(k).path
+        store = collapse.collect(path, store=run.store(k), device=device, progress=progress, **options)
+        keep_row(store, run.add(collapse.measure(store, progress=progress), k))
+    return run.results()
 
 
 def leave_group() -> None:
@@ -119,19 +141,12 @@ def check_recipe(recipe: Recipe, source: Source) -> None:
         ) from error
 
 
-def _measure(run: Run, source: Source, ks: Collection[int] | None, device: str, progress: Report | None) -> None:
-    """Measure the chosen checkpoints that training has reached."""
-    reached = [each.k for each in run.epochs if each.k is not None and (ks is None or each.k in ks)]
-    measure_run(run, source, checkpoints=reached, device=device, progress=progress)
-
-
 def _train(
     recipe: Recipe,
     source: Source,
     run: Run,
     name: str,
     arguments: transformers.TrainingArguments,
-    measured: Callable[[], None] | None,
     fast_attention: bool,
     progress: Report | None,
 ) -> None:
@@ -147,46 +162,33 @@ def _train(
         )
     if validation is None:
         arguments.eval_strategy = transformers.IntervalStrategy.NO
+    last = run.newest()
+    state = state_in(last) if last else {}
+    done = bool(last) and state["global_step"] == state["max_steps"]
+    if last and not done and not (last / "optimizer.pt").is_file():
+        raise CollapseError(
+            f"{run.path} cannot be resumed: {last / 'optimizer.pt'} is missing; restore it, or delete {run.path} to "
+            "train from the beginning"
+        )
     if first:
-        _begin(run, recipe, source, name, arguments, fast_attention)
+        kept = {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key}
+        where = {"device": device_name(arguments.device), "processes": arguments.world_size}
+        run.describe(recipe, source, name=name, state="running", fast_attention=fast_attention, arguments=kept, **where)
     arguments.distributed_state.wait_for_everyone()
-    with quiet("transformers", "accelerate"), _failures(run, recipe, first):
-        last = run.resume() if first else run.newest
-        trainer = _trainer(recipe, source, run, arguments, chunks, validation, fast_attention)
-        if measured:
-            measured()
-            trainer.add_callback(AfterCheckpoint(measured))
-        if last is not None and first:
-            log.info("resuming after step %s", f"{last.step:,}")
-        steps = recipe.max_steps or trainer.steps_an_epoch * recipe.epochs
-        if last is None or last.step < steps:  # resumed from the last step, the Trainer would take one more step
-            with _watched(trainer, recipe, run, name, first, progress):
-                trainer.train(resume_from_checkpoint=str(last.path) if last else None)
-        if first:
-            run.finish()
-
-
-def _begin(
-    run: Run, recipe: Recipe, source: Source, name: str, arguments: transformers.TrainingArguments, fast: bool
-) -> None:
-    """Write the record of a run that begins or is resumed."""
-    there = {"started": _now(), "checkpoints": []} | run.record
-    about = describe(recipe, source, name) | {
-        "state": "running",
-        "problem": None,
-        "device": device_name(arguments.device),
-        "processes": arguments.world_size,
-        "fast_attention": fast,
-        "arguments": {key: value for key, value in arguments.to_sanitized_dict().items() if "token" not in key},
-        "here": there.get("here", {}) | {"texts": texts_here(source, recipe)},
-    }
-    run.update(**there | about)
+    if not done:  # from the last step, the Trainer would take another
+        with quiet("transformers", "accelerate"):
+            trainer = _trainer(recipe, source, arguments, chunks, validation, fast_attention)
+            trainer.add_callback(Watcher(run, name, recipe.batch_size * recipe.chunk_length, progress))
+            if last and first:
+                log.info("resuming after step %s", f"{state['global_step']:,}")
+            trainer.train(resume_from_checkpoint=str(last) if last else None)
+    if first:
+        run.finish()
 
 
 def _trainer(
     recipe: Recipe,
     source: Source,
-    run: Run,
     arguments: transformers.TrainingArguments,
     chunks: Chunks,
     validation: Chunks | None,
@@ -196,12 +198,9 @@ def _trainer(
     model: Any = build(recipe, fast_attention=fast_attention)
     for config in (model.config, model.generation_config):
         config.bos_token_id, config.eos_token_id = source.tokenizer.bos_token_id, source.tokenizer.eos_token_id
-    steps_an_epoch = -(-len(chunks) // recipe.batch_size)
     try:
-        trainer = ZooTrainer(
-            run,
+        return ZooTrainer(
             recipe.data_seed,
-            steps_an_epoch,
             model=model,
             args=arguments,
             train_dataset=Samples(chunks),
@@ -209,31 +208,14 @@ def _trainer(
             processing_class=source.tokenizer,
             data_collator=transformers.default_data_collator,  # chunks have equal length, so no padding is needed
         )
-    except (RuntimeError, ImportError, ValueError) as error:  # a package of --report-to that is not installed
+    except (RuntimeError, ImportError, ValueError) as error:  # report_to a service whose package is not installed
         if is_out_of_memory(error):
             raise
         raise CollapseError(missing_package(error) or f"training cannot begin: {first_line(error)}") from error
-    trainer.add_callback(EveryEpoch(steps_an_epoch))
-    return trainer
 
 
 @contextmanager
-def _watched(
-    trainer: ZooTrainer, recipe: Recipe, run: Run, name: str, first: bool, progress: Report | None
-) -> Iterator[None]:
-    """Write the curve and report progress, in the first process."""
-    if not first:
-        yield
-        return
-    tokens = recipe.batch_size * recipe.chunk_length
-    with closing(Watcher(run, name, tokens, trainer.steps_an_epoch, progress)) as watcher:
-        trainer.add_callback(watcher)
-        yield
-        run.update(tokens_per_second=round(watcher.tokens_per_second, 1), ended=_now())
-
-
-@contextmanager
-def _failures(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
+def _failures(run: Run, first: bool) -> Iterator[None]:
     """Write an error into the run's record, and report a full disk and memory that ran out in one line."""
     try:
         try:
@@ -242,25 +224,16 @@ def _failures(run: Run, recipe: Recipe, first: bool) -> Iterator[None]:
             raise_if_full(error, run.path, ANOTHER_OUTPUT)
             if not is_out_of_memory(error):
                 raise
-            last = run.checkpoints[-1:]
-            where = f"the checkpoint after step {last[0].step:,} is kept" if last else "no checkpoint had been written"
             raise CollapseError(
-                f"out of memory: {recipe.depth}x{recipe.width} with batches of {recipe.batch_size} x "
-                f"{recipe.chunk_length:,} tokens does not fit. Use more GPUs (torchrun divides the batch), or lower "
-                f"--batch-size or --chunk-length in a new run; {where}"
+                "out of memory: use more GPUs (torchrun divides the batch), or a smaller --batch-size or "
+                "--chunk-length in a new run; the last checkpoint is kept"
             ) from error
     except Exception as error:
-        if first:
+        if first and run.record:
             with suppress(CollapseError):  # a full disk may have no room for the record either
                 known = isinstance(error, CollapseError)
-                run.update(
-                    state="failed", problem=str(error) if known else f"{type(error).__name__}: {first_line(error)}"
-                )
+                run.update(problem=str(error) if known else f"{type(error).__name__}: {first_line(error)}")
         raise
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def numbered(progress: Report | None, number: int, total: int) -> Report | None:

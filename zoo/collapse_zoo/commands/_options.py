@@ -2,13 +2,16 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import Field, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from collapse.cli.options import collecting_options, given_options
+from collapse.errors import UsageError
 from collapse.inputs.collection_spec import flag_of
 from collapse.inputs.option_words import key_value
+from collapse_zoo.recipes import Recipe
 
 if TYPE_CHECKING:
     from collapse_zoo.sources import Source
@@ -29,28 +32,7 @@ _SOURCE: tuple[Callable[[Any], Any], ...] = (
         "--stories", type=click.IntRange(min=1), metavar="N", help="Number of generated stories.  [default: 10,000]"
     ),
 )
-_RECIPE: tuple[Callable[[Any], Any], ...] = (
-    click.option("--epochs", type=int, help="Passes over the text.  [default: as the name says, else 1]"),
-    click.option("--weight-decay", type=float, help="[default: as the name says, else 0.0005]"),
-    click.option(
-        "--max-steps", type=int, metavar="N", help="Number of optimizer steps; overrides the number of epochs."
-    ),
-    click.option(
-        "--batch-size", type=click.IntRange(min=1), help="Chunks per step, over all processes.  [default: the paper's]"
-    ),
-    click.option(
-        "--learning-rate", type=float, help="Initial learning rate; decays linearly to zero.  [default: 5e-5]"
-    ),
-    click.option(
-        "--chunk-length", type=int, metavar="T", help="Tokens per chunk; the longest sequence.  [default: 2048]"
-    ),
-    click.option("--vocabulary", type=int, help="Rows of the embedding.  [default: the tokenizer's]"),
-    click.option("--heads", type=int, help="Attention heads.  [default: 16]"),
-    click.option("--window", type=int, help="Keys that a local layer sees.  [default: 256]"),
-    click.option("--adam-beta1", type=float, help="[default: 0.9]"),
-    click.option("--adam-beta2", type=float, help="[default: 0.999]"),
-    click.option("--adam-epsilon", type=float, help="[default: 1e-8]"),
-    click.option("--max-grad-norm", type=float, help="Largest norm of the gradient.  [default: 1.0]"),
+_TRAINING: tuple[Callable[[Any], Any], ...] = (
     click.option("--config-arg", multiple=True, metavar="KEY=VALUE", help="Any other value of GPTNeoConfig."),
     click.option("--trainer-arg", multiple=True, metavar="KEY=VALUE", help="Any other of TrainingArguments."),
     click.option(
@@ -60,62 +42,54 @@ _RECIPE: tuple[Callable[[Any], Any], ...] = (
         show_default=True,
         help="auto: bf16 as in the paper, but float32 without a GPU.",
     ),
-)
-_TRAINING: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--save-every", type=click.IntRange(min=1), metavar="STEPS", help="Also save a checkpoint every so many steps."
     ),
     click.option("--device", default="auto", show_default=True, type=click.Choice(["auto", "cpu", "cuda"])),
-    click.option("--compile", "compile_model", is_flag=True, help="Use torch.compile."),
     click.option("--no-fast-attention", is_flag=True, help="Use transformers' own attention."),
-    click.option(
-        "--report-to",
-        multiple=True,
-        type=click.Choice(["tensorboard", "wandb", "trackio"]),
-        help="Also log to this service; may be repeated.",
-    ),
 )
-_RECIPE_NAMES = (
-    "epochs weight_decay max_steps batch_size learning_rate chunk_length vocabulary heads window adam_beta1 adam_beta2 "
-    "adam_epsilon max_grad_norm"
-).split()
-_TRAINING_NAMES = "save_every device compile_model report_to".split()
 
 
 def training_options(command: Command) -> Command:
     """Give a command the options of text, recipe and training."""
-    for option in reversed((*_SOURCE, *_RECIPE, *_TRAINING)):
+    for option in reversed((*_SOURCE, *map(_option, _recipe_fields()), *_TRAINING)):
         command = option(command)
     return command
 
 
-def source_arguments(options: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments of :func:`collapse_zoo.sources.find_source`."""
-    from collapse.errors import UsageError
-    from collapse_zoo.sources import STORIES
+def _recipe_fields() -> list[Field[Any]]:
+    """Return the fields of a recipe that have an option; the recipe checks their values."""
+    return [each for each in fields(Recipe) if each.metadata.get("help")]
+
+
+def _option(each: Field[Any]) -> Callable[[Any], Any]:
+    kind = float if isinstance(each.default, float) else int
+    about = str(each.metadata["help"])
+    if "[default" not in about and each.default is not None:
+        about += f"  [default: {each.default:g}]"
+    return click.option(flag_of(each.name), type=kind, help=about)
+
+
+def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
+    """Return the source of the options; with ``remark``, warn where its two texts are the same."""
+    from collapse.measurement.comparing import SAME_TEXTS
+    from collapse_zoo.sources import STORIES, find_source
 
     generated = options["generated"] or options["stories"] is not None
     said = given_options({name: options[name] for name in _SOURCE_NAMES})
     for name in ("text", "validation_text", "split", "validation_split", "text_column"):
         if generated and name in said:
             raise UsageError(f"--generated uses its own texts: leave out {flag_of(name)}")
-    return said | {"generated": (options["stories"] or STORIES) if generated else None}
-
-
-def given_source(options: dict[str, Any], *, remark: bool = True) -> "Source":
-    """Return the source of the options; with ``remark``, warn where its two texts are the same."""
-    from collapse.measurement.comparing import SAME_TEXTS
-    from collapse_zoo.sources import find_source
-
-    source = find_source(**source_arguments(options))
-    if remark and source.same_texts:
+    source = find_source(**said, generated=(options["stories"] or STORIES) if generated else None)
+    identity = source.identity()
+    if remark and identity["corpus"] == identity["validation"]:
         log.warning(SAME_TEXTS)
     return source
 
 
 def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str, Any]:
     """Return the recipe's values that options set; give ``cuda`` if another machine will run it."""
-    values = {name: options[name] for name in _RECIPE_NAMES if options[name] is not None}
+    values = {each.name: options[each.name] for each in _recipe_fields() if options[each.name] is not None}
     for name, option in (("config", "config_arg"), ("trainer", "trainer_arg")):
         values[name] = dict(key_value(each, f"--{option.replace('_', '-')}", "key=0.1") for each in options[option])
     precision = options["precision"]
@@ -130,4 +104,5 @@ def recipe_values(options: dict[str, Any], cuda: bool | None = None) -> dict[str
 
 def training_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """Return keyword arguments of :func:`collapse_zoo.training.train`."""
-    return {name: options[name] for name in _TRAINING_NAMES} | {"fast_attention": not options["no_fast_attention"]}
+    names = ("save_every", "device")
+    return {name: options[name] for name in names} | {"fast_attention": not options["no_fast_attention"]}

@@ -1,13 +1,13 @@
 """collapse zoo list and info: show the published models and the local runs."""
 
-from pathlib import Path
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli.formats import prints_a_table
 from collapse.cli.terminal import say, say_json
-from collapse.errors import counted
+from collapse.errors import UsageError, counted, near_names
 
 if TYPE_CHECKING:
     from collapse_zoo.catalogue import Entry
@@ -17,19 +17,17 @@ if TYPE_CHECKING:
 @click.option("--depth", type=int, multiple=True, help="Only this depth; may be repeated, like the next options.")
 @click.option("--width", type=int, multiple=True)
 @click.option("--epochs", type=int, multiple=True)
-@click.option("--decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, or another.")
+@click.option("--decay", "weight_decay", type=float, multiple=True, help="Weight decay: 0.0005, 0.1, or another.")
 @click.option("--checkpoint", type=int, multiple=True, metavar="K", help="The state after epoch K + 1.")
-@click.option("--published", "only_published", is_flag=True, help="Only the published models.")
-@click.option("--local", "only_local", is_flag=True, help="Only the runs on this machine.")
-@click.option("--hub", is_flag=True, help="Models on the Hugging Face Hub.")
+@click.option("--published", "where", flag_value="published", help="Only the published models.")
+@click.option("--local", "where", flag_value="local", help="Only the runs on this machine.")
+@click.option("--hub", "where", flag_value="hub", help="Models on the Hugging Face Hub.")
 @click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
 @click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas.  [default: eight of them]")
 @click.option("--sort", metavar="NAME", help="Sort by a measurement, smallest first.")
 @prints_a_table
 def list_command(
-    only_published: bool,
-    only_local: bool,
-    hub: bool,
+    where: str | None,
     runs: str,
     metrics: str | None,
     sort: str | None,
@@ -50,21 +48,19 @@ def list_command(
     from collapse.cli.formats import deliver
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
-    if only_published + only_local + hub > 1:
-        raise click.UsageError("--published, --local and --hub exclude each other: give one of them")
-    where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
-    found = on_the_hub() if hub else catalogue(runs, where=where)
-    entries = [entry for entry in found if _kept(entry, filters)]
+    found = on_the_hub() if where == "hub" else catalogue(runs, where=(where,) if where else ("published", "local"))
+    wanted = {name: values for name, values in filters.items() if values}
+    entries = [each for each in found if all(each.record()[name] in values for name, values in wanted.items())]
     if not entries and format_ in (None, "table"):
         say("no model matches; leave out a filter, or train one: collapse zoo train LxD")
         return
-    known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
+    known = _known(entries)
     columns = (
         _columns("--metrics", metrics, known) if metrics and entries else [name for name in SHOWN if name in known]
     )
     if sort and entries:
         by = _columns("--sort", sort, known)[0]
-        entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
+        entries.sort(key=lambda each: (each.measurements.get(by) is None, each.measurements.get(by)))
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
     source = Results.from_records([entry.record() for entry in entries])
     deliver(format_, output, Table("", ["model", "where", *columns], rows, source=source))
@@ -87,59 +83,37 @@ def info_command(model: str, runs: str, as_json: bool) -> None:
     from collapse_zoo.recipes import parse
 
     entries = find(model, runs)
-    found = {(entry.name.partition("@")[0], entry.where): entry.recipe for entry in entries}
-    found = found or {(str(parse(model).of_run()), ""): parse(model).recipe()}
-    recipes = [
-        recipe.as_dict() | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
-        for recipe in found.values()
-    ]
+    recipe = entries[0].recipe if entries else parse(model).recipe()
+    title = entries[0].name.partition("@")[0] if entries else str(parse(model).of_run())
+    values = asdict(recipe) | {"parameters": recipe.n_params, "flops_per_token": round(recipe.flops_per_token())}
     if as_json:
-        title = next(iter(found))[0]
-        say_json({"model": title, "recipe": recipes[0], "checkpoints": [entry.record() for entry in entries]})
+        say_json({"model": title, "recipe": values, "checkpoints": [entry.record() for entry in entries]})
         return
-    for (name, where), recipe in zip(found, recipes, strict=True):
-        rows = [[key.replace("_", " "), _text(value)] for key, value in recipe.items() if value not in (None, {})]
-        print_table(Table(f"{name} ({where})" if len(found) > 1 else name, ["recipe", ""], rows))
-    known = list(dict.fromkeys(name for entry in entries for name in entry.measurements))
+    shown = [[key.replace("_", " "), _text(value)] for key, value in values.items() if value not in (None, {})]
+    print_table(Table(title, ["recipe", ""], shown))
+    known = _known(entries)
     if not known:
         say(f"It has no measurements, here or in the paper; train it with: collapse zoo train {model}")
         return
     columns = [f"@{entry.k} {'paper' if entry.where == 'published' else entry.where}" for entry in entries]
     measured = [[name, *(entry.measurements.get(name) for entry in entries)] for name in sorted(known)]
     print_table(Table("", ["measurement", *columns], measured))
-    for place in dict.fromkeys(entry.where for entry in entries if (Path(entry.where) / "stores").is_dir()):
-        say(f"the stores of {place} are in {place}/stores; its latest measurements: collapse measure {place} --all")
 
 
-def _kept(entry: "Entry", filters: dict[str, tuple[Any, ...]]) -> bool:
-    recipe = entry.recipe
-    have = {
-        "depth": recipe.depth,
-        "width": recipe.width,
-        "epochs": recipe.epochs,
-        "decay": recipe.weight_decay,
-        "checkpoint": entry.k,
-    }
-    return all(not wanted or have[name] in wanted for name, wanted in filters.items())
+def _known(entries: "list[Entry]") -> list[str]:
+    """Return the measurements that any of the entries has."""
+    return list(dict.fromkeys(name for entry in entries for name in entry.measurements))
 
 
 def _columns(option: str, text: str, known: list[str]) -> list[str]:
     """Return the measurements that an option names, at least one."""
-    from collapse.errors import UsageError, near_names
-
     chosen = []
-    for name in (each.strip() for each in text.split(",") if each.strip()):
-        matching = [each for each in known if each == name or each.startswith(f"{name.lower()}.")]
+    for name in text.split(","):
+        matching = [each for each in known if each == name.strip() or each.startswith(f"{name.strip().lower()}.")]
         if not matching:
-            raise UsageError(f"no model listed has a measurement {name!r}; {near_names(name, known)}")
+            raise UsageError(f"{option}: no model listed has a measurement {name!r}; {near_names(name, known)}")
         chosen += matching
-    if not chosen:
-        raise UsageError(f"{option} must name a measurement, got {text!r}; {near_names(text, known)}")
     return chosen
-
-
-def _order(value: float | None) -> float:
-    return float("inf") if value is None else value
 
 
 def _text(value: Any) -> str:

@@ -28,24 +28,20 @@ def command(output: str) -> None:
     if log.level == logging.INFO:  # off a terminal: eight models have several phases each
         log.setLevel(logging.WARNING)
     with progress(every=30) as report:
-        made = demo(output, progress=report)
-    best = min(made.rows, key=lambda row: row.measurements["val_loss"] or 0)
-    print_rows([best], plugins().headlines(), more=f"in {made.results}")
-    print_table(made.analysis)
+        rows, analysis = demo(output, progress=report)
+    best = min(rows, key=lambda row: row.measurements["val_loss"] or 0)
+    print_rows([best], plugins().headlines(), more=f"in {output}/results.csv")
+    print_table(analysis)
     say(
         f"""
 The first table is the best of eight toy models; the second tests what goes
 with their validation loss among models of equal width. The models are few and
 tiny: read this as an example of the output, not as a result.
 
-  the stories       {made.folder}/text
-  the models        {made.folder}/models
-  their statistics  {made.folder}/stores
-  a row per model   {made.results}
+{output}/ holds text/, models/, stores/ and results.csv, a row per model. Next:
 
-Next:
-  collapse measure {made.folder}/stores/* --metrics nc1,nc4
-  collapse analyze permutation {made.results} --within dim --columns nc3,nc4
+  collapse measure {output}/stores/* --metrics nc1,nc4
+  collapse analyze permutation {output}/results.csv --within dim --columns nc3,nc4
   collapse measure YOUR_MODEL --text train.jsonl --validation-text validation.jsonl
   collapse metrics""",
     )

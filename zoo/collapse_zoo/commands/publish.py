@@ -12,7 +12,7 @@ from collapse.errors import counted
 @click.option("--private", is_flag=True, help="Make the repository private.")
 @click.option("--dry-run", is_flag=True, help="Only list what would be published.")
 def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None:
-    """Publish a run: models, stores, results, curve and a card.
+    """Publish a run: models, stores, results, losses and a card.
 
     Each epoch's checkpoint becomes a revision tagged with its k, main the last, so that REPO@9 is the state after epoch
     10. REPO is your name and the run's if it is left out. Interrupted, the same command continues.
@@ -23,22 +23,16 @@ def command(folder: str, repo: str | None, private: bool, dry_run: bool) -> None
     """
     from pathlib import Path
 
-    from collapse import Table
-    from collapse.cli.rendering import print_table
     from collapse_zoo.publishing import publish, revisions
     from collapse_zoo.runs import Run
 
     run = Run(Path(folder))
     if dry_run:
-        planned = revisions(run, repo)
-        for revision in planned:
-            sizes = [
-                [path, len(what) if isinstance(what, bytes) else what.stat().st_size]
-                for path, what in sorted(revision.content.items())
-            ]
-            print_table(Table(f"{repo or f'YOU/{run.name}'}@{revision.k}", ["file", "bytes"], sizes))
-        total = sum(revision.size for revision in planned)
-        say(f"{counted(len(planned), 'revision')}, {total / 1e6:,.1f} MB; nothing was sent")
+        name = repo or f"YOU/{Path(folder).name}"
+        planned = revisions(run, name)
+        for k, revision in planned.items():
+            say(f"{name}@{k}: {', '.join(sorted(revision))}")
+        say(f"{counted(len(planned), 'revision')}; nothing was sent")
         return
     where, sent = publish(run, repo, private=private)
     what = f"sent {', '.join(f'@{k}' for k in sent)} to" if sent else "everything is already in"

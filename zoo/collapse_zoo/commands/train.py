@@ -15,7 +15,7 @@ from collapse_zoo.commands._options import given_source, recipe_values, training
 @click.option("--output", metavar="DIR", help="The run directory.  [default: runs/NAME]")
 @click.option("--seed", type=int, help="Seed of the initialization.  [default: as the name says, else 42]")
 @click.option("--data-seed", type=int, help="Seed of the order of the chunks.  [default: as the name says, else 42]")
-@click.option("--measure", is_flag=True, help="Measure neural collapse after every epoch.")
+@click.option("--measure", is_flag=True, help="Measure neural collapse at the end of every epoch, once trained.")
 @training_options
 def command(
     model: str, output: str | None, seed: int | None, data_seed: int | None, measure: bool, **options: Any
@@ -64,21 +64,11 @@ def _print_run(run: Any) -> None:
     from collapse.cli.rendering import print_rows, print_table
     from collapse.plugin.plugin_manager import plugins
 
-    columns = ["checkpoint", "step", "validation loss", "accuracy", "perplexity"]
-    keys = ("validation_loss", "accuracy", "perplexity")
+    columns = ["checkpoint", "step", "validation loss", "accuracy"]
+    keys = ("validation_loss", "accuracy")
     rows = [[f"@{each.k}", each.step, *(each.validation.get(key) for key in keys)] for each in run.epochs]
     print_table(Table(run.name, columns, rows))
-    measured = run.results()
-    if measured:
+    if measured := run.results():
         print_rows(measured[-1:], plugins().headlines(), more=f"in {run.path}/results.csv")
         say(f"Every measurement of every epoch: {run.path}/results.csv; the statistics: {run.path}/stores/")
-    speed = run.record.get("tokens_per_second")  # not known if the run was killed after its last step
-    trained = f"{run.path} is trained{f' ({speed:,.0f} tokens/s)' if speed else ''}"
-    measure = f"collapse measure {shlex.quote(str(run.path))}"
-    if measured:
-        say(f"{trained}; all measurements: {measure} --all")
-    else:
-        say(
-            f"{trained}; measure it: {measure}; for measurements that zoo list and zoo status show, "
-            "run the same command again with --measure"
-        )
+    say(f"{run.path} is trained; measure it: collapse measure {shlex.quote(str(run.path))} --all")

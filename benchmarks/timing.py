@@ -1,7 +1,7 @@
 """Times of pieces of work that take turns, and the peak memory of one in a process of its own.
 
-Taking turns lets a drift of the machine touch all alike. In a process that has done other work, an earlier larger peak
-hides a later one, and memory that malloc has kept hides all of it.
+Taking turns lets a drift of the machine affect all equally. In a process that has done other work, an earlier larger
+peak hides a later one.
 """
 
 import importlib
@@ -23,15 +23,10 @@ def in_turn(works: Mapping[str, Callable[[], object]], rounds: int) -> dict[str,
     times: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
         for name, work in works.items():
-            times[name].append(timed(work))
+            start = time.perf_counter()
+            work()
+            times[name].append(time.perf_counter() - start)
     return {name: median(each[1:]) for name, each in times.items()}
-
-
-def timed(work: Callable[[], object]) -> float:
-    """Return the seconds of one call."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
 
 
 def peak_growth(preparing: str, **sizes: object) -> int | None:
@@ -44,7 +39,7 @@ def peak_growth(preparing: str, **sizes: object) -> int | None:
     Raises:
         CollapseError: The process failed.
     """
-    command = [sys.executable, "-m", "benchmarks.memory", preparing, json.dumps(sizes)]
+    command = [sys.executable, "-m", "benchmarks.timing", preparing, json.dumps(sizes)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise CollapseError(f"measuring the memory of {preparing} failed: {done.stderr.strip()[-300:]}")
@@ -67,11 +62,7 @@ def _status(name: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))
 
 
-def _main(preparing: str, sizes: str) -> None:
-    module, _, function = preparing.partition(":")
-    work = getattr(importlib.import_module(module), function)(**json.loads(sizes))
-    print(json.dumps(growth_of(work)))  # noqa: T201  # read by the process that asked
-
-
 if __name__ == "__main__":
-    _main(*sys.argv[1:])
+    module, _, function = sys.argv[1].partition(":")
+    prepared = getattr(importlib.import_module(module), function)
+    print(json.dumps(growth_of(prepared(**json.loads(sys.argv[2])))))  # noqa: T201  # read by the process that asked
