@@ -75,10 +75,12 @@ def command(
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
     from collapse.hub.opening import load
+    from collapse.inputs.store_options import refuse_options
     from collapse.measurement.results import Results
     from collapse.measurement.row_tables import remarks_of, whole_table_of
     from collapse.measurement.table import Table
     from collapse.numerics.devices import pick_device
+    from collapse.stores.manifest import is_store
 
     plugins = installed()
     names = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
@@ -87,6 +89,8 @@ def command(
     pick_device(device)
     how: dict[str, Any] = {"metrics": names, "classes_of": [load(each) for each in classes_of]}
     how["device"] = None if device == "auto" else device
+    for model in () if null else filter(is_store, models):
+        refuse_options(model, given)  # before any work is done
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
     shown = None if all_ or names else plugins.headlines()
     if failed and output and Path(output).is_file():
