@@ -7,7 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from collapse import Batch, State, Statistic, derived
+from collapse import Batch, CollapseError, State, Statistic, derived
+
+_ROUNDING = 1e-6  # far more than the difference of two float64 sums of the same squares in another order
 
 
 class WithinClassCovariance(Statistic):
@@ -28,6 +30,22 @@ class WithinClassCovariance(Statistic):
 
 
 @derived
-def within_covariance(covariance: Mapping[str, Tensor]) -> Float[Tensor, "d d"]:
-    """Σ_W, shape (d, d), squared units of h; its trace is the samples' mean squared distance to their class means."""
-    return covariance["scatter"] / covariance["samples"]
+def within_covariance(
+    covariance: Mapping[str, Tensor], counts: Tensor, variances: Tensor | None = None
+) -> Float[Tensor, "d d"]:
+    """Σ_W, shape (d, d), squared units of h.
+
+    Its trace is the samples' mean squared distance to their class means, which also follows from the variances: these
+    are only for this check, so no remark on them concerns it.
+
+    Raises:
+        CollapseError: It is not symmetric, or was computed from other samples than the class variances.
+    """
+    scatter, samples = covariance["scatter"], int(covariance["samples"])
+    trace = float(scatter.trace())
+    expected = trace if variances is None else float(counts.double() @ variances)
+    whole = samples == int(counts.sum()) and abs(trace - expected) <= _ROUNDING * expected
+    symmetric = float((scatter - scatter.T).abs().max()) <= _ROUNDING * trace
+    if not (whole and symmetric and float(scatter.diagonal().min()) >= 0):
+        raise CollapseError("the stored covariance contradicts the class variances: collect again (--recollect)")
+    return scatter / samples

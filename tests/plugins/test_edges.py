@@ -10,12 +10,13 @@ import torch
 from safetensors.torch import save_file
 
 import collapse
-from collapse import Mean, Noted
+from collapse import CollapseError, Mean, Noted
 from collapse.numerics.evaluating import evaluate
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import declaration
 from collapse.testing import statistics_of, tiny_statistics
 from collapse_metrics import gnc2, nc2, nc3
+from collapse_metrics.covariance import within_covariance
 from collapse_metrics.generalization import perplexity
 from collapse_metrics.nc1 import covariance_ratio
 from collapse_metrics.nc4 import agreement, agreement_by_label, kappa
@@ -77,6 +78,31 @@ def pooled(scatter=((4.0, 0.0), (0.0, 1.5)), samples=8):
     """As tiny_statistics has it: the variances 1, 0.5 and 0.25 of 4, 2 and 2 samples, together 5.5."""
     extra = {"covariance": {"scatter": torch.tensor(scatter).double(), "samples": torch.tensor([samples])}}
     return replace(tiny_statistics(), extra=extra)
+
+
+@pytest.mark.parametrize(
+    ("scatter", "samples", "whole"),
+    [
+        (((4.0, 0.0), (0.0, 1.5)), 8, True),
+        (((4.0 + 5e-6, 0.0), (0.0, 1.5)), 8, True),
+        (((4.0 - 5e-6, 0.0), (0.0, 1.5)), 8, True),
+        (((4.0 + 6e-6, 0.0), (0.0, 1.5)), 8, False),
+        (((4.0 - 6e-6, 0.0), (0.0, 1.5)), 8, False),
+        (((4.0, 1.0), (1.0 + 5e-6, 1.5)), 8, True),
+        (((4.0, 1.0), (1.0 + 6e-6, 1.5)), 8, False),
+        (((5.5, 0.0), (0.0, 0.0)), 8, True),
+        (((5.6, 0.0), (0.0, -0.1)), 8, False),
+        (((4.0, 0.0), (0.0, 1.5)), 7, False),
+        (((4.0, 0.0), (0.0, 1.5)), 9, False),
+    ],
+)
+def test_a_pooled_covariance_is_that_of_the_variances(scatter, samples, whole):
+    s = pooled(scatter, samples)
+    if whole:
+        assert torch.equal(given(within_covariance, s), torch.tensor(scatter).double() / 8)
+    else:
+        with pytest.raises(CollapseError, match="contradicts the class variances"):
+            given(within_covariance, s)
 
 
 def test_the_covariance_ratio_drops_directions_without_means():
