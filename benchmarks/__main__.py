@@ -15,7 +15,6 @@ from benchmarks.machine import ROOT, described
 from benchmarks.record import Record
 from collapse.cli.rendering import print_table
 from collapse.cli.terminal import say, say_error
-from collapse.cli.threads import Threads
 from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names
 
@@ -26,7 +25,7 @@ NAMES = ("accumulate", "collect", "validate", "pairs", "train", "startup")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--quick", is_flag=True, help="Small sizes, a few minutes in all; written only with --output.")
 @click.option("--output", metavar="DIR", help="Where to write JSON.  [default: benchmarks/results/MACHINE]")
-@click.option("--threads", type=Threads(), metavar="N", help="As that of collapse.")
+@click.option("--threads", type=click.IntRange(1, 1024), metavar="N", help="As that of collapse.")
 def command(names: tuple[str, ...], quick: bool, output: str | None, threads: int | None) -> None:
     """Measure how fast this checkout is on this machine.
 

@@ -40,9 +40,8 @@ if TYPE_CHECKING:
     from collapse.measurement.analyzing import analyze, permutation
     from collapse.measurement.converging import convergence
     from collapse.measurement.drawing import draw
-    from collapse.measurement.joining import join
     from collapse.measurement.measuring import vectors
-    from collapse.measurement.results import Note, Results, Row
+    from collapse.measurement.results import Note, Results, Row, join
     from collapse.measurement.side_by_side import compare
     from collapse.measurement.table import Table
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
@@ -87,7 +86,7 @@ _LAZY = {
     "cov": "numerics.statistics",
     "draw": "measurement.drawing",
     "frequency_matched": "vocabulary.matching",
-    "join": "measurement.joining",
+    "join": "measurement.results",
     "load": "hub.opening",
     "measure": "collection.measuring",
     "measure_with_nulls": "collection.nulls",

@@ -1,6 +1,8 @@
 """The command line: what people see, what programs read, and where each goes."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -28,30 +30,20 @@ def test_the_table_has_a_column_a_model_limits_and_notes(out, two, monkeypatch):
     assert "first on first.safetensors: C = 10 classes, d = 8, N = 120 samples" in text
     line = next(line for line in text.splitlines() if " nc2.interference " in line)
     assert line.split()[-1] == "-0.1111"
-    etf = next(line for line in text.splitlines() if " nc2.etf_error " in line)
-    assert float(etf.split()[-1]) == pytest.approx((2 - 2 * (8 / 9) ** 0.5) ** 0.5, rel=1e-3)
     assert "  nc1.covariance_ratio: the between-class covariance has rank 8 of d = 8" in text
 
 
-def test_metrics_can_be_chosen_and_rows_read_by_programs(out, two):
-    rows = json.loads(out("measure", *two, "--metrics", "nc4,nc2.norm", "--json"))
-    assert [row["model"] for row in rows] == ["first", "second"]
+@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
+def test_rows_are_printed_and_written_for_programs(out, two, tmp_path, suffix):
+    results = tmp_path / f"results.{suffix}"
+    rows = json.loads(out("measure", *two, "--metrics", "nc4,nc2.norm", "--json", "--output", results))
+    frame = collapse.Results.read(results).frame()
+    assert [row["model"] for row in rows] == list(frame["model"]) == ["first", "second"]
     nc4 = {"nc4.agreement", "nc4.chance_agreement", "nc4.kappa", "nc4.ncc_accuracy"}
     assert rows[0]["measurements"].keys() == {"nc2.norm", *nc4}
-    assert rows[0]["versions"] == dict.fromkeys(rows[0]["measurements"], 1)
     assert rows[0]["store"] == collapse.collect(two[0]).digest
-
-
-@pytest.mark.parametrize("suffix", ["csv", "json", "parquet"])
-def test_results_are_written_and_read_again(out, two, tmp_path, suffix):
-    results = tmp_path / f"results.{suffix}"
-    out("measure", *two, "--output", results)
-    frame = collapse.Results.read(results).frame()
-    expected = [collapse.measure(collapse.collect(path)).measurements for path in two]
-    for name, value in expected[0].items():
-        if value is not None:
-            assert list(frame[name]) == [value, expected[1][name]], name
-    assert list(frame["model"]) == ["first", "second"]
+    for name in rows[0]["measurements"]:
+        assert list(frame[name]) == [row["measurements"][name] for row in rows], name
 
 
 def test_a_store_is_collected_verified_shown_and_measured(out, two, tmp_path):
@@ -64,7 +56,6 @@ def test_a_store_is_collected_verified_shown_and_measured(out, two, tmp_path):
     row = json.loads(out("measure", store, "--json"))[0]
     assert row["measurements"] == json.loads(out("measure", two[0], "--json"))[0]["measurements"]
     assert kept_row(collapse.load(store)) is not None
-    assert "last measured" in out("info", store)
 
 
 def test_metrics_lists_limits_at_any_size(out):
@@ -73,7 +64,6 @@ def test_metrics_lists_limits_at_any_size(out):
     assert listed["nc2.etf_error"]["reachable"] == pytest.approx((2 - 2 * 0.1**0.5) ** 0.5)
     assert listed["nc1.log_cdnv"]["at full collapse"] == "-inf"
     assert listed["unc3.uniform_duality"]["equation"] == "CoV of cos(w_c, μ_c − μ̄)"
-    assert "nc1.cdnv_scaled" in out("metrics", "nc1")
     assert out("metrics", "nc1,NC4") == out("metrics", "nc1", "nc4")
 
 
@@ -93,33 +83,16 @@ def test_results_go_to_stdout_and_everything_else_to_stderr(run, tiny, tmp_path)
     again = run("measure", *words, "--json")
     assert again.stdout == first.stdout
     assert "slice" not in again.stderr
-
-
-def test_a_second_run_loads_only_what_it_needs(run, tiny, tmp_path):
-    import subprocess
-    import sys
-
-    words = tiny.words("--store", str(tmp_path / "s"), "--max-chunks", "20")
-    run("measure", *words)
     probe = (
         "import sys; from collapse.cli import _add_commands, _run; _add_commands(); assert _run(sys.argv[1:]) == 0; "
         "sys.exit(any(name in sys.modules for name in ('transformers', 'datasets', 'scipy', 'pandas')))"
-    )
-    subprocess.run([sys.executable, "-c", probe, "measure", *words], check=True, capture_output=True)
+    )  # a second run loads only what it needs
+    subprocess.run([sys.executable, "-c", probe, "measure", *map(str, words)], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("words", [("--output", ""), ("--store=",), ("",)], ids=["output", "store", "model"])
-def test_an_empty_argument_is_refused(words, two, run):
-    done = run("measure", two[0], *words, ok=False)
-    assert done.returncode == 2
-    assert "is a shell variable not set?" in done.stderr
-
-
-def test_tensors_that_a_features_file_has_in_vain_are_named(two, tmp_path, run):
-    features = random_features(10, 8, 120)
-    save_file(features | {"bias": features["classifier"][:, 0].clone()}, tmp_path / "misnamed.safetensors")
-    done = run("measure", tmp_path / "misnamed.safetensors", "--metrics", "nc2")
-    assert "bias is ignored; known tensors are train_features, train_labels, classifier, classifier_bias" in done.stderr
+def test_an_empty_argument_is_refused(words, two, told):
+    assert "is a shell variable not set?" in told(2, "measure", two[0], *words)
 
 
 def test_every_help_fits_80_columns():

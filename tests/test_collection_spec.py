@@ -13,7 +13,7 @@ from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, accepts, option, options_of
 from collapse.inputs.option_words import key_value, key_values, typed
-from collapse.measurement.comparing import CUT
+from collapse.stores.described import CUT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def test_texts_are_one_or_several(tmp_path):
     assert CollectionSpec(without=map(str, ["covariance"])).without == ("covariance",)
     for nothing in ([], (), iter([])):
         for name in ("text", "validation_text"):
-            with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} is an empty list"):
+            with pytest.raises(UsageError, match=f"--{name.replace('_', '-')} must be a string or a list"):
                 CollectionSpec(**{name: nothing})
     assert CollectionSpec(without=[]).without == ()
     assert CollectionSpec(without="covariance").without == ("covariance",)
@@ -177,8 +177,8 @@ def test_keys_and_values():
         ({"max_chunks": 0}, "--max-chunks must be at least 1, got 0"),
         ({"chunk_length": 1}, "--chunk-length must be at least 2, got 1"),
         ({"batch_size": "all"}, "--batch-size must be a number of chunks or auto, got 'all'"),
-        ({"dtype": "float31"}, "--dtype must be float32 or bfloat16 or float16 or float64, got float31"),
-        ({"null": "noise"}, "--null must be untrained or shuffled, got noise"),
+        ({"dtype": "float31"}, "--dtype must be float32 or bfloat16 or float16 or float64, got 'float31'"),
+        ({"null": "noise"}, "--null must be untrained or shuffled, got 'noise'"),
         ({"part": (3, 2)}, r"--part must be k/n with 1 ≤ k ≤ n, such as 2/4 \(in Python \(2, 4\)\), got \(3, 2\)"),
         ({"part": "1/2"}, "--part must be k/n .*, got '1/2'"),
         ({"part": (1.5, 2)}, "--part must be k/n"),

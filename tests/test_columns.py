@@ -1,17 +1,14 @@
 """Column expressions and row filters of a results table."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
+from collapse import Results
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.columns import choose_rows, read_column, split_columns
-from collapse.measurement.results import Results
 
 TABLE = pd.DataFrame(
     {
@@ -20,6 +17,7 @@ TABLE = pd.DataFrame(
         "loss": [2, 4, 8, 16],
         "zero": [1.0, 0.0, 2.0, 3.0],
         "loss/zero": [7.0, 7.5, 8.0, 8.5],
+        "a#2": [2.0, 4.0, 8.0, 16.0],
         "odd,name=x": [1.0, 2.0, 3.0, 5.0],
         "dim": [64.0, 64.0, 128.0, np.nan],
         "nothing": [None, None, None, None],
@@ -32,111 +30,65 @@ TABLE = pd.DataFrame(
     ("text", "label", "values"),
     [
         ("loss", "loss", [2, 4, 8, 16]),
-        ("nc1.cdnv", "nc1.cdnv", [1, 2, 4, math.nan]),
         ("nc1.cdnv / loss", "nc1.cdnv / loss", [0.5, 0.5, 0.5, math.nan]),
         ("nc2.norm = -(loss - 1)*2 + +3", "nc2.norm", [1, -3, -11, -27]),
         ("loss**0.5**2", "loss**0.5**2", [2**0.25, 4**0.25, 8**0.25, 2.0]),
-        ("-loss**2", "-loss**2", [-4, -16, -64, -256]),
+        ("log(loss)/log(2)", "log(loss)/log(2)", [1, 2, 3, 4]),
         ("loss/zero", "loss/zero", [7, 7.5, 8, 8.5]),  # the exact name wins
-        ("x=loss/zero", "x", [7, 7.5, 8, 8.5]),
+        ("x=`a#2`/loss", "x", [1, 1, 1, 1]),
         ("odd,name=x", "odd,name=x", [1, 2, 3, 5]),
         ("nothing", "nothing", [math.nan] * 4),
         ("nullable*2", "nullable*2", [2, math.nan, 6, 8]),
         ("nc1.cdnv**0", "nc1.cdnv**0", [1, 1, 1, math.nan]),  # a missing value stays missing
     ],
 )
-def test_read_column(text: str, label: str, values: list[float]) -> None:
+def test_read_column(text, label, values):
     column = read_column(TABLE, text)
     assert column.label == label
     assert column.values.dtype == np.float64
     np.testing.assert_allclose(column.values, values, rtol=1e-15)
 
 
-def test_the_columns_read_are_named() -> None:
+def test_the_columns_read_are_named():
     assert read_column(TABLE, "x=loss/(nc1.cdnv + loss)").names == ("loss", "nc1.cdnv")
 
 
-trees = st.recursive(
-    st.sampled_from(["a", "b.c"]) | st.floats(0.1, 9).map(repr),
-    lambda inner: (
-        st.tuples(inner, st.sampled_from("+-*/"), inner).map(lambda t: f"({t[0]} {t[1]} {t[2]})")
-        | inner.map(lambda t: f"-{t}")
-    ),
-    max_leaves=8,
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(trees, st.lists(st.tuples(st.floats(0.5, 2), st.floats(0.5, 2)), min_size=1, max_size=3))
-def test_arithmetic_is_pythons(text: str, rows: list[tuple[float, float]]) -> None:
-    table = pd.DataFrame(rows, columns=["a", "b.c"])
-    if "a" not in text and "b.c" not in text:
-        with pytest.raises(UsageError, match="reads no column"):
-            read_column(table, text)
-        return
-    try:
-        want = [eval(text.replace("b.c", "b"), {"a": a, "b": b}) for a, b in rows]
-    except ZeroDivisionError:
-        with pytest.raises(CollapseError, match="row"):
-            read_column(table, text)
-        return
-    np.testing.assert_array_equal(read_column(table, text).values, want)
-
-
-@pytest.mark.parametrize("text", ["loss +", "loss loss", "(loss", "x=loss**", "__import__(loss)"])
-def test_what_is_no_arithmetic_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match="such as norms_log_std/norms_log_mean"):
-        read_column(TABLE, text)
-
-
-def test_a_label_needs_a_name() -> None:
-    with pytest.raises(UsageError, match="label=expression"):
-        read_column(TABLE, "=loss")
-
-
-def test_an_expression_without_a_column_is_refused() -> None:
-    with pytest.raises(UsageError, match="reads no column"):
-        read_column(TABLE, "1 + 9**9")
-
-
-@pytest.mark.parametrize("text", ["nc1.cdvn", "loss/nc1.cdvn", "x = -nc1.cdvn"])
-def test_near_names(text: str) -> None:
-    with pytest.raises(UsageError, match=r"no column is called 'nc1\.cdvn'; did you mean nc1\.cdnv\?"):
-        read_column(TABLE, text)
-
-
-def test_a_column_of_text_is_refused() -> None:
-    with pytest.raises(UsageError, match="'model' is not of numbers: it holds 'a@0'"):
-        read_column(TABLE, "model")
-
-
-def test_the_cell_that_is_not_a_number_is_named() -> None:
-    frame = pd.DataFrame({"model": ["a", "b", "c"], "nc1.cdnv": ["0.7579", "1e-3", "n/a?"]})
-    with pytest.raises(UsageError, match=r"'nc1.cdnv' is not of numbers: it holds 'n/a\?' in row 3 \(c\)"):
-        read_column(frame, "nc1.cdnv")
-
-
 @pytest.mark.parametrize(
-    "cells", [["18446744073709551617", "3"], ["99999999999999999999", "0.5"], ["1" + 30 * "0", ""]]
+    ("text", "said"),
+    [
+        *(
+            (text, "norms_log_std/norms_log_mean")
+            for text in ("loss +", "loss loss", "(loss", "x=loss**", "loss#2/zero")
+        ),
+        ("__import__(loss)", "cannot be read"),
+        ("=loss", "label=expression"),
+        ("1 + 9**9", "reads no column"),
+        ("loss/nc1.cdvn", r"no column is called 'nc1\.cdvn'; did you mean nc1\.cdnv\?"),
+        ("model", "'model' is not of numbers: it holds 'a@0' in row 1"),
+    ],
 )
-def test_whole_numbers_of_any_size_are_read(cells: list[str], tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_refused(text, said):
+    with pytest.raises(UsageError, match=said):
+        read_column(TABLE, text)
+
+
+@pytest.mark.parametrize("cells", [["18446744073709551617", "3"], ["1" + 30 * "0", ""]])
+def test_whole_numbers_of_any_size_are_read(cells, tmp_path):
     file = tmp_path / "large.csv"
     file.write_text("name,large\n" + "".join(f"n,{cell}\n" for cell in cells))
     values = read_column(Results.read(file).frame(), "large").values
     np.testing.assert_array_equal(values, [float(cell or "nan") for cell in cells])
 
 
-def test_division_by_zero_names_the_row() -> None:
-    with pytest.raises(CollapseError, match=r"1/zero is inf in row 2 \(a@1\) \(zero = 0\): leave such rows out"):
+def test_division_by_zero_names_the_row():
+    with pytest.raises(CollapseError, match=r"1/zero is inf in row 2 \(a@1\): leave such rows out"):
         read_column(TABLE, "1/zero")
-    with pytest.raises(CollapseError, match=r"nan in row 4"):
-        read_column(TABLE.drop(columns="model"), "(2 - zero)**0.5")
     with pytest.raises(CollapseError, match=r"row 2 \(a@1\)"):  # the row of the table, not of what a filter left
         read_column(choose_rows(TABLE, "model=*@1"), "1/zero")
     assert read_column(choose_rows(TABLE, "model=*@0"), "1/zero").values.tolist() == [1.0, 0.5, 1 / 3]
 
 
-def test_split_columns() -> None:
+def test_split_columns():
     assert list(split_columns("loss, nc1.cdnv,,loss", TABLE)) == ["loss", "nc1.cdnv"]
     assert list(split_columns(["odd,name=x", "a=loss,zero"], TABLE)) == ["odd,name=x", "a=loss", "zero"]
     assert split_columns([], TABLE) == {}
@@ -146,30 +98,27 @@ def test_split_columns() -> None:
     ("where", "models"),
     [
         (None, ["a@0", "a@1", "B[x]@0", "b@0"]),
-        ("model=a@*", ["a@0", "a@1"]),
         ("model=b*", ["b@0"]),  # case matters
         ("model=[aB]*@0", ["a@0", "B[x]@0"]),
         ("model=B[x]@0", ["B[x]@0"]),  # the text itself, too
         (["model=*@0", "dim=64"], ["a@0"]),
         ("dim=", ["b@0"]),  # nothing there
-        ("loss=1?", ["b@0"]),
         ("nc1.cdnv=[24]", ["a@1", "B[x]@0"]),
     ],
 )
-def test_choose_rows(where: str | list[str] | None, models: list[str]) -> None:
+def test_choose_rows(where, models):
     assert choose_rows(TABLE, where)["model"].tolist() == models
 
 
-def test_filters_that_cannot_be() -> None:
-    with pytest.raises(UsageError, match="write column=glob"):
-        choose_rows(TABLE, "model")
-    with pytest.raises(UsageError, match=r"no column is called 'modle' \(--where\); did you mean model\?"):
-        choose_rows(TABLE, "modle=a*")
-    with pytest.raises(UsageError, match=r"no row matches --where 'model=c\*': model holds a@0, a@1, B\[x\]@0, b@0"):
-        choose_rows(TABLE, "model=c*")
-    with pytest.raises(UsageError, match=r"dim holds 64, 128, \(nothing\)"):
-        choose_rows(TABLE, "dim=65")
-    with pytest.raises(UsageError, match=r"holds 0, 1, 2, 3, 4, 5, … \(20 different\)"):
-        choose_rows(pd.DataFrame({"i": range(20)}), "i=x")
-    with pytest.raises(UsageError, match="holds no rows"):
-        choose_rows(TABLE.iloc[:0], "model=*")
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("model", "write column=glob"),
+        ("modle=a*", r"no column is called 'modle' \(--where\); did you mean model\?"),
+        ("model=c*", r"no row matches --where 'model=c\*': model holds a@0, a@1, B\[x\]@0, b@0"),
+        ("dim=65", r"dim holds 64, 128, \(nothing\)"),
+    ],
+)
+def test_filters_that_cannot_be(where, said):
+    with pytest.raises(UsageError, match=said):
+        choose_rows(TABLE, where)

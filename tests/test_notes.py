@@ -143,10 +143,8 @@ def test_classes_of_one_sample_are_noted_where_variances_count(measured):
     assert notes["nc1.cdnv", "singletons"].startswith("1 of 3 classes (33.3%) have one sample, hence variance 0")
 
 
-def test_rows_of_one_store_share_the_notes_on_its_validation_and_explain_ranges():
+def test_ranges_of_limits_are_explained():
     rows = [collapse.measure(GOLDEN, metrics="nc4,nc2.interference_std", min_count=least) for least in (1, 3)]
-    said = [note for note in whole_table_of(rows).notes if "argmax" in note or "label" in note]
-    assert said == [note for note in whole_table_of(rows[:1]).notes if "argmax" in note or "label" in note]
     (line,) = [line for line in whole_table_of(rows).rows if line[1] == "nc2.interference_std"]
     assert " to " in line[-1]
     of_ranges = "at full collapse, reachable: from the least to the largest of the columns"

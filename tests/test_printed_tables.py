@@ -1,50 +1,81 @@
 """Tables in terminals of any width: every name and every number is whole, and no line is longer than the terminal."""
 
-import io
 import re
-import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors.torch import save_file
 
+import collapse
 from collapse.cli.rendering import print_table
-from collapse.cli.terminal import say_error, wrapped
+from collapse.measurement.row_tables import table_of
 from collapse.measurement.table import Table
-from collapse_zoo.catalogue import SHOWN, catalogue
+from collapse.plugin.plugin_manager import plugins
+from collapse.testing import random_features
 
 WIDTHS = (80, 100, 120)
+MODELS = [f"a_long_name_of_a_model_of_width_768_with_seed_{seed}" for seed in range(4)]
+PUBLISHED = "TinyStories-12x1024_10L"
 NAMES = st.text("abxyz019", min_size=1, max_size=6).flatmap(
     lambda part: st.lists(st.just(part), min_size=1, max_size=12).map("_".join)
 )
 
 
-def printed(table, width, monkeypatch, capsys):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Four models with long and similar names, their stores, and a table of them."""
+    folder = tmp_path_factory.mktemp("tables")
+    rows = []
+    for seed, name in enumerate(MODELS):
+        save_file(random_features(10, 8, 120, seed=seed), folder / f"{name}.safetensors")
+        store = collapse.collect(folder / f"{name}.safetensors", store=folder / "stores" / name)
+        rows.append(collapse.measure(store))
+    collapse.Results(rows).write(folder / "results.csv")
+    return folder
+
+
+@pytest.fixture
+def printed(monkeypatch, capsys):
+    """What is printed of a table in a terminal of some width."""
+
+    def printed(table, width):
+        monkeypatch.setenv("COLUMNS", str(width))
+        print_table(table)
+        return capsys.readouterr().out
+
+    return printed
+
+
+def commands(folder):
+    """Each command, and the names that it prints."""
+    models = [folder / f"{name}.safetensors" for name in MODELS]
+    headlines, known = plugins().headlines(), list(plugins().measurements())
+    return {
+        "measure": (["measure", *models], [*MODELS, *headlines]),
+        "measure --all": (["measure", models[0], "--all"], known),
+        "compare": (["compare", *(folder / "stores" / name for name in MODELS[:2])], [*MODELS[:2], *headlines]),
+        "metrics": (["metrics"], known),
+        "analyze": (["analyze", "permutation", folder / "results.csv"], ["nc1.cdnv", "nc4.agreement"]),
+        "plugins": (["plugins"], ["covariance", "permutation"]),
+        "zoo list": (["zoo", "list", "--published", "--width", "768"], ["TinyStories-02x0768_01d@0"]),
+        "zoo info": (["zoo", "info", PUBLISHED], [PUBLISHED]),
+    }
+
+
+@pytest.mark.parametrize("width", [80, 120])
+@pytest.mark.parametrize(
+    "name", ["measure", "measure --all", "compare", "metrics", "analyze", "plugins", "zoo list", "zoo info"]
+)
+def test_names_are_whole_and_lines_fit(folder, run, monkeypatch, tmp_path, name, width):
     monkeypatch.setenv("COLUMNS", str(width))
-    print_table(table)
-    return capsys.readouterr().out
-
-
-def words(text):
-    return re.split(r"\s+", text)
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_the_published_models_are_shown_whole(width, monkeypatch, capsys):
-    entries = catalogue("no runs")
-    rows = [[each.name, each.where, *(each.measurements.get(name) for name in SHOWN)] for each in entries]
-    shown = printed(Table("", ["model", "where", *SHOWN], rows), width, monkeypatch, capsys)
-    assert max(map(len, shown.splitlines())) <= width
+    words, names = commands(folder)[name]
+    shown = run(*words, cwd=tmp_path).stdout
     assert "…" not in shown
-    tables = shown.count("model ")
-    for entry in entries:
-        lines = [line for line in shown.splitlines() if line.split()[:1] == [entry.name]]
-        assert len(lines) == tables
-        values = [float(value) for line in lines for value in line.split()[1:] if value != "published"]
-        expected = [entry.measurements[name] for name in SHOWN]
-        assert values == pytest.approx(expected, rel=5e-3)
-    for piece in ("hyperspherical_", "uniformity", "interference_", "self_", "duality", "agreement"):
-        assert piece in shown
+    lines = [line for line in shown.splitlines() if not line.startswith(("  ", str(folder), *MODELS))]
+    assert max(len(line.rstrip()) for line in lines) <= width
+    joined = "".join(shown.split())
+    assert [each for each in names if not all(piece in joined for piece in each.split("_"))] == []
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -54,86 +85,44 @@ def test_the_published_models_are_shown_whole(width, monkeypatch, capsys):
     numbers=st.floats(-1e12, 1e12),
     width=st.sampled_from(WIDTHS),
 )
-def test_any_table_keeps_its_names_and_numbers(names, headings, numbers, width, monkeypatch, capsys):
+def test_any_table_keeps_its_names_and_numbers(names, headings, numbers, width, printed):
     rows = [[name, *(numbers * (i + 1) for i in range(len(headings)))] for name in names]
-    shown = printed(Table("", ["model", *headings], rows), width, monkeypatch, capsys)
-    assert set(names) <= set(words(shown))
+    shown = printed(Table("", ["model", *headings], rows), width)
+    assert set(names) <= set(re.split(r"\s+", shown))
     assert "…" not in shown
     if max(map(len, names)) < width - 30:
         assert max(map(len, shown.splitlines())) <= width
     joined = shown.replace("\n", "")
-    for heading in headings:
-        for piece in heading.split("_"):
-            assert piece in joined
+    assert all(piece in joined for heading in headings for piece in heading.split("_"))
 
 
-def test_a_long_message_wraps_between_words(monkeypatch, capsys):
+def test_prose_titles_and_notes_wrap_between_words(printed):
     message = "failed: " + " ".join(f"word{i}" for i in range(40))
-    shown = printed(Table("", ["member", "state"], [["a" * 30, message], ["b", "ok"]]), 80, monkeypatch, capsys)
-    assert [word for word in words(shown) if word.startswith("word")] == message.split()[1:]
+    shown = printed(Table(message, ["member", "state"], [["a" * 30, message], ["b", "ok"]], [message]), 80)
+    said = [word for word in re.split(r"\s+", shown) if word.startswith("word")]
+    assert said == message.split()[1:] * 3
+    assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_column_of_one_text_is_said_once_where_space_is_short(monkeypatch, capsys):
-    rows = [[f"model{i}", "published", *(1.5 for _ in range(9))] for i in range(3)]
-    columns = ["model", "where", *(f"measurement_{i}" for i in range(9))]
-    assert printed(Table("", columns, rows), 80, monkeypatch, capsys).count("published") == 1
-    assert printed(Table("", columns[:3], [row[:3] for row in rows]), 80, monkeypatch, capsys).count("published") == 3
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_records_beside_a_hash_are_wrapped_between_words(width, monkeypatch, capsys):
-    records = [
-        ["corpus", f"train.jsonl (column=text, sha256={'5' * 64})"],
-        ["digest", "a" * 64],
-        ["versions", "numpy=2.4.6, python=3.11.7, safetensors=0.8.0, tokenizers=0.23.3, transformers=5.23.0"],
-        ["model with a long name", "b"],
-    ]
-    shown = printed(Table("", ["holds", ""], records), width, monkeypatch, capsys)
-    assert max(map(len, shown.splitlines())) <= width
-    said = [word for word in shown.split() if "─" not in word]
-    assert said == ["holds", *(word for record in records for text in record for word in text.split())]
-
-
-def test_a_message_on_a_terminal_is_wrapped_between_words_and_its_command_is_whole(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setenv("COLUMNS", "40")
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    command = "collapse measure runs/01x0064 --text a.jsonl --all"
-    say_error(f"rows of different training texts are mixed here: measure them again with: {command}; then join them")
-    first, *lines = sys.stderr.getvalue().splitlines()
-    assert first == "collapse: rows of different training"
-    assert f"  {command}" in lines
-    assert lines[-1] == "  then join them"
-    assert all(len(line) <= 40 for line in lines if command not in line)
-    text = " ".join(["word"] * 30)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    say_error(text)
-    assert sys.stderr.getvalue() == f"collapse: {text}\n"
-
-
-def test_a_quoted_token_stays_on_a_line():
-    note = 'no class; similar classes: " Anna", " Tim", "\\n  x"'
-    for width in range(26, 60):
-        shown = wrapped(note, width, indent="  ")
-        assert shown.replace("\n  ", " ") == note
-        assert all(line.count('"') % 2 == 0 for line in shown.splitlines())
-
-
-def test_titles_and_notes_are_wrapped_between_words(monkeypatch, capsys):
-    text = "a title of many words that is longer than a line of a narrow terminal"
-    shown = printed(Table(text, ["a"], [[1]], above=[text], notes=[text]), 40, monkeypatch, capsys)
-    assert max(map(len, shown.splitlines())) <= 40
-    assert words(shown).count("narrow") == 3
-
-
-def test_headings_are_broken_only_where_space_is_short(monkeypatch, capsys):
+def test_short_headings_are_never_broken_and_long_ones_only_where_space_is_short(printed):
     names = ["val_loss", "nc2.interference_std", "gnc2.hyperspherical_uniformity"]
     table = Table("", ["model", *names], [["model-of-a-name", 1.5, 2.5, 3.5]])
-    shown = printed(table, 80, monkeypatch, capsys)
-    assert " val_loss " in shown
-    assert "nc2.interference_std " in shown  # the shorter headings first
-    assert re.search(r"hyperspherical_uniformity$|gnc2\.\s", shown, re.MULTILINE)
-    assert " val_loss " in printed(table, 60, monkeypatch, capsys)
+    assert "nc2.interference_std" in printed(table, 100)
+    assert "nc2.interference_std" not in printed(table, 60)
+    assert " val_loss " in printed(table, 60)
+    columns = ["column", *(f"a heading that is long {i}" for i in range(4)), "r > 0", "r < 0"]
+    shown = printed(Table("", columns, [["nc3.self_duality", *(1.25 for _ in columns[1:])]]), 60)
+    assert "r > 0" in shown
+    assert "r < 0" in shown
+
+
+def test_models_of_other_shapes_have_ranges_of_limits():
+    rows = []
+    for classes, dim in ((6, 8), (11, 8)):
+        arrays = random_features(classes, dim, 20 * classes)
+        named = {name.removeprefix("train_"): arrays[name] for name in ("train_features", "train_labels", "classifier")}
+        rows.append(collapse.measure(**named, metrics=["nc1.cdnv", "nc2.interference", "nc2.interference_std"]))
+    limits = {cells[1]: cells[-2:] for cells in table_of(rows).rows}
+    assert limits["nc1.cdnv"] == [0, ""]
+    assert limits["nc2.interference"] == ["-0.2000 to -0.1000", ""]
+    assert limits["nc2.interference_std"][1].startswith("0 to ")  # 6 classes in 8 dimensions can be a simplex

@@ -109,16 +109,6 @@ def test_a_statistic_of_another_plugin_or_version_is_not_read(tiny, options, ins
             assert said in row.notes[0].text
 
 
-def test_collecting_again_says_that_a_statistic_is_of_other_code(tiny, options, install, tmp_path, caplog):
-    for version in (1, 2):
-        caplog.clear()
-        install(version=version)
-        collapse.collect(tiny.model, store=tmp_path / "s", **options)
-        said = [each for each in caplog.messages if "mine cannot be used: the collection filled" in each]
-        assert len(said) == version - 1
-    assert "collect again (--recollect)" in said[0]
-
-
 @pytest.mark.parametrize("change", [{"version": 2}, {"file": "two.py"}, None])
 def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
     tiny, options, install, tmp_path, caplog, change

@@ -6,6 +6,7 @@ from safetensors.numpy import save_file
 
 import collapse
 from collapse.core.steps import run_and_step
+from collapse.errors import CollapseError
 from collapse.measurement.model_names import with_parts
 from collapse.measurement.results import Results
 from collapse.plugin.figures import numbers_of
@@ -15,16 +16,11 @@ from collapse.plugin.figures import numbers_of
     ("name", "run", "step"),
     [
         ("step100", "", 100),
-        ("run/step_1000", "run", 1000),
         ("run/checkpoint-100", "run", 100),
-        ("checkpoint-100", "", 100),
         ("owner/name@step3000", "owner/name", 3000),
         ("owner/name-step0-hf", "owner/name-step0-hf", None),
         ("mine/global_step25", "mine", 25),
-        ("mine.ckpt-7", "mine", 7),
-        ("mine_iter_000300", "mine", 300),
         ("footstep100", "footstep100", None),
-        ("llama-7", "llama-7", None),
         ("TinyStories-2x64_01d@0", "TinyStories-2x64_01d", None),
     ],
 )
@@ -69,3 +65,9 @@ def test_a_loaded_model_keeps_its_step_in_the_store(tiny, tmp_path):
     row = collapse.measure(tmp_path / "store", metrics="nc2")
     assert (row.model, row.step) == ("mine-step300", 300)
     assert collapse.measure(tmp_path / "store", metrics="nc2", step=5).step == 5
+
+
+def test_what_the_figure_of_training_needs_is_said():
+    rows = [collapse.measure(features=np.eye(4), labels=[0, 0, 1, 1], name=name, metrics="nc2") for name in ("a", "b")]
+    with pytest.raises(CollapseError, match=r"a column step, or models named .* run/checkpoint-100, run-step100"):
+        collapse.draw("training", Results(rows))

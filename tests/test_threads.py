@@ -45,7 +45,7 @@ def test_how_many_threads(asked):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"), [("0", "of at least 1, got 0"), ("two", "of at least 1, got two"), ("1025", "at most 1,024")]
+    ("given", "said"), [("0", "0 is not in the range 1<=x<=1024"), ("two", "'two' is not a valid integer range")]
 )
 def test_threads_that_cannot_be_started_are_refused(told, given, said):
     assert said in told(2, "metrics", "--threads", given)

@@ -143,7 +143,7 @@ def test_ranks_are_of_any_column_and_nan_has_none():
         ({"top": 1, "by": "nc1.trace_ratio"}, "nc1.trace_ratio is one number of the whole store, not one a class"),
         ({"ids": [20], "min_count": 1000}, "needs two|not a class of this store"),
         ({"tokens": "the"}, "a tokenizer is needed .* --ids"),
-        ({"tokens": ""}, "must not be empty"),
+        ({"tokens": ""}, "a string that is not empty"),
         ({"tokens": "a", "tokenizer": 3}, "tokenizer must be a folder, .*, got a int"),
         ({"tokens": "a", "tokenizer": "/no/such/folder"}, "no tokenizer is called"),
     ],

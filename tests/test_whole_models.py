@@ -126,14 +126,6 @@ def test_buffers_that_change_nothing_are_accepted(llama, how):
     assert torch.equal(load(llama).embeddings(tokens), plain.embeddings(tokens))
 
 
-@pytest.mark.parametrize("name", ["model.layers.2.eh_proj.weight", "mtp.layers.0.eh_proj.weight"])
-def test_layers_for_multi_token_prediction_must_be_stated(llama, name):
-    add(llama, {name: torch.ones(32, 64)})
-    refused(llama, "does not use")
-    state(llama, num_nextn_predict_layers=1)
-    load(llama)
-
-
 def test_a_head_that_contradicts_tied_embeddings_is_refused(llama):
     state(llama, tie_word_embeddings=True)
     refused(llama, r"its config\.json ties lm_head\.weight to the input embedding, but its checkpoint has another")

@@ -7,11 +7,9 @@ from pathlib import Path
 
 GOLDEN = Path(__file__).parent / "golden" / "store-v2"
 CALLS = {
-    "collapse.permutation(row)": "Row",
     "collapse.permutation([row, 3.5])": "float",
     "collapse.permutation(3)": "int",
-    "collapse.Results(row)": "Row",
-    "collapse.Results(collapse.Results([row]).frame())": "DataFrame",
+    "collapse.Results(collapse.Results([row]).frame())": "str",
     "collapse.measure(statistics, metrics=3)": "int",
     "collapse.measure(statistics, metrics=[None])": "NoneType",
     "collapse.tokens(3)": "int",

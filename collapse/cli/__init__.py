@@ -9,14 +9,12 @@ import os
 import re
 import signal
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
-from collapse.cli.threads import Threads
 from collapse.core.extras import missing_package
 from collapse.core.threads import prepare
 from collapse.errors import CollapseError, UsageError, near_names, shortened
@@ -28,22 +26,10 @@ command_found: list["Plugin"] = []
 """Plugins that add commands, after :func:`main` has loaded them."""
 
 _COMMANDS = (
-    "measure",
-    "compare",
-    "collect",
-    "merge",
-    "verify",
-    "info",
-    "tokens",
-    "push",
-    "pull",
-    "analyze",
-    "figures",
-    "report",
-    "results",
-    "metrics",
-    "plugins",
-)
+    "measure compare collect merge verify info tokens push pull analyze figures report results metrics plugins"
+).split()
+_OF_ALL = re.compile(r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads)=.*|-p.+)|(?P<option>-p|--plugin|--threads)")
+"""Options that belong to every command."""
 
 
 class _Commands(click.Group):
@@ -71,7 +57,7 @@ class _Commands(click.Group):
 )
 @click.option(
     "--threads",
-    type=Threads(),
+    type=click.IntRange(1, 1024),
     metavar="N",
     help="Number of threads; overrides OMP_NUM_THREADS.  [default: the CPUs that may be used]",
 )
@@ -104,17 +90,15 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> int:
-    verbose = any(word in ("-v", "--verbose") for word in (arguments if arguments is not None else sys.argv))
+    words = sys.argv[1:] if arguments is None else arguments
+    verbose = any(word in ("-v", "--verbose") for word in words)
     try:
-        words = sys.argv[1:] if arguments is None else arguments
         _refuse_empty(words)
         outcome: Any = cli.main(args=_ahead(words), prog_name="collapse", standalone_mode=False)
         return outcome if isinstance(outcome, int) else 0
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.ClickException as error:
-        if isinstance(error, click.NoSuchOption):
-            error = _suggesting(error)
         shown = io.StringIO()
         error.show(file=shown)  # with the usage line; say() escapes what it quotes
         told = re.sub(r"(?m)^Error: ", "collapse: ", shown.getvalue().rstrip("\n"), count=1)
@@ -131,25 +115,13 @@ def _run(arguments: list[str] | None) -> int:
             logging.getLogger("collapse").exception("the error in full:")
         say_error(str(error))
         return 2 if isinstance(error, UsageError) else 1
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         missing = missing_package(error)
-        if missing is None or verbose:
+        if verbose or (missing is None and isinstance(error, ImportError)):
             raise
-        say_error(missing)
-    except OSError as error:
-        if verbose:
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        say_error(f"{where}{error.strerror or error}")
+        where = f"{error.filename}: " if isinstance(error, OSError) and error.filename else ""
+        say_error(missing or f"{where}{getattr(error, 'strerror', None) or error}")
     return 1
-
-
-def _suggesting(error: click.NoSuchOption) -> click.UsageError:
-    """Return the error with the nearest options first; click sorts its suggestions by the alphabet."""
-    # without the dashes, which make any two short names similar
-    known = {each.lstrip("-"): each for each in error.possibilities or ()}
-    near = [known[each] for each in get_close_matches(error.option_name.lstrip("-"), known, n=2, cutoff=0.6)]
-    return click.UsageError(error.message + (f" Did you mean {' or '.join(near)}?" if near else ""), error.ctx)
 
 
 def _ahead(words: list[str]) -> list[str]:
@@ -160,19 +132,14 @@ def _ahead(words: list[str]) -> list[str]:
     >>> _ahead(["metrics", "-pmine.py"])
     ['-pmine.py', 'metrics']
     """
-    ours: list[str] = []
-    others: list[str] = []
-    rest = iter(words)
+    end = words.index("--") if "--" in words else len(words)
+    ours, others, rest = list[str](), list[str](), iter(words[:end])
     for word in rest:
-        if word == "--":
-            others += [word, *rest]
-        elif word in ("-p", "--plugin", "--threads"):
-            ours += [word, *([after] if (after := next(rest, None)) is not None else [])]
-        elif word in ("-v", "--verbose") or word.startswith(("--plugin=", "-p", "--threads=")):
-            ours.append(word)
-        else:
-            others.append(word)
-    return [*ours, *others]
+        found = _OF_ALL.fullmatch(word)
+        (ours if found else others).append(word)
+        if found and found["option"]:
+            ours += [after for after in [next(rest, None)] if after is not None]
+    return [*ours, *others, *words[end:]]
 
 
 def _refuse_empty(words: list[str]) -> None:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 import click
 
-from collapse.cli.formats import check_suffix, deliver, table_options
-from collapse.cli.terminal import say_error
+from collapse.cli.formats import deliver, table_options
+from collapse.cli.terminal import installed
 
 if TYPE_CHECKING:
     from collapse.plugin.metrics import Analysis
-    from collapse.plugin.registry import Plugins
 
 _SECTION = re.compile(r"^(?:(Args|Returns|Raises|Yields|Examples?|Sources?|Notes?):|>>> ).*", re.MULTILINE)
-_SCALARS = (str, int, float, bool)
 
 
 class Analyses(click.Group):
@@ -25,14 +23,7 @@ class Analyses(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return their names, sorted."""
-        return sorted(_installed().analyses)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Resolve the command, after one line for each plugin that is not used."""
-        _installed()
-        return super().resolve_command(ctx, args)
+        return sorted(installed().analyses)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Return the command of an analysis.
@@ -43,6 +34,11 @@ class Analyses(click.Group):
         from collapse.plugin.plugin_manager import plugins
 
         return analysis_command(plugins().analysis(cmd_name))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run an analysis, after one line for each plugin that is not used."""
+        installed()
+        return super().invoke(ctx)
 
 
 @click.command("analyze", cls=Analyses)
@@ -55,14 +51,6 @@ def command() -> None:
     """
 
 
-def _installed() -> "Plugins":
-    from collapse.plugin.plugin_manager import plugins
-
-    for problem in plugins().problems:
-        say_error(problem)
-    return plugins()
-
-
 def analysis_command(analysis: "Analysis") -> click.Command:
     """Make a click command for an analysis: ``f(results, *, options...) -> Table``.
 
@@ -70,26 +58,28 @@ def analysis_command(analysis: "Analysis") -> click.Command:
     choice), a list or Sequence of these (given several times), or any of them or None. The docstring gives the help.
     The command of an analysis with another parameter raises a PluginError, so that the help lists the others.
     """
-    from collapse.errors import PluginError
+    function = analysis.function
+    about, helps = read_docstring(inspect.getdoc(function) or "")
+    given = [each for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    kinds = {each.name: _option_type(_resolved(each, function)) for each in given}
+    wrong = [name for name, (kind, _) in kinds.items() if kind is None]
 
-    about, helps = read_docstring(inspect.getdoc(analysis.function) or "")
-    options: list[click.Parameter] = [click.Argument(["results"], type=click.Path(path_type=Path)), *table_options()]
-    run: Callable[..., None] = _runner(analysis)
-    for parameter in inspect.signature(analysis.function).parameters.values():
-        if parameter.kind is not parameter.KEYWORD_ONLY:
-            continue
-        kind = _option_type(_resolved(parameter, analysis.function))
-        if kind is None:
-            run = _refusal(
-                PluginError(
-                    f"analysis {analysis.name} of {analysis.function.__module__}: parameter {parameter.name} cannot "
-                    "become an option; annotate it as str, int, float, bool, a Literal of strings, a Sequence of "
-                    "these, or None"
-                )
+    def run(results: Path, format_: str | None, output: str | None, **options: Any) -> None:
+        from collapse.errors import PluginError
+        from collapse.measurement.analyzing import analyze
+
+        if wrong:
+            raise PluginError(
+                f"analysis {analysis.name} of {function.__module__}: parameter {wrong[0]} cannot become an option; "
+                "annotate it as str, int, float, bool, a Literal of strings, a Sequence of these, or None"
             )
-            kind = str, False
-        options.append(_option(parameter, kind, helps.get(parameter.name, "")))
-    return click.Command(analysis.name, params=options, callback=run, help=about)
+        # click passes an empty tuple for a repeatable option that was not given: then use the function's default
+        table = analyze(analysis.name, results, **{name: value for name, value in options.items() if value != ()})
+        deliver(format_, output, table)
+
+    params: list[click.Parameter] = [click.Argument(["results"], type=click.Path(path_type=Path)), *table_options()]
+    params += [_option(each, *kinds[each.name], helps.get(each.name, "")) for each in given]
+    return click.Command(analysis.name, params=params, callback=run, help=about)
 
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
@@ -103,10 +93,8 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     args: dict[str, str] = {}
     ends = [*(section.start() for section in sections[1:]), len(text)]
     for section, end in zip(sections, ends, strict=False):  # no section, no ends that matter
-        if section[1] != "Args":
-            continue
         # an entry starts at the section's indentation; deeper lines continue it
-        for entry in re.split(r"\n {4}(?! )", text[section.end() : end])[1:]:
+        for entry in re.split(r"\n {4}(?! )", text[section.end() : end])[1:] if section[1] == "Args" else ():
             name, _, said = entry.partition(":")
             args[name.split("(")[0].strip()] = " ".join(said.split())
     return about.strip(), args
@@ -121,52 +109,29 @@ def _resolved(parameter: inspect.Parameter, function: Callable[..., Any]) -> Any
         return None
 
 
-def _option_type(hint: Any) -> tuple[Any, bool] | None:
-    """Return the click type of an annotation, and whether it takes several values; None if it is unsupported."""
+def _option_type(hint: Any) -> tuple[Any, bool]:
+    """Return the click type of an annotation, None if it is unsupported, and whether it takes several values."""
     if get_origin(hint) in (Union, UnionType):
         kinds = [each for each in get_args(hint) if each is not NoneType]
-        return _option_type(kinds[0]) if len(kinds) == 1 else None
+        return _option_type(kinds[0]) if len(kinds) == 1 else (None, False)
     if get_origin(hint) in (list, tuple, Sequence) and get_args(hint):
-        inner = _option_type(get_args(hint)[0])
-        return (inner[0], True) if inner and not inner[1] and inner[0] is not bool else None
+        inner, several = _option_type(get_args(hint)[0])
+        return (None if several or inner is bool else inner), True
     if get_origin(hint) is Literal and all(isinstance(each, str) for each in get_args(hint)):
         return click.Choice(get_args(hint)), False
-    return (hint, False) if hint in _SCALARS else None
+    return (hint if hint in (str, int, float, bool) else None), False
 
 
-def _option(parameter: inspect.Parameter, kind: tuple[Any, bool], said: str) -> click.Option:
-    type_, multiple = kind
-    flag = "--" + parameter.name.replace("_", "-")
-    names = [flag, parameter.name]
-    about: dict[str, Any] = {"type": type_, "multiple": multiple, "help": said}
-    if type_ is bool:
-        names[0] = f"{flag}/--no-{flag[2:]}"
-        about.pop("type")
-    elif len(parameter.name) == 1 and parameter.name not in "pv":  # those belong to every command
-        names.insert(0, f"-{parameter.name}")
+def _option(parameter: inspect.Parameter, kind: Any, multiple: bool, said: str) -> click.Option:
+    name, flag = parameter.name, "--" + parameter.name.replace("_", "-")
+    about: dict[str, Any] = {"multiple": multiple, "help": said}
+    if multiple:
+        about["help"] = f"{said} May be given several times.".strip()
     if parameter.default is parameter.empty:
         about["required"] = True
     else:
         about |= {"default": parameter.default, "show_default": parameter.default is not None}
-    if multiple:
-        about["help"] = f"{said} May be given several times.".strip()
-    return click.Option(names, **about)
-
-
-def _refusal(error: Exception) -> Callable[..., None]:
-    def run(**options: Any) -> None:
-        raise error
-
-    return run
-
-
-def _runner(analysis: "Analysis") -> Callable[..., None]:
-    def run(results: Path, format_: str | None, output: str | None, **options: Any) -> None:
-        from collapse.measurement.analyzing import analyze
-
-        check_suffix(output)
-        # click passes an empty tuple for a repeatable option that was not given: then use the function's default
-        table = analyze(analysis.name, results, **{name: value for name, value in options.items() if value != ()})
-        deliver(format_, output, table)
-
-    return run
+    if kind is bool:
+        return click.Option([f"{flag}/--no-{flag[2:]}", name], **about)
+    short = [f"-{name}"] if len(name) == 1 and name not in "pv" else []  # those belong to every command
+    return click.Option([*short, flag, name], type=kind or str, **about)

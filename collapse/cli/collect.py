@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from collapse.cli.options import collecting_options, given_options
-from collapse.cli.terminal import say, say_error
+from collapse.cli.terminal import installed, say
 
 
 @click.command()
@@ -24,11 +24,9 @@ def command(model: str, store: str, **options: Any) -> None:
     """
     from collapse.cli.progress_bar import progress
     from collapse.collection.collecting import collect
-    from collapse.plugin.plugin_manager import plugins
     from collapse.stores.shards import Part
 
-    for problem in plugins().problems:
-        say_error(problem)
+    installed()
     with progress() as report:
         made = collect(model, store=store, progress=report, **given_options(options))
     if isinstance(made, Part):

@@ -1,11 +1,11 @@
 """collapse compare: two stores of one text side by side, with standard errors."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.formats import prints_a_table
-from collapse.cli.terminal import say_error
+from collapse.cli.formats import deliver, prints_a_table
+from collapse.cli.terminal import installed
 from collapse.errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,20 +33,17 @@ if TYPE_CHECKING:
 )
 @click.option("--anyway", is_flag=True, help="Compare stores of different texts too.")
 @click.option("--device", metavar="NAME", help="Where to compute: cpu, cuda, ….  [default: cpu]")
-@prints_a_table()
+@prints_a_table
 def command(
     a: str,
     b: str,
     metrics: str | None,
     all_: bool,
-    min_count: int,
     classes_of: str | None,
     parts: tuple[str, str] | None,
-    seeds: str | None,
-    anyway: bool,
-    device: str | None,
     format_: str | None,
     output: str | None,
+    **options: Any,
 ) -> None:
     """Compare two stores of one text.
 
@@ -58,37 +55,28 @@ def command(
     collapse compare stores/a stores/b
     collapse compare stores/a stores/b --parts halves/a halves/b --all
     """
-    from collapse.cli.formats import check_suffix, deliver
     from collapse.cli.progress_bar import progress
     from collapse.hub.opening import load
     from collapse.measurement.side_by_side import compare
-    from collapse.plugin.plugin_manager import plugins
 
     if metrics and all_:
         raise UsageError("--all contradicts --metrics: leave one of them out")
-    check_suffix(output)
-    for problem in plugins().problems:
-        say_error(problem)
+    headlines = installed().headlines()
     with progress() as report:
         table = compare(
             load(a),
             load(b),
-            metrics=metrics or (None if all_ else plugins().headlines()),
-            min_count=min_count,
+            metrics=metrics or (None if all_ else headlines),
             classes_of=None if classes_of is None else load(classes_of),
             parts=None if parts is None else [_parts(each) for each in parts],
-            seeds=seeds,
-            anyway=anyway,
-            device=device,
             progress=report,
+            **options,
         )
     deliver(format_, output, table)
 
 
 def _parts(named: str) -> list["Part"]:
     """Open the parts that a word of ``--parts`` names."""
-    from pathlib import Path
-
     from collapse.core.paths import expanded
     from collapse.stores.manifest import is_part
     from collapse.stores.shards import Part
@@ -96,7 +84,7 @@ def _parts(named: str) -> list["Part"]:
     folder = expanded(named)
     if not folder.is_dir() or is_part(folder):
         return [Part.load(each) for each in named.split(",") if each]
-    found = sorted(each for each in Path(folder).iterdir() if is_part(each))
+    found = sorted(each for each in folder.iterdir() if is_part(each))
     if not found:
         raise UsageError(f"--parts {named}: there is no part in this folder; name the folder that holds the parts")
     return [Part.load(each) for each in found]

@@ -1,14 +1,9 @@
 """collapse figures: draw figures of results and stores into a folder, for a paper."""
 
-from typing import TYPE_CHECKING
-
 import click
 
-from collapse.cli.terminal import say, say_error
+from collapse.cli.terminal import installed, say
 from collapse.errors import CollapseError, UsageError
-
-if TYPE_CHECKING:
-    from collapse.showing.saving import SavedFigure
 
 
 @click.command()
@@ -44,49 +39,24 @@ def command(
     collapse figures results.csv --out figures --where 'model=*_10L@9'
     """
     from collapse.cli.progress_bar import progress
-    from collapse.plugin.plugin_manager import plugins
-    from collapse.showing.saving import save_figures
-
-    for problem in plugins().problems:
-        say_error(problem)
-    if listing:
-        _list()
-        return
-    lacking = [] if sources else ["a results file or a store"]
-    lacking += [] if out is not None else ["the folder of the pictures, with --out DIR"]
-    if lacking or out is None:
-        raise UsageError(f"give {' and '.join(lacking)} (collapse figures --list lists the figures)")
-    with progress() as report:
-        saved = save_figures(
-            sources,
-            out,
-            formats=formats,
-            names=names or None,
-            width=width,
-            where=where or None,
-            progress=report,
-        )
-    _show(saved)
-    if not any(each.files for each in saved):
-        raise CollapseError("no figure was drawn, for the reasons above")
-
-
-def _show(saved: list["SavedFigure"]) -> None:
-    for each in saved:
-        if each.files:
-            said = ", ".join(map(str, each.files))
-            say(f"figure {each.name}: {said}")
-            for note in each.notes:
-                say(f"  {note}")
-        else:
-            say(f"figure {each.name}: not drawn: {each.problem}")
-
-
-def _list() -> None:
     from collapse.cli.rendering import print_table
     from collapse.measurement.table import Table
-    from collapse.plugin.plugin_manager import plugins
+    from collapse.showing.saving import save_figures
 
-    found = [plugins().figures[name] for name in sorted(plugins().figures)]
-    rows = [[each.name, each.of, ", ".join(each.needs) or "–", each.title] for each in found]
-    print_table(Table("", ["figure", "of", "needs", "title"], rows))
+    found = installed().figures
+    if listing:
+        rows = [[name, each.of, ", ".join(each.needs) or "–", each.title] for name, each in sorted(found.items())]
+        print_table(Table("", ["figure", "of", "needs", "title"], rows))
+        return
+    if not sources or out is None:
+        lacking = "the folder of the pictures, with --out DIR" if sources else "a results file or a store"
+        raise UsageError(f"give {lacking} (collapse figures --list lists the figures)")
+    with progress() as report:
+        saved = save_figures(
+            sources, out, formats=formats, names=names or None, width=width, where=where or None, progress=report
+        )
+    for each in saved:
+        said = ", ".join(map(str, each.files)) or f"not drawn: {each.problem}"
+        say("\n".join([f"figure {each.name}: {said}", *(f"  {note}" for note in each.notes if each.files)]))
+    if not any(each.files for each in saved):
+        raise CollapseError("no figure was drawn, for the reasons above")

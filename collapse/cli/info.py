@@ -1,15 +1,13 @@
 """collapse info: show what a store holds and how it was made."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import click
 
 from collapse.cli.terminal import say_json
-from collapse.errors import counted
 
-if TYPE_CHECKING:
-    from collapse.stores.shards import Part
+Rows = list[tuple[str, Any]]
 
 
 @click.command()
@@ -21,102 +19,75 @@ def command(path: str, as_json: bool) -> None:
     STORE is a folder, the digest or the model of a cached store, or user/name or user/name/folder on the Hub, of which
     only the manifest is downloaded.
     """
-    from collapse.cli.rendering import print_table
     from collapse.hub.opening import load
-    from collapse.measurement.last_results import kept_row
-    from collapse.measurement.table import Table
     from collapse.stores.manifest import is_part
-    from collapse.stores.shards import Part
+    from collapse.stores.shards import Part, runs_of
 
     if is_part(path):
-        _show_part(Part.load(path), as_json=as_json)
-        return
-    store = load(path)
-    if store.origin is None:
-        store.check()
+        part = Part.load(path)
+        manifest: Mapping[str, Any] = {**part.about, "slices": runs_of(part.shards)}
+        made = [shard.about["provenance"] for shard in part.shards]
+        state: Rows = [("part", str(part)), ("model", part.model), ("state", f"part: {part.covered()}")]
+        state.append(("chunks a slice", part.about["coverage"]["slice_chunks"]))
+    else:
+        store = load(path)
+        if store.origin is None:
+            store.check()
+        manifest, made = store.manifest, [store.manifest["provenance"]]
+        model = store.model + (f" @ {store.revision}" if store.revision else "")
+        state = [("store", str(store)), ("model", model), ("state", store.state), ("digest", store.digest)]
+        if store.origin is None and store.pulled_from is not None:
+            state.append(("pulled from", store.pulled_from))
     if as_json:
-        say_json(store.manifest)
+        say_json(manifest)
         return
-    identity, coverage, corpus = store.identity, store.manifest["coverage"], store.manifest["corpus"]
-    rows: list[list[object]] = [
-        ["store", str(store)],
-        ["model", store.model + (f" @ {store.revision}" if store.revision else "")],
-        ["corpus", _corpus(store.corpus, identity.get("corpus"))],
-        ["validation", _corpus(corpus.get("validation"), identity.get("validation"))],
-        ["state", store.state],
-        ["digest", store.digest],
-    ]
-    if store.origin is None and store.pulled_from is not None:
-        rows.append(["pulled from", store.pulled_from])
-    last = kept_row(store)
-    if last is not None:
-        rows.append(["last measured", f"{counted(len(last.measurements), 'measurement')}, min_count {last.min_count}"])
-    phases = [phase for phase in ("train", "validation") if "chunks" in (coverage[phase] or {})]
-    rows += [[f"{phase} chunks", f"{coverage[phase]['chunks']:,}"] for phase in phases]
-    rows += [[_words(key), _flat(value)] for key, value in identity.items() if key not in ("corpus", "validation")]
-    print_table(Table("", ["holds", ""], rows))
-    print_table(Table("", ["made", ""], _made(store.manifest["provenance"])))
-    files = [
-        [
-            name,
-            f"{entry['size'] / 1e6:,.2f} MB",
-            ", ".join(f"{n} {t['dtype']} {t['shape']}" for n, t in entry["tensors"].items()),
-        ]
-        for name, entry in store.manifest["files"].items()
-    ]
-    print_table(Table("", ["file", "size", "tensors"], files))
+    _print(("holds", ""), [*state, *_texts(manifest), *_rows(manifest["identity"], ("corpus", "validation"))])
+    for each in made:
+        _print(("made", ""), _made(each))
+    files = manifest.get("files", {})
+    _print(("file", "size", "tensors"), [(name, _size(each), _tensors(each)) for name, each in files.items()])
 
 
-def _show_part(part: "Part", *, as_json: bool) -> None:
+def _print(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     from collapse.cli.rendering import print_table
     from collapse.measurement.table import Table
-    from collapse.stores.shards import runs_of
 
-    if as_json:
-        say_json({**part.about, "slices": runs_of(part.shards)})
-        return
-    rows: list[list[object]] = [
-        ["part", str(part)],
-        ["model", part.model],
-        ["corpus", _corpus(part.corpus, part.identity.get("corpus"))],
-        ["state", f"part: {part.covered()}"],
-        ["chunks a slice", part.about["coverage"]["slice_chunks"]],
-    ]
-    rows += [[_words(key), _flat(value)] for key, value in part.identity.items() if key not in ("corpus", "validation")]
-    print_table(Table("", ["holds", ""], rows))
-    for shard in part.shards:
-        print_table(Table("", ["made", ""], _made(shard.about["provenance"])))
+    if rows:
+        print_table(Table("", columns, rows))
 
 
-def _corpus(name: str | None, identity: Mapping[str, Any] | None) -> str | None:
-    """Describe a text by its name and its identity: a commit, or the hash of its files."""
-    told = _flat({key: value for key, value in (identity or {}).items() if key != "name"})
-    return f"{name} ({told})" if name and told else name
-
-
-_WORDS = {
-    # of a published manifest: without folders and --store, and with options that were taken over
-    "command": "options, as a command",
-}
-
-
-def _made(provenance: Mapping[str, Any], of: str = "") -> list[list[object]]:
-    """List date, duration, device, versions and command of each phase and part."""
-    rows: list[list[object]] = []
-    train = "train, " if "seconds" in provenance and not of.endswith("validation, ") else ""
-    for key, value in provenance.items():
-        if key == "validation" and isinstance(value, dict):
-            rows += _made(value, f"{of}validation, ")
-        elif key == "parts" and isinstance(value, list):
-            for index, part in enumerate(value):
-                rows += _made(part, f"{of}part {index + 1}, ")
-        else:
-            rows.append([f"{of}{train}{_words(key)}", _flat(value)])
+def _texts(manifest: Mapping[str, Any]) -> Rows:
+    """Describe each text by its name, its identity (a commit, or the hash of its files), and how much was read."""
+    rows: Rows = []
+    for kind, key, phase in (("corpus", "name", "train"), ("validation", "validation", "validation")):
+        identity = {name: value for name, value in (manifest["identity"].get(kind) or {}).items() if name != "name"}
+        name, told = manifest["corpus"].get(key), _flat(identity)
+        rows.append((kind, f"{name} ({told})" if name and told else name))
+        covered = manifest["coverage"].get(phase)
+        if isinstance(covered, dict) and "chunks" in covered:
+            rows.append((f"{phase} chunks", f"{covered['chunks']:,}"))
     return rows
 
 
-def _words(key: str) -> str:
-    return _WORDS.get(key, key.replace("_", " "))
+def _made(provenance: Mapping[str, Any], of: str = "") -> Rows:
+    """List date, duration, device, versions and command of each phase and part."""
+    parts = {f"part {at}": each for at, each in enumerate(provenance.get("parts") or [], 1)}
+    rows = _rows(provenance, ("validation", "parts"), of)
+    for name, each in {"validation": provenance.get("validation"), **parts}.items():
+        rows += _made(each, f"{of}{name}, ") if each else []
+    return rows
+
+
+def _rows(values: Mapping[str, Any], apart: Sequence[str], of: str = "") -> Rows:
+    return [(of + key.replace("_", " "), _flat(value)) for key, value in values.items() if key not in apart]
+
+
+def _size(file: Mapping[str, Any]) -> str:
+    return f"{file['size'] / 1e6:,.2f} MB"
+
+
+def _tensors(file: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {each['dtype']} {each['shape']}" for name, each in file["tensors"].items())
 
 
 def _flat(value: object) -> object:

@@ -1,11 +1,16 @@
 """collapse metrics: list every measurement, its equation and its limits."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-from collapse.cli.formats import prints_a_table
-from collapse.cli.terminal import say_error
+from collapse.cli.formats import deliver, prints_a_table
+from collapse.cli.terminal import installed, say_error
+
+if TYPE_CHECKING:
+    from collapse.measurement.table import Table
+    from collapse.plugin.registry import Plugins
 
 
 @click.command()
@@ -17,7 +22,7 @@ from collapse.cli.terminal import say_error
 @click.option(
     "--names", "parameters", is_flag=True, help="List what the parameters of a plugin's functions may ask for."
 )
-@prints_a_table()
+@prints_a_table
 def command(
     names: tuple[str, ...], classes: int, dim: int, parameters: bool, format_: str | None, output: str | None
 ) -> None:
@@ -26,22 +31,19 @@ def command(
     NAME is a measurement or a prefix (gnc2); several may have commas. Limits and reachable values are those of
     C classes in d dimensions; the defaults are TinyStories' next tokens and the width of the paper's largest model.
     """
-    from collapse.cli.formats import check_suffix, deliver
+    plugins = installed()
+    deliver(format_, output, _parameters(plugins) if parameters else _measurements(plugins, names, classes, dim))
+
+
+def _measurements(plugins: "Plugins", names: Sequence[str], classes: int, dim: int) -> "Table":
+    """Return the table of some measurements, with their limits at C classes in d dimensions."""
+    from collapse.measurement.results import Results
     from collapse.measurement.table import Table
     from collapse.plugin.metrics import limits_of
-    from collapse.plugin.plugin_manager import plugins
 
-    check_suffix(output, first="name")
-    installed = plugins()
-    for problem in installed.problems:
-        say_error(problem)
-    if parameters:
-        lines = _parameters()
-        deliver(format_, output, Table("", list(lines[0]), [list(each.values()) for each in lines]))
-        return
-    known = installed.measurements()
+    known = plugins.measurements()
     records = []
-    for name in installed.select(",".join(names) or None):
+    for name in plugins.select(",".join(names) or None):
         metric, measure = known[name]
         limits, wrong = limits_of(metric, measure, classes, dim)
         if wrong:
@@ -56,37 +58,28 @@ def command(
                 "reachable": limits["reachable"],
                 "source": metric.source,
                 "version": metric.version,
-                "plugin": getattr(installed.owner(metric.module), "name", ""),
+                "plugin": getattr(plugins.owner(metric.module), "name", ""),
             }
         )
     columns = ["name", "property", "equation", "at full collapse", "reachable", "plugin"]
     rows = [[record[column] for column in columns] for record in records]
-    table = Table(f"with C = {classes:,} classes in d = {dim:,} dimensions", columns, rows)
-    for record in records:
-        for key in ("at full collapse", "reachable"):
-            if record[key] in (float("inf"), float("-inf")):  # JSON has no infinity
-                record[key] = str(record[key])
-    deliver(format_, output, table, data=records, frame=lambda: _frame(records))
+    title = f"with C = {classes:,} classes in d = {dim:,} dimensions"
+    infinite = (float("inf"), float("-inf"))  # which JSON lacks
+    data = [{key: str(value) if value in infinite else value for key, value in record.items()} for record in records]
+    return Table(title, columns, rows, source=Results.from_records(data))
 
 
-def _parameters() -> list[dict[str, str]]:
+def _parameters(plugins: "Plugins") -> "Table":
     """Return the names that parameters of functions may have, with what each gives."""
+    from collapse.measurement.table import Table
     from collapse.plugin.names import HELD, OF_CLASSES, OF_LIMITS, OF_PAIRS
-    from collapse.plugin.plugin_manager import plugins
 
-    statistics = {name: (kind.__doc__ or "").split("\n")[0] for name, kind in plugins().statistics.items()}
     groups = {
         "held by a store": HELD,
-        "statistics": statistics,
+        "statistics": {name: (kind.__doc__ or "").split("\n")[0] for name, kind in plugins.statistics.items()},
         "of classes": OF_CLASSES,
         "of pairs": OF_PAIRS,
         "in limits": OF_LIMITS,
     }
-    return [{"name": name, "kind": kind, "gives": said} for kind, of in groups.items() for name, said in of.items()]
-
-
-def _frame(records: list[dict[str, Any]]) -> Any:
-    import pandas as pd
-
-    limits = {"at full collapse": float, "reachable": float}  # infinite ones are texts in JSON
-    return pd.DataFrame(records).astype(limits) if records else pd.DataFrame()
+    rows = [[name, kind, said] for kind, of in groups.items() for name, said in of.items()]
+    return Table("", ["name", "kind", "gives"], rows)

@@ -30,13 +30,9 @@ def collecting_options(
     help: Mapping[str, str] | None = None,
     spec: type[CollectionSpec] = CollectionSpec,
 ) -> Callable[[Command], Command]:
-    """Give a command the options of a collection.
+    """Give a command the options of a collection: of some fields of the spec, or of all but some.
 
-    Args:
-        only: Names of the fields that become options; None for all.
-        besides: Names of the fields that do not.
-        unset, help: By field, the description of the default and the help text, if they differ from the spec's.
-        spec: The spec with the fields.
+    ``unset`` and ``help`` have the description of the default and the help text where they differ from the spec's.
     """
 
     def decorate(command: Command) -> Command:

@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import timedelta
 
 from collapse.cli.rendering import console
@@ -15,14 +15,10 @@ from collapse.core.progress import Report, progress_bar
 def progress(*, every: int = 10) -> Iterator[Report]:
     """Yield a progress callback, which draws a bar on a terminal and prints a line every so many seconds elsewhere."""
     if sys.stderr.isatty():
-        with _bar() as report:
+        with progress_bar(console(stderr=True)) as report:
             yield report
     else:
         yield _Lines(every)
-
-
-def _bar() -> AbstractContextManager[Report]:
-    return progress_bar(console(stderr=True))
 
 
 class _Lines:
@@ -42,10 +38,7 @@ class _Lines:
         if now < self._next:
             return
         self._next = now + self._every
-        share = f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}"
-        left = (
-            f", {timedelta(seconds=round((now - began) / (done - first) * (total - done)))} left"
-            if total and first < done < total
-            else ""
-        )
-        say_aside(f"{what}: {share}{note and f', {note}'}{left}")
+        said = [f"{done:,} of {total:,} ({done / total:.0%})" if total else f"{done:,}", *([note] if note else [])]
+        if total and first < done < total:
+            said.append(f"{timedelta(seconds=round((now - began) / (done - first) * (total - done)))} left")
+        say_aside(f"{what}: {', '.join(said)}")

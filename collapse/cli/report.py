@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from collapse.cli.terminal import say_aside, say_error
+from collapse.cli.terminal import installed, say_aside
 
 
 @click.command()
@@ -28,12 +28,10 @@ def command(sources: tuple[str, ...], **options: Any) -> None:
     collapse report stores/a --tokenizer models/a
     """
     from collapse.cli.progress_bar import progress
-    from collapse.plugin.plugin_manager import plugins
     from collapse.showing.report import report
     from collapse.vocabulary.token_table import tokens
 
-    for problem in plugins().problems:
-        say_error(problem)
+    installed()
     with progress() as shown:
         of_store = partial(tokens, tokenizer=options.pop("tokenizer"), progress=shown)
         written = report(sources, options.pop("output"), tokens=of_store, progress=shown, **options)

@@ -1,20 +1,17 @@
 """``collapse results``: join, extend, convert and show results tables."""
 
-import math
 import re
 from typing import TYPE_CHECKING
 
 import click
 
-from collapse.cli.formats import check_suffix, print_in, prints_a_table, write_in
-from collapse.cli.terminal import say_aside
+from collapse.cli.formats import deliver, prints_a_table
 from collapse.errors import UsageError, counted, near_names
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_TABLES = (".csv", ".json", ".parquet")
-_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(?P<fraction>\.\d+)?(?P<power>[eE][-+]?\d{1,2})?")
 
 
 @click.command()
@@ -25,7 +22,7 @@ _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 @click.option(
     "--columns", metavar="NAMES", help="Print these; a prefix means all of its columns.  [default: headlines]"
 )
-@prints_a_table(output="Write the whole table to a file too: .csv, .json, .parquet; or what is printed: .md, .tex.")
+@prints_a_table
 def command(
     files: tuple[str, ...],
     added: tuple[str, ...],
@@ -44,45 +41,27 @@ def command(
     collapse results a.csv b.json --set corpus_size=2 --output all.parquet
     collapse results paper --where width=64 --columns val_loss,nc4.agreement
     """
-    from collapse.measurement.joining import join
-    from collapse.measurement.results import Results
+    from collapse.measurement.results import Results, join
     from collapse.measurement.table import Table
 
-    check_suffix(output, _TABLES)
-    new: dict[str, str | int | float] = {}
-    for text in added:
-        name, value = _named(text)
-        if name in new:
-            raise UsageError(f"--set {name} is given twice: give one value")
-        new[name] = value
+    new = dict(map(_named, added))
     table = join(files, columns=new, parts=parts, where=where or None)
     names = _chosen(columns, table.frame(), list(new))
     part = Results.from_frame(table.frame()[names])
-    shown = Table(counted(len(part), "row"), names, [list(record.values()) for record in part.records()])
-    printed = table if columns is None else part  # csv and json have all columns unless some are named
-    print_in(format_, shown, data=printed.records(), frame=printed.frame)
-    if not output:
-        return
-    if output.lower().endswith(_TABLES):
-        table.write(output)
-    else:
-        write_in(output, shown, frame=table.frame)
-    say_aside(f"written to {output}")
+    rows = [list(record.values()) for record in part.data()]
+    source = table if columns is None else part  # beside the headlines, a file and programs get every column
+    deliver(format_, output, Table(counted(len(part), "row"), names, rows, source=source))
 
 
 def _named(text: str) -> tuple[str, str | int | float]:
-    """Return the name and the value of ``--set``: a number if JSON would write it so and a column can hold it.
-
-    Other texts stay: 007 is a name, and a number of 20 digits an identifier.
-    """
-    name, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not name:
+    """Read ``--set NAME=VALUE``: what JSON writes as a number is one, of at most 18 digits; anything else is text."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
         raise UsageError(f"--set must be NAME=VALUE, got {text!r}")
-    if not _NUMBER.fullmatch(value):
+    number = _NUMBER.fullmatch(value)
+    if number is None:
         return name, value
-    if value.lstrip("-").isdigit():
-        return name, int(value) if len(value) < 21 and -(2**63) <= int(value) < 2**63 else value
-    return name, float(value) if math.isfinite(float(value)) else value
+    return name, float(value) if number["fraction"] or number["power"] else int(value)
 
 
 def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> list[str]:
@@ -95,13 +74,11 @@ def _chosen(columns: str | None, frame: "pd.DataFrame", added: list[str]) -> lis
 
     if columns is not None:
         wanted = list(split_columns(columns, frame))
-        for name in wanted:
-            if name not in frame:
-                raise UsageError(
-                    f"no column is called {name!r} (--columns); {near_names(name, map(str, frame.columns))}"
-                )
     else:
         known = [name for name in ("val_loss", *plugins().headlines()) if name in frame]
         apart = ["min_count"] if "min_count" in frame and frame["min_count"].nunique() > 1 else []
         wanted = [*apart, *added, *known] if known else [str(name) for name in frame.columns]
+    for name in wanted:
+        if name not in frame:
+            raise UsageError(f"no column is called {name!r} (--columns); {near_names(name, map(str, frame.columns))}")
     return list(dict.fromkeys([*(["model"] if "model" in frame else []), *wanted]))

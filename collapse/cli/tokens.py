@@ -1,14 +1,16 @@
 """collapse tokens: measure single tokens, and find those that are confused."""
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.formats import prints_a_table
-from collapse.cli.terminal import say_aside, say_error
+from collapse.cli.formats import deliver, prints_a_table
+from collapse.cli.terminal import installed
 from collapse.errors import CollapseError, UsageError, first_line
 
 if TYPE_CHECKING:
+    from collapse.core.progress import Report
     from collapse.measurement.table import Table
 
 _TOP = 20
@@ -27,7 +29,7 @@ _TOP = 20
 @click.option("--frequency-matched", is_flag=True, help="Compare the tokens with classes of equal count.")
 @click.option("--min-count", type=click.IntRange(min=1), default=1, show_default=True, help="Drop rarer classes.")
 @click.option("--tokenizer", metavar="DIR_OR_ID", help="The tokenizer, or its GGUF file.  [default: the store's own]")
-@prints_a_table()
+@prints_a_table
 def command(store: str, format_: str | None, output: str | None, **options: Any) -> None:
     """Measure single tokens of a store.
 
@@ -44,77 +46,71 @@ def command(store: str, format_: str | None, output: str | None, **options: Any)
     collapse tokens stores/a --pairs 20
     collapse tokens stores/a --file names.txt --frequency-matched
     """
-    from collapse.cli.formats import check_suffix, deliver
-    from collapse.plugin.plugin_manager import plugins
+    from collapse.cli.progress_bar import progress
 
-    check_suffix(output)
-    for problem in plugins().problems:
-        say_error(problem)
-    table = _table(store, **options)
-    if format_ == "csv":  # has no place for them
-        for note in table.notes:
-            say_aside(note)
+    installed()
+    with progress() as report:
+        table = _table(store, report, **options)
     deliver(format_, output, table)
 
 
 def _table(
     store: str,
+    report: "Report",
+    *,
     texts: tuple[str, ...],
     ids: str | None,
     file: str | None,
-    top: int | None,
-    least: int | None,
-    by: str | None,
     neighbours: int | None,
     pairs: int | None,
     frequency_matched: bool,
-    **how: Any,
+    **ranked: Any,
 ) -> "Table":
     """Make the table that the options ask for."""
-    from collapse.cli.progress_bar import progress
     from collapse.vocabulary import confusable, matching, token_table
 
-    asked = {"--neighbours": neighbours, "--pairs": pairs, "--frequency-matched": frequency_matched}
-    of_tokens = {"--token": texts, "--ids": ids, "--file": file}
-    ranked = {"--top": top, "--least": least}
-    _alone(asked)
+    how = {name: ranked.pop(name) for name in ("min_count", "tokenizer")}
+    ranks = {name: value for name, value in ranked.items() if value is not None}
+    named = _named(texts, ids, file)
+    modes = {"--neighbours": neighbours, "--pairs": pairs, "--frequency-matched": frequency_matched}
+    asked = [name for name, value in modes.items() if value]
+    if len(asked) > 1:
+        raise UsageError(f"{' and '.join(asked)} cannot be combined: give one of them")
+    if pairs:
+        _refuse("--pairs is over all classes", {**named, **ranks}, apart="by")
+        return confusable.confusable_pairs(store, pairs, progress=report, **ranks, **how)
+    if asked:
+        _refuse(f"{asked[0]} is of the tokens named", ranks)
+        if not named:
+            raise UsageError(f"{asked[0]} needs tokens: give them with --token, --ids or --file")
+    if neighbours:
+        return confusable.neighbours(store, most=neighbours, **named, **how)
+    if frequency_matched:
+        return matching.frequency_matched(store, progress=report, **named, **how)
+    if not (named or "top" in ranks or "least" in ranks):
+        ranks["top"] = _TOP
+    return token_table.tokens(store, progress=report, **ranks, **named, **how)
+
+
+def _refuse(why: str, given: Mapping[str, Any], apart: str = "") -> None:
+    for name in given:
+        if name != apart:
+            raise UsageError(f"{why}: {'--token or --file' if name == 'tokens' else f'--{name}'} does not apply")
+
+
+def _named(texts: tuple[str, ...], ids: str | None, file: str | None) -> dict[str, Any]:
+    """Return the tokens that are named, as arguments of :func:`collapse.tokens`."""
     named: dict[str, Any] = {}
     if texts or file:
         named["tokens"] = [*texts, *(_read(file) if file else [])]
     if ids:
-        named["ids"] = _ids(ids)
-    with progress() as report:
-        if pairs:
-            _refuse("--pairs", {**of_tokens, **ranked}, "is over all classes")
-            chosen: dict[str, Any] = {"by": by} if by else {}
-            return confusable.confusable_pairs(store, pairs, progress=report, **chosen, **how)
-        if neighbours or frequency_matched:
-            mode = "--neighbours" if neighbours else "--frequency-matched"
-            _refuse(mode, {**ranked, "--by": by}, "is of the tokens named")
-            if not named:
-                raise UsageError(f"{mode} needs tokens: give them with --token, --ids or --file")
-            if neighbours:
-                return confusable.neighbours(store, most=neighbours, **named, **how)
-            return matching.frequency_matched(store, progress=report, **named, **how)
-        if named:
-            _refuse(
-                next(name for name, value in of_tokens.items() if value), {**ranked, "--by": by}, "names the tokens"
-            )
-        elif not (top or least):
-            top = _TOP
-        return token_table.tokens(store, top=top, least=least, by=by, progress=report, **named, **how)
-
-
-def _alone(asked: dict[str, Any]) -> None:
-    given = [name for name, value in asked.items() if value]
-    if len(given) > 1:
-        raise UsageError(f"{' and '.join(given)} cannot be combined: give one of them")
-
-
-def _refuse(option: str, others: dict[str, Any], why: str) -> None:
-    given = [name for name, value in others.items() if value]
-    if given:
-        raise UsageError(f"{option} {why}: {given[0]} does not apply")
+        try:
+            named["ids"] = [int(each) for each in ids.split(",")]
+        except ValueError as error:
+            raise UsageError(
+                f"--ids must be whole numbers separated by commas, such as 11,12, got {ids:.60}"
+            ) from error
+    return named
 
 
 def _read(file: str) -> list[str]:
@@ -123,20 +119,9 @@ def _read(file: str) -> list[str]:
 
     try:
         lines = read_bytes(file).decode("utf-8-sig").split("\n")
-    except UnicodeError as error:
-        raise CollapseError(f"{file} is not UTF-8: {first_line(error)}") from error
-    except (OSError, ValueError) as error:
-        raise CollapseError(f"{file} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    except (OSError, ValueError) as error:  # a UnicodeError is a ValueError
+        raise CollapseError(f"{file} cannot be read as UTF-8 text: {first_line(error)}") from error
     texts = [line for line in (each.removesuffix("\r") for each in lines) if line]
     if not texts:
         raise UsageError(f"{file} is empty: it must have the text of a token on each line")
     return texts
-
-
-def _ids(text: str) -> list[int]:
-    try:
-        return [int(each) for each in text.split(",")]
-    except ValueError as error:
-        raise UsageError(
-            f"--ids {text:.60} is not a list of token ids: give whole numbers separated by commas, such as 11,12"
-        ) from error

@@ -7,15 +7,6 @@ from pathlib import Path
 from typing import Any
 
 
-def is_utf8(path: str | Path) -> bool:
-    """Whether a path is valid UTF-8: libraries written in Rust and C++ cannot open others."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 def open_regular(path: str | Path) -> BufferedReader:
     """Open a regular file for reading.
 

@@ -4,7 +4,7 @@ A pickle is a program. Only torch's ``weights_only`` unpickler reads one, which 
 else. Code of a repository never runs unless the user trusts it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pickle import UnpicklingError
 from typing import Any
 
@@ -16,25 +16,21 @@ from collapse.stores.files import canonical
 
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
 """What safetensors, NumPy (for GGUF) and torch say of a file that is not whole."""
-_OWN_OPTION = {
-    "trust_remote_code": "--trust-remote-code",
-    "revision": "--revision",
-    "dtype": "--dtype",
-    "torch_dtype": "--dtype",
-}
-_NOT_ALLOWED = {
-    **{name: f"use {flag}" for name, flag in _OWN_OPTION.items()},
-    **dict.fromkeys(("token", "use_auth_token"), "it would be written into the store; log in with: hf auth login"),
+_INSTEAD = {
+    "trust_remote_code": "use --trust-remote-code",
+    "revision": "use --revision",
+    "dtype": "use --dtype",
+    "torch_dtype": "use --dtype",
+    "token": "it would be written into the store; log in with: hf auth login",
+    "use_auth_token": "it would be written into the store; log in with: hf auth login",
     "local_files_only": "set HF_HUB_OFFLINE=1",
-    **dict.fromkeys(
-        ("weights_only", "output_loading_info", "ignore_mismatched_sizes", "config", "state_dict"),
-        "the model's own configuration and weights are read and checked",
-    ),
-    **dict.fromkeys(("adapter_kwargs", "adapter_name"), "merge the adapter into the model with peft, and save it"),
-    "return_unused_kwargs": "it changes what transformers returns",
 }
+_FIXED = (
+    *("weights_only", "output_loading_info", "ignore_mismatched_sizes", "return_unused_kwargs"),
+    *("config", "state_dict", "adapter_kwargs", "adapter_name"),
+)
 _QUANTIZED = ("quantization_config", "compression_config", "load_in_8bit", "load_in_4bit")
-_RUNS_CODE = ("use_kernels", "kernel_config", "allow_all_kernels")
+_KERNELS = ("use_kernels", "kernel_config", "allow_all_kernels")
 # implemented in torch and transformers; other names may be fetched from the Hub and run (package "kernels")
 _BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "batched_mm", "grouped_mm")
 
@@ -42,8 +38,8 @@ _BUILT_IN = ("eager", "sdpa", "flex_attention", "paged|eager", "paged|sdpa", "ba
 def check_model_args(model_args: Mapping[str, Any]) -> None:
     """Raise UsageError for a ``--model-arg`` that has its own option or is not allowed; says what to do instead."""
     for name, value in model_args.items():
-        if name in _NOT_ALLOWED or name.startswith("_"):
-            why = _NOT_ALLOWED.get(name, "names with an underscore are internal to transformers")
+        if name in _INSTEAD or name in _FIXED or name.startswith("_"):
+            why = _INSTEAD.get(name, "the model's own configuration and weights are read and checked")
             raise UsageError(f"--model-arg {name}=… is not allowed: {why}")
         try:
             canonical(value)
@@ -79,35 +75,29 @@ def check_kernels(reference: ModelReference, config: Mapping[str, Any], model_ar
     With the package ``kernels``, transformers downloads and imports an implementation named ``owner/repo``. Some
     versions do so without asking if a model's config.json names one.
 
-    Args:
-        reference: The model.
-        config: Its config.json.
-        model_args: Arguments from the user, which may name flash attention but not a repository.
-
     Raises:
-        CollapseError: There is one.
+        CollapseError: The config.json or an argument names one.
     """
-    named = [value for key, value in model_args.items() if key.endswith("_implementation")]
-    if any("/" in str(value) for value in named) or any(model_args.get(name) for name in _RUNS_CODE):
-        raise UsageError("a --model-arg runs code from the Hub: if you trust it, give --trust-remote-code")
     given = {name.strip("_") for name in model_args}
-    for value in _implementations({key: value for key, value in config.items() if key.strip("_") not in given}):
-        if value not in _BUILT_IN:
-            raise CollapseError(
-                f"{reference.name}: its config.json names the implementation {value!r}, which may be code from the "
-                "Hub: remove it from config.json, or give --trust-remote-code if you trust that code"
-            )
+    own = {key: value for key, value in config.items() if key.strip("_") not in given}
+    for where, values in (("a --model-arg", model_args), ("its config.json", own)):
+        for value in _implementations(values):
+            if value not in _BUILT_IN:
+                raise CollapseError(
+                    f"{reference.name}: {where} names the implementation {value!r}, which may be code from the Hub: "
+                    "if you trust it, give --trust-remote-code"
+                )
 
 
-def _implementations(config: Mapping[str, Any]) -> list[str]:
-    """Return the values of keys such as ``_attn_implementation``, also those of a part of the model."""
-    found: list[str] = []
+def _implementations(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the values of keys such as ``_attn_implementation``, also those of a part of the model."""
     for key, value in config.items():
         if "_implementation" in key:
-            found += [str(each) for each in (value.values() if isinstance(value, Mapping) else [value]) if each]
+            yield from (str(each) for each in (value.values() if isinstance(value, Mapping) else [value]) if each)
+        elif key in _KERNELS and value:
+            yield key
         elif isinstance(value, Mapping):
-            found += _implementations(value)
-    return found
+            yield from _implementations(value)
 
 
 def check_kind(reference: ModelReference, config: Mapping[str, Any], model_args: Mapping[str, Any]) -> None:
@@ -162,9 +152,7 @@ def loading_error(reference: ModelReference, what: str, error: Exception) -> Col
             f"{reference.name}: its checkpoint contains more than tensors, or is damaged. torch's weights_only "
             "unpickler refused it, and no code was run: use a checkpoint in safetensors"
         )
-    first, _, rest = text.strip().partition("\n")
-    reason = f"{first} {rest.strip()}" if first.endswith(":") else first_line(error)
-    reason = f"{type(error).__name__}: {reason}" if isinstance(error, LookupError | AttributeError) else reason
+    reason = f"{type(error).__name__}: {first_line(error)}"
     if any(each in text for each in _CUT_SHORT):
         reason = f"a file of its weights is damaged or cut short: download it again ({reason})"
     advice = "" if reference.online else f" {how_to_fetch(reference.name, reference.revision)}"

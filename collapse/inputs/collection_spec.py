@@ -94,47 +94,23 @@ class CollectionSpec:
     tokenizer: str | None = option("Another tokenizer than the model's own.", "tokenizer", metavar="MODEL")
     revision: str | None = option("Branch, tag or commit of a Hub model.", "weights tokenizer")
     chunk_length: int | None = option(
-        "Tokens per chunk.",
-        "recorded",
-        unset="min(2048, the model's limit)",
-        metavar="T",
-        least=2,
+        "Tokens per chunk.", "recorded", unset="min(2048, the model's limit)", metavar="T", least=2
     )
     max_chunks: int | None = option("At most this many chunks of each text.", "recorded", metavar="N", least=1)
     max_validation_chunks: int | None = option(
-        "At most this many chunks of the validation text, in place of --max-chunks.",
-        "changed",
-        metavar="N",
-        least=1,
+        "At most this many chunks of the validation text, in place of --max-chunks.", "changed", metavar="N", least=1
     )
-    batch_size: int | str = option(
-        "Chunks per batch; auto halves it when memory runs out.",
-        "running",
-        default="auto",
-    )
-    shards: int = option(
-        "Shards of the text before it is cut into chunks.",
-        "recorded",
-        default=2,
-        least=1,
-    )
+    batch_size: int | str = option("Chunks per batch; auto halves it when memory runs out.", "running", default="auto")
+    shards: int = option("Shards of the text before it is cut into chunks.", "recorded", default=2, least=1)
     eos_between: bool = option("Put the end-of-text token after each text.", "recorded", default=False)
     dtype: str = option("Data type in which the model runs.", "recorded", default="float32", choices=DTYPES)
     device: str = option("auto, cpu, cuda, cuda:1, ...", "running", default="auto")
     model_args: Mapping[str, Any] | None = option(
-        "Argument of from_pretrained.",
-        "recorded",
-        flag="--model-arg",
-        metavar="KEY=VALUE",
-        many=True,
+        "Argument of from_pretrained.", "recorded", flag="--model-arg", metavar="KEY=VALUE", many=True
     )
     trust_remote_code: bool = option("Run code of the model's repository.", "code", default=False)
     without: str | Iterable[str] = option(
-        "Do not collect this statistic of a plugin.",
-        "statistics",
-        default=(),
-        metavar="STATISTIC",
-        many=True,
+        "Do not collect this statistic of a plugin.", "statistics", default=(), metavar="STATISTIC", many=True
     )
     fast_attention: bool = option(
         "Let plugins swap in an equal, faster attention.",
@@ -153,9 +129,7 @@ class CollectionSpec:
     deterministic: bool = option("Byte-identical reruns on CUDA too.", "running", default=False)
     recollect: bool = option("Collect again, and replace the store at the end.", "running", default=False)
     part: tuple[int, int] | None = option(
-        "Only the k-th of n shares of the work, to be merged later.",
-        "running",
-        metavar="k/n",
+        "Only the k-th of n shares of the work, to be merged later.", "running", metavar="k/n"
     )
 
     def __post_init__(self) -> None:
@@ -205,36 +179,30 @@ class CollectionSpec:
 def _check(each: Field[Any], value: Any) -> None:
     """Raise UsageError for an invalid value of a field."""
     about: Option = each.metadata["option"]
-    flag, got = flag_of(each.name, about), f"got {value!r:.40}"
     is_whole = isinstance(value, int) and not isinstance(value, bool) and value <= _MOST
+    valid, wanted = True, ""
     if about.choices:
-        if value not in about.choices:
-            raise UsageError(f"{flag} must be {' or '.join(about.choices)}, got {value}")
+        valid, wanted = value in about.choices, " or ".join(about.choices)
     elif about.least is not None:
-        if not is_whole:
-            raise UsageError(f"{flag} must be a whole number, {got}")
-        if value < about.least:
-            raise UsageError(f"{flag} must be at least {about.least}, {got}")
+        valid = is_whole and value >= about.least
+        wanted = f"at least {about.least}" if is_whole else "a whole number"
     elif each.name == "batch_size":
-        if value != "auto" and (not is_whole or value < 1):
-            raise UsageError(f"{flag} must be a number of chunks or auto, {got}")
+        valid, wanted = value == "auto" or (is_whole and value >= 1), "a number of chunks or auto"
     elif each.name == "part":
         is_pair = isinstance(value, tuple | list) and [type(number) for number in value] == [int, int]
-        if not is_pair or not 1 <= value[0] <= value[1]:
-            raise UsageError(f"{flag} must be k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4)), {got}")
+        valid, wanted = is_pair and 1 <= value[0] <= value[1], "k/n with 1 ≤ k ≤ n, such as 2/4 (in Python (2, 4))"
     elif each.name == "model_args":
-        if not isinstance(value, Mapping):
-            raise UsageError(f"{flag} must be a dictionary, {got}")
+        valid, wanted = isinstance(value, Mapping), "a dictionary"
     elif isinstance(each.default, bool):
-        if not isinstance(value, bool):
-            raise UsageError(f"{flag} must be True or False, {got}")
+        valid, wanted = isinstance(value, bool), "True or False"
     elif about.many:
-        if not all(isinstance(text, str | os.PathLike) for text in text_names(value)):
-            raise UsageError(f"{flag} must be a string or a list of strings, {got}")
-        if each.default is None and not text_names(value):
-            raise UsageError(f"{flag} is an empty list: give a text, or leave the option out")
-    elif each.type in (str, str | None) and not isinstance(value, str):
-        raise UsageError(f"{flag} must be a string, {got}")
+        names = text_names(value)
+        valid = all(isinstance(name, str) for name in names) and (bool(names) or each.default is not None)
+        wanted = "a string or a list of strings"
+    elif each.type in (str, str | None):
+        valid, wanted = isinstance(value, str), "a string"
+    if not valid:
+        raise UsageError(f"{flag_of(each.name, about)} must be {wanted}, got {value!r:.40}")
 
 
 def text_names(value: Any) -> tuple[Any, ...]:

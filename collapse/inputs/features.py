@@ -22,7 +22,7 @@ log = logging.getLogger("collapse")
 
 _ROWS = 8192
 _FLOATS = ("float64", "float32", "float16", "bfloat16")
-_WANTED = ("train_features", "train_labels", "classifier")
+_REQUIRED = ("train_features", "train_labels", "classifier")
 _SHAPES = {
     "train_features": 2,
     "train_labels": 1,
@@ -84,15 +84,16 @@ def open_features(path: Path) -> Source:
         CollapseError: It cannot be read, a tensor is missing or of the wrong shape, or a label lies outside the
             classifier.
     """
-    clock = Clock()
     from safetensors import SafetensorError
+
+    clock = Clock()
 
     try:
         features = load_tensors(path)
         digest = hash_of({}, features)
     except (SafetensorError, OSError, ValueError) as error:
         raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error
-    if missing := [name for name in _WANTED if name not in features]:
+    if missing := [name for name in _REQUIRED if name not in features]:
         raise CollapseError(
             f"{path} is not a features file: it lacks {', '.join(missing)} (it has {', '.join(sorted(features))}). "
             "It needs train_features (N, d), train_labels (N,) and classifier (C, d); for a store give its folder"
@@ -148,29 +149,26 @@ def check_features(features: Mapping[str, Tensor], called: str) -> dict[str, Ten
     classes, dim = found["classifier"].shape
     if dim < 1:
         raise CollapseError(f"{called}: classifier has shape {(classes, dim)}: embeddings need at least one dimension")
-    if "classifier_bias" in found and len(found["classifier_bias"]) != classes:
-        raise CollapseError(
-            f"{called}: classifier_bias has length {len(found['classifier_bias'])} for {counted(classes, 'row')}"
-        )
+    bias = found.get("classifier_bias")
+    if bias is not None and len(bias) != classes:
+        raise CollapseError(f"{called}: classifier_bias has length {len(bias)} for {counted(classes, 'row')}")
     for split in ("train", "validation"):
         h, y = found.get(f"{split}_features"), found.get(f"{split}_labels")
-        if (h is None) != (y is None):
+        where = f"{called}: {split}"
+        if h is None and y is None:
+            continue
+        if h is None or y is None:
             raise CollapseError(f"{called}: give {split}_features and {split}_labels together")
-        if h is not None and y is not None:
-            _check_split(f"{called}: {split}", h, y, classes, dim)
+        if len(h) != len(y) or not len(y):
+            raise CollapseError(f"{where}_features has {counted(len(h), 'row')} for {counted(len(y), 'label')}")
+        if h.shape[1] != dim:
+            raise CollapseError(f"{where}_features has d = {h.shape[1]}, the classifier {dim}")
+        least, most = int(y.min()), int(y.max())
+        if least < 0 or most >= classes:
+            raise CollapseError(
+                f"{where}_labels run from {least} to {most}, but the classifier has rows 0 to {classes - 1}"
+            )
     return found
-
-
-def _check_split(split: str, h: Tensor, y: Tensor, classes: int, dim: int) -> None:
-    if len(h) != len(y) or not len(y):
-        raise CollapseError(f"{split}_features has {counted(len(h), 'row')} for {counted(len(y), 'label')}")
-    if h.shape[1] != dim:
-        raise CollapseError(f"{split}_features has d = {h.shape[1]}, the classifier {dim}")
-    if int(y.min()) < 0 or int(y.max()) >= classes:
-        raise CollapseError(
-            f"{split}_labels run from {y.min().item()} to {y.max().item()}, "
-            f"but the classifier has rows 0 to {classes - 1}"
-        )
 
 
 def _checked(called: str, tensor: Tensor, name: str) -> Tensor:

@@ -1,7 +1,7 @@
 """GGUF files: the context length in the header, and what transformers reads of the rest."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,12 +42,12 @@ def check_gguf(name: str, file: Path, model: Any) -> None:
 
     reader, architecture = _opened(file)
     processor = reading.TENSOR_PROCESSORS.get(architecture, reading.TensorProcessor)(config={})
-    known = reading.get_gguf_hf_weights_map(model, processor)
+    known = {*reading.get_gguf_hf_weights_map(model, processor)}
+    neutral = [each.name for each in reader.tensors if each.name.startswith("rope_") and (each.data == 1).all()]
     left = [
         each.name
         for each in reader.tensors
-        if not {each.name, each.name.removesuffix(".weight")} & {*known}
-        and not (each.name.startswith("rope_") and (each.data == 1).all())
+        if each.name not in neutral and not {each.name, each.name.removesuffix(".weight")} & known
     ]
     mapping = reading.GGUF_TO_TRANSFORMERS_MAPPING["config"].get(model.config.model_type.removesuffix("_text"), {})
     for key, each in reader.fields.items():
@@ -77,26 +77,23 @@ def _opened(file: Path) -> tuple[Any, str]:
 
 def _is_used(key: str, value: Any, mapping: Mapping[str, str | None], model: Any) -> bool:
     """Return whether the loaded model computes with the value of a key of its architecture, or would without it."""
-    if key in _SETTLED:
-        return True
     rotations = [2 * each.numel() for name, each in model.named_buffers() if name.endswith("inv_freq")]
-    if key == "rope.dimension_count" and rotations:
-        return value in rotations
+    if key in _SETTLED or (key == "rope.dimension_count" and value in rotations):
+        return True
     attribute = "rope_theta" if key == "rope.freq_base" else mapping.get(key) or key.rpartition(".")[2]
-    if known := _values(model.config.to_dict(), attribute):
-        return any(_same(each, value) for each in known)
+    if known := [*_values(model.config.to_dict(), attribute)]:
+        return any(each == value or _near(each, value) for each in known)
     return not isinstance(value, bool) and (value in (0, "none") or (value == 1 and key.endswith(("scale", "factor"))))
 
 
-def _values(config: Any, attribute: str) -> list[Any]:
-    """Return the values of an attribute of a configuration, at any depth."""
-    if not isinstance(config, Mapping):
-        return []
-    return [
-        value for name, each in config.items() for value in ([each] if name == attribute else _values(each, attribute))
-    ]
+def _near(one: Any, other: Any) -> bool:
+    return isinstance(one, float) and isinstance(other, float) and math.isclose(one, other, rel_tol=1e-6)
 
 
-def _same(one: Any, other: Any) -> bool:
-    numbers = all(isinstance(each, int | float) for each in (one, other))
-    return math.isclose(one, other, rel_tol=1e-6) if numbers else bool(one == other)
+def _values(config: Mapping[str, Any], attribute: str) -> Iterator[Any]:
+    """Yield the values of an attribute of a configuration, at any depth."""
+    for name, value in config.items():
+        if name == attribute:
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _values(value, attribute)

@@ -4,7 +4,7 @@ Shapes: B chunks of T tokens, d dimensions, V tokens of the vocabulary.
 """
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from collapse.numerics.devices import in_memory, is_out_of_memory
 
 
 class _HeadReached(Exception):
-    """Ends a forward pass before the output embedding, whose result is not needed."""
+    """Ends a forward pass before the output embedding, whose result is not needed; holds the embeddings."""
 
 
 def fitting(name: str, device: torch.device) -> AbstractContextManager[None]:
@@ -46,7 +46,6 @@ class LanguageModel:
     bias: Float[Tensor, " V"] | None
     input_rows: int
     attention: str
-    _captured: list[Tensor] = field(default_factory=list)
 
     @classmethod
     def of(cls, model: Any) -> "LanguageModel":
@@ -84,12 +83,16 @@ class LanguageModel:
     @torch.inference_mode()
     def embeddings(self, tokens_BT: Int[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
         """Return h, the input of the output embedding at each position, without computing logits."""
-        self._captured.clear()
-        handle = self.model.get_output_embeddings().register_forward_pre_hook(self._capture)
+
+        def stop(module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
+            raise _HeadReached(inputs[0])
+
+        handle = self.model.get_output_embeddings().register_forward_pre_hook(stop)
         try:
             self.run(tokens_BT)
-        except _HeadReached:
-            return self._captured.pop()
+        except _HeadReached as reached:
+            h_BTd: Tensor = reached.args[0]
+            return h_BTd
         finally:
             handle.remove()
         raise CollapseError(
@@ -105,16 +108,10 @@ class LanguageModel:
         """
         try:
             return self.model(input_ids=tokens_BT.to(self.device), use_cache=False)
-        except _HeadReached:
-            raise
         except Exception as error:  # the model's code, with any configuration
-            if is_out_of_memory(error):
+            if isinstance(error, _HeadReached) or is_out_of_memory(error):
                 raise
             raise CollapseError(
                 f"{type(self.model).__name__} cannot be run on {len(tokens_BT)} × {tokens_BT.shape[1]} tokens: "
                 f"{type(error).__name__}: {first_line(error)}; check its config.json and --model-arg"
             ) from error
-
-    def _capture(self, module: torch.nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        self._captured.append(inputs[0])
-        raise _HeadReached

@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from collapse.errors import PluginError, first_line
+from collapse.inputs.references import limit_of
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
@@ -14,7 +15,8 @@ if TYPE_CHECKING:
 
 # Largest change of an embedding, relative to its norm, that rounding explains. GPT-Neo attends in float32 in any dtype.
 _TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.bfloat16: 2e-1, torch.float16: 5e-2}
-_SHORTEST, _LONGEST = 64, 512  # tokens of the probe
+_PROBED = 512
+"""Tokens of the probe, which are more than a local attention's window."""
 
 
 def prepare(loaded: "LanguageModel") -> str | None:
@@ -26,10 +28,11 @@ def prepare(loaded: "LanguageModel") -> str | None:
     manager = plugins()
     if not manager.hooks.get("collapse_prepare_model"):
         return None
-    tokens = _tokens(loaded)
+    length = min(_PROBED, limit_of(loaded.model.config.to_dict()) or _PROBED)
+    tokens = (torch.arange(length) * 7919 % loaded.input_rows)[None]  # spread over the vocabulary
     before = _probe(loaded, tokens)
 
-    def check(plugin: str) -> None:
+    for plugin, answer in manager.answers("collapse_prepare_model", loaded.model):
         try:
             changed = _difference(before, _probe(loaded, tokens))
         except Exception as error:  # the plugin's modules run here, and can raise anything
@@ -40,29 +43,15 @@ def prepare(loaded: "LanguageModel") -> str | None:
                 f"plugin {plugin}: collapse_prepare_model() changed what the model computes: {changed}; "
                 "continue without it: --no-fast-attention"
             )
-
-    for plugin, answer in manager.answers("collapse_prepare_model", loaded.model):
-        check(plugin)
         if answer is not None:
             return str(answer)
     return None
 
 
-def _tokens(loaded: "LanguageModel") -> Int[Tensor, "1 T"]:
-    """Return one short chunk of ids spread over the vocabulary, a little longer than a local attention's window."""
-    config = loaded.model.config.get_text_config().to_dict()
-    windows = [value for name, value in config.items() if "window" in name and isinstance(value, int)]
-    limits = [config.get(name) for name in ("max_position_embeddings", "n_positions", "n_ctx")]
-    wanted = min(_LONGEST, max([_SHORTEST, *(window + window // 4 for window in windows)]))
-    length = min([wanted, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
-    return (torch.arange(length) * 7919 % loaded.input_rows)[None]
-
-
 def _probe(loaded: "LanguageModel", tokens: Int[Tensor, "1 T"]) -> tuple[Float[Tensor, "1 T d"], Float[Tensor, " n"]]:
     """Return a model's embeddings of some tokens, and its classifier as sums over dimensions and biases."""
     head = loaded.model.get_output_embeddings()
-    bias = getattr(head, "bias", None)
-    biases = [] if bias is None else [bias.detach()]
+    biases = [] if getattr(head, "bias", None) is None else [head.bias.detach()]
     return loaded.embeddings(tokens), torch.cat([head.weight.detach().sum(1), *biases])
 
 
@@ -74,10 +63,8 @@ def _difference(before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> 
     if not torch.equal(before[1].nan_to_num(), after[1].nan_to_num()):
         return "its output embedding is another"
     h, other = before[0].double(), after[0].double()
-    if not h.isfinite().all():
-        return None  # accumulating reports the chunk and the sample
     moved = float(((h - other).norm(dim=-1) / h.norm(dim=-1).clamp(min=1e-300)).max())
     allowed = _TOLERANCE[before[0].dtype]
-    if moved <= allowed:  # false for NaN
+    if moved <= allowed or not h.isfinite().all():  # accumulating reports the chunk and the sample
         return None
     return f"embeddings move by up to {moved:.2g} of their norm, where rounding gives at most {allowed:g}"

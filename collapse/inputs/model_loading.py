@@ -48,13 +48,13 @@ def load_model(
     spec = spec or CollectionSpec()
     target = pick_device(spec.device)
     arguments = dict(spec.model_args or {})
-    if "attn_implementation" in arguments:  # else that of config.json, in its internal name, would win
-        arguments["_attn_implementation"] = arguments["attn_implementation"]
     config = reference.json("config.json")
     check_kind(reference, config, arguments)
     if not spec.trust_remote_code:
         check_code(reference, config, "architectures", "AutoModelForCausalLM", "AutoConfig")
         check_kernels(reference, config, arguments)
+    if "attn_implementation" in arguments:  # else that of config.json, in its internal name, would win
+        arguments["_attn_implementation"] = arguments["attn_implementation"]
     # otherwise transformers asks a service of the Hub to convert a pickled checkpoint, in the background
     with _loading, environment(DISABLE_SAFETENSORS_CONVERSION="1"), quiet("transformers"):
         if spec.null == "untrained":
@@ -64,8 +64,9 @@ def load_model(
     # a checkpoint may have layers in other dtypes than requested, such as dequantized GGUF norms
     with fitting(reference.name, target):
         model = model.to(device=target, dtype=getattr(torch, spec.dtype)).eval()
-        if target.type == "cpu":
-            _leave_files(model)
+        if target.type == "cpu":  # weights are mapped files, and a later write to a file would change them
+            for tensor in (*model.parameters(), *model.buffers()):
+                tensor.data = tensor.data.clone()
     model.config.return_dict = True  # outputs are read by name
     loaded = LanguageModel.of(model)
     loaded.attention = (prepare(loaded) if spec.fast_attention else None) or loaded.attention
@@ -108,7 +109,7 @@ def _trained(reference: ModelReference, spec: CollectionSpec, arguments: dict[st
         )
     if gguf_file:
         check_gguf(reference.name, files.pop(), model)
-    check_loaded(reference.name, model, info, reference.json("config.json"), files)
+    check_loaded(reference.name, model, info, files)
     return model
 
 
@@ -135,12 +136,6 @@ def _untrained(reference: ModelReference, spec: CollectionSpec, arguments: dict[
             raise loading_error(reference, "a causal language model to initialize", error) from error
 
 
-def _leave_files(model: torch.nn.Module) -> None:
-    """Copy the weights to memory: on the CPU they are mapped files, and a later write to a file would change them."""
-    for tensor in (*model.parameters(), *model.buffers()):
-        tensor.data = tensor.data.clone()
-
-
 def load_tokenizer(
     reference: ModelReference, *, model_args: Mapping[str, Any] | None = None, trust_remote_code: bool = False
 ) -> Any:
@@ -153,12 +148,7 @@ def load_tokenizer(
 
     if not trust_remote_code:
         check_code(reference, reference.json("tokenizer_config.json"), "tokenizer_class", "AutoTokenizer")
-    place = f"{reference.location}/{inside(model_args)}".rstrip("/")
-    no_files = CollapseError(
-        f"{place} has no tokenizer (tokenizer.json, vocab.json or another): "
-        "give the folder or the Hub id of one with --tokenizer"
-    )
-    lacks_files = not tokenizer_files(reference.files, model_args)
+    tokenizer, failed = None, None
     with _loading, quiet("transformers"):
         try:
             tokenizer = transformers.AutoTokenizer.from_pretrained(
@@ -166,12 +156,16 @@ def load_tokenizer(
             )
         except Exception as error:  # as above
             raise_if_full(error, hub_cache(), ANOTHER_CACHE)
-            if lacks_files:
-                raise no_files from error
-            raise CollapseError(
-                f"{loading_error(reference, 'a tokenizer', error)}. Or name another with --tokenizer"
-            ) from error
+            failed = error
     # of some kinds transformers makes a tokenizer without any file, which gives no token
-    if lacks_files and {*tokenizer.get_vocab()} <= {*tokenizer.all_special_tokens}:
-        raise no_files
+    is_empty = tokenizer is None or {*tokenizer.get_vocab()} <= {*tokenizer.all_special_tokens}
+    if is_empty and not tokenizer_files(reference.files, model_args):
+        place = f"{reference.location}/{inside(model_args)}".rstrip("/")
+        raise CollapseError(
+            f"{place} has no tokenizer (tokenizer.json, vocab.json or another): "
+            "give the folder or the Hub id of one with --tokenizer"
+        ) from failed
+    if failed is not None:
+        said = loading_error(reference, "a tokenizer", failed)
+        raise CollapseError(f"{said}. Or name another with --tokenizer") from failed
     return tokenizer

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ _MAP = 1000
 _IDS = 2**31  # chunks are int32
 _FILES = ("tokens.bin", "starts.bin")
 _PLACES = ("name_or_path", "vocab_file", "merges_file", "tokenizer_file", "cache_dir")
-_FORMAT = 4
+_FORMAT = 5
 
 Tokenize = Callable[[list[str]], Sequence[Sequence[int]]]
 
@@ -97,7 +96,7 @@ def group(token_rows: Sequence[Sequence[int]], chunk_length: int) -> np.ndarray:
     Raises:
         CollapseError: A token id is negative, or 2³¹ or more.
     """
-    flat = np.concatenate([np.asarray(row, dtype=np.int64) for row in token_rows] or [np.empty(0, dtype=np.int64)])
+    flat = np.concatenate([np.empty(0, dtype=np.int64), *(np.asarray(row, dtype=np.int64) for row in token_rows)])
     wrong = flat[(flat < 0) | (flat >= _IDS)]
     if len(wrong):
         raise CollapseError(
@@ -140,17 +139,20 @@ def pack(
         **{name: getattr(spec, name) for name in ("chunk_length", "shards", "eos_between", "max_chunks")},
     }
     folder = cache / "chunks" / sha256_of(about)[:40]
-    if (chunks := _cached(folder)) is not None:
-        return chunks
-    try:
-        with scratch(cache / "chunks") as place:
-            with opened(corpus) as (rows, texts):
-                _write(place, about, _chunks(rows, texts, corpus.name, tokenize, spec, progress))
-            _move(place / "chunks", folder)
-    except OSError as error:
-        raise write_error(folder, error, other=ANOTHER_HOME) from error
     chunks = _cached(folder)
-    assert chunks is not None  # it has just been written
+    if chunks is None:
+        try:
+            with scratch(cache / "chunks") as place:
+                made = place / "chunks"
+                with opened(corpus) as (rows, texts):
+                    _write(made, about, _chunks(rows, texts, corpus.name, tokenize, spec, progress))
+                if _cached(folder) is None:  # else another process has just packed the same text
+                    shutil.rmtree(folder, ignore_errors=True)
+                    made.replace(folder)
+        except OSError as error:
+            raise write_error(folder, error, other=ANOTHER_HOME) from error
+        chunks = _cached(folder)
+        assert chunks is not None  # it has just been written
     return chunks
 
 
@@ -163,52 +165,49 @@ def _chunks(
     rows: int, texts: Iterator[str], name: str, tokenize: Tokenize, spec: CollectionSpec, progress: Report | None
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the chunks of each run of texts, and where its texts begin in them; tokens beyond them are dropped."""
-    chunk_length, shards, max_chunks = spec.chunk_length, spec.shards, spec.max_chunks
+    chunk_length, most = spec.chunk_length, spec.max_chunks
     assert chunk_length is not None
     made, seen = 0, 0
-    for start, stop in maps(rows, shards):
+    for start, stop in maps(rows, spec.shards):
         token_rows = tokenize(list(islice(texts, stop - start)))
         lengths = [len(row) for row in token_rows]
-        seen += sum(lengths)
-        grouped = group(token_rows, chunk_length)[: None if max_chunks is None else max_chunks - made]
-        made += len(grouped)
+        grouped = group(token_rows, chunk_length)[: None if most is None else most - made]
+        made, seen = made + len(grouped), seen + sum(lengths)
         yield grouped, np.minimum(np.cumsum([0, *lengths[:-1]]), grouped.size)
         if progress:
-            done = (stop, rows) if max_chunks is None else (made, max_chunks)
-            progress(f"tokenizing {name}", *done)
-        if max_chunks is not None and made >= max_chunks:
+            progress(f"tokenizing {name}", *((stop, rows) if most is None else (made, most)))
+        if made == most:
             return
     if not made:
         raise CollapseError(
             f"{name} is too short for one chunk of T = {chunk_length:,}: it has {counted(seen, 'token')} in "
-            f"{counted(shards, 'shard')}, and the remainder of each run of {_MAP:,} texts is dropped: "
+            f"{counted(spec.shards, 'shard')}, and the remainder of each run of {_MAP:,} texts is dropped: "
             "give more text, or a shorter --chunk-length"
         )
 
 
 def _tokenize(tokenizer: Any, eos_between: bool) -> Tokenize:
+    eos = getattr(tokenizer, "eos_token_id", None) if eos_between else None
+    if eos_between and eos is None:
+        raise UsageError("--eos-between needs a tokenizer with an end-of-text token, and this one has none")
 
-    def encoded(some: list[str]) -> Any:
+    def encoded(some: list[str]) -> Sequence[Sequence[int]]:
         try:
             # verbose=False suppresses the warning for a text longer than the model's limit: it is cut into chunks
-            return tokenizer(some, verbose=False)["input_ids"]
+            rows = tokenizer(some, verbose=False)["input_ids"]
         except Exception as error:  # a tokenizer can raise anything
             said = f"{type(error).__name__}: {first_line(error)}"
             raise CollapseError(f"the tokenizer cannot encode the text: {said}; give another --tokenizer") from error
+        return rows if eos is None else [[*row, eos] for row in rows]
 
-    if not eos_between:
-        return encoded
-    eos = getattr(tokenizer, "eos_token_id", None)
-    if eos is None:
-        raise UsageError("--eos-between needs a tokenizer with an end-of-text token, and this one has none")
-    return lambda some: [[*row, eos] for row in encoded(some)]
+    return encoded
 
 
 def _loaded(tokenizer: Any) -> str:
     """Return a hash of a loaded tokenizer, which depends on its files, loading options and library defaults."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     options = {
-        name: value if isinstance(value, str | int | float | bool | NoneType) else type(value).__name__
+        name: value if isinstance(value, str | int | float | None) else type(value).__name__
         for name, value in (getattr(tokenizer, "init_kwargs", None) or {}).items()
         if name not in _PLACES
     }
@@ -217,39 +216,27 @@ def _loaded(tokenizer: Any) -> str:
     return sha256_of([*made, {name: str(value) for name, value in special.items()}])
 
 
-def _write(place: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
-    """Stream chunks into the folder ``chunks`` of a place."""
-    folder = place / "chunks"
+def _write(folder: Path, about: dict[str, Any], chunks: Iterator[tuple[np.ndarray, np.ndarray]]) -> None:
+    """Stream chunks into a folder."""
     folder.mkdir()
-    shape = [0, about["chunk_length"]]
-    with (folder / "tokens.bin").open("wb") as file, (folder / "starts.bin").open("wb") as beside:
+    rows = 0
+    with (folder / _FILES[0]).open("wb") as file, (folder / _FILES[1]).open("wb") as beside:
         for some, starts in chunks:
-            beside.write((starts + shape[0] * shape[1]).astype("<i8").tobytes())
+            beside.write((starts + rows * some.shape[1]).astype("<i8").tobytes())
             file.write(some.astype("<i4").tobytes())
-            shape[0] += len(some)
-    record = {**about, "shape": shape, "sha256": [sha256_file(folder / name, remember=False) for name in _FILES]}
+            rows += len(some)
+    record = {**about, "rows": rows, "sha256": [sha256_file(folder / name, remember=False) for name in _FILES]}
     (folder / "chunks.json").write_text(json.dumps(record, indent=1))
-
-
-def _move(made: Path, folder: Path) -> None:
-    """Move complete chunks to their folder, unless another process has just packed the same text."""
-    try:
-        made.replace(folder)
-    except OSError:
-        if _cached(folder) is None:
-            shutil.rmtree(folder, ignore_errors=True)
-            made.replace(folder)
 
 
 def _cached(folder: Path) -> Chunks | None:
     """Return the chunks in a folder, or None if there are none or they were altered."""
-    file, beside = (folder / name for name in _FILES)
     try:
         record = read_json(folder / "chunks.json")
-        rows, length = record["shape"]
-        if file.stat().st_size != 4 * rows * length or [sha256_file(file), sha256_file(beside)] != record["sha256"]:
+        if [sha256_file(folder / name) for name in _FILES] != record["sha256"]:
             return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError):
         return None
-    tokens = np.memmap(file, dtype="<i4", mode="r", shape=(rows, length))
-    return Chunks(tokens, np.fromfile(beside, dtype="<i8"))
+    shape = record["rows"], record["chunk_length"]
+    tokens = np.memmap(folder / _FILES[0], dtype="<i4", mode="r", shape=shape)
+    return Chunks(tokens, np.fromfile(folder / _FILES[1], dtype="<i8"))

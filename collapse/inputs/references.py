@@ -23,7 +23,6 @@ from collapse.hub.fingerprints import (
 from collapse.hub.remote import Remote, reach
 from collapse.hub.requests import at_revision, is_repo_id, split_revision
 
-_CARD_LIMIT = 1 << 20
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked for on the Hub."""
 _LIMITS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "seq_length", "max_sequence_length")
@@ -61,9 +60,9 @@ class ModelReference:
     @property
     def source(self) -> dict[str, Any]:
         """Arguments of ``from_pretrained`` that name it: offline, the folder of its commit in the client's cache."""
-        cached = Remote(self.location, str(self.revision)).folder
         # by a Hub id transformers does not find a cached tokenizer that has no config.json
-        place = str(cached) if not self.online and cached.is_dir() else self.location
+        cached = not self.online and isinstance(self.files, Remote) and self.files.folder.is_dir()
+        place = str(self.files.folder) if cached else self.location  # type: ignore[union-attr]
         return {"pretrained_model_name_or_path": place, "revision": self.revision, "local_files_only": not self.online}
 
     @cached_property
@@ -78,23 +77,21 @@ class ModelReference:
     @cached_property
     def position_limit(self) -> int | None:
         """The longest sequence that config.json, or else the header of the GGUF file, says that the model takes."""
-        limit = _limit({**self.json("config.json"), **(self.model_args or {})})
-        gguf_file = (self.model_args or {}).get("gguf_file")
-        if not gguf_file or (limit is not None and not self.is_local):  # which may not be downloaded yet
-            return limit
-        from collapse.inputs.gguf_keys import gguf_context
+        arguments = self.model_args or {}
+        limit = limit_of({**self.json("config.json"), **arguments})
+        if limit is None and "gguf_file" in arguments:
+            from collapse.inputs.gguf_keys import gguf_context
 
-        return gguf_context(self.files.fetch(f"{inside(self.model_args)}{gguf_file}")) or limit
+            return gguf_context(self.files.fetch(f"{inside(arguments)}{arguments['gguf_file']}"))
+        return limit
 
     def card_datasets(self) -> list[str]:
         """Return the Hub data sets on which the model was trained, according to its card."""
         from huggingface_hub.repocard import metadata_load
 
-        if not self.files.has("README.md") or (card := self.files.fetch("README.md")).stat().st_size > _CARD_LIMIT:
-            return []
         try:
-            named = (metadata_load(card) or {}).get("datasets") or []
-        except Exception:  # a card is free text; an unreadable one names no data set
+            named = (metadata_load(self.files.fetch("README.md")) or {}).get("datasets") or []
+        except Exception:  # there is none, or it cannot be read: a card is free text
             return []
         named = [named] if isinstance(named, str) else named
         return [each for each in named if isinstance(each, str) and is_repo_id(each)]
@@ -193,10 +190,11 @@ def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
     return found
 
 
-def _limit(config: Mapping[str, Any]) -> int | None:
+def limit_of(config: Mapping[str, Any]) -> int | None:
+    """Return the longest sequence that a configuration says that its model takes, or None."""
     limits = [config[name] for name in _LIMITS if isinstance(config.get(name), int) and config[name] > 0]
     text = config.get("text_config")
-    return limits[0] if limits else _limit(text) if isinstance(text, Mapping) else None
+    return limits[0] if limits else limit_of(text) if isinstance(text, Mapping) else None
 
 
 def default_chunk_length(reference: ModelReference) -> int:

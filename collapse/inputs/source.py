@@ -45,13 +45,21 @@ class Phase(ABC):
     def embeddings(self, start: int, stop: int) -> Float[Tensor, "n d"]:
         """Return the embeddings of some units, in their order."""
 
-    def samples(self, start: int, stop: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
-        """Return the embeddings and labels of some units."""
-        return self.embeddings(start, stop), self.labels(start, stop)
-
     @abstractmethod
     def labels_at(self, places: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
         """Return the own labels of samples anywhere in the phase, counted from its first one."""
+
+    @abstractmethod
+    def not_finite(self, start: int, row: int, wrong: str) -> str:
+        """Describe which sample, a row counted from unit ``start``, has an embedding that is ``wrong``."""
+
+    @abstractmethod
+    def batch_units(self, asked: int | str) -> int:
+        """Return the initial number of units per batch for the batch size of :func:`collapse.collect`."""
+
+    def samples(self, start: int, stop: int) -> tuple[Float[Tensor, "n d"], Int[Tensor, " n"]]:
+        """Return the embeddings and labels of some units."""
+        return self.embeddings(start, stop), self.labels(start, stop)
 
     def labels(self, start: int, stop: int) -> Int[Tensor, " n"]:
         """Return the labels of some units."""
@@ -64,14 +72,6 @@ class Phase(ABC):
 
     def _places(self, start: int, stop: int) -> Int[Tensor, " n"]:
         return torch.arange(start * self.unit_samples, min(stop * self.unit_samples, self.n_samples))
-
-    @abstractmethod
-    def not_finite(self, start: int, row: int, wrong: str) -> str:
-        """Describe which sample, a row counted from unit ``start``, has an embedding that is ``wrong``."""
-
-    @abstractmethod
-    def batch_units(self, asked: int | str) -> int:
-        """Return the initial number of units per batch for the batch size of :func:`collapse.collect`."""
 
     def check(self, unit: int) -> None:  # noqa: B027  # most sources have nothing to check
         """Raise CollapseError if the definitions do not apply to the embeddings of a unit."""

@@ -35,10 +35,7 @@ class Texts:
         return {key: text.name if text else None for key, text in both.items()}
 
     def wanted_beside(self, validation: str | None) -> bool:
-        """Whether the request needs a validation that a store with this validation text, or None, may lack.
-
-        Only this and :meth:`pack_validation` decide about an optional validation.
-        """
+        """Whether the request needs a validation that a store with this validation text, or None, may lack."""
         return self.validation is not None and not (self.optional and validation is None)
 
     def pack_validation(self, pack: Callable[[Corpus], Packed]) -> Packed | None:
@@ -70,25 +67,19 @@ def find_texts(spec: CollectionSpec, otherwise: Callable[[], str]) -> Texts:
         return Texts(training, find_validation(spec, spec.validation_text))
     if not training.files:
         return Texts(training, find_validation(spec, named), optional=spec.validation_split is None)
-    check_limits(spec, Texts(training))
-    return Texts(training)
-
-
-def check_limits(spec: CollectionSpec, texts: Texts) -> None:
-    """Raise UsageError if there is an option for the validation text, and no such text."""
-    if texts.validation is not None:
-        return
-    for flag, value in (
-        ("--validation-split", spec.validation_split),
-        ("--max-validation-chunks", spec.max_validation_chunks),
-    ):
-        if value is not None:
-            raise UsageError(
-                f"{flag} {value} does not apply, because there is no validation text: "
-                "give one with --validation-text, or leave the option out"
-            )
+    texts = Texts(training)
+    check_limits(spec, texts)
+    return texts
 
 
 def find_validation(spec: CollectionSpec, text: TextNames) -> Corpus:
     """Find a validation text; raises as :func:`collapse.inputs.corpus.find_corpus`."""
     return find_corpus(text, split=spec.validation_split, text_column=spec.text_column, validation=True)
+
+
+def check_limits(spec: CollectionSpec, texts: Texts) -> None:
+    """Raise UsageError if there is an option for the validation text, and no such text."""
+    options = {"--validation-split": spec.validation_split, "--max-validation-chunks": spec.max_validation_chunks}
+    for flag, value in options.items():
+        if value is not None and texts.validation is None:
+            raise UsageError(f"{flag} {value} does not apply without a validation text: give --validation-text")

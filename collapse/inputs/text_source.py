@@ -85,11 +85,10 @@ class TextPhase(Phase):
 
 
 def slice_length(chunks: int, chunk_length: int) -> int:
-    """Return the chunks per slice, whatever the batch size: at most 1,024.
+    """Return the chunks per slice, whatever the batch size: a multiple of the largest batch of ``auto``.
 
-    A text of at least 16 chunks has at least 16 slices, or 8 if they hold at most 2,048 tokens each.
-    It is a multiple of the largest batch that ``auto`` tries, so that its batches fill the slices. For T < 16
-    that batch may be more than 1,024 chunks, and is then the slice.
+    They are at most 1,024, unless that batch is larger (T < 16), and such that a text of at least 16 chunks has at
+    least 16 slices, or 8 if they hold at most 2,048 tokens each.
 
     >>> slice_length(229_367, 2048), slice_length(20, 512), slice_length(730, 512), slice_length(190, 128)
     (1024, 2, 32, 16)

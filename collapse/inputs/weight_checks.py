@@ -13,11 +13,9 @@ from collapse.errors import CollapseError, counted, some
 
 # What a model computes itself: rotary angles, positions, and the value that masks a score.
 _COMPUTED = re.compile(r"(^|[._])(cos_cached|sin_cached|position_ids|masked_bias)$")
-_PREDICTED_LAYERS = re.compile(r"nextn|mtp")
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 
-def check_loaded(name: str, model: Any, info: Mapping[str, Any], config: Mapping[str, Any], files: list[Path]) -> None:
+def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path]) -> None:
     """Refuse a model whose checkpoint lacks some weights, or holds others that the model does not use.
 
     transformers fills missing weights with random numbers, and leaves unused ones out; both are only logged.
@@ -26,7 +24,6 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], config: Mapping
         name: The model's name.
         model: The loaded model.
         info: transformers' loading report, without tied heads.
-        config: The model's config.json.
         files: The checkpoint's files.
 
     Raises:
@@ -46,10 +43,8 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], config: Mapping
             f"{name}: its checkpoint lacks {counted(len(missing), 'weight')} of {kind} ({some(missing)})"
             f"{others}. They would be random: use a complete checkpoint of a causal language model"
         )
-    predicts = any(_PREDICTED_LAYERS.search(key) and value for key, value in config.items())
-    left = [key for key in unexpected if not (predicts and _predicts_further(key, model))]
-    computed = {key for key, tensor in _read(files, left) if _is_computed(key, tensor, model)}
-    if needed := [key for key in left if key not in computed]:
+    computed = {key for key, tensor in _read(files, unexpected) if _is_computed(key, tensor, model)}
+    if needed := [key for key in unexpected if key not in computed]:
         raise CollapseError(
             f"{name}: its checkpoint holds {counted(len(needed), 'tensor')} that {kind} does not use "
             f"({some(needed)}), so its numbers would be those of another model: use the config.json that belongs to "
@@ -68,13 +63,6 @@ def _shape(shape: Iterable[int]) -> str:
     return "×".join(map(str, shape))
 
 
-def _predicts_further(key: str, model: Any) -> bool:
-    """Return whether a tensor belongs to a layer after the last one, which predicts further tokens."""
-    layer = _LAYER.search(key)
-    after_last = layer is not None and int(layer[1]) >= model.config.get_text_config().num_hidden_layers
-    return after_last or key.removeprefix("model.").startswith("mtp")
-
-
 def _read(files: Iterable[Path], wanted: Collection[str]) -> Iterator[tuple[str, Tensor]]:
     """Yield some tensors of a checkpoint's files."""
     from safetensors import safe_open
@@ -82,29 +70,27 @@ def _read(files: Iterable[Path], wanted: Collection[str]) -> Iterator[tuple[str,
     for file in files if wanted else ():
         if file.suffix == ".safetensors":
             with safe_open(file, "pt") as opened:
-                yield from ((key, opened.get_tensor(key)) for key in opened.keys() if key in wanted)  # noqa: SIM118
+                yield from ((key, opened.get_tensor(key)) for key in {*opened.keys()} & {*wanted})
         else:
             held = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-            yield from ((key, each) for key, each in held.items() if key in wanted and isinstance(each, Tensor))
+            yield from ((key, held[key]) for key in wanted if isinstance(held.get(key), Tensor))
 
 
 def _is_computed(key: str, tensor: Tensor, model: Any) -> bool:
     """Return whether the model has or computes the same values without this tensor."""
-    last = key.rpartition(".")[2]
     if _COMPUTED.search(key):
         return True
-    heads = [each for each in (model.get_input_embeddings(), model.get_output_embeddings()) if each is not None]
-    alike = [buffer for name, buffer in model.named_buffers() if name.rpartition(".")[2] == last]
-    if any(_equal(tensor, each) for each in (*alike, *(head.weight for head in heads))):
+    last = key.rpartition(".")[2]
+    own = [buffer for name, buffer in model.named_buffers() if name.rpartition(".")[2] == last]
+    own += [each.weight for each in (model.get_input_embeddings(), model.get_output_embeddings()) if each is not None]
+    if any(tensor.shape == each.shape and _equal(tensor, each) for each in own):
         return True
-    square = tensor.squeeze()
-    is_mask = square.dim() == 2 and square.shape[0] == square.shape[1]
-    return is_mask and torch.equal(square.float(), torch.ones(square.shape).tril())
+    square = tensor.squeeze()  # a causal mask
+    is_square = square.dim() == 2 and square.shape[0] == square.shape[1]
+    return is_square and torch.equal(square.float(), torch.ones(square.shape).tril())
 
 
 def _equal(stored: Tensor, own: Tensor) -> bool:
-    """Return whether two tensors have one shape, and values that are equal up to rounding."""
-    if stored.shape != own.shape:
-        return False
+    """Return whether two tensors are equal up to rounding."""
     rounding = [torch.finfo(each.dtype).eps for each in (stored, own) if each.is_floating_point()]
     return torch.allclose(stored.double(), own.detach().cpu().double(), rtol=max([1e-6, *rounding]), atol=1e-7)

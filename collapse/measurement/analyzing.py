@@ -1,16 +1,15 @@
 """Run an analysis on a results table."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from collapse.errors import CollapseError, PluginError, UsageError, near_names
+from collapse.errors import CollapseError, PluginError, UsageError
 from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import described
-from collapse.plugin.metrics import Analysis
 from collapse.plugin.plugin_manager import plugins
 
 
@@ -31,38 +30,32 @@ def analyze(name: str, results: Results | Iterable[Row] | str | Path, **options:
     >>> [record["column"] for record in analyze("permutation", rows).records()]
     ['nc1.cdnv']
     """
-    found = plugins().analysis(name)
-    if isinstance(results, str | Path):
-        results = Results.read(results)
-    elif not isinstance(results, Results):
-        results = Results(results)
+    found, table = plugins().analysis(name), results_of(results)
     called = f"analysis {found.name} of {found.function.__module__}"
     try:
-        _check_options(found, options)
-        table = found(results, **options)
-    except PluginError as error:
+        signature(found.function).bind(table, **options)
+    except TypeError as error:
+        raise UsageError(f"analysis {found.name}: {error}") from error
+    try:
+        made = found(table, **options)
+    except CollapseError as error:  # the analysis's own message about the table or an option
+        if not isinstance(error, PluginError):
+            raise
         raise PluginError(f"{called} failed: {error}") from error
-    except CollapseError:  # the analysis's own message about the table or an option
-        raise
     except Exception as error:
         raise PluginError(f"{called} failed: {described(error)}") from error
-    if not isinstance(table, Table):
-        raise PluginError(f"{called} returned {type(table).__name__}, not a collapse.Table")
-    if any(len(row) != len(table.columns) for row in table.rows):
+    if not isinstance(made, Table):
+        raise PluginError(f"{called} returned {type(made).__name__}, not a collapse.Table")
+    if any(len(row) != len(made.columns) for row in made.rows):
         raise PluginError(f"{called} returned rows that do not have one value for each of its columns")
-    return table
+    return made
 
 
-def _check_options(found: Analysis, options: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option that an analysis does not take, or lacks."""
-    _, *parameters = signature(found.function).parameters.values()  # the first is the table
-    known = {each.name: each for each in parameters}
-    for name in options:
-        if name not in known and not any(each.kind is each.VAR_KEYWORD for each in parameters):
-            raise UsageError(f"analysis {found.name} takes no option {name!r}; {near_names(name, known)}")
-    for name, parameter in known.items():
-        if parameter.default is parameter.empty and parameter.kind is parameter.KEYWORD_ONLY and name not in options:
-            raise UsageError(f"analysis {found.name} needs the option {name!r}")
+def results_of(given: Results | Iterable[Row] | str | Path) -> Results:
+    """Return the table that is given as such, as its file or name, or as rows."""
+    if isinstance(given, Results):
+        return given
+    return Results.read(given) if isinstance(given, str | Path) else Results(given)
 
 
 def permutation(results: Results | Iterable[Row] | str | Path, **options: Any) -> Table:

@@ -2,37 +2,27 @@
 
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
 from collapse.core.escaping import visible
 
-_SIGNS = dict(
-    zip(
-        "−∞‖′√⟨⟩μσΣΔ×✗≤≥±÷·<>",
-        (
-            r"- \infty \| ' \surd \langle \rangle \mu \sigma \Sigma \Delta \times \times "
-            r"\le \ge \pm \div \cdot < >"
-        ).split(),
-        strict=True,
-    )
+_MATH = {"−": "-", "∞": r"\infty", "‖": r"\|", "√": r"\surd", "μ": r"\mu", "σ": r"\sigma", "Σ": r"\Sigma"}
+_MATH |= {"Δ": r"\Delta", "×": r"\times", "≤": r"\le", "≥": r"\ge", "±": r"\pm", "÷": r"\div", "·": r"\cdot"}
+_MATH |= {"²": "^2", "′": "'", "<": "<", ">": ">"}
+_LATEX = str.maketrans(
+    {
+        **{character: f"\\{character}" for character in "&%$#_{}"},
+        **{character: rf"\ensuremath{{{symbol}}}" for character, symbol in _MATH.items()},
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "|": r"\textbar{}",
+        "–": "--",
+        "[": "{[}",  # else an argument of the \\ before it
+        "*": "{*}",
+    }
 )
-_MARKS = {"\u0304": r"\bar", "\u0303": r"\tilde"}  # combining characters, which follow their letter
-_RAISED = dict(zip("²¹⁴⁺⁻ᵀ", "214+-T", strict=True))
-_LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "|": r"\textbar{}",
-    **{character: f"${sign}$" for character, sign in _SIGNS.items()},
-    "–": "--",
-}
-_LETTER = "[A-Za-zα-ωΑ-Ω]"
-_BELOW = rf"(?P<below>_[A-Za-z]{{1,2}}′?(?!{_LETTER}))|(?P<alone>(?<!{_LETTER})(?:[A-Za-z]|[A-Z]{{2}})(?!{_LETTER}))|"
-_PIECES = rf"(?P<marked>[^\W_][{''.join(_MARKS)}])|{{}}(?P<raised>[{''.join(_RAISED)}]+)|."
-_OF_TEXT, _OF_FORMULA = (re.compile(_PIECES.format(more), re.DOTALL) for more in ("", _BELOW))
 _NUMBERS = re.compile(r"(≤ )?([−–∞\-\d.,e+]+( to |$)|nan|)*")  # as number() writes them, ranges of them, and bounds
 
 
@@ -54,6 +44,11 @@ def number(value: float | int | None) -> str:
     return f"{value:,.1f}" if 1e3 <= abs(value) < 1e9 else f"{value:#.4g}".removesuffix(".")
 
 
+def text(value: Any) -> str:
+    """Format any value of a table."""
+    return number(value) if value is None or is_number(value) else str(value)
+
+
 def aligned(values: Sequence[Any]) -> list[str]:
     """Format a column; if it has numbers only, blanks at their ends put their decimal points below each other.
 
@@ -67,11 +62,6 @@ def aligned(values: Sequence[Any]) -> list[str]:
     return [each + " " * (max(behind) - own) if each else each for each, own in zip(made, behind, strict=True)]
 
 
-def text(value: Any) -> str:
-    """Format any value of a table."""
-    return number(value) if value is None or is_number(value) else str(value)
-
-
 def is_numeric(cells: Sequence[str]) -> bool:
     """Whether a formatted column has numbers, ranges of numbers and blanks only: then it is aligned to the right.
 
@@ -81,45 +71,28 @@ def is_numeric(cells: Sequence[str]) -> bool:
     return all(_NUMBERS.fullmatch(each.strip()) for each in cells) and any(cells)
 
 
-def latex(text: str, formula: bool = False) -> str:
-    r"""Return a text for LaTeX; in a formula, single letters and products of two capital ones are symbols.
-
-    Short texts after _ are below them.
-
-    >>> print(latex("-4.803e-05"), latex("‖WMᵀ‖", formula=True))
-    $-4.803 \times 10^{-5}$ $\|WM^{T}\|$
-    """
-    text = unicodedata.normalize("NFD", visible(text)) if formula else visible(text)
-    made = (_OF_FORMULA if formula else _OF_TEXT).sub(_piece, text)
-    made = re.sub(r"(?<![\w.^{$-])-(?=\d)", "$-$", made)
-    made = re.sub(r"(?<![\w.])(\d\.\d+)e([-+]\d+)(?!\w)", _power, made)
-    made = re.sub(r"(\\[a-z]+)\$\$(?=[A-Za-z])", r"\1 ", made)
-    return re.sub(r"(?<!\\)\$\$", "", made)  # one formula of neighbours
-
-
-def _power(found: re.Match[str]) -> str:
-    return rf"${found[1]} \times 10^{{{int(found[2])}}}$"
-
-
-def _piece(found: re.Match[str]) -> str:
-    piece, kind = found[0], found.lastgroup
-    if kind == "marked":
-        letter = _LATEX.get(piece[0], piece[0]).strip("$")
-        return f"${_MARKS[piece[1]]}{{{letter}}}$"
-    if kind == "raised":
-        return f"$^{{{''.join(_RAISED[each] for each in piece)}}}$"
-    if kind == "below":
-        return f"$_{{{piece[1:].replace('′', chr(39))}}}$"
-    return f"${piece}$" if kind == "alone" else _LATEX.get(piece, piece)
-
-
 def is_number(value: Any) -> bool:
     """Whether a value of a table is a number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def latex(text: str) -> str:
+    r"""Return a text for LaTeX.
+
+    >>> print(latex("a_b & μ"), latex("-4.803e-05"))
+    a\_b \& \ensuremath{\mu} $-4.803 \times 10^{-5}$
+    """
+    made = visible(text).translate(_LATEX)
+    made = re.sub(r"(?<![\w.])(-?\d\.\d+)e([-+]\d+)(?!\w)", lambda found: _power(*found.groups()), made)
+    return re.sub(r"(?<![\w.^{$-])-(?=\d)", "$-$", made)
+
+
+def _power(digits: str, exponent: str) -> str:
+    return rf"${digits} \times 10^{{{int(exponent)}}}$"
+
+
 def plain(value: Any) -> Any:
-    """Return a value of a table for JSON."""
+    """Return a value of a table for JSON: NumPy's numbers as Python's, infinite ones and missing values as None."""
     if hasattr(value, "tolist"):  # an array or a tensor, or one number of it
         value = value.tolist()
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
 """Columns of a results table, given by name or by arithmetic over names, and globs that choose its rows."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-_NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:\.\w+)*(?!\s*\(|[\w.])")
-_REACHABLE = re.compile(r"\breachable\(\s*([\w.]+)\s*\)")
+_READ = re.compile(
+    r"\breachable\(\s*(?P<limit>[\w.]+)\s*\)|`(?P<quoted>[^`]+)`|"
+    r"(?<![\w.])(?P<name>[A-Za-z_]\w*(?:\.\w+)*)(?!\s*\(|[\w.])"
+)
+_ARITHMETIC = re.compile(r"[\w\s.+\-*/()]*")
 _HOW = (
     "write column names, numbers, + - * / **, log(…), reachable(MEASUREMENT) and parentheses, such as "
-    "norms_log_std/norms_log_mean"
+    "norms_log_std/norms_log_mean; other names of columns stand in `backticks`"
 )
 
 
@@ -53,7 +56,7 @@ def split_columns(columns: str | Sequence[str], frame: "pd.DataFrame") -> dict[s
     >>> split_columns("a, b/a, nc1", pd.DataFrame(columns=["a", "b", "nc1.cdnv", "nc1.trace_ratio"]))
     {'a': True, 'b/a': True, 'nc1.cdnv': False, 'nc1.trace_ratio': False}
     """
-    given = [columns] if isinstance(columns, str) or not isinstance(columns, Iterable) else list(columns)
+    given = [columns] if isinstance(columns, str) else columns
     if wrong := [each for each in given if not isinstance(each, str)]:
         raise UsageError(f"columns must be names of columns; there is a {type(wrong[0]).__name__}: {wrong[0]!r:.40}")
     pieces = [piece.strip() for each in given for piece in ([each] if each in frame else each.split(","))]
@@ -70,9 +73,9 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
 
     Args:
         frame: A results table.
-        text: Names may have dots; ``+ - * / **``, unary signs, numbers, parentheses, ``log(…)`` (natural) and
-            ``reachable(measurement)`` are supported. The latter is the value that each row's C classes in d dimensions
-            can reach, and needs the columns ``classes`` and ``dim``.
+        text: Names may have dots, and any other character in backticks; ``+ - * / **``, unary signs, numbers,
+            parentheses, ``log(…)`` (natural) and ``reachable(measurement)`` are supported. The latter is the value that
+            each row's C classes in d dimensions can reach, and needs the columns ``classes`` and ``dim``.
 
     Raises:
         UsageError: A column does not exist or holds text, or the arithmetic is not supported.
@@ -89,63 +92,58 @@ def read_column(frame: "pd.DataFrame", text: str) -> Column:
         label, expression = (part.strip() for part in text.split("=", 1))
         if not label:
             raise UsageError(f"the column {text!r} has no label before its =: write label=expression")
-    names: dict[str, Floats] = {}
     if expression in frame:
-        names[expression] = values = _numbers(frame, expression)
+        values = _numbers(frame, expression)
+        names = {expression: values}
     else:
-        values = _computed(frame, expression, names)
+        values, names = _computed(frame, expression)
     missing = np.any([np.isnan(each) for each in names.values()], axis=0)
     wrong = ~missing & ~np.isfinite(values)
     if wrong.any():
         at = int(wrong.argmax())
-        read = ", ".join(f"{name} = {each[at]:.6g}" for name, each in names.items())
-        why = "" if expression in names else f" ({read})"
         raise CollapseError(
-            f"{expression} is {values[at]} in {_row_name(frame, at)}{why}: leave such rows out with --where, "
-            "or choose another column"
+            f"{expression} is {values[at]} in {_row_name(frame, at)}: leave such rows out with --where, or choose "
+            "another column"
         )
     return Column(label, expression, tuple(names), np.where(missing, np.nan, values))
 
 
-def _computed(frame: "pd.DataFrame", expression: str, names: dict[str, Floats]) -> Floats:
-    """Evaluate arithmetic with pandas, adding the columns that it reads to ``names``."""
+def _computed(frame: "pd.DataFrame", expression: str) -> tuple[Floats, dict[str, Floats]]:
+    """Evaluate arithmetic with pandas; return its values, and the columns that it reads."""
     import pandas as pd
 
-    arrays: dict[str, Floats] = {}
+    read, names = dict[str, Floats](), dict[str, Floats]()
 
-    def stored(values: Floats) -> str:
-        arrays[f"x{len(arrays)}_"] = values
-        return list(arrays)[-1]
+    def stored(found: re.Match[str]) -> str:
+        if found["limit"]:
+            limit = _limit(found["limit"])
+            names.update({name: _numbers(frame, name) for name in ("classes", "dim")})
+            sizes = zip(names["classes"], names["dim"], strict=True)
+            values = np.array([np.nan if np.isnan(C + d) else limit(int(C), int(d)) for C, d in sizes], np.float64)
+        else:
+            name = found["quoted"] or found["name"]
+            names[name] = values = _numbers(frame, name)
+        read[f"x{len(read)}"] = values
+        return f" x{len(read) - 1} "
 
-    def column(found: re.Match[str]) -> str:
-        if found[0] in arrays:  # of reachable(…)
-            return found[0]
-        return stored(names.setdefault(found[0], _numbers(frame, found[0])))
-
-    replaced = _REACHABLE.sub(lambda found: stored(_reachable(found[1], frame, names)), expression)
-    replaced = _NAME.sub(column, replaced)  # pandas takes no names with dots
+    replaced = _READ.sub(stored, expression).strip()
     if not names:
         raise UsageError(f"the column {expression!r} reads no column of the table: {_HOW}")
     try:
+        if not _ARITHMETIC.fullmatch(replaced):
+            raise ValueError("a character that is no arithmetic")
         with np.errstate(all="ignore"):  # values that are not finite are reported with their row
-            values = pd.eval(replaced, engine="python", local_dict=arrays)
-        return np.broadcast_to(np.asarray(values, dtype=np.float64), len(frame)).copy()
+            return np.array(pd.DataFrame(read).eval(replaced, engine="python"), dtype=np.float64), names
     except Exception as error:  # pandas raises many kinds for what is no arithmetic
         raise UsageError(f"the column {expression!r} cannot be read: {_HOW}") from error
 
 
-def _reachable(measurement: str, frame: "pd.DataFrame", names: dict[str, Floats]) -> Floats:
-    """Return what each row's classes and dimensions can reach of a measurement, NaN where this is not known."""
+def _limit(measurement: str) -> Callable[[int, int], float | None]:
+    """Return the function of C and d that says what a measurement can reach."""
     known = plugins().measurements()
     if measurement not in known:
         raise UsageError(f"no measurement is called {measurement!r}; {near_names(measurement, known)}")
-    limit = known[measurement][1].reachable
-    classes, dims = (names.setdefault(name, _numbers(frame, name)) for name in ("classes", "dim"))
-    limits = [
-        None if np.isnan(C) or np.isnan(d) else limit_at(limit, int(C), int(d))
-        for C, d in zip(classes, dims, strict=True)
-    ]
-    return np.array(limits, dtype=np.float64)  # None becomes NaN
+    return lambda C, d: limit_at(known[measurement][1].reachable, C, d)
 
 
 def choose_rows(frame: "pd.DataFrame", where: str | Sequence[str] | None) -> "pd.DataFrame":

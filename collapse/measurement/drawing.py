@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 from collapse.core.escaping import visible
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, PluginError, UsageError
+from collapse.measurement.analyzing import results_of
 from collapse.measurement.named_results import file_of
+from collapse.measurement.output import RESULTS
 from collapse.measurement.results import Results, Row
 from collapse.plugin.figures import Drawing, Figure
 from collapse.plugin.guarding import described
@@ -43,51 +45,36 @@ def draw(name: str, source: Drawable) -> Drawing:
     return drawn(plugins().figure(name), source)
 
 
-def drawn(found: Figure, source: Drawable) -> Drawing:
+def drawn(found: Figure, source: Any) -> Drawing:
     """Draw a declared figure, as :func:`draw` does one of a plugin; raises as it does."""
-    given: Any = _results(source) if found.of == "results" else _stores(source, found)
-    _check_needs(found, given)
+    given = results_of(source) if found.of == "results" else _stores(source, found)
+    for what, lacking in _lacking(found, given):
+        raise CollapseError(f"figure {found.name} needs {', '.join(lacking)}, {what}")
     called = f"figure {found.name} of {found.function.__module__}"
     try:
         drawing = found.function(given)
         if not isinstance(drawing, Drawing):
             raise PluginError(f"it returned {type(drawing).__name__}, not a collapse.Drawing")
-        spec = drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec
-        spec = _plain(spec)
+        spec = _plain(drawing.spec.to_dict() if hasattr(drawing.spec, "to_dict") else drawing.spec)
         _check_spec(spec)
-    except PluginError as error:
+    except CollapseError as error:  # the figure's own message about what is missing
+        if not isinstance(error, PluginError):
+            raise
         raise PluginError(f"{called} failed: {error}") from error
-    except CollapseError:  # the figure's own message about what is missing
-        raise
     except Exception as error:
-        missing = missing_package(error)
-        if missing:
+        if missing := missing_package(error):
             raise CollapseError(f"figure {found.name} cannot be drawn: {missing}") from error
         raise PluginError(f"{called} failed: {described(error)}") from error
+    texts = {"title": drawing.title or found.title, "caption": drawing.caption}
     notes = tuple(map(_visible, drawing.notes))
-    return replace(
-        drawing,
-        spec=spec,
-        title=_visible(drawing.title or found.title),
-        caption=_visible(drawing.caption),
-        notes=notes,
-    )
+    return replace(drawing, spec=spec, notes=notes, **{name: _visible(text) for name, text in texts.items()})
 
 
-def _results(source: Any) -> Results:
-    if isinstance(source, Results):
-        return source
-    return Results.read(source) if isinstance(source, str | Path) else Results(source)
-
-
-def _stores(source: Any, found: Figure) -> list[Store | Part]:
+def _stores(source: Any, found: Figure) -> Sequence[Store | Part]:
     kind: type[Part | Store] = Part if found.of == "parts" else Store
     path = Path(source) if isinstance(source, str | Path) else None
-    if isinstance(source, Results) or (
-        path and (file_of(path) != path or path.suffix in (".csv", ".json", ".parquet"))
-    ):
-        what = source if path else "this"
-        raise UsageError(f"figure {found.name} is drawn from {found.of}, and {what} is a results table: give a store")
+    if isinstance(source, Results) or (path and (file_of(path) != path or path.suffix in RESULTS)):
+        raise UsageError(f"figure {found.name} is drawn from {found.of}, and this is a results table: give a store")
     if path:
         return [kind.load(path)]
     stores = [source] if isinstance(source, kind) else list(source)
@@ -96,21 +83,18 @@ def _stores(source: Any, found: Figure) -> list[Store | Part]:
     return stores
 
 
-def _check_needs(found: Figure, given: Results | Sequence[Store | Part]) -> None:
+def _lacking(found: Figure, given: Results | Sequence[Store | Part]) -> Iterator[tuple[str, list[str]]]:
+    """Yield what lacks something that a figure needs, and the names of it."""
     if isinstance(given, Results):
         frame = given.frame()
-        lacking = [name for name in found.needs if name not in frame or not frame[name].notna().any()]
-        if lacking:
-            raise CollapseError(f"figure {found.name} needs {', '.join(lacking)}, of which the table has no value")
+        if names := [name for name in found.needs if name not in frame or not frame[name].notna().any()]:
+            yield "of which the table has no value", names
         return
     for store in given:
-        if isinstance(store, Part):
-            continue
-        s = store.statistics()
-        lacking = [name for name in found.needs if not s.has(name)]
-        if lacking:
-            what = ", ".join(lacking)
-            raise CollapseError(f"figure {found.name} needs {what}, which the store of {store.model} lacks")
+        if isinstance(store, Store):
+            s = store.statistics()
+            if names := [name for name in found.needs if not s.has(name)]:
+                yield f"which the store of {store.model} lacks", names
 
 
 def _check_spec(spec: Any) -> None:

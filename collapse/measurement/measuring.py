@@ -10,9 +10,8 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, PluginError, UsageError, near_names
-from collapse.measurement.comparing import about
 from collapse.measurement.noting import numbers_of, same_texts
-from collapse.measurement.rows import Row
+from collapse.measurement.results import Row
 from collapse.numerics.devices import float64_device, is_out_of_memory, pick_device, ran_out
 from collapse.numerics.evaluating import Evaluation, evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
@@ -21,6 +20,7 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.names import VECTORS
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.described import about
 from collapse.stores.manifest import shape_of
 from collapse.stores.store import Store
 

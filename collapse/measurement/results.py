@@ -1,24 +1,22 @@
-"""Results tables, with a row per model and a column per measurement: read, write, pass to analyses."""
+"""Results tables, with a row per model and a column per measurement: read, write, join, pass to analyses."""
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Set
-from io import BytesIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collapse.core.reading import open_regular, read_json
+from collapse.core.reading import open_regular
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.measurement.cells import plain
+from collapse.measurement.columns import choose_rows
+from collapse.measurement.model_names import with_parts
 from collapse.measurement.named_results import file_of, named_results
+from collapse.measurement.output import RESULTS, write_table
 from collapse.measurement.rows import ABOUT
 from collapse.measurement.rows import Note as Note
 from collapse.measurement.rows import Row as Row
-from collapse.measurement.table_files import OURS as OURS
-from collapse.measurement.table_files import as_csv as as_csv
-from collapse.measurement.table_files import read_csv, read_json_table, read_parquet, whole
-from collapse.stores.manifest import MANIFEST, ORIGIN, RESULTS
-from collapse.stores.writing import check_output_place, write_output
+from collapse.measurement.table_files import frame_of_records, read_csv, read_rows, whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +26,11 @@ class Results:
     """A results table: rows measured here, or the records of a file."""
 
     def __init__(self, rows: Iterable[Row] = ()) -> None:
-        self.rows = _checked(rows)
+        self.rows: list[Row] = list(rows) if isinstance(rows, Iterable) else [rows]
+        if wrong := [each for each in self.rows if not isinstance(each, Row)]:
+            raise UsageError(
+                f"Results needs rows, as collapse.measure returns them, got a {type(wrong[0]).__name__} among them"
+            )
         self._frame: pd.DataFrame | None = None
 
     def __len__(self) -> int:
@@ -57,14 +59,13 @@ class Results:
 
         if self._frame is not None:
             return self._frame
-        records = []
-        stepped = any(row.step is not None for row in self.rows)
-        for row in self.rows:
-            record = {name: getattr(row, name) for name in ABOUT}
-            record |= {"step": row.step} if stepped else {}
-            record |= row.measurements
-            record["versions"] = json.dumps(row.versions, sort_keys=True)
-            records.append(record)
+        about = [*ABOUT, *(["step"] if any(row.step is not None for row in self.rows) else [])]
+        records = [
+            {name: getattr(row, name) for name in about}
+            | row.measurements
+            | {"versions": json.dumps(row.versions, sort_keys=True)}
+            for row in self.rows
+        ]
         return whole(pd.DataFrame(records, columns=None if records else [*ABOUT, "versions"]))
 
     @classmethod
@@ -79,24 +80,30 @@ class Results:
             UsageError: It has another suffix, and no table has this name.
         """
         path = file_of(path)
-        _check_suffix(path, tables=True)
+        suffix = path.suffix.lower()
+        if suffix not in RESULTS:
+            names = ", ".join(sorted(named_results()))
+            raise UsageError(
+                f"{path} is not a results file: its name must end in .csv, .json or .parquet; known by name: {names}"
+            )
         if not path.exists():
             raise CollapseError(f"there is no results file {path}: make one with collapse measure … --output {path}")
-        results = cls()
         try:
             open_regular(path).close()  # pandas would block on a FIFO, and read a device until memory is full
-            suffix = path.suffix.lower()
-            if suffix == ".json":
-                read = read_json_table(path)
-                results.rows, results._frame = (read, None) if isinstance(read, list) else ([], read)
-                results.frame()  # fails now, not later, if a text cannot be encoded as UTF-8
-            else:
-                results._frame = read_csv(path) if suffix == ".csv" else read_parquet(path)
-        except (ValueError, KeyError, TypeError, OSError, OverflowError, csv.Error) as error:
+            return cls._of_file(path, suffix)
+        except (ValueError, KeyError, TypeError, AttributeError, OSError, OverflowError, csv.Error) as error:
             raise CollapseError(
                 f"{path} cannot be read as a {path.suffix} results table: {first_line(error)}"
             ) from error
-        return results
+
+    @classmethod
+    def _of_file(cls, path: Path, suffix: str) -> "Results":
+        import pandas as pd
+
+        if suffix == ".json":
+            read = read_rows(path)
+            return cls(read) if isinstance(read, list) else cls.from_frame(read)
+        return cls.from_frame(read_csv(path) if suffix == ".csv" else whole(pd.read_parquet(path)))
 
     @classmethod
     def from_frame(cls, frame: "pd.DataFrame") -> "Results":
@@ -110,109 +117,78 @@ class Results:
         made._frame = frame.reset_index(drop=True)
         return made
 
+    @classmethod
+    def from_records(cls, records: Sequence[Mapping[str, Any]]) -> "Results":
+        """Make a table of records, each with a text, a number or None per column."""
+        return cls.from_frame(frame_of_records(records))
+
     def write(self, path: str | Path) -> None:
-        """Write a .csv, .json or .parquet file atomically.
+        """Write a .csv, .json or .parquet file atomically, replacing one that is there.
 
         A .json file has rows with notes and versions; that of a table read from elsewhere has a value per column.
 
         Raises:
-            CollapseError: The file cannot be written.
-            UsageError: As for :func:`check_output`.
+            CollapseError: The suffix names no format, or the file cannot be written.
         """
-        path = Path(path)
-        columns = OURS if self._frame is None else frozenset(map(str, self._frame.columns))
-        check_output(path, columns=OURS if columns >= OURS else columns)
-        try:
-            write_output(path, self._rendered(path.suffix.lower()))
-        except UnicodeError as error:
-            raise CollapseError(f"cannot write {path}: a name in it is not UTF-8: write .json") from error
+        write_table(path, self)
 
-    def records(self) -> list[dict[str, Any]]:
+    def data(self) -> list[dict[str, Any]]:
         """Return the rows for JSON; those of a table from elsewhere have a value per column, None where missing."""
         if self._frame is None:
             return [row.to_dict() for row in self.rows]
-        return [
-            {str(name): plain(None if _is_missing(value) else value) for name, value in record.items()}
-            for record in self._frame.to_dict("records")
-        ]
-
-    def _rendered(self, suffix: str) -> bytes:
-        if suffix == ".json":
-            return (json.dumps(self.records(), indent=1) + "\n").encode()
-        if suffix == ".csv":
-            return as_csv(self.frame())
-        table = BytesIO()
-        self.frame().to_parquet(table, index=False)
-        return table.getvalue()
+        # a list of missing values is not missing itself
+        known = self._frame.astype(object).where(self._frame.notna(), None)
+        return [{str(name): plain(value) for name, value in record.items()} for record in known.to_dict("records")]
 
 
-def _is_missing(value: Any) -> bool:
-    import pandas as pd
-
-    return pd.isna(value) is True
-
-
-def _checked(rows: Any) -> list[Row]:
-    """Return rows as a list; raises UsageError for anything else."""
-    wanted = "Results needs a list of rows, as collapse.measure returns them"
-    if isinstance(rows, Row) or not isinstance(rows, Iterable) or hasattr(rows, "columns"):  # a DataFrame has columns
-        raise UsageError(f"{wanted}, got a {type(rows).__name__}" + (": give [row]" if isinstance(rows, Row) else ""))
-    listed = list(rows)
-    for each in listed:
-        if not isinstance(each, Row):
-            raise UsageError(f"{wanted}, got a {type(each).__name__} among them")
-    return listed
-
-
-def check_output(path: str | Path, *, what: str = "results table", columns: Set[str] = OURS) -> None:
-    """Check an output file before any work is done for it.
+def join(
+    tables: Iterable[Results | str | Path],
+    *,
+    columns: Mapping[str, str | int | float] | None = None,
+    parts: bool = False,
+    where: str | Sequence[str] | None = None,
+) -> Results:
+    """Return one table with the rows of several, in order; a column that a table lacks is missing in its rows.
 
     Args:
-        path: Where a table is to be written.
-        what: The kind of table, for messages.
-        columns: Columns that every table of this kind has.
+        tables: Tables or their files; ``paper`` names the published measurements.
+        columns: Columns to add, each with one value for all rows.
+        parts: Add what the models' names say: depth, width, epochs, decay, seed, checkpoint, architecture, recipe.
+        where: Keep the rows whose column matches a glob, such as ``width=64``; several filters must all match.
 
     Raises:
-        UsageError: The suffix is not that of a results file, it cannot be written, or the file exists and is not such
-            a table.
+        UsageError: There is no table, a column to add is there already, or a filter is wrong.
+        CollapseError: A table cannot be read.
+
+    >>> import pandas as pd
+    >>> tables = [Results.from_frame(pd.DataFrame({"model": [name], "val_loss": [1.5]})) for name in "ab"]
+    >>> join(tables, columns={"seed": 3}).frame().to_dict("records")
+    [{'model': 'a', 'val_loss': 1.5, 'seed': 3}, {'model': 'b', 'val_loss': 1.5, 'seed': 3}]
     """
-    path = Path(path)
-    _check_suffix(path)
-    check_output_place(path)
-    if path.name in (MANIFEST, RESULTS, ORIGIN) and (path.parent / MANIFEST).is_file():
-        raise UsageError(f"{path} has the name of a file of the store {path.parent}: choose another --output")
-    if path.exists() and not _holds_ours(path, columns):
-        raise UsageError(f"{path} exists and is not a {what} of collapse: choose another --output")
+    read = [each if isinstance(each, Results) else Results.read(each) for each in tables]
+    if not read:
+        raise UsageError("there is no table to join: name one or several results files")
+    frame = _concatenated([each.frame() for each in read])
+    named = with_parts(frame)
+    kept = choose_rows(named, where)
+    if not columns and not parts and all(each._frame is None for each in read):  # rows hold notes and the step too
+        rows = [row for each in read for row in each.rows]
+        return Results(rows[int(at)] for at in kept.index)
+    frame = kept if parts else kept[list(frame.columns)]
+    for name, value in (columns or {}).items():
+        if name in frame:
+            raise UsageError(f"--set {name}={value}: there is a column of this name; choose another name")
+        frame = frame.assign(**{name: value})
+    return Results.from_frame(frame)
 
 
-def holds_rows(path: str | Path) -> bool:
-    """Whether the file already holds a table, which writing would replace."""
-    path = Path(path)
-    return path.is_file() and path.stat().st_size > 0
-
-
-def _holds_ours(path: Path, columns: Set[str]) -> bool:
-    """Whether a file is empty, or a table with these columns."""
+def _concatenated(frames: "Sequence[pd.DataFrame]") -> "pd.DataFrame":
+    """Return the rows of several tables; whole numbers stay whole where a table lacks them."""
     import pandas as pd
+    from pandas.api.types import is_integer_dtype
 
-    try:
-        with open_regular(path) as file:
-            if not file.read(1):
-                return True
-        suffix = path.suffix.lower()
-        if suffix == ".json":
-            given = read_json(path)
-            return isinstance(given, list) and all(isinstance(each, dict) and each.keys() >= columns for each in given)
-        if suffix == ".csv":
-            return set(pd.read_csv(path, nrows=0).columns) >= columns
-        import pyarrow.parquet as parquet
-
-        return set(parquet.read_schema(path).names) >= columns
-    except (CollapseError, ValueError, OSError):
-        return False
-
-
-def _check_suffix(path: Path, *, tables: bool = False) -> None:
-    if path.suffix.lower() not in (".csv", ".json", ".parquet"):
-        names = f"; known by name: {', '.join(sorted(named_results()))}" if tables and named_results() else ""
-        raise UsageError(f"{path} is not a results file: its name must end in .csv, .json or .parquet{names}")
+    frames = [frame for frame in frames if len(frame)] or list(frames[:1])
+    every = {name: [frame[name] for frame in frames if name in frame] for frame in frames for name in frame}
+    kinds = {name: "Int64" for name, of in every.items() if len(of) < len(frames) and all(map(is_integer_dtype, of))}
+    full = [frame.astype({name: kind for name, kind in kinds.items() if name in frame}) for frame in frames]
+    return pd.concat(full, ignore_index=True)

@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from collapse.errors import counted
+from collapse.errors import counted, some
 from collapse.measurement.cells import number
 from collapse.measurement.comparing import distinct, is_crossed, limit_of, mixed
+from collapse.measurement.results import Results
 from collapse.measurement.rows import Row
 from collapse.measurement.table import Table
 from collapse.plugin.metrics import limits_of
@@ -31,18 +32,17 @@ def table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table
         shown: The measurements to include; None for all.
     """
     known = plugins().measurements()
-    first = rows[0]
     models, kinds = _headings(rows), list(dict.fromkeys(kind for row in rows for kind in row.nulls))
-    measured = [name for name in first.measurements if shown is None or name in shown]
+    nulls = [(row, kind) for row in rows for kind in kinds]
     made, before = [], None
-    for name in by_property(measured):
+    for name in by_property(name for name in rows[0].measurements if shown is None or name in shown):
         property_name = known[name][0].property_of(name)
-        cells: list[Any] = [property_name if property_name != before else "", name]
+        cells: list[Any] = ["" if property_name == before else property_name, name]
         cells += [*(row.measurements.get(name) for row in rows), *map(_ends, _limits(rows, name))]
-        nulls = [(row, name, kind) for row in rows for kind in kinds]
-        values = [row.nulls.get(kind, {}).get(name) for row, _, kind in nulls]
+        values = [row.nulls.get(kind, {}).get(name) for row, kind in nulls]
+        quotients = [over_null(row, name, kind) for row, kind in nulls]
         cells += ["" if value is None else value for value in values]
-        cells += ["" if value is None else over_null(*each) for value, each in zip(values, nulls, strict=True)]
+        cells += ["" if value is None else each for value, each in zip(values, quotients, strict=True)]
         made.append(cells)
         # a line of its own: beside the number it would make the table wider than a terminal
         if any(name in row.standard_errors for row in rows):
@@ -55,12 +55,27 @@ def table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table
     return Table("", columns, made, keys=2)
 
 
+def whole_table_of(
+    rows: Sequence[Row], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
+) -> Table:
+    """Return the table of :func:`table_of` with a heading per model above it, and below it all notes but errors.
+
+    Its CSV and JSON have every measurement; ``more`` says how to see the others.
+    """
+    title = "\n".join(f"{model}{about}" for model, about in headings_of(rows))
+    names = [name for name in rows[0].measurements if shown is None or name in shown]
+    ranges = any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name))
+    of_ranges = ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
+    hidden = len(rows[0].measurements) - len(names)
+    others = [f"{counted(hidden, 'more measurement')}: {more}"] if hidden and shown is not None else []
+    notes = [*others, *notes_of(rows, shown), *of_ranges, *notes_on_reachable(names), *remarks_of(rows)]
+    return replace(table_of(rows, shown), title=title, notes=notes, source=Results(rows))
+
+
 def over_null(row: Row, name: str, null: str) -> float | None:
     """Return a measurement over that of a null; None without one, and where a quotient would mislead."""
     value, of = row.measurements.get(name), row.nulls.get(null, {}).get(name)
-    if value is None or of is None or _no_quotient(name, value, of):
-        return None
-    return value / of
+    return None if value is None or of is None or _no_quotient(name, value, of) else value / of
 
 
 def _no_quotient(name: str, value: float, of: float) -> str | None:
@@ -85,12 +100,6 @@ def by_property(names: Iterable[str]) -> list[str]:
     return sorted(ranks, key=lambda name: (ranks[name], places.get(name, len(places)), name))
 
 
-def whole_table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table:
-    """Return the table of :func:`table_of` with a heading per model above it, and below it all notes but errors."""
-    above = ["".join(parts) for parts in headings_of(rows)]
-    return replace(table_of(rows, shown), above=above, notes=notes_below(rows, shown))
-
-
 def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Return for each row the model's name, and what it was measured on."""
     return [(model or "statistics", _about(row)) for row, model in zip(rows, distinct(rows), strict=True)]
@@ -98,15 +107,7 @@ def headings_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 def notes_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:
     """Return the notes on what is shown, but for errors, a line each."""
-    return by_line([_notes(_of_all_classes(row, rows), shown) for row in rows], distinct(rows))
-
-
-def notes_below(rows: Sequence[Row], shown: Collection[str] | None = None) -> list[str]:
-    """Return the lines below the table of :func:`table_of`: all notes but errors, and what its columns need."""
-    names = [name for name in rows[0].measurements if shown is None or name in shown]
-    ranges = any(isinstance(_ends(each), str) and _ends(each) for name in names for each in _limits(rows, name))
-    of_ranges = ["at full collapse, reachable: from the least to the largest of the columns"] if ranges else []
-    return [*notes_of(rows, shown), *of_ranges, *notes_on_reachable(names), *remarks_of(rows)]
+    return by_line([_notes(row, shown) for row in rows], distinct(rows))
 
 
 def notes_on_reachable(names: Iterable[str]) -> list[str]:
@@ -130,7 +131,7 @@ def by_line(lines: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
     for said, name in zip(lines, names, strict=True):
         for line in said:
             models.setdefault(line, []).append(name)
-    return [line if len(of) == len(names) else f"{_several(of)}: {line}" for line, of in models.items()]
+    return [line if len(of) == len(names) else f"{some(of)}: {line}" for line, of in models.items()]
 
 
 def _headings(rows: Sequence[Row]) -> list[str]:
@@ -143,23 +144,23 @@ def _headings(rows: Sequence[Row]) -> list[str]:
 
 
 def _about(row: Row) -> str:
-    corpus = f" on {row.corpus}" if row.corpus else ""
-    kept = f", classes of at least {row.min_count:,} samples" if row.min_count > 1 else ""
-    kept += f", classes of store {row.class_set[:12]}" if row.class_set else ""
-    shape = f"C = {row.classes:,} classes, d = {row.dim:,}, N = {counted(row.samples, 'sample')}{kept}"
-    chunks = f"; T = {row.chunk_length:,}" if row.chunk_length else ""
-    chunks += f", at most {counted(row.max_chunks, 'chunk')}" if row.max_chunks else ""
-    if row.max_validation_chunks:
-        chunks += f", validated on at most {counted(row.max_validation_chunks, 'chunk')}"
-    dtype = f"; {row.dtype}" if row.dtype not in (None, "float32") else ""
-    store = f"; store {row.store[:12]}" if row.store else ""
-    origin = f" from {row.origin}" if row.origin else ""
-    return f"{corpus}: {shape}{chunks}{dtype}{store}{origin}"
+    said = [f" on {row.corpus}" if row.corpus else "", f": C = {row.classes:,} classes, d = {row.dim:,}"]
+    said.append(f", N = {counted(row.samples, 'sample')}")
+    said.append(f", classes of at least {row.min_count:,} samples" if row.min_count > 1 else "")
+    said.append(f", classes of store {row.class_set[:12]}" if row.class_set else "")
+    said.append(f"; T = {row.chunk_length:,}" if row.chunk_length else "")
+    said.append(f", at most {counted(row.max_chunks, 'chunk')}" if row.max_chunks else "")
+    of_validation = row.max_validation_chunks
+    said.append(f", validated on at most {counted(of_validation, 'chunk')}" if of_validation else "")
+    said.append(f"; {row.dtype}" if row.dtype not in (None, "float32") else "")
+    said.append(f"; store {row.store[:12]}" if row.store else "")
+    said.append(f" from {row.origin}" if row.origin else "")
+    return "".join(said)
 
 
 def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
     """Return the notes on a row's measurements, why there is no number first; measurements with one note share it."""
-    grouped: dict[str, list[str]] = {}
+    known, grouped = plugins().measurements(), dict[str, list[str]]()
     given = {name for name, value in row.measurements.items() if value is not None} | {"*"}
     for note in sorted(row.notes, key=lambda each: each.measurement in given):
         if note.kind != "error" and (shown is None or note.measurement in ("*", *shown)):
@@ -169,34 +170,12 @@ def _notes(row: Row, shown: Collection[str] | None) -> list[str]:
             value, of = row.measurements.get(name), values.get(name)
             if value is not None and of is not None and (why := _no_quotient(name, value, of)):
                 grouped.setdefault(f"not divided by {null}: {why}", []).append(name)
-    known = plugins().measurements()
     for name, left_out in row.excluded.items():
         if shown is None or name in shown:
             of_pairs = name in known and known[name][0].kind == "pair"
             what = f"{counted(left_out, 'pair')} of classes" if of_pairs else counted(left_out, "class")
             grouped.setdefault(f"{what} left out (equal, zero, or of value 0)", []).append(name)
-    about = {text: "" if "*" in named else f"{_several(named)}: " for text, named in grouped.items()}  # * is the row
-    return [f"{about[text]}{text}" for text in grouped]
-
-
-def _several(names: list[str]) -> str:
-    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
-
-
-def _of_all_classes(row: Row, rows: Sequence[Row]) -> Row:
-    """Return a row with the notes of the least ``--min-count`` on what it does not affect: validation counts.
-
-    Only with all classes is it known which labels have no mean.
-    """
-    known = plugins().measurements()
-    whole = min((each for each in rows if each.store == row.store), key=lambda each: each.min_count)
-    same = {
-        name
-        for name, value in row.measurements.items()
-        if name in known and {*known[name][0].needs} == {"validation"} and whole.measurements.get(name) == value
-    }
-    kept = [note for note in row.notes if note.measurement not in same]
-    return replace(row, notes=(*(note for note in whole.notes if note.measurement in same), *kept))
+    return [text if "*" in names else f"{some(names)}: {text}" for text, names in grouped.items()]  # * is the row
 
 
 def _limits(rows: Sequence[Row], name: str) -> tuple[list[float | None], list[float | None]]:

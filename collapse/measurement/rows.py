@@ -1,43 +1,16 @@
-"""A row: the measurements of one store, and its identity. Rows read from a file are checked field by field."""
+"""A row: the measurements of one store, and its identity."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from collapse.errors import counted, near_names
-from collapse.measurement.cells import aligned, number
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 
 SCHEMA = 1
 """Version of a row's keys. Keys added by later versions are ignored; rows with a higher version are rejected."""
-
-ABOUT = (
-    "model",
-    "revision",
-    "corpus",
-    "store",
-    "min_count",
-    "classes",
-    "dim",
-    "samples",
-    "origin",
-    "validation",
-    "chunk_length",
-    "max_chunks",
-    "max_validation_chunks",
-    "dtype",
-    "weights",
-    "tokenizer",
-    "corpus_id",
-    "validation_id",
-    "class_set",
-)
-"""The columns of a table before its measurements."""
-
-IDENTITY = ABOUT[ABOUT.index("origin") :]
-"""Columns of these that tables written by earlier versions lack."""
 
 
 @dataclass(frozen=True)
@@ -125,78 +98,58 @@ class Row:
 
     def __str__(self) -> str:
         headlines = [name for name in plugins().headlines() if name in self.measurements]
-        names = headlines or list(self.measurements)
-        left, right = max(map(len, names), default=0), aligned([self.measurements[name] for name in names])
-        width = max(map(len, right), default=0)
-        errors = [self.standard_errors.get(name) for name in names]
-        shown = [self._about()]
-        for name, value, error in zip(names, right, errors, strict=True):
-            said = "" if error is None else f" ± {number(error)}"
-            shown.append(f"  {name:<{left}}  {value:>{width}}{said}".rstrip())
-        if more := len(self.measurements) - len(names):
-            shown.append(f"  {counted(more, 'more measurement')}: row.measurements")
-        return "\n".join(shown)
+        more = len(self.measurements) - len(headlines)
+        notes = [f"{counted(more, 'more measurement')}: row.measurements"] if headlines and more else []
+        return self._table(headlines or list(self.measurements), notes).markdown()
 
     def _repr_html_(self) -> str:
-        return self._table().html()
-
-    def _table(self) -> Table:
         notes = [note.text if note.measurement == "*" else f"{note.measurement}: {note.text}" for note in self.notes]
-        values = [[name, value, self.standard_errors.get(name, "")] for name, value in self.measurements.items()]
-        columns = ["measurement", "value", "standard error"]
-        return Table(self._name(), columns, values, notes=notes)
+        return self._table(list(self.measurements), notes).html()
+
+    def _table(self, names: Sequence[str], notes: Sequence[str]) -> Table:
+        rows = [[name, self.measurements[name], self.standard_errors.get(name, "")] for name in names]
+        return Table(self._about(), ["measurement", "value", "standard error"], rows, notes)
 
     def _about(self) -> str:
-        return f"{self._name()}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
-
-    def _name(self) -> str:
-        return (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
+        name = (self.model or "statistics") + (f" on {self.corpus}" if self.corpus else "")
+        return f"{name}: C = {self.classes:,}, d = {self.dim:,}, N = {self.samples:,}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as a dictionary for JSON; infinite numbers become None, because JSON has none."""
-        made = asdict(self)
-        made["notes"] = [asdict(note) for note in self.notes]
-        made["measurements"] = _finite(self.measurements)
-        made["nulls"] = {name: _finite(values) for name, values in self.nulls.items()}
-        return made
+        return {
+            **asdict(self),
+            "notes": [asdict(note) for note in self.notes],
+            "measurements": _finite(self.measurements),
+            "nulls": {name: _finite(values) for name, values in self.nulls.items()},
+        }
 
     @classmethod
     def from_dict(cls, row: Mapping[str, Any]) -> "Row":
         """Read a row from the result of :meth:`to_dict`, of this or another version; unknown keys are ignored.
 
         Raises:
-            TypeError: It is not such a row; the message names the field.
+            TypeError: It is not such a row.
         """
-        schema = row.get("schema", SCHEMA) if isinstance(row, Mapping) else SCHEMA
-        if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        schema = row.get("schema", SCHEMA)
+        if schema != SCHEMA:
             raise TypeError(
                 f"it has schema {schema!r:.40}, and this version reads {SCHEMA}: upgrade linguistic-collapse"
             )
-        known = _known(cls, row, "a row")
-        measured = known["measurements"]
-        if not isinstance(measured, dict):
-            raise TypeError(f"its measurements are {measured!r:.40}, not names with numbers")
-        for name, value in measured.items():
+        made = cls(**{each.name: row[each.name] for each in fields(cls) if each.name in row})
+        for name, value in made.measurements.items():
             if not (value is None or isinstance(value, int | float)):
                 raise TypeError(f"measurements: {name!r:.40} is {value!r:.40}, not a number")
-        notes = tuple(Note(**_known(Note, each, "a note")) for each in known.get("notes", ()))
-        return cls(**{**known, "notes": notes})
+        notes = tuple(Note(each["measurement"], each["kind"], each["text"]) for each in row.get("notes", ()))
+        return replace(made, notes=notes)
 
 
 def _finite(values: Mapping[str, float | None]) -> dict[str, float | None]:
     return {name: value if value is not None and math.isfinite(value) else None for name, value in values.items()}
 
 
-def _known(kind: type, given: Any, what: str) -> dict[str, Any]:
-    """Return the fields of a dataclass that a JSON object holds; others, of later versions, are ignored."""
-    if not isinstance(given, Mapping):
-        raise TypeError(f"{given!r:.40} is not {what}")
-    needed = [each.name for each in fields(kind) if _is_needed(each)]
-    missing = [name for name in needed if name not in given]
-    if missing:
-        raise TypeError(f"{what} lacks {', '.join(missing)}")
-    return {each.name: given[each.name] for each in fields(kind) if each.name in given}
-
-
-def _is_needed(each: "Field[Any]") -> bool:
-    return each.default is MISSING and each.default_factory is MISSING
+ABOUT = tuple(
+    each.name
+    for each in fields(Row)
+    if each.type in (str, int, str | None, int | None) and each.name not in ("layer", "step", "schema")
+)
+"""The columns of a table before its measurements: what was measured."""

@@ -10,7 +10,7 @@ from torch import Tensor
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import CollapseError, UsageError, counted
-from collapse.measurement.comparing import OWN_LIMIT, about, distinct, has_own_limit, limit_of_validation, mixed
+from collapse.measurement.comparing import OWN_LIMIT, distinct, has_own_limit, limit_of_validation, mixed
 from collapse.measurement.measuring import Classes, measured
 from collapse.measurement.part_errors import Parts, exceeded, measured_parts
 from collapse.measurement.results import Results, Row
@@ -20,6 +20,7 @@ from collapse.measurement.table import Table
 from collapse.numerics.standard_errors import standard_error
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
+from collapse.stores.described import about
 from collapse.stores.store import Store
 
 _ONE_TEXT = {  # fields of a row, what they are, and the field of the name if it is a hash

@@ -1,14 +1,15 @@
 """A table: what analyses return, what commands print, and what reports show."""
 
 import html
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collapse.core.escaping import markdown, visible
 from collapse.errors import counted
 from collapse.measurement.cells import is_numeric, latex, plain, text
+from collapse.measurement.output import FORMATS, Tabular, write_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,15 +20,15 @@ class Table:
     """A table with a title, and remarks below it.
 
     Attributes:
-        title: A line above it; "" for none.
+        title: The lines above it; "" for none.
         columns: Headings.
         rows: Values, one list per row; None prints as –.
         notes: Remarks, one per line.
         shown: The same table as people read it, where that is not a heading and a number per column: intervals, bounds
             and marks. Its title and notes are the table's.
         keys: Number of leading columns that name a row; they are repeated when the table is divided.
-        above: Lines above the title.
         average: The average of everything, of which the rows show some, as a row; None without one.
+        source: What CSV, JSON and Parquet have instead of the rows: the results table of which this shows a part.
     """
 
     title: str
@@ -36,8 +37,8 @@ class Table:
     notes: Sequence[str] = field(default_factory=list)
     shown: "Table | None" = None
     keys: int = 1
-    above: Sequence[str] = ()
     average: Sequence[Any] | None = None
+    source: Tabular | None = None
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -55,29 +56,31 @@ class Table:
         """Return the rows as dictionaries for JSON: NumPy numbers as plain numbers, infinite ones and NaN as None."""
         return [dict(zip(self.columns, map(plain, row), strict=True)) for row in self.rows]
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> Any:
         """Return the whole table for JSON."""
+        if self.source is not None:
+            return self.source.data()
         average = {} if self.average is None else {"average": dict(zip(self.columns, self.average, strict=True))}
-        return {"title": self.title, "rows": self.records(), **average, "notes": self.notes}
+        return {"title": self.title, "rows": self.records(), **average, "notes": list(self.notes)}
 
     def frame(self) -> "pd.DataFrame":
         """Return the table as a pandas DataFrame, without its average."""
+        if self.source is not None:
+            return self.source.frame()
         import pandas as pd
 
         return pd.DataFrame(self.records(), columns=list(self.columns))
 
-    def with_average(self) -> "pd.DataFrame":
-        """Return the table as a pandas DataFrame, with the average as its last row; whole numbers stay whole."""
-        import pandas as pd
+    def write(self, path: str | Path) -> None:
+        """Write a .csv, .json or .parquet file in full precision, or a .md or .tex file as printed.
 
-        frame = self.frame()
-        if self.average is None:
-            return frame
-        last = pd.DataFrame([self.average], columns=frame.columns, dtype=object)
-        return pd.concat([frame.astype(object), last], ignore_index=True)
+        Raises:
+            CollapseError: The suffix names no format, or the file cannot be written.
+        """
+        write_table(path, self, tuple(FORMATS))
 
     def for_people(self) -> "Table":
-        """Return the table as people read it, with its title and notes."""
+        """Return the table as it is printed."""
         return self if self.shown is None else replace(self.shown, title=self.title, notes=self.notes)
 
     def markdown(self) -> str:
@@ -88,14 +91,11 @@ class Table:
         | :--- | ---: |
         | a&#124;b | 1.500 |
         """
-        shown = self.for_people()
-        lines = [[markdown(heading) for heading in shown.columns]]
-        lines.append(["---:" if right else ":---" for right in shown._are_right()])
-        lines += [[markdown(each) for each in row] for row in shown._cells()]
-        above = [line for each in shown.above for line in (markdown(each), "")]
-        title = [f"**{markdown(shown.title)}**", ""] if shown.title else []
-        notes = [line for note in shown.notes for line in ("", markdown(note))]
-        return "\n".join([*above, *title, *(f"| {' | '.join(line)} |" for line in lines), *notes])
+        titles, (heading, *rows), notes, right = self._as_texts(markdown)
+        above = [part for title in titles for part in (f"**{title}**", "")]
+        rule = ["---:" if each else ":---" for each in right]
+        lines = [f"| {' | '.join(cells)} |" for cells in (heading, rule, *rows)]
+        return "\n".join([*above, *lines, *(part for note in notes for part in ("", note))])
 
     def latex(self) -> str:
         r"""Return the table as LaTeX, for the booktabs package.
@@ -109,15 +109,12 @@ class Table:
         \bottomrule
         \end{tabular}
         """
-        shown = self.for_people()
-        kinds = "".join("r" if right else "l" for right in shown._are_right())
-        formulas = [heading == "equation" for heading in shown.columns]
-        heading = _latex_row([latex(each) for each in shown.columns])
-        rows = [_latex_row([latex(*each) for each in zip(cells, formulas, strict=True)]) for cells in shown._cells()]
-        title = [f"% {visible(each)}" for each in (*shown.above, *([shown.title] if shown.title else []))]
-        top, bottom = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
-        notes = [f"% {visible(note)}" for note in shown.notes]
-        return "\n".join([*title, *top, heading, r"\midrule", *rows, *bottom, *notes])
+        _, lines, _, right = self._as_texts(latex)
+        heading, *rows = [" & ".join(cells) + r" \\" for cells in lines]
+        above, below = ([f"% {visible(each)}" for each in of] for of in (self.title.splitlines(), self.notes))
+        kinds = "".join("r" if each else "l" for each in right)
+        begin, end = [rf"\begin{{tabular}}{{{kinds}}}", r"\toprule"], [r"\bottomrule", r"\end{tabular}"]
+        return "\n".join([*above, *begin, heading, r"\midrule", *rows, *end, *below])
 
     def html(self) -> str:
         """Return the table as HTML, for notebooks.
@@ -128,37 +125,24 @@ class Table:
         <tr><td style="text-align: left">a&lt;b</td></tr>
         </table>
         """
+        titles, (heading, *rows), notes, right = self._as_texts(lambda each: html.escape(visible(each)))
+        starts = [f'<td style="text-align: {"right" if each else "left"}">' for each in right]
+        lines = ["".join(f"<th>{each}</th>" for each in heading)]
+        lines += ["".join(f"{start}{each}</td>" for start, each in zip(starts, row, strict=True)) for row in rows]
+        above, below = ([f"<p>{each}</p>" for each in of] for of in (titles, notes))
+        return "\n".join([*above, "<table>", *(f"<tr>{line}</tr>" for line in lines), "</table>", *below])
+
+    def _as_texts(self, escape: Callable[[str], str]) -> tuple[list[str], list[list[str]], list[str], list[bool]]:
+        """Return title lines, the heading and the rows, and the notes, escaped; and which columns align right."""
         shown = self.for_people()
-        sides = ["right" if right else "left" for right in shown._are_right()]
-        lines = [[f"<th>{_html(each)}</th>" for each in shown.columns]]
-        for row in shown._cells():
-            cells = zip(sides, row, strict=True)
-            lines.append([f'<td style="text-align: {side}">{_html(each)}</td>' for side, each in cells])
-        above = [f"<p>{_html(each)}</p>" for each in shown.above]
-        title = [f"<caption>{_html(shown.title)}</caption>"] if shown.title else []
-        notes = [f"<p>{_html(note)}</p>" for note in shown.notes]
-        rows = [f"<tr>{''.join(line)}</tr>" for line in lines]
-        return "\n".join([*above, "<table>", *title, *rows, "</table>", *notes])
-
-    def _cells(self) -> list[tuple[str, ...]]:
-        return [tuple(text(value) for value in row) for row in self.rows]
-
-    def _are_right(self) -> list[bool]:
-        """Whether each column is aligned to the right: numbers, and any but the keys of a table without rows."""
-        columns = list(zip(*self._cells(), strict=True)) or [("0",)] * len(self.columns)
-        return [at >= self.keys and is_numeric(cells) for at, cells in enumerate(columns)]
+        cells = [[text(value) for value in row] for row in shown.rows]
+        columns = list(zip(*cells, strict=True)) or [("0",)] * len(shown.columns)
+        right = [at >= shown.keys and is_numeric(column) for at, column in enumerate(columns)]
+        lines = [[escape(each) for each in line] for line in (shown.columns, *cells)]
+        return list(map(escape, shown.title.splitlines())), lines, list(map(escape, shown.notes)), right
 
 
 def table_of_frame(title: str, frame: "pd.DataFrame", notes: Sequence[str] = ()) -> Table:
     """Return a pandas DataFrame as a table."""
     columns = [frame[each].tolist() for each in frame]
     return Table(title, list(map(str, frame.columns)), list(zip(*columns, strict=True)), notes)
-
-
-def _html(value: str) -> str:
-    return html.escape(visible(value))
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    made = " & ".join(cells) + r" \\"
-    return re.sub(r"^(\s*)([\[*])", r"\1{\2}", made)  # else they are arguments of the \\ or \midrule before them

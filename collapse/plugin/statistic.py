@@ -51,13 +51,17 @@ class State:
         """Whether it has one row per class."""
         return self.shape[:1] == ("C",)
 
+    @property
+    def start(self) -> float:
+        """The initial number of each element."""
+        bounds: Any = torch.finfo(self.dtype) if self.dtype.is_floating_point else torch.iinfo(self.dtype)
+        return {"max": bounds.min, "min": bounds.max}.get(self.reduction, 0)
+
     def zeros(self, classes: int, dim: int, device: torch.device | str) -> Tensor:
         """Return the initial tensor for the given number of classes and dimensions."""
         sizes = {"C": classes, "d": dim}
         shape = [sizes[size] if isinstance(size, str) else size for size in self.shape]
-        bounds: Any = torch.finfo(self.dtype) if self.dtype.is_floating_point else torch.iinfo(self.dtype)
-        start = {"max": bounds.min, "min": bounds.max}.get(self.reduction, 0)
-        return torch.full(shape, start, dtype=self.dtype, device=device)
+        return torch.full(shape, self.start, dtype=self.dtype, device=device)
 
 
 class Statistic:
@@ -137,8 +141,7 @@ class Statistic:
         for name, each in self.state.items():
             if each.per_class:
                 held, added = getattr(self, name), getattr(other, name)
-                dim = (held if len(held) else added).shape[each.shape.index("d")] if "d" in each.shape else 0
-                grown = each.zeros(len(self.classes), dim, added.device)
+                grown = added.new_full((len(self.classes), *added.shape[1:]), each.start)
                 if len(held):
                     grown[torch.searchsorted(self.classes, mine)] = held.to(added.device)
                 setattr(self, name, grown)

@@ -10,7 +10,7 @@ from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, UsageError, first_line, near_names
-from collapse.measurement.results import as_csv
+from collapse.measurement.output import as_csv
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.showing.rendering import Format, converted, inches, svg_of, vl_convert
@@ -142,4 +142,4 @@ def _made(drawing: Drawing, kinds: Sequence[str], width: float) -> dict[str, byt
     pictures = set(kinds) - {"csv"}
     svg = svg_of({**drawing.spec, "description": drawing.title}, width=width) if pictures else ""
     made = {kind: converted(svg, cast(Format, kind)) for kind in kinds if kind in pictures}
-    return made | ({"csv": as_csv(pd.DataFrame(numbers_of(drawing.spec)))} if "csv" in kinds else {})
+    return made | ({"csv": as_csv(pd.DataFrame(numbers_of(drawing.spec))).encode()} if "csv" in kinds else {})

@@ -9,11 +9,10 @@ from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError, counted, first_line
 from collapse.hub.opening import cached, load
 from collapse.measurement.drawing import drawn
-from collapse.measurement.joining import join
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.named_results import file_of
-from collapse.measurement.results import Results, Row
+from collapse.measurement.results import Results, Row, join
 from collapse.plugin.figures import Drawing, Figure, Of
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_part

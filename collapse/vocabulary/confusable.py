@@ -22,7 +22,7 @@ from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
 from collapse.vocabulary.choosing import check_number, choose, rank
-from collapse.vocabulary.token_table import heading, positions, remarks, token_table
+from collapse.vocabulary.token_table import heading, known, positions, remarks, token_table
 
 MOST_PAIRS = 100_000
 """The largest number of pairs that are kept during a sweep."""
@@ -69,7 +69,7 @@ def confusable_pairs(
     """
     check_number(most, "the number of pairs", MOST_PAIRS)
     check_name(by, pair_measurements(), "no measurement of pairs")
-    chosen = choose(store, tokenizer=tokenizer, min_count=min_count)
+    chosen = choose(store, tokenizer=tokenizer, min_count=min_count, every=True)
     found = measure_classes(chosen.store, [by], min_count=min_count, by_class=False, top=most, progress=progress)
     s, texts = found.statistics, chosen.texts
     columns = ["id", "text", "id 2", "text 2", "count", "count 2", by, "distance", "cosine"]
@@ -118,7 +118,6 @@ def neighbours(
     [[3, 'nearest', 0], [3, 'interfering', 0]]
     """
     check_number(most, "the number of neighbours")
-    ids = [] if tokens is None and ids is None else ids  # choosing none is all
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
     found = measure_classes(chosen.store, ["nc2.norm"], min_count=min_count, by_class=False)
     texts, classes = chosen.texts, found.statistics.classes.tolist()
@@ -132,7 +131,7 @@ def neighbours(
             for number, other in enumerate(rank(nearness_C, most, 0), start=1):
                 one, two = classes[at], classes[other]
                 numbers = [float(each[other]) for each in measured]
-                rows.append([one, texts.text(one), kind, number, two, texts.text(two), *map(_finite, numbers)])
+                rows.append([one, texts.text(one), kind, number, two, texts.text(two), *map(known, numbers)])
     columns = ["id", "text", "kind", "rank", "id 2", "text 2", "distance", "cosine", _CDNV]
     return token_table(heading(found.row), columns, rows, chosen.notes, keys=_KEYS)
 
@@ -151,7 +150,3 @@ def _from(geometry: ClassGeometry, values: Values, at: int) -> tuple[Float[Tenso
         field[at] = math.nan
         found.append(field)
     return tuple(found)
-
-
-def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else value

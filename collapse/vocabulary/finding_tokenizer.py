@@ -8,15 +8,11 @@ from typing import Any
 
 from collapse.core.paths import expanded
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.hub.fingerprints import Folder, tokenizer_fingerprint
-from collapse.inputs.known_tokenizers import known_tokenizers
+from collapse.inputs.known_tokenizers import known_tokenizer
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.references import ModelReference, find_tokenizer
 from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
-
-_REMEDY = "name it with --tokenizer (tokenizer=)"
-_METHODS = ("convert_ids_to_tokens", "decode", "encode")
 
 
 def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str | None]:
@@ -37,84 +33,72 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         UsageError: There is no such tokenizer.
         CollapseError: The given one cannot be loaded.
     """
-    identity = store.identity | {"model_args": recorded_arguments(store.manifest)} if store is not None else {}
-    if given is not None and not isinstance(given, str | os.PathLike):
-        if not all(callable(getattr(given, method, None)) for method in _METHODS):
-            raise UsageError(
-                f"tokenizer must be a folder, a Hub id or a transformers tokenizer, got a {type(given).__name__}"
-            )
-        return given, None
+    held = str(store.identity.get("tokenizer") or "") if store is not None else ""
+    arguments = recorded_arguments(store.manifest) if store is not None else {}
+    if isinstance(given, str | os.PathLike):
+        found = _named(str(given), arguments, held)
+        return load_tokenizer(found, model_args=found.model_args), _difference(found, held)
     if given is not None:
-        reference, arguments = _named(str(given), identity)
-        return load_tokenizer(reference, model_args=arguments), _difference(reference, identity)
-    if store is None or not identity.get("tokenizer"):
+        if not hasattr(given, "convert_ids_to_tokens"):
+            raise UsageError(f"tokenizer must be a folder, a Hub id or a tokenizer, got a {type(given).__name__}")
+        return given, None
+    if store is None or not held:
         return None, f"{'statistics have' if store is None else 'the store records'} no tokenizer: ids have no texts"
+    why = f"its files ({_begin(held)}) are not found"
     try:
-        found = _own(store, identity)
-        if found is not None:
-            return load_tokenizer(found[0], model_args=found[1]), None
-        why = f"its files ({_begin(identity['tokenizer'])}) are not found"
-        remedy = _remedy(store)
+        own = _own(store, arguments, held)
+        if own is not None:
+            return load_tokenizer(own, model_args=own.model_args), None
     except CollapseError as error:
-        why, remedy = first_line(error), _REMEDY
-    return None, f"ids have no texts without the store's tokenizer: {why}; {remedy}"
+        why = first_line(error)
+    name = f"the file {store.model}" if arguments.get("gguf_file") else "its folder"
+    return None, f"ids have no texts without the store's tokenizer: {why}; name {name} with --tokenizer (tokenizer=)"
 
 
-def _own(store: Store, identity: Mapping[str, Any]) -> tuple[ModelReference, Mapping[str, Any]] | None:
+def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReference | None:
     """Find the recorded tokenizer; None if its folder is not found."""
-    model, arguments = store.manifest["model"], identity.get("model_args") or {}
-    if model.get("tokenizer"):
-        return find_tokenizer(model["tokenizer"]), {}
+    if name := store.manifest["model"].get("tokenizer"):
+        return find_tokenizer(name)
     if store.revision:
-        return find_tokenizer(f"{recorded_model(store.manifest)}@{store.revision}", arguments), arguments
-    for folder in _candidates(store, str(identity["tokenizer"])):
+        return find_tokenizer(f"{recorded_model(store.manifest)}@{store.revision}", arguments)
+    for folder in _candidates(store, held):
         if folder.is_dir():
             with suppress(CollapseError, OSError):  # any folder may lie there
-                found = _named(str(folder), identity)
-                if _difference(found[0], identity) is None:
+                found = _named(str(folder), arguments, held)
+                if found.tokenizer == held:
                     return found
     return None
 
 
-def _candidates(store: Store, tokenizer: str) -> Iterator[Path]:
+def _candidates(store: Store, held: str) -> Iterator[Path]:
     """Yield folders that may hold a store's tokenizer; the caller compares hashes."""
     model = recorded_model(store.manifest)
-    yield from (expanded(name) for name in (store.named.get("tokenizer"), model) if name)
-    yield from known_tokenizers(tokenizer)
+    yield from (expanded(each) for each in (store.named.get("tokenizer"), model, known_tokenizer(held)) if each)
     if store.path is not None:
         # the folder stores/ lies in the model's own, as in a training run, or beside those of models
         for above in store.path.resolve().parents[:2]:
             yield from (above, above / "tokenizer", above / model, above / "models" / model)
 
 
-def _remedy(store: Store) -> str:
-    gguf_file = recorded_arguments(store.manifest).get("gguf_file")
-    return f"name {f'the file {store.model}' if gguf_file else 'its folder'} with --tokenizer (tokenizer=)"
+def _named(name: str, arguments: Mapping[str, Any], held: str) -> ModelReference:
+    """Find a named tokenizer; with the model's arguments if it is then the store's, as one in a GGUF file is."""
+    if arguments and expanded(name).is_dir():
+        found = find_tokenizer(name, arguments)
+        if found.tokenizer == held:
+            return found
+    return find_tokenizer(name)
 
 
-def _named(name: str, identity: Mapping[str, Any]) -> tuple[ModelReference, Mapping[str, Any]]:
-    """Find a named tokenizer, and the model's arguments if it is read with them, as one in a GGUF file is."""
-    folder, arguments = expanded(name), identity.get("model_args") or {}
-    if folder.suffix == ".gguf" and folder.is_file():
-        arguments = {"gguf_file": folder.name}
-        fingerprint = tokenizer_fingerprint(Folder(folder.parent), arguments)
-        return ModelReference(folder.name, str(folder.parent), None, "", fingerprint), arguments
-    if arguments and folder.is_dir():
-        fingerprint = tokenizer_fingerprint(Folder(folder), arguments)
-        if fingerprint == identity.get("tokenizer"):
-            return ModelReference(folder.resolve().name, str(folder), None, "", fingerprint), arguments
-    return find_tokenizer(name), {}
-
-
-def _difference(reference: ModelReference, identity: Mapping[str, Any]) -> str | None:
+def _difference(found: ModelReference, held: str) -> str | None:
     """Return a remark if a tokenizer is not, or may not be, the store's; else None."""
-    held = str(identity.get("tokenizer") or "")
-    if held == reference.tokenizer:
+    if held == found.tokenizer:
         return None
-    given = f"the tokenizer {reference.name} ({_begin(reference.tokenizer)})"
     if not held:
-        return f"the store records no tokenizer: the texts are those of {reference.name}"
-    return f"{given} differs from the store's ({_begin(held)}): the texts may be those of other tokens"
+        return f"the store records no tokenizer: the texts are those of {found.name}"
+    return (
+        f"the tokenizer {found.name} ({_begin(found.tokenizer)}) differs from the store's ({_begin(held)}): "
+        "the texts may be those of other tokens"
+    )
 
 
 def _begin(fingerprint: str) -> str:

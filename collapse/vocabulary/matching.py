@@ -23,6 +23,7 @@ from collapse.vocabulary.token_table import heading, measured_columns, positions
 
 Values = NDArray[np.float64]
 
+_LABELS = ("tokens", "matched", "difference", "standard error", "p")
 _FEWEST = 5  # matched classes for a line in the log count; of fewer their mean is taken
 _TOGETHER = 100  # permutations at a time
 _MOST = 40_000_000  # residuals permuted per column, which take about a second
@@ -78,43 +79,33 @@ def frequency_matched(
     >>> table.frame()[["mean of", "nc2.norm"]].round(3).values.tolist()[:3]
     [['tokens', 6.0], ['matched', 3.0], ['difference', 3.0]]
     """
-    check_number(matches, "matches")
-    check_number(draws, "draws")
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise UsageError(f"seed must be a whole number of 0 or more, got {seed!r:.40}")
-    ids = [] if tokens is None and ids is None else ids  # choosing none is all
+    for number, what in ((matches, "matches"), (draws, "draws")):
+        check_number(number, what)
     chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count)
-    found = measure_classes(chosen.store, measured_columns(), min_count=min_count, progress=progress)
+    names = measured_columns()
+    found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)
     at = np.array(positions(found, chosen.ids or []))
     counts_C = found.statistics.counts.cpu().numpy()
     matched = matched_classes(counts_C, at, matches)
-    names = ["count", *measured_columns()]
-    columns: list[list[float | None]] = []
+    own, others = float(counts_C[at].mean()), float(np.mean([counts_C[each].mean() for each in matched]))
+    columns: list[list[float | None]] = [[own, others, own - others, None, None]]  # counts are matched, not tested
     notes = [*chosen.notes, *remarks(found.row)]
     for name in names:
-        if name != "count" and name not in found.values:
-            columns.append([None] * 5)
-            continue
-        if name == "count":  # which is matched, so that nothing is tested
-            own, others = float(counts_C[at].mean()), float(np.mean([counts_C[each].mean() for each in matched]))
-            columns.append([own, others, own - others, None, None])
-            continue
-        compared = _compare(found.values[name].cpu().numpy(), counts_C, at, matched)
+        values = found.values.get(name)
+        compared = None if values is None else _compare(values.cpu().numpy(), counts_C, at, matched)
         if compared is None:
-            columns.append([None] * 5)
+            columns.append([None] * len(_LABELS))
             continue
-        sets = min(draws, max(_MOST // len(compared.parts), 1))
         mean, difference = compared.mean, compared.difference
-        columns.append([mean, mean - difference, difference, compared.error, compared.p(sets, seed)])
+        columns.append([mean, mean - difference, difference, compared.error, compared.p(draws, seed)])
         if compared.tokens < len(at):
             notes.append(f"{name}: of {counted(compared.tokens, 'token')} that have it, of {len(at):,}")
     least, most = min(map(len, matched)), max(map(len, matched))
     sizes = f"{least:,}" if least == most else f"{least:,} to {most:,} (equal counts are all matched)"
     notes.append(f"{counted(len(at), 'token')}, each matched with the classes of nearest count: {sizes}")
     notes.append(f"p: two-sided, one column at a time, from up to {draws:,} permutations of residuals")
-    labels = ("tokens", "matched", "difference", "standard error", "p")
-    rows = [[label, *(column[row] for column in columns)] for row, label in enumerate(labels)]
-    return Table(heading(found.row), ["mean of", *names], rows, notes)
+    rows = [[label, *(column[row] for column in columns)] for row, label in enumerate(_LABELS)]
+    return Table(heading(found.row), ["mean of", "count", *names], rows, notes)
 
 
 def matched_classes(counts_C: NDArray[np.int64], at: NDArray[np.int64], matches: int) -> list[NDArray[np.int64]]:
@@ -154,8 +145,10 @@ def _compare(
     residuals_C, scales_C = np.zeros(len(values_C)), np.full(len(values_C), np.nan)
     tokens = np.array([i for i, _ in kept])
     for i, others in kept:
+        mean, centred, spread = _centred(logs_C[others], _FEWEST)
         weights_C[i] += 1 / len(kept)
-        np.subtract.at(weights_C, others, _line(logs_C[others], logs_C[i]) / len(kept))
+        line = 1 / len(others) + (logs_C[i] - mean) * centred / spread
+        np.subtract.at(weights_C, others, line / len(kept))
         inside = counts_C[[*others, i]]
         near = tokens[(counts_C[tokens] >= inside.min()) & (counts_C[tokens] <= inside.max())]
         window = np.concatenate([near, others])
@@ -197,6 +190,7 @@ class _Compared:
 
     def p(self, draws: int, seed: int) -> float:
         """Return the share of permutations of the residuals whose difference is at least as large."""
+        draws = min(draws, max(_MOST // len(self.parts), 1))
         draw, extreme = np.random.default_rng(seed), 1
         for start in range(0, draws, _TOGETHER):
             drawn = draw.permuted(np.tile(self.residuals, (min(_TOGETHER, draws - start), 1)), axis=1) @ self.parts
@@ -204,21 +198,19 @@ class _Compared:
         return extreme / (1 + draws)
 
 
-def _line(x: Values, at: float) -> Values:
-    """Return the weights of values at x in their line's value at a point; equal ones for few or equal x."""
-    centred = x - x.mean()
-    spread = centred @ centred
-    slopes = len(x) >= _FEWEST and np.ptp(x) > 0
-    return 1 / len(x) + ((at - x.mean()) * centred / spread if slopes else np.zeros(len(x)))
+def _centred(x: Values, fewest: int) -> tuple[float, Values, float]:
+    """Return the mean of x, x about it, and their sum of squares; zeros and 1 for few or equal x: no slope."""
+    mean = float(x.mean())
+    if len(x) < fewest or not np.ptp(x):
+        return mean, np.zeros(len(x)), 1.0
+    return mean, x - mean, float((x - mean) @ (x - mean))
 
 
 def _residuals(x: Values, y: Values) -> tuple[Values, float]:
     """Return the standardized residuals of values about their line, and the standard deviation about it."""
-    centred = x - x.mean()
-    spread = centred @ centred
-    slopes = len(x) > _FEWEST and bool(np.ptp(x) > 0)
-    leverage = 1 / len(x) + (centred**2 / spread if slopes else np.zeros(len(x)))
-    left = y - y.mean() - (centred * (centred @ y) / spread if slopes else 0)
-    scale = math.sqrt(left @ left / (len(x) - 1 - slopes))
+    _, centred, spread = _centred(x, _FEWEST + 1)
+    leverage = 1 / len(x) + centred**2 / spread
+    left = y - y.mean() - centred * (centred @ y) / spread
+    scale = math.sqrt(left @ left / (len(x) - 1 - centred.any()))
     free = np.sqrt(np.maximum(1 - leverage, 1e-9))  # a class that alone decides the slope has no residual
     return (left / free / scale if scale else left), scale

@@ -109,15 +109,14 @@ def tokens(
         raise UsageError("--by names the column of --top or --least: give one of them")
     by = check_name(by or "nc1.cdnv", ["count", *class_measurements()], "no column")
     numbers = [0 if each is None else check_number(each, name) for name, each in (("top", top), ("least", least))]
-    chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True)
+    chosen = choose(store, tokens, ids, tokenizer=tokenizer, min_count=min_count, variants=True, every=True)
     names = measured_columns() + ([by] if ranked and by not in (*COLUMNS, "count") else [])
     found = measure_classes(chosen.store, names, min_count=min_count, progress=progress)
+    at = list(range(found.statistics.n_classes))
     if chosen.ids is not None:
         at = positions(found, chosen.ids)
     elif ranked:
         at = rank(_column(found, by), *numbers)
-    else:
-        at = list(range(found.statistics.n_classes))
     return _table(chosen, found, names, at)
 
 
@@ -144,8 +143,8 @@ def _column(found: ClassValues, by: str) -> Any:
 def _table(chosen: Chosen, found: ClassValues, names: Sequence[str], at: Sequence[int]) -> Table:
     s, texts, row = found.statistics, chosen.texts, found.row
     ids, counts = s.classes.tolist(), s.counts.tolist()
-    values = {name: found.values[name].tolist() if name in found.values else None for name in names}
-    rows = [[ids[c], texts.text(ids[c]), counts[c], *(_number(values[name], c) for name in names)] for c in at]
+    values = {name: found.values[name].tolist() if name in found.values else [math.nan] * len(ids) for name in names}
+    rows = [[ids[c], texts.text(ids[c]), counts[c], *(known(values[name][c]) for name in names)] for c in at]
     average = [None, _AVERAGE, row.samples / row.classes, *(row.measurements[name] for name in names)]
     notes = [*chosen.notes, *remarks(row), *_absent(names, rows), _AVERAGED]
     return token_table(heading(row), ["id", "text", "count", *names], rows, notes, average=average)
@@ -162,10 +161,6 @@ def remarks(row: Row) -> list[str]:
     return [*notes_of([row]), *failed]
 
 
-def _number(values: Sequence[float] | None, at: int) -> float | None:
-    return None if values is None or math.isnan(values[at]) else values[at]
-
-
 def _absent(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     """Say of how many tokens the validation text has no sample."""
     known = plugins().measurements()
@@ -174,3 +169,8 @@ def _absent(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[str]:
     if not columns or not 0 < absent < len(rows):
         return []
     return [f"{counted(absent, 'token')} of {len(rows):,} without a sample in validation: no agreement and no loss"]
+
+
+def known(value: float) -> float | None:
+    """Return a value of a table: None for nan."""
+    return None if math.isnan(value) else value

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 from collapse.core.escaping import visible
-from collapse.errors import UsageError
 
 _MOST_PIECES = 12
 _NOT_A_CHARACTER = "\ufffd"
@@ -21,6 +20,15 @@ def quoted(text: str) -> str:
     " Tim" "\n"
     """
     return f'"{visible(text)}"'
+
+
+def variant(text: str) -> str:
+    """Return a token's text without its leading space, or with one if it has none.
+
+    >>> variant(" Tim"), variant("Tim")
+    ('Tim', ' Tim')
+    """
+    return text[1:] if text.startswith(" ") else f" {text}"
 
 
 class TokenTexts:
@@ -53,13 +61,11 @@ class TokenTexts:
     def _decoded(self, token: int) -> str | None:
         try:
             piece = self.tokenizer.convert_ids_to_tokens(token)
-            if piece in (None, ""):
-                return None
             text = str(self.tokenizer.decode([token], skip_special_tokens=False, clean_up_tokenization_spaces=False))
         except (OverflowError, IndexError, KeyError, TypeError, ValueError):  # another vocabulary's id
             return None
-        if _NOT_A_CHARACTER in text:
-            return str(piece)
+        if piece in (None, "") or _NOT_A_CHARACTER in text:
+            return str(piece) if piece else None
         # decoding a single token, some tokenizers drop the space before a word
         return f" {text}" if str(piece).startswith(_SENTENCEPIECE_SPACE) and not text.startswith(" ") else text
 
@@ -81,13 +87,12 @@ class TokenTexts:
         pieces: Sequence[int] = ()
         with suppress(UnicodeError, TypeError, ValueError):  # a lone surrogate
             pieces = self.tokenizer.encode(text, add_special_tokens=False)
-        if len(pieces) > 1:
-            shown = " + ".join(f"{self.shown(each)} ({each})" for each in pieces[:_MOST_PIECES])
-            said = f"{quoted(text)} is {len(pieces)} tokens, {shown}{' + …' if len(pieces) > _MOST_PIECES else ''}"
-        elif pieces and self.text(pieces[0]) == text:
+        if len(pieces) == 1 and self.text(pieces[0]) == text:
             said = f"{quoted(text)} is token {pieces[0]}, which is not a class of this store"
-        elif pieces:  # some tokenizers put a space before the first word
-            said = f"{quoted(text)} is encoded as another text, {self.shown(pieces[0])} ({pieces[0]})"
+        elif pieces:  # one piece is of another text: some tokenizers put a space before the first word
+            shown = " + ".join(f"{self.shown(each)} ({each})" for each in pieces[:_MOST_PIECES])
+            some = "encoded as another text" if len(pieces) == 1 else f"{len(pieces)} tokens"
+            said = f"{quoted(text)} is {some}, {shown}{' + …' if len(pieces) > _MOST_PIECES else ''}"
         else:
             said = f"{quoted(text)} is not a token"
         near = self.near(text)
@@ -98,29 +103,3 @@ class TokenTexts:
         plain = text.strip().casefold()
         same = [each for each in self._by_text if plain and each.strip().casefold() == plain]
         return list(dict.fromkeys([*same, *get_close_matches(text, list(self._by_text), n=3)]))[:3]
-
-
-def variant(text: str) -> str:
-    """Return a token's text without its leading space, or with one if it has none.
-
-    >>> variant(" Tim"), variant("Tim")
-    ('Tim', ' Tim')
-    """
-    return text[1:] if text.startswith(" ") else f" {text}"
-
-
-def check_tokens(tokens: str | Iterable[str]) -> list[str]:
-    """Return texts of tokens as a list, verbatim.
-
-    Raises:
-        UsageError: One is empty, or no text.
-    """
-    if not isinstance(tokens, Iterable):
-        raise UsageError(f"tokens must be texts, got {tokens!r:.40} (for ids use ids=)")
-    listed = [tokens] if isinstance(tokens, str) else list(tokens)
-    for each in listed:
-        if not isinstance(each, str):
-            raise UsageError(f"tokens must be texts, got a {type(each).__name__}: {each!r:.40} (for ids use ids=)")
-        if not each:
-            raise UsageError("the text of a token must not be empty")
-    return listed

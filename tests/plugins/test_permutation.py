@@ -150,7 +150,7 @@ def test_groups_are_of_equal_values_of_all_columns_and_rows_without_one_are_left
         ({"where": "model=m[01]"}, r"only 2 rows to compare \(2 of 4 rows, with model=m\[01\]\).*3"),
         ({"within": "model"}, "every row has another model"),
         ({"within": "dim", "against": "classes"}, "classes is constant within equal dim"),
-        ({"column": "nc1"}, "permutation takes no option 'column'; did you mean columns"),
+        ({"column": "nc1"}, "analysis permutation: got an unexpected keyword argument 'column'"),
     ],
 )
 def test_what_cannot_be_tested(options, said):
@@ -208,9 +208,13 @@ def test_the_command(tmp_path, run):
     made = json.loads(run(*words, "--columns", "nc1.cdnv,x=nc1.cdnv/val_loss", "--json", "--n", 10).stdout)
     want = permutation(Results.read(path), columns=["nc1.cdnv", "x=nc1.cdnv/val_loss"], where="model=m[0-3]", n=10)
     assert made == {"title": want.title, "rows": want.records(), "notes": want.notes}
-    done = run(*words, "--columns", "1/zero", ok=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "1/zero is inf in row 1 (m0) (zero = 0)" in done.stderr
+    for more, code, says in (
+        (["--against", "val_los"], 2, "did you mean val_loss?"),
+        (["--columns", "1/zero"], 1, "1/zero is inf in row 1 (m0)"),
+    ):
+        done = run(*words, *more, ok=False)
+        assert (done.returncode, done.stdout) == (code, "")
+        assert says in done.stderr
 
 
 GUEST = '''

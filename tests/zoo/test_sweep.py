@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 
 import collapse
-from collapse.errors import UsageError
 from collapse.stores.lock import locked
 from collapse_zoo import sweeping
 from collapse_zoo.catalogue import status
@@ -339,13 +338,6 @@ def test_one_failure_does_not_stop_the_others(texts, tmp_path, monkeypatch):
 def test_members_that_options_make_equal_are_one(texts, tmp_path):
     made = swept(texts, tmp_path, "1x16_10d,03d,01d", values={"epochs": 2, "max_steps": None})
     assert (made.members, [row.model for row in made.rows]) == (1, ["texts-01x0016_02d@1"])
-
-
-def test_a_table_of_others_is_refused_before_training(texts, tmp_path):
-    (tmp_path / "results.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(UsageError, match=r"results\.csv exists and is not a results table"):
-        swept(texts, tmp_path, "1x16")
-    assert [each.name for each in tmp_path.iterdir()] == ["results.csv"]
 
 
 def test_a_member_that_another_process_works_on_is_left_to_it(texts, tmp_path):

@@ -14,8 +14,9 @@ from typing import Any
 
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, InUseError, first_line
-from collapse.measurement.results import Row, check_output
+from collapse.measurement.results import Row
 from collapse.stores.lock import is_locked, locked
+from collapse.stores.writing import check_output_place
 from collapse_zoo.grids import GridMember
 from collapse_zoo.launching import Resources, launch
 from collapse_zoo.recipes import Recipe, name_of
@@ -71,7 +72,7 @@ def sweep(
     """
     folder, resources = Path(folder), resources or Resources(gpus=0)
     for table in ("results.csv", "results.json"):
-        check_output(folder / table)
+        check_output_place(folder / table)
     planned = _planned(members, source, values or {}, progress)
     runs = [Run(folder / name) for name in planned]
     problems, elsewhere = dict[str, str](), list[str]()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--runs", default="runs", show_default=True, metavar="DIR", help="Folder of the runs.")
 @click.option("--metrics", metavar="NAMES", help="Measurements or prefixes, with commas.  [default: eight of them]")
 @click.option("--sort", metavar="NAME", help="Sort by a measurement, smallest first.")
-@prints_a_table(output="Write everything to a file too: .csv, .json; or what is printed: .md, .tex.")
+@prints_a_table
 def list_command(
     only_published: bool,
     only_local: bool,
@@ -46,13 +46,10 @@ def list_command(
     collapse zoo list --width 768 --decay 0.1
     collapse zoo list --published --metrics val_loss,nc1 --sort val_loss
     """
-    import pandas as pd
-
-    from collapse import Table
-    from collapse.cli.formats import check_suffix, deliver
+    from collapse import Results, Table
+    from collapse.cli.formats import deliver
     from collapse_zoo.catalogue import SHOWN, catalogue, on_the_hub
 
-    check_suffix(output)
     if only_published + only_local + hub > 1:
         raise click.UsageError("--published, --local and --hub exclude each other: give one of them")
     where = ("published",) if only_published else ("local",) if only_local else ("published", "local")
@@ -69,9 +66,8 @@ def list_command(
         by = _columns("--sort", sort, known)[0]
         entries.sort(key=lambda entry: _order(entry.measurements.get(by)))
     rows = [[entry.name, entry.where, *(entry.measurements.get(name) for name in columns)] for entry in entries]
-    table = Table("", ["model", "where", *columns], rows)
-    records = [entry.record() for entry in entries]
-    deliver(format_, output, table, data=records, frame=lambda: pd.DataFrame(records))
+    source = Results.from_records([entry.record() for entry in entries])
+    deliver(format_, output, Table("", ["model", "where", *columns], rows, source=source))
     if format_ in (None, "table"):
         say(f"{counted(len(entries), 'model')}; more about one with: collapse zoo info {entries[0].name}")
 

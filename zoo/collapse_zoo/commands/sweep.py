@@ -107,26 +107,22 @@ def _report(made: "Swept", output: str) -> None:
 
 @click.command()
 @click.argument("folder", default="runs", metavar="[DIR]")
-@prints_a_table()
+@prints_a_table
 def status_command(folder: str, format_: str | None, output: str | None) -> None:
     """Show the progress of each member of a sweep, or why it failed."""
-    import pandas as pd
-
-    from collapse import Table
-    from collapse.cli.formats import check_suffix, deliver
+    from collapse import Results, Table
+    from collapse.cli.formats import deliver
     from collapse.errors import UsageError
     from collapse_zoo.catalogue import status
 
-    check_suffix(output)
     members = status(folder)
     if not members and format_ != "json":
         raise UsageError(
             f"there is no run in {folder}: give the folder of --output, or start with: collapse zoo sweep GRID"
         )
     columns = ["member", "epochs", "measured", "published", "state"]
-    table = Table("", columns, [_shown(member) for member in members])
-    # convert_dtypes() keeps whole numbers where some are missing
-    deliver(format_, output, table, data=members, frame=lambda: pd.DataFrame(members).convert_dtypes())
+    rows = [_shown(member) for member in members]
+    deliver(format_, output, Table("", columns, rows, source=Results.from_records(members)))
 
 
 def _shown(member: dict[str, Any]) -> list[str]:

@@ -1,0 +1,55 @@
+"""Open the store that a name refers to: a store here or on the Hub, or one collected from a model or features file."""
+
+from pathlib import Path
+from typing import Any
+
+from collapse.collection.collecting import collect
+from collapse.core.paths import expanded
+from collapse.core.progress import Report
+from collapse.errors import UsageError
+from collapse.hub.opening import names_repo, open_named
+from collapse.hub.requests import at_revision
+from collapse.inputs.collection_spec import CollectionSpec
+from collapse.inputs.features import is_features_file
+from collapse.inputs.features_request import check_features_options
+from collapse.inputs.resolving import find_store_at
+from collapse.inputs.store_options import refuse_options
+from collapse.stores.manifest import is_part, is_store
+from collapse.stores.store import Store
+
+
+def named_store(
+    name: str, *, store: str | None = None, null: bool = False, progress: Report | None = None, **options: Any
+) -> Store:
+    """Open the store for a name, or collect it.
+
+    Args:
+        name: A store, a model or a features file, here or on the Hub.
+        store: Folder of a model's store, or a repository of stores on the Hub; None for the local cache.
+        null: The store's null is collected too, by the options that are given.
+        progress: Called as progress(what, done, total).
+        **options: Options of the collection, as of :func:`collapse.collect`; a store must follow them.
+
+    Raises:
+        UsageError: An option is wrong, or the store does not follow it.
+        CollapseError: As of :func:`collapse.collect`.
+    """
+    if is_store(name) or is_part(name):  # load() says what to do with a part
+        if store is not None:
+            raise UsageError(f"{name} is a store: --store {store} does not apply")
+        if not null and is_store(name):
+            refuse_options(name, options)
+        return Store.load(name)
+    if is_features_file(name):
+        check_features_options(name, options)
+    elif not (expanded(name).exists() or options.get("recollect")):
+        named = open_named(at_revision(name, options.get("revision")))
+        if named is not None:
+            # here the revision is that of the repository, and has already been used
+            refuse_options(named, {} if null else {each: options[each] for each in options if each != "revision"})
+            return named
+        if store is not None and names_repo(store) and not Path(store).parent.exists():  # no folder, existing or new
+            found = find_store_at(store, name, CollectionSpec(**options))
+            if found is not None:
+                return found
+    return collect(name, store=store, progress=progress, **options)

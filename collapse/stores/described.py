@@ -1,0 +1,51 @@
+"""What a table says of a store: the columns of a row that identify what was measured."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from collapse.core.steps import run_and_step
+from collapse.stores.files import sha256_of
+from collapse.stores.naming import shown_model
+
+if TYPE_CHECKING:
+    from collapse.stores.store import Store
+
+CUT = {"shards": 2, "eos_between": False}
+"""Options of a collection that decide into which chunks a text is cut, with their defaults."""
+FEATURES = "features:"
+"""Begins the fingerprint of embeddings in place of a model's weights."""
+
+
+def about(store: "Store") -> dict[str, Any]:
+    """Return the fields of a row that identify what was measured."""
+    identity, named = store.identity, store.named
+    arguments, features = identity.get("model_args") or {}, identity.get("features")
+    model = shown_model(named["model"], arguments, store.revision) if named.get("model") else store.model
+    step = named.get("step", store.manifest["model"].get("step"))
+    found = {
+        "model": model + (f" ({identity['null']})" if identity.get("null") else ""),
+        "step": run_and_step(model)[1] if step is None else int(step),
+        "revision": store.revision,
+        "corpus": named.get("corpus") or store.corpus,
+        "store": store.digest,
+        "validation": named.get("validation") or store.manifest["corpus"].get("validation"),
+        "weights": f"{FEATURES}{features}" if features else _weights(identity),
+        **{name: identity.get(name) for name in ("chunk_length", "max_chunks", "max_validation_chunks")},
+        **{name: identity.get(name) for name in ("dtype", "tokenizer")},
+        **{f"{text}_id": _text_id(identity, text) for text in ("corpus", "validation")},
+    }
+    return {**found, "origin": store.origin or store.pulled_from}
+
+
+def _weights(identity: Mapping[str, Any]) -> str | None:
+    weights, arguments = identity.get("weights"), identity.get("model_args")
+    if weights is None:
+        return None
+    weights = f"untrained:{weights}" if identity.get("null") == "untrained" else weights
+    return f"{weights}+{sha256_of(arguments)[:12]}" if arguments else weights
+
+
+def _text_id(identity: Mapping[str, Any], text: str) -> str | None:
+    """Hash of a text, and of how it was cut into chunks if that differs from the defaults."""
+    changed = {name: identity[name] for name, default in CUT.items() if identity.get(name) not in (None, default)}
+    return sha256_of({**identity[text], **changed}) if identity.get(text) else None
