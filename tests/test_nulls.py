@@ -145,7 +145,7 @@ def test_a_store_says_what_it_lacks(run, trained, shuffled, tiny, file, tmp_path
 
 
 def test_what_makes_no_sense_is_refused(tiny):
-    with pytest.raises(UsageError, match="--null must be untrained or shuffled, got noise"):
+    with pytest.raises(UsageError, match="--null must be untrained or shuffled, got 'noise'"):
         collapse.collect(tiny.model, null="noise", **few(tiny))
     with pytest.raises(UsageError, match=r"m\.gguf does not say how its model was initialized: for --null untrained"):
         collapse.collect(tiny.model, null="untrained", model_args={"gguf_file": "m.gguf"}, **few(tiny))
