@@ -47,7 +47,7 @@ def test_help_and_import_load_nothing_heavy():
 
 
 NOT_INSTALLED = {"collapse_metrics.kappa_groups"}
-"""Given with -p: its statistic would be part of the identity of every new store."""
+"""Given with -p: every new store would hold its statistic."""
 
 
 def test_entry_points_are_the_files():

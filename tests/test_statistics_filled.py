@@ -159,3 +159,12 @@ def test_a_validation_statistic_cannot_write_to_the_batch(tmp_path):
     more = {"validation_features": f["validation_features"], "validation_labels": f["validation_labels"]}
     with pytest.raises(PluginError, match=r"statistic hostile: .*wrote to batch\.h"):
         collapse.collect_arrays(f["train_features"], f["train_labels"], f["classifier"], statistics=[Hostile], **more)
+
+
+def test_a_complete_store_without_a_statistic_says_how_to_collect_it(run, tiny, tmp_path):
+    (tmp_path / "mine.py").write_text(PLUGIN.format(name="mine", version=1, update=""))
+    words = ["collect", *tiny.words("--store", tmp_path / "s", "--max-chunks", 4)]
+    assert "lacks" not in run(*words).stdout
+    plugin = ["-p", tmp_path / "mine.py"]
+    assert "it lacks the statistics of plugins mine; collect them with: --recollect" in run(*plugin, *words).stdout
+    assert "lacks" not in run(*plugin, *words, "--recollect").stdout

@@ -26,9 +26,9 @@ def command(model: str, store: str, **options: Any) -> None:
     from collapse.collection.collecting import collect
     from collapse.stores.shards import Part
 
-    installed()
+    plugins, given = installed(), given_options(options)
     with progress() as report:
-        made = collect(model, store=store, progress=report, **given_options(options))
+        made = collect(model, store=store, progress=report, **given)
     if isinstance(made, Part):
         say(f"{made} holds {made.covered()}; when all parts are there: collapse merge STORE… --store DIR")
     else:
@@ -36,3 +36,7 @@ def command(model: str, store: str, **options: Any) -> None:
             f"{made} is {made.state}: {made.size / 1e6:,.1f} MB, digest {made.digest[:12]}; measure it with: "
             f"collapse measure {made}"
         )
+        wanted = [kind for kind in plugins.statistics.values() if kind.phase == "train" or made.state == "complete"]
+        lacking = {kind.name for kind in wanted} - {*made.manifest["statistics"], *given.get("without", ())}
+        if lacking:
+            say(f"it lacks the statistics of plugins {', '.join(sorted(lacking))}; collect them with: --recollect")
