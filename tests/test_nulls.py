@@ -104,9 +104,9 @@ def test_identities_and_caches_are_apart_and_those_without_a_null_as_ever(tiny, 
 
 
 def test_a_store_of_another_kind_is_refused(tiny, trained, shuffled):
-    with pytest.raises(StoreError, match="null: shuffled and none"):
+    with pytest.raises(StoreError, match=r"null: shuffled \(stored\), none \(requested\)"):
         collapse.collect(tiny.model, store=shuffled.path, **few(tiny))
-    with pytest.raises(StoreError, match="null: none and untrained"):
+    with pytest.raises(StoreError, match=r"null: none \(stored\), untrained \(requested\)"):
         collapse.collect(tiny.model, store=trained.path, null="untrained", **few(tiny))
 
 

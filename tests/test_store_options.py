@@ -73,7 +73,7 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
         ({"split": "test"}, "holds its training text: leave out --split"),
         ({"validation_split": "foo"}, "--validation-split foo does not apply"),
         ({"without": "covariance", **same}, "statistics: it holds covariance"),
-        ({"shards": 3, **same}, "shards: 2 and 3"),
+        ({"shards": 3, **same}, r"shards: 2 \(stored\), 3 \(requested\)"),
     ):
         with pytest.raises(collapse.CollapseError, match=said):
             collapse.collect(tiny.model, store=stored, **given)
@@ -87,7 +87,7 @@ def test_a_part_needs_a_folder_of_its_own(tiny):
 def test_local_texts_have_no_splits(told, tiny, tmp_path):
     local = f"--split test does not apply: {tiny.text.name} is local and has no splits"
     assert local in told(2, "collect", *tiny.words("--store", tmp_path / "s"), "--split", "test")
-    with pytest.raises(UsageError, match="--validation-split test does not apply, because there is no validation"):
+    with pytest.raises(UsageError, match="--validation-split test does not apply without a validation text"):
         collapse.collect(tiny.model, store=tmp_path / "s", text=str(tiny.text), validation_split="test")
     assert not (tmp_path / "s").exists()
 

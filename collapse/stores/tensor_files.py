@@ -59,7 +59,7 @@ def read_header(path: Path) -> dict[str, Any]:
             raise ValueError("its header is longer than the file")
         header = json.loads(file.read(length))
     if not isinstance(header, dict):
-        raise ValueError("its header is no dictionary")
+        raise ValueError("its header is not a dictionary")
     return header
 
 

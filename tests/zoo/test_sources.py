@@ -68,9 +68,7 @@ def test_the_validation_text_has_a_limit_of_its_own(tiny, tmp_path):
     assert (len(source.chunks(32)), len(source.validation_chunks(32))) == (9, 4)
     store = collapse.collect(tiny.model, store=tmp_path / "s", **source.collecting(32))
     assert [store.manifest["coverage"][phase]["chunks"] for phase in ("train", "validation")] == [9, 4]
-    with pytest.raises(
-        UsageError, match="--max-validation-chunks 4 does not apply without a validation text"
-    ):
+    with pytest.raises(UsageError, match="--max-validation-chunks 4 does not apply without a validation text"):
         find_source(**texts, max_validation_chunks=4)
 
 
