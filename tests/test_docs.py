@@ -140,7 +140,7 @@ def test_a_property_without_headlines_shows_what_the_docs_say():
     installed.take(some)
     assert installed.headlines() == ["some.least"]
     for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
-        assert "whose name is first in the alphabet" in " ".join(text.split())
+        assert "A property without headline measurements shows its alphabetically first one" in " ".join(text.split())
 
 
 def test_the_demo_takes_as_long_everywhere(run, tmp_path):

@@ -141,7 +141,7 @@ def test_a_store_says_what_it_lacks(run, trained, shuffled, tiny, file, tmp_path
     assert "its model and text must be named: collapse measure MODEL --text FILES --null" in done.stderr
     assert "is a null itself (shuffled)" in run("measure", shuffled.path, "--null", ok=False).stderr
     of_features = collapse.collect(file, store=tmp_path / "of")
-    assert "measure that file with --null" in run("measure", of_features.path, "--null", ok=False).stderr
+    assert "run collapse measure FILE --null" in run("measure", of_features.path, "--null", ok=False).stderr
 
 
 def test_what_makes_no_sense_is_refused(tiny):

@@ -76,7 +76,7 @@ class ModelReference:
 
     @cached_property
     def position_limit(self) -> int | None:
-        """The longest sequence that config.json, or else the header of the GGUF file, says that the model takes."""
+        """The longest sequence that the model takes, by its config.json or else the header of the GGUF file."""
         arguments = self.model_args or {}
         limit = limit_of({**self.json("config.json"), **arguments})
         if limit is None and "gguf_file" in arguments:
@@ -191,7 +191,7 @@ def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
 
 
 def limit_of(config: Mapping[str, Any]) -> int | None:
-    """Return the longest sequence that a configuration says that its model takes, or None."""
+    """Return the longest sequence that a model takes, by its configuration, or None."""
     limits = [config[name] for name in _LIMITS if isinstance(config.get(name), int) and config[name] > 0]
     text = config.get("text_config")
     return limits[0] if limits else limit_of(text) if isinstance(text, Mapping) else None

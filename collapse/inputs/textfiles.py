@@ -22,7 +22,7 @@ _BATCH = 1000
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix that says how a file is read: that before ``.gz``, if it is compressed."""
+    """Return the suffix that determines how a file is read: that before ``.gz``, if it is compressed."""
     return Path(name.lower().removesuffix(".gz")).suffix
 
 

@@ -47,7 +47,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Declared:
-    """A function of a plugin, with what its decorator says of it."""
+    """A function of a plugin, with its declaration."""
 
     function: Callable[..., Any]
 

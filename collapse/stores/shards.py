@@ -207,7 +207,7 @@ def _opened(path: Path) -> Shard:
 
 
 def _header_of(path: Path) -> tuple[dict[str, Any], str]:
-    """Return what the header of a shard's file says of it, and the hash of its content."""
+    """Return the description in the header of a shard's file, and the hash of its content."""
     try:
         field = json.loads(read_header(path)["__metadata__"]["collapse"])
         return dict(field["about"]), str(field["sha256"])

@@ -190,7 +190,7 @@ class Name:
         return f"{self.depth:02d}x{self.width:04d}_{self.epochs:02d}{self.decay}{order}{initial}{at}"
 
     def parts(self) -> dict[str, int | float | str]:
-        """Return what the name says, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
+        """Return the values in the name, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
 
         >>> parse("12x1024_10L").parts()["architecture"], parse("12x1024_10L@9").parts()["recipe"]
         ('12x1024', '10L@9')
