@@ -95,7 +95,6 @@ BAD = {
     "raises for few": (scalar(lambda C, norms: norms[0] / norms[0] if C > 2 else 1 // 0), "degenerate classes"),
     "a vector that raises": (scalar(lambda norms: ratio(norms), vector=lambda ids: 1 // 0), "value"),
     "nothing": (scalar(lambda means: None), "value: .*it returned None"),
-    "no statistic": (scalar(lambda nowhere: 1.0), "value: .*no nowhere in these"),
     "a class": (by_class(lambda centred_means, means: row_cosine(centred_means, means)), "translation"),
     "wrong shape": (by_class(lambda norms: norms[:1]), "value: .*must return a tensor of shape"),
     "tiles": (by_pair(lambda sqdist: sqdist / sqdist.amax()), "tile size"),
@@ -123,6 +122,10 @@ def test_what_cannot_be_checked_is_refused():
         check_metric(GOOD["a power"], without="scales")
     with pytest.raises(CollapseError, match="not declared"):
         check_metric(lambda norms: 1.0)
+    with pytest.raises(CollapseError, match="asks for 'maens', which nothing gives; did you mean means"):
+        check_metric(scalar(lambda maens: 1.0))
+    with pytest.raises(CollapseError, match="in place of a measure"):
+        class_metric("mine.x")(lambda norms: norms)
     with pytest.raises(CollapseError, match="largest is not a metric: use check_analysis"):
         check_metric(largest)
     with pytest.raises(CollapseError, match="is not an analysis: use check_metric"):

@@ -58,8 +58,9 @@ def test_products_of_deviations_keep_every_law(shape):
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ({"shape": ("d", "C")}, "'C' in the first place"),
-        ({"shape": ("n",)}, "give numbers"),
+        ({"shape": ("d", "C")}, "'C' first"),
+        ({"shape": ("n",)}, "give a tuple of numbers"),
+        ({"shape": "C"}, "give a tuple of numbers"),
         ({"reduction": "chan", "shape": ("C", "d")}, "with reduction='chan'"),
         ({"reduction": "mean"}, "there is no such reduction"),
     ],

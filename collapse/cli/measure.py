@@ -10,7 +10,6 @@ import click
 
 from collapse.cli.formats import deliver, prints_a_table
 from collapse.cli.options import Counts, collecting_options, given_options
-from collapse.cli.rendering import say_failures
 from collapse.cli.terminal import installed, say_aside, say_error
 from collapse.errors import UsageError, first_line
 
@@ -74,6 +73,7 @@ def command(
     """
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
+    from collapse.cli.rendering import say_failures
     from collapse.hub.opening import load
     from collapse.inputs.store_options import refuse_options
     from collapse.measurement.results import Results

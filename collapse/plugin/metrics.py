@@ -257,4 +257,9 @@ def _declare_values(
 ) -> Function:
     if not measures:
         raise PluginError(f"{called(function)} has no measure: give one or more, such as Mean('mine.distance')")
+    for each in measures:
+        if not isinstance(each, Measure):
+            raise PluginError(
+                f"{called(function)} has {each!r} where a measure is needed: give one such as Mean({each!r})"
+            )
     return declare(function, Metric(function, kind, measures, scale, translation, version))

@@ -41,8 +41,9 @@ class State:
             near = near_names(self.reduction, get_args(Reduction))
             raise PluginError(f"reduction={self.reduction!r}: there is no such reduction; {near}")
         for place, size in enumerate(self.shape):
-            if not (isinstance(size, int) or size == "d" or (size == "C" and place == 0)):
-                raise PluginError(f"shape={self.shape!r}: give numbers, 'd', or 'C' in the first place")
+            known = isinstance(size, int) or size == "d" or (size == "C" and place == 0)
+            if isinstance(self.shape, str) or not known:  # ("C") is a text
+                raise PluginError(f"shape={self.shape!r}: give a tuple of numbers, 'd', or 'C' first, as in ('C', 'd')")
         if self.reduction == "chan" and self.shape not in ((), ("d",), ("d", "d")):
             raise PluginError(f"shape={self.shape!r}: with reduction='chan' give (), ('d',) or ('d', 'd')")
 

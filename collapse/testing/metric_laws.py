@@ -19,7 +19,7 @@ from collapse.numerics.evaluating import evaluate
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.values import values_of
 from collapse.plugin.metrics import Metric, declaration, limit_at
-from collapse.plugin.parameters import globals_of
+from collapse.plugin.parameters import check, globals_of
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
 from collapse.testing import changed_features as change
@@ -58,11 +58,12 @@ def check_metric(function: Callable[..., Any], *, without: Collection[str] = ())
     Raises:
         LawBroken: Which laws are broken, by which measurement, and with which numbers. If the metric fails or gives no
             number, only this is reported.
-        CollapseError: The function is not declared.
+        CollapseError: The function is not declared, or asks for something that it cannot get.
     """
     metric = declaration(function)
     if not isinstance(metric, Metric):
         raise CollapseError(f"{function.__name__} is not a metric: use check_analysis for an analysis")
+    check(function, pairs=metric.kind == "pair", statistics={each.name for each in _statistics_for(metric)})
     with Checked(LAWS, without) as checked:
         laws = _Laws(metric, checked)
         laws.value()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from collapse import testing
+from collapse.errors import CollapseError
 from collapse.plugin.loading import declarations, load_given
 from collapse.plugin.metrics import declaration
 
@@ -24,8 +25,9 @@ class Laws(pytest.Item):
         getattr(testing, f"check_{self.kind}")(self.declared)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], *_: Any) -> Any:
-        """Show the broken laws only."""
-        return str(excinfo.value) if isinstance(excinfo.value, testing.LawBroken) else super().repr_failure(excinfo)
+        """Show the broken laws or the mistake in one line, and the traceback of another exception."""
+        told = isinstance(excinfo.value, testing.LawBroken | CollapseError)
+        return str(excinfo.value) if told else super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[str, int, str]:
         """Return where the declaration is, and what the report calls it."""
