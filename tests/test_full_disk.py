@@ -31,7 +31,8 @@ def told(ended, at):
     """What a message about a file in a folder says to do, which must be its one line beside those of progress."""
     code, said = ended
     assert code == 1, said
-    lines = [line for line in said.splitlines() if not re.match(r"collecting (train|validation): ", line)]
+    progress = r"(collecting (train|validation): |Fetching \d+ files|$)"
+    lines = [line for line in said.splitlines() if not re.match(progress, line)]
     found = TOLD.fullmatch(lines[0])
     assert found, said
     assert found[1].startswith(str(at)), said

@@ -259,7 +259,5 @@ def _declare_values(
         raise PluginError(f"{called(function)} has no measure: give one or more, such as Mean('mine.distance')")
     for each in measures:
         if not isinstance(each, Measure):
-            raise PluginError(
-                f"{called(function)} has {each!r} where a measure is needed: give one such as Mean({each!r})"
-            )
+            raise PluginError(f"{called(function)} has {each!r} in place of a measure: give one, as in Mean({each!r})")
     return declare(function, Metric(function, kind, measures, scale, translation, version))
