@@ -53,10 +53,10 @@ class State:
         return self.shape[:1] == ("C",)
 
     @property
-    def start(self) -> float:
+    def start(self) -> int | float:
         """The initial number of each element."""
         bounds: Any = torch.finfo(self.dtype) if self.dtype.is_floating_point else torch.iinfo(self.dtype)
-        return {"max": bounds.min, "min": bounds.max}.get(self.reduction, 0)
+        return {"max": bounds.min, "min": bounds.max}.get(self.reduction, 0.0)
 
     def zeros(self, classes: int, dim: int, device: torch.device | str) -> Tensor:
         """Return the initial tensor for the given number of classes and dimensions."""
