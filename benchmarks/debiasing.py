@@ -1,4 +1,4 @@
-"""Biased and debiased measurements of few samples a class, where the truth is known.
+"""Biased and debiased measurements of few samples per class, where the truth is known.
 
 60 classes in 128 dimensions with means of unequal length, most of them on one side, and variances of unequal size and
 shape; N_c samples each, drawn 60 times. Each measurement is compared with its own value for N_c = ∞. Prints the table
@@ -26,7 +26,7 @@ PAIRS = {
 }
 """Each debiased measurement, and the biased one of the same formula."""
 NAMES = [name for pair in PAIRS.items() for name in pair]
-_INFINITE = 10**12  # samples a class, whose noise is nothing
+_INFINITE = 10**12  # samples per class, whose noise is nothing
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Population:
         return self._statistics(_INFINITE, self.means, self.stds.square().sum(dim=1))
 
     def sampled(self, count: int, draw: torch.Generator) -> EmbeddingStatistics:
-        """Return the statistics of ``count`` samples a class."""
+        """Return the statistics of ``count`` samples per class."""
         classes, dim = self.means.shape
         h_CNd = torch.randn(classes, count, dim, generator=draw, dtype=torch.float64) * self.stds[:, None]
         h_CNd += self.means[:, None]
@@ -83,7 +83,7 @@ class Simulated:
 
 
 def simulate(draws: int = 60, seed: int = 1) -> Simulated:
-    """Measure draws of few samples a class, and the truth."""
+    """Measure draws of few samples per class, and the truth."""
     population = Population.drawn()
     draw = torch.Generator().manual_seed(seed)
     estimates = {}

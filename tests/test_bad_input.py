@@ -86,7 +86,7 @@ MISTAKES = [
     (1, "collect f.safetensors --store no-store", "holds other things than a store (notes.txt)"),
     (1, "collect f.safetensors --store notes.txt", "is a file"),
     (1, "collect f.safetensors --store notes.txt/s", "Not a directory"),
-    (1, "collect f.safetensors --store ~nosuchuser/x", "write the path of --store in full"),
+    (1, "collect f.safetensors --store ~nosuchuser/x", "give the full path of --store"),
     (1, "verify no-store", "no collapse.json"),
     (2, "analyze permutatoin r.csv", "did you mean permutation"),
     (2, "analyze permutation r.csv", "no column is called 'val_loss'; known: a, b"),
@@ -142,7 +142,7 @@ FEATURES = [
     ({"classifier": torch.zeros(6, 5)}, "d = 4, the classifier 5"),
     ({"classifier": PLAIN["classifier"].to(torch.complex64)}, "convert it to one of float64, float32"),
     ({"validation_labels": None}, "validation_features and validation_labels together"),
-    ({"train_features": torch.zeros(60)}, "not 2 dimensions"),
+    ({"train_features": torch.zeros(60)}, "must have 2 dimensions, got shape"),
     ({"train_features": NAN}, "train_features row 41 is NaN or infinite"),
 ]
 
@@ -241,15 +241,15 @@ def test_an_interrupted_collection_is_resumed_by_the_same_command_only(told, run
     assert process.returncode == 128 + signal.SIGINT, said
     assert "interrupted. Finished work is kept: run the same command to resume" in said
     assert "Traceback" not in said
-    assert "eos_between: false and true" in told(1, *words, "--eos-between")
+    assert "eos_between: false (stored), true (requested)" in told(1, *words, "--eos-between")
     assert "resuming after slice" in run(*words).stderr
 
 
 def test_another_request_for_the_same_folder_names_field_and_values(told, tiny, tmp_path):
     words = tiny.words("--store", tmp_path / "s", "--max-chunks", 8)
     told(0, "collect", *words)
-    assert "dtype: float32 and bfloat16" in told(1, "collect", *words, "--dtype", "bfloat16")
-    assert "max_chunks: 8 and 9" in told(1, "collect", *words, "--max-chunks", 9)
+    assert "dtype: float32 (stored), bfloat16 (requested)" in told(1, "collect", *words, "--dtype", "bfloat16")
+    assert "max_chunks: 8 (stored), 9 (requested)" in told(1, "collect", *words, "--max-chunks", 9)
     other = changed(tiny, tmp_path / "m", lambda positions: positions.add_(1))
     assert "weights: sha256:" in told(1, "collect", other, *words[1:])
     tokenizer = Path(shutil.copytree(tiny.model, tmp_path / "tokenizer"))

@@ -43,7 +43,10 @@ UNUSABLE = {
     "hook": (hook("collapse_results(first, second)"), "collapse_results"),
     "keyword": (scalar("return 1.0", "bad.keyword", "maens"), "value asks for 'maens', .*; did you mean means"),
     "pairs": (scalar("return 1.0", "bad.pairs", "cosine"), "value asks for 'cosine', which only functions of pairs"),
-    "classes": (pair("return norms", "bad.classes", "norms"), "has a row a class: ask for row_norms and column_norms"),
+    "classes": (
+        pair("return norms", "bad.classes", "norms"),
+        "has one row per class: ask for row_norms and column_norms",
+    ),
     "circle": (
         "from collapse import derived\n@derived\ndef a(b): return b\n@derived\ndef b(a): return a",
         "functions ask for each other in a circle: ",

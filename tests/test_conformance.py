@@ -126,9 +126,9 @@ def test_what_cannot_be_checked_is_refused():
         check_metric(scalar(lambda maens: 1.0))
     with pytest.raises(CollapseError, match="in place of a measure"):
         class_metric("mine.x")(lambda norms: norms)
-    with pytest.raises(CollapseError, match="largest is no metric: use check_analysis"):
+    with pytest.raises(CollapseError, match="largest is not a metric: use check_analysis"):
         check_metric(largest)
-    with pytest.raises(CollapseError, match="is no analysis: use check_metric"):
+    with pytest.raises(CollapseError, match="is not an analysis: use check_metric"):
         check_analysis(GOOD["a power"])
     with pytest.raises(CollapseError, match="cannot name"):
         check_statistic(statistic(lambda self, batch: None, name="No Name"))

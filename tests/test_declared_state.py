@@ -72,7 +72,7 @@ def test_what_cannot_be_declared_is_refused(declared, said):
 
 @pytest.mark.parametrize("name", ["classes", "update", "not a name"])
 def test_a_tensor_needs_a_name_of_its_own(name):
-    with pytest.raises(PluginError, match="give the tensor another name"):
+    with pytest.raises(PluginError, match="use a Python identifier that is neither"):
         type("Mine", (Statistic,), {"name": "mine", "state": {name: State()}})
 
 
@@ -84,9 +84,12 @@ def test_deviations_have_no_means_of_the_validation_text():
 @pytest.mark.parametrize(
     ("update", "said"),
     [
-        (lambda self, batch: setattr(self, "values", batch.h.sum(dim=0).float()), "is declared as .*float64, and is"),
-        (lambda self, batch: setattr(self, "values", batch.h.sum()), "is declared as"),
-        (lambda self, batch: setattr(self, "values", 3.0), "and is float"),
+        (
+            lambda self, batch: setattr(self, "values", batch.h.sum(dim=0).float()),
+            "state declares shape and dtype .*float64, got .*float32",
+        ),
+        (lambda self, batch: setattr(self, "values", batch.h.sum()), "tensor values: state declares shape and dtype"),
+        (lambda self, batch: setattr(self, "values", 3.0), "float64, got float"),
     ],
 )
 def test_what_is_filled_is_what_was_declared(update, said):

@@ -90,7 +90,7 @@ def test_the_ten_line_plugin_has_ten_lines_and_runs(tmp_path, run):
     assert len([line for line in code.splitlines() if line]) <= 10
     (tmp_path / "mean_count.py").write_text(code, "utf-8")
     listed = json.loads(run("-p", tmp_path / "mean_count.py", "metrics", "mine", "--json").stdout)
-    assert [(each["name"], each["of"]) for each in listed] == [("mine.mean_count", "Mean samples a class.")]
+    assert [(each["name"], each["of"]) for each in listed] == [("mine.mean_count", "Mean number of samples per class.")]
 
 
 def test_the_analysis_remarks_on_rows_that_differ(run, tmp_path):
@@ -140,7 +140,7 @@ def test_a_property_without_headlines_shows_what_the_docs_say():
     installed.take(some)
     assert installed.headlines() == ["some.least"]
     for text in ((DOCS / "plugins.md").read_text("utf-8"), collapse.Measure.__doc__):
-        assert "whose name is first in the alphabet" in " ".join(text.split())
+        assert "A property without headline measurements shows its alphabetically first one" in " ".join(text.split())
 
 
 def test_the_demo_takes_as_long_everywhere(run, tmp_path):

@@ -112,11 +112,11 @@ def test_a_store_of_anything_else_is_not_used(publish, options, caplog, field):
     publish(MODEL | stored(identity))
     assert find_store("owner/m", spec(options)).origin == f"owner/m/collapse/s@{A}"
     assert find_store_at("owner/m", "owner/m", spec(options)).origin == f"owner/m/collapse/s@{A}"
-    assert "is not what was asked for" not in caplog.text
+    assert "is not the requested store" not in caplog.text
     publish(MODEL | stored(identity | {field: DIFFERENT[field]}))
     assert find_store("owner/m", spec(options)) is None
-    assert "is not what was asked for, it differs in " in caplog.text
-    with pytest.raises(UsageError, match=f"owner/m has no store of owner/m as it was asked for .*differs in {field}"):
+    assert "is not the requested store: it differs in " in caplog.text
+    with pytest.raises(UsageError, match=f"owner/m has no store of owner/m with these options: .*differs in {field}"):
         find_store_at("owner/m", "owner/m", spec(options))
 
 
@@ -168,11 +168,11 @@ def test_whole_texts_come_first_then_the_longest_chunks(publish, options, caplog
     found = find_store("owner/m", spec(texts))
     assert found.origin == f"owner/m/collapse/c@{A}"
     assert "measuring the published store owner/m/collapse/c@" in caplog.text
-    assert "32 tokens a chunk (--recollect collects)" in caplog.text
+    assert "32 tokens per chunk (--recollect collects)" in caplog.text
     assert found.named == {"model": "owner/m", "corpus": "text.jsonl", "validation": "validation.jsonl"}
     only = find_store_at("owner/m/collapse/a", "owner/m", spec(texts))
     assert only.origin == f"owner/m/collapse/a@{A}"
-    assert "64 tokens a chunk, 5 chunks (--recollect" in caplog.text
+    assert "64 tokens per chunk, 5 chunks (--recollect" in caplog.text
     assert find_store_at("owner/m/a", "owner/m", spec(texts)).origin == only.origin
     assert find_store("owner/m", spec({})).named == {"model": "owner/m"}  # the store's own texts keep their names
 
@@ -186,7 +186,7 @@ def test_a_limit_of_the_validation_text_is_open_only_where_that_of_each_text_is(
     assert find_store("owner/m", spec({**options, "max_validation_chunks": 4})) is None
     assert find_store("owner/m", spec({**options, "max_validation_chunks": 3})) is not None
     assert find_store("owner/m", spec(texts)) is not None
-    assert "32 tokens a chunk, 40 chunks, 3 validation chunks (--recollect" in caplog.text
+    assert "32 tokens per chunk, 40 chunks, 3 validation chunks (--recollect" in caplog.text
     whole = identity | {"max_chunks": None}
     unlimited = {name: value for name, value in whole.items() if name != "max_validation_chunks"}
     publish(MODEL | stored(whole, folder="collapse/a") | stored(unlimited, folder="collapse/b"))

@@ -58,10 +58,10 @@ def test_the_first_bad_row_is_named(monkeypatch, value, wrong):
             monkeypatch.setattr(finite, "_CHECKED", checked)
             with pytest.raises(CollapseError) as weight:
                 check_classifier(bad, None, "head")
-            assert str(weight.value) == f"head row {first} is {wrong}: no decision can rest on it"
+            assert str(weight.value) == f"head row {first} is {wrong}, so no class can be predicted from it"
             with pytest.raises(CollapseError) as bias:
                 check_classifier(rows, bad[:, 1].clone(), "head")
-            assert str(bias.value) == f"head_bias row {first} is {wrong}: no decision can rest on it"
+            assert str(bias.value) == f"head_bias row {first} is {wrong}, so no class can be predicted from it"
 
 
 def test_a_classifier_may_have_one_row():

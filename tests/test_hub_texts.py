@@ -50,8 +50,8 @@ def test_a_data_set_whose_texts_cannot_be_chosen_is_told_in_a_line(hub, as_user,
     hub.add("owner/named", files, kind="datasets")
     hub.add("owner/csv", {"train.csv": b"text\na text\n"}, kind="datasets")
     for name, said in (
-        ("named", "cannot be loaded: it has several configurations (a, b), of which none can be chosen yet"),
-        ("csv", "has texts of another kind (train.csv): save them as .jsonl or .parquet files"),
+        ("named", "cannot be loaded: it has several configurations (a, b); configurations cannot be selected"),
+        ("csv", "has files in an unsupported format (train.csv): convert them to .jsonl or .parquet"),
     ):
         refused = as_user("measure", tiny.model, "--text", f"owner/{name}", "--chunk-length", 32, ok=False)
         assert refused.returncode == 1

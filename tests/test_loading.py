@@ -62,7 +62,7 @@ def test_a_configuration_that_leaves_layers_out_is_refused(copy):
     config = json.loads((copy / "config.json").read_text())
     shorter = {"num_layers": 1, "attention_layers": ["global"], "attention_types": [[["global"], 1]]}
     (copy / "config.json").write_text(json.dumps(config | shorter))
-    refused(copy, r"13 tensors that GPTNeoForCausalLM does not use \(transformer\.h\.1\.attn")
+    refused(copy, r"GPTNeoForCausalLM ignores 13 tensors of the checkpoint \(transformer\.h\.1\.attn")
 
 
 def test_a_base_model_needs_its_head_unless_that_is_tied(tiny, tmp_path):
@@ -184,7 +184,7 @@ def test_arguments_are_values_of_json(tiny, tmp_path, value):
 
 
 def test_a_revision_of_a_folder_is_refused(tiny):
-    with pytest.raises(UsageError, match="is a local folder, which has no revisions: leave out --revision"):
+    with pytest.raises(UsageError, match="is a local folder, which has no revisions: omit --revision"):
         find_model(str(tiny.model), revision="v2")
 
 

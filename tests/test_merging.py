@@ -195,10 +195,13 @@ def test_a_whole_store_among_parts_is_named(tmp_path):
 
 
 DIFFERENT = {
-    "identity": ({"identity": {"dtype": "bfloat16"}}, "dtype: float32 and bfloat16"),
-    "more in the identity": ({"identity": {"code": {"model": "c"}}}, r"code: none and \{"),
-    "chunks": ({"train": {"chunks": 23}}, "slices.chunks: 22 and 23"),
-    "slices": ({"train": {"slice_chunks": 3, "slices": 8}}, "slices.slice_chunks: 4 and 3; slices.slices"),
+    "identity": ({"identity": {"dtype": "bfloat16"}}, r"dtype: float32 \(first\), bfloat16 \(second\)"),
+    "more in the identity": ({"identity": {"code": {"model": "c"}}}, r"code: none \(first\), \{"),
+    "chunks": ({"train": {"chunks": 23}}, r"slices.chunks: 22 \(first\), 23 \(second\)"),
+    "slices": (
+        {"train": {"slice_chunks": 3, "slices": 8}},
+        r"slices.slice_chunks: 4 \(first\), 3 \(second\); slices.slices",
+    ),
 }
 
 
@@ -295,7 +298,7 @@ def test_validation_parts_need_the_same_means_slices_and_results(tmp_path):
         (
             "other slices",
             validated(store, tmp_path / "3", (3, 6), coverage={**COVERAGE, "slices": 7, "chunks": 28}),
-            "they differ in slices.chunks: 22 and 28; slices.slices: 6 and 7",
+            r"they differ in slices.chunks: 22 \(first\), 28 \(second\); slices.slices: 6 \(first\), 7 \(second\)",
         ),
         ("another training", validated(store, tmp_path / "4", (3, 6), trained="0" * 64), "they differ in training: "),
         ("no validation", store.save(tmp_path / "5"), "holds no validation results: collapse collect MODEL --store"),

@@ -77,16 +77,16 @@ def test_a_head_is_named_by_its_vocabulary_entry(tiny, told, tmp_path, bad):
 
     model = changed(tiny, tmp_path / "m", poison)
     said = told(1, "collect", model, *tiny.words("--store", tmp_path / "s", "--max-chunks", FEW)[1:])
-    assert "the model's output embedding row 401 is NaN or infinite: no decision can rest on it" in said
+    assert "the model's output embedding row 401 is NaN or infinite, so no class can be predicted from it" in said
     assert "the row is a vocabulary entry: check the model's weights" in said
     assert not (tmp_path / "s").exists()
 
 
 def test_a_bias_is_named_too():
     arrays = {"features": np.eye(4), "labels": np.arange(4) % 2, "classifier": np.eye(2, 4)}
-    with pytest.raises(CollapseError, match=r"arrays: classifier_bias row 1 is NaN or infinite: .* is a class"):
+    with pytest.raises(CollapseError, match=r"arrays: classifier_bias row 1 is NaN or infinite, .* is a class"):
         collapse.collect_arrays(**arrays, bias=np.array([0, np.inf]))
-    said = "the bias of the model's output embedding row 2 is NaN or infinite: no decision can rest on it; check it"
+    said = "the bias of the model's output embedding row 2 is NaN or infinite, so no class can be .* from it; check it"
     with pytest.raises(CollapseError, match=said):
         check_classifier(torch.ones(3, 2), torch.tensor([0, 0, torch.nan]), "the model's output embedding", "check it")
 

@@ -71,7 +71,7 @@ def test_it_is_used_if_the_whole_identity_is_the_requested_one(published, hub, a
     (row,) = json.loads(done.stdout)
     assert (row["model"], row["origin"]) == ("owner/tiny", f"owner/tiny/{FOLDER}@{commit}")
     unsaid = as_user("measure", "owner/tiny", "--metrics", "nc3", "--json")  # the store says which text
-    assert "on text.jsonl, 32 tokens a chunk, 24 chunks" in unsaid.stderr
+    assert "on text.jsonl, 32 tokens per chunk, 24 chunks" in unsaid.stderr
     assert number(unsaid) == number(done)
 
 
@@ -122,7 +122,7 @@ def test_a_third_partys_store_is_used_only_if_it_is_named(hub, as_user, words, t
     unlike = as_user("measure", *words, "--store", "other/forged", "--shards", 3, home="reader", ok=False)
     assert unlike.returncode == 2
     assert f"other/forged/{FOLDER}" in unlike.stderr
-    assert "shards: 2 and 3" in unlike.stderr
+    assert "shards: 2 (stored), 3 (requested)" in unlike.stderr
 
 
 def test_a_damaged_manifest_costs_only_its_own_store(hub, as_user, words, tiny):

@@ -99,7 +99,7 @@ def test_a_store_of_something_else_is_not_replaced(tiny, options, store):
     for other, said in (
         ({"text": str(tiny.validation)}, r"corpus\.sha256"),
         ({"validation_text": None}, "validation"),
-        ({"dtype": "bfloat16"}, "dtype: float32 and bfloat16"),
+        ({"dtype": "bfloat16"}, r"dtype: float32 \(stored\), bfloat16 \(requested\)"),
     ):
         with pytest.raises(StoreError, match=rf"would overwrite another store: .*{said}.*Choose another --store"):
             collapse.collect(tiny.model, store=store, recollect=True, **options | other)

@@ -141,7 +141,7 @@ def test_the_published_rows(page):
 
 def test_what_stands_out_with_few_rows(page):
     two = page(Results(rows_of(["a", "b"])))
-    assert "What goes with loss can be said of 3 models or more; there are 2." in two.text
+    assert "Correlation with loss needs at least 3 models; there are 2." in two.text
     assert "permutation: only 2 rows to compare" in two.text
     eight = page(hostile_results())
     assert (
@@ -180,7 +180,7 @@ def test_a_named_table_is_taken_though_a_folder_has_its_name(tmp_path, monkeypat
         ([], "name a results file or a store"),
         (["nowhere.csv"], "there is no results file nowhere.csv"),
         (["nowhere"], "there is no nowhere: give results files"),
-        ([Results()], "there is no row; collapse measure"),
+        ([Results()], "no rows. Create a results file with collapse measure"),
     ],
 )
 def test_bad_sources(page, given, said):
@@ -189,7 +189,7 @@ def test_bad_sources(page, given, said):
 
 
 def test_where_a_report_may_be_written(page, tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match=r"must end in \.html"):
+    with pytest.raises(UsageError, match=r"the name of a report must end in \.html"):
         collapse.report(PUBLISHED, tmp_path / "report.pdf")
     (tmp_path / "mine.html").write_text("<p>mine")
     monkeypatch.setattr(sources, "_open", lambda source: pytest.fail("opened before the output was checked"))
@@ -238,7 +238,7 @@ def test_one_model_is_compared_with_its_limits_and_with_noise(page):
     made = page(collapse.measure(collapse.load(GOLDEN)))
     assert "random points is no sign of collapse" in made.text
     assert ": the value of uniform random points, which is no bound" in made.text
-    assert "What goes with loss can be said of 3 models or more; there is 1." in made.text
+    assert "Correlation with loss needs at least 3 models; there is 1." in made.text
 
 
 def test_chance_is_named_by_the_rows_that_were_tested():

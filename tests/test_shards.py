@@ -89,16 +89,16 @@ def test_gaps_are_what_no_shard_holds(ends, start, stop):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"identity": {"weights": "v", "chunk_length": 4}}, "weights: w and v"),
-        ({"identity": {**ABOUT["identity"], "code": "c"}}, "code: none and c"),
-        ({"coverage": {**ABOUT["coverage"], "chunks": 12}}, "slices.chunks: 11 and 12"),
+        ({"identity": {"weights": "v", "chunk_length": 4}}, r"weights: w \(stored\), v \(requested\)"),
+        ({"identity": {**ABOUT["identity"], "code": "c"}}, r"code: none \(stored\), c \(requested\)"),
+        ({"coverage": {**ABOUT["coverage"], "chunks": 12}}, r"slices.chunks: 11 \(stored\), 12 \(requested\)"),
         ({"trained": "b"}, "the class means"),
     ],
 )
 def test_a_shard_of_something_else_is_refused(tmp_path, change, said):
     held = shard().write(tmp_path)
     refuse_unlike(tmp_path, held, {**ABOUT, "model": {"name": "another name"}})
-    with pytest.raises(StoreError, match=rf"unfinished collection that differs in {said} .*delete {tmp_path}/shards"):
+    with pytest.raises(StoreError, match=rf"unfinished collection that differs in {said}\. .*delete {tmp_path}/shards"):
         refuse_unlike(tmp_path, held, {**ABOUT, **change})
 
 

@@ -184,7 +184,7 @@ def test_training_measurements_have_errors_from_parts(collected):
         ([["a/1", "a/2"]], "two lists"),
         ([["a/1"], ["b/1", "b/2"]], "needs two parts or more, got 1"),
         ([["a/1", "a/1"], ["b/1", "b/2"]], "overlap: both hold"),
-        ([["b/1", "b/2"], ["a/1", "a/2"]], "is no part of"),
+        ([["b/1", "b/2"], ["a/1", "a/2"]], "is not a part of"),
         ([["a/1", "../a"], ["b/1", "b/2"]], "holds no part of a collection"),
     ],
 )

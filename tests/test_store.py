@@ -66,7 +66,7 @@ def test_provenance_does_not_change_the_digest(copy):
     ("change", "said"),
     [
         (lambda m: m.update(format="other"), "is not a manifest of a collapse store"),
-        (lambda m: m.update(version=3), "is of store format 3, and this collapse reads 2: pip install -U"),
+        (lambda m: m.update(version=3), "has store format 3, but this version of collapse reads 2: pip install -U"),
         (lambda m: m.pop("version"), "was altered or is damaged"),
         (lambda m: m.pop("files"), "it has no files"),
         (lambda m: m["files"].pop("top/train.safetensors"), "it names no training statistics"),
@@ -114,10 +114,18 @@ def test_differences_name_each_field_with_both_values():
     long = "x" * 61
     for mine, theirs, expected in (
         ({"a": 1}, {"a": 1, "b": None}, []),  # a field that an earlier version did not have
-        ({"a": 1}, {"a": True}, ["a: 1 and true"]),
-        ({"b": 1, "a": None}, {"b": 2, "a": [1]}, ["a: none and [1]", "b: 1 and 2"]),
-        ({"a": {"b": {"c": 1}}}, {"a": {"b": {"c": 2, "d": 3}}}, ["a.b.c: 1 and 2", "a.b.d: none and 3"]),
-        ({"a": long}, {"a": long[1:]}, [f"a: {'x' * 12}… and {'x' * 60}"]),
+        ({"a": 1}, {"a": True}, ["a: 1 (stored), true (requested)"]),
+        (
+            {"b": 1, "a": None},
+            {"b": 2, "a": [1]},
+            ["a: none (stored), [1] (requested)", "b: 1 (stored), 2 (requested)"],
+        ),
+        (
+            {"a": {"b": {"c": 1}}},
+            {"a": {"b": {"c": 2, "d": 3}}},
+            ["a.b.c: 1 (stored), 2 (requested)", "a.b.d: none (stored), 3 (requested)"],
+        ),
+        ({"a": long}, {"a": long[1:]}, [f"a: {'x' * 12}… (stored), {'x' * 60} (requested)"]),
     ):
         assert differences(mine, theirs) == expected
 

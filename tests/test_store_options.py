@@ -73,7 +73,7 @@ def test_collect_on_a_finished_store_compares_every_option(tiny, stored):
         ({"split": "test"}, "holds its training text: leave out --split"),
         ({"validation_split": "foo"}, "--validation-split foo does not apply"),
         ({"without": "covariance", **same}, "statistics: it holds covariance"),
-        ({"shards": 3, **same}, "shards: 2 and 3"),
+        ({"shards": 3, **same}, r"shards: 2 \(stored\), 3 \(requested\)"),
     ):
         with pytest.raises(collapse.CollapseError, match=said):
             collapse.collect(tiny.model, store=stored, **given)

@@ -83,10 +83,10 @@ def test_neighbours_pairs_and_matched_classes(out, named):
     [
         (["--token", "a", "--top", "3"], "--top and --least rank all classes: leave them out"),
         (["--ids", "20", "--by", "count"], "--by names the column of --top or --least"),
-        (["--pairs", "3", "--token", "a"], "--pairs is over all classes: --token"),
+        (["--pairs", "3", "--token", "a"], "--pairs compares all classes: --token"),
         (["--pairs", "3", "--neighbours", "2"], "--neighbours and --pairs cannot be combined"),
         (["--neighbours", "3"], "--neighbours needs tokens: give them with --token, --ids or --file"),
-        (["--ids", "20", "--frequency-matched", "--top", "3"], "--frequency-matched is of the tokens named: --top"),
+        (["--ids", "20", "--frequency-matched", "--top", "3"], "--frequency-matched needs named tokens: --top"),
         (["--ids", "20,x"], "--ids must be whole numbers"),
         (["--ids", "20,511"], "511: not a class of this store"),
         (["--token", "a"], "a tokenizer is needed to find tokens by their text"),

@@ -69,7 +69,10 @@ def test_another_limit_is_another_collection(tiny, tmp_path):
     store = collapse.collect(tiny.model, store=tmp_path / "s", **limited)
     assert store.identity["max_validation_chunks"] == 7
     for recollect in (False, True):
-        for other, said in ((5, "max_validation_chunks: 7 and 5"), (None, "max_validation_chunks: 7 and none")):
+        for other, said in (
+            (5, r"max_validation_chunks: 7 \(stored\), 5 \(requested\)"),
+            (None, r"max_validation_chunks: 7 \(stored\), none \(requested\)"),
+        ):
             options = limited | {"max_validation_chunks": other, "recollect": recollect}
             with pytest.raises(StoreError, match=said):
                 collapse.collect(tiny.model, store=tmp_path / "s", **options)
@@ -86,7 +89,7 @@ def test_a_trained_store_takes_any_limit_and_keeps_it(validate, tiny):
     assert chunks_of(store) == [20, 5]
     assert (store.identity["max_chunks"], store.identity["max_validation_chunks"]) == (20, 5)
     again = {"store": store.path, "shards": 1, "validation_text": str(tiny.validation)}
-    with pytest.raises(StoreError, match="max_validation_chunks: 5 and 6"):
+    with pytest.raises(StoreError, match=r"max_validation_chunks: 5 \(stored\), 6 \(requested\)"):
         collapse.collect(tiny.model, max_validation_chunks=6, **again)
     assert "max_validation_chunks" not in validate("b").identity
 
@@ -97,7 +100,7 @@ def test_parts_have_one_limit(tiny, tmp_path):
     for name, limit in limits.items():
         part = (1 if name == 1 else 2, 2)
         collapse.collect(tiny.model, store=tmp_path / f"{name}", part=part, max_validation_chunks=limit, **options)
-    for other, said in ((3, "6 and 7"), (4, "6 and none")):
+    for other, said in ((3, r"6 \(first\), 7 \(second\)"), (4, r"6 \(first\), none \(second\)")):
         with pytest.raises(StoreError, match=f"they differ in max_validation_chunks: {said}"):
             collapse.merge([tmp_path / "1", tmp_path / f"{other}"], store=tmp_path / "bad")
         with pytest.raises(StoreError, match=f"they differ in max_validation_chunks: {said}"):
@@ -112,7 +115,7 @@ def test_parts_have_one_limit(tiny, tmp_path):
     complete = collapse.merge([tmp_path / "v1", tmp_path / "v2"], store=tmp_path / "complete")
     once = collapse.collect(tiny.model, store=tmp_path / "once", max_validation_chunks=6, **options)
     assert torch.equal(complete.tensors("validation")["counts"], once.tensors("validation")["counts"])
-    with pytest.raises(StoreError, match="max_validation_chunks: 6 and 5"):
+    with pytest.raises(StoreError, match=r"max_validation_chunks: 6 \(stored\), 5 \(requested\)"):
         collapse.collect(tiny.model, store=tmp_path / "v1", max_validation_chunks=5, **options)
 
 

@@ -28,7 +28,7 @@ def command(path: str, as_json: bool) -> None:
         manifest: Mapping[str, Any] = {**part.about, "slices": runs_of(part.shards)}
         made = [shard.about["provenance"] for shard in part.shards]
         state: Rows = [("part", str(part)), ("model", part.model), ("state", f"part: {part.covered()}")]
-        state.append(("chunks a slice", part.about["coverage"]["slice_chunks"]))
+        state.append(("chunks per slice", part.about["coverage"]["slice_chunks"]))
     else:
         store = load(path)
         if store.origin is None:

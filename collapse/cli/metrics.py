@@ -75,7 +75,7 @@ def _parameters(plugins: "Plugins") -> "Table":
     from collapse.plugin.names import HELD, OF_CLASSES, OF_LIMITS, OF_PAIRS
 
     groups = {
-        "held by a store": HELD,
+        "from the store or the measurement options": HELD,
         "statistics": {name: (kind.__doc__ or "").split("\n")[0] for name, kind in plugins.statistics.items()},
         "of classes": OF_CLASSES,
         "of pairs": OF_PAIRS,

@@ -77,10 +77,10 @@ def _table(
     if len(asked) > 1:
         raise UsageError(f"{' and '.join(asked)} cannot be combined: give one of them")
     if pairs:
-        _refuse("--pairs is over all classes", {**named, **ranks}, apart="by")
+        _refuse("--pairs compares all classes", {**named, **ranks}, apart="by")
         return confusable.confusable_pairs(store, pairs, progress=report, **ranks, **how)
     if asked:
-        _refuse(f"{asked[0]} is of the tokens named", ranks)
+        _refuse(f"{asked[0]} needs named tokens", ranks)
         if not named:
             raise UsageError(f"{asked[0]} needs tokens: give them with --token, --ids or --file")
     if neighbours:
@@ -95,7 +95,9 @@ def _table(
 def _refuse(why: str, given: Mapping[str, Any], apart: str = "") -> None:
     for name in given:
         if name != apart:
-            raise UsageError(f"{why}: {'--token or --file' if name == 'tokens' else f'--{name}'} does not apply")
+            raise UsageError(
+                f"{why}: {'--token or --file' if name == 'tokens' else f'--{name}'} cannot be used with it"
+            )
 
 
 def _named(texts: tuple[str, ...], ids: str | None, file: str | None) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def collect_arrays(
     kinds = list(plugins().statistics.values()) if statistics is None else statistics
     names = [check_declared(kind) for kind in kinds]
     if len(set(names)) < len(names):
-        raise PluginError(f"two statistics have one name: {', '.join(names)}")
+        raise PluginError(f"two statistics have the same name: {', '.join(names)}")
     store = Collection(source, None, kinds).run()
     assert isinstance(store, Store)  # nothing is asked for in parts
     return store

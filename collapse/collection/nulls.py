@@ -8,7 +8,7 @@ from typing import Any
 from collapse.collection.collecting import collect
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
-from collapse.errors import CollapseError, UsageError, counted
+from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import NULLS, CollectionSpec, accepts
 from collapse.inputs.features import is_features_file
 from collapse.inputs.store_options import options_held
@@ -97,8 +97,8 @@ def collect_nulls(
         differ = differences(store.identity, found.identity, apart=KNOWN_LATER | {"null"})
         if differ:
             raise CollapseError(
-                f"the null of {store.model} is not of what the store holds: it differs in {'; '.join(differ)} "
-                f"({counted(len(differ), 'field')}; there and now): give the model and text of the store"
+                f"cannot collect the null of {store.model}: these fields differ from the store's: {'; '.join(differ)}. "
+                "Give the model and text of the store"
             )
         made[null] = found
     return made
@@ -107,7 +107,7 @@ def collect_nulls(
 def _model_of(store: Store, options: Mapping[str, Any]) -> str:
     """Return the name of a store's model, if model and text can be found again."""
     if "features" in store.identity:
-        raise UsageError(f"{store} was made of a features file: for its null measure that file with --null")
+        raise UsageError(f"{store} was made from a features file: run collapse measure FILE --null")
     named, gguf_file = recorded_model(store.manifest), recorded_arguments(store.manifest).get("gguf_file")
     if gguf_file and store.revision is None:
         named = str(Path(named) / str(gguf_file))

@@ -143,9 +143,7 @@ class Collection:
         """Return the identity of a validation of a trained store, which must be of the same model."""
         identity = self.source.identity
         if differ := differences(store.identity, identity, apart=OF_VALIDATION):
-            raise StoreError(
-                f"{self.folder} was trained with another model: it differs in {'; '.join(differ)} (there and now)"
-            )
+            raise StoreError(f"{self.folder} was trained with another model: it differs in {'; '.join(differ)}")
         kept = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
         return kept | {name: identity[name] for name in OF_VALIDATION & identity.keys()}
 

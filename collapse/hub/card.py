@@ -127,7 +127,7 @@ def _about(store: "Store") -> dict[str, Any]:
         "model": store.model + (f" @ {store.revision}" if store.revision else ""),
         "corpus": store.corpus,
         "validation text": manifest["corpus"].get("validation"),
-        "tokens a chunk": identity.get("chunk_length"),
+        "tokens per chunk": identity.get("chunk_length"),
         "chunks of each text, at most": identity.get("max_chunks"),
         "chunks of the validation text, at most": identity.get("max_validation_chunks"),
         "training samples": f"{int(store.tensors('train')['counts'].sum()):,}",

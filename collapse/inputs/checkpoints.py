@@ -15,7 +15,7 @@ from collapse.inputs.references import ModelReference
 from collapse.stores.files import canonical
 
 _CUT_SHORT = ("deserializing header", "cannot reshape array", "failed finding central directory", "mmap length")
-"""What safetensors, NumPy (for GGUF) and torch say of a file that is not whole."""
+"""Messages of safetensors, NumPy (for GGUF) and torch about an incomplete file."""
 _INSTEAD = {
     "trust_remote_code": "use --trust-remote-code",
     "revision": "use --revision",

@@ -22,6 +22,7 @@ ROLES = {
     "recorded": "its value",
     "changed": "its value, unless it is the default",
     "running": "nothing: it changes numbers by rounding at most",
+    "statistics": "nothing: the manifest lists the statistics in `statistics`, outside the identity",
 }
 """What a collection's identity records of an option, by its role. Other roles name fields that hold hashes."""
 

@@ -144,7 +144,8 @@ def _files_of_split(corpus: Corpus) -> list[str]:
     chosen = splits[corpus.split]
     if any(kind_of(name) not in KINDS for name in chosen):
         raise CollapseError(
-            f"{corpus.name} has texts of another kind ({show_names(chosen)}): save them as .jsonl or .parquet files"
+            f"{corpus.name} has files in an unsupported format ({show_names(chosen)}): convert them to .jsonl or "
+            ".parquet"
         )
     remote.download([glob.escape(name) for name in chosen])
     return [str(cached / name) for name in chosen]
@@ -153,5 +154,5 @@ def _files_of_split(corpus: Corpus) -> list[str]:
 def _said(error: Exception, temporary: str) -> str:
     if str(error).startswith("Config name is missing"):
         named = ", ".join(re.findall(r"'([^']+)'", str(error).split("\n")[1]))
-        return f"it has several configurations ({named}), of which none can be chosen yet: name files of one"
+        return f"it has several configurations ({named}); configurations cannot be selected, so give the files of one"
     return f"{type(error).__name__}: {first_line(error).replace(temporary, '')}"

@@ -179,5 +179,7 @@ def _checked(called: str, tensor: Tensor, name: str) -> Tensor:
     if not is_labels and dtype not in _FLOATS:
         raise CollapseError(f"{called} is {dtype}: convert it to one of {', '.join(_FLOATS)}")
     if tensor.dim() != _SHAPES[name]:
-        raise CollapseError(f"{called} has shape {tuple(tensor.shape)}, not {_SHAPES[name]} dimensions")
+        raise CollapseError(
+            f"{called} must have {counted(_SHAPES[name], 'dimension')}, got shape {tuple(tensor.shape)}"
+        )
     return tensor.long() if is_labels else tensor

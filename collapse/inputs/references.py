@@ -76,7 +76,7 @@ class ModelReference:
 
     @cached_property
     def position_limit(self) -> int | None:
-        """The longest sequence that config.json, or else the header of the GGUF file, says that the model takes."""
+        """The longest sequence that the model takes, by its config.json or else the header of the GGUF file."""
         arguments = self.model_args or {}
         limit = limit_of({**self.json("config.json"), **arguments})
         if limit is None and "gguf_file" in arguments:
@@ -150,14 +150,14 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
         folder, model_args = folder.parent, {**(model_args or {}), "gguf_file": folder.name}
     if folder.is_dir():
         if revision is not None:
-            raise UsageError(f"{name} is a local folder, which has no revisions: leave out --revision")
+            raise UsageError(f"{name} is a local folder, which has no revisions: omit --revision")
         return ModelReference(folder_name(folder), str(folder), None, model_args=model_args)
     if folder.is_file():
         is_text = folder.suffix in (".txt", ".jsonl")
         instead = f": name the model, and give the file with --text {name}" if is_text else ""
         raise UsageError(f"{name} is a {folder.suffix} file, not a {what}{instead}")
     if close and revision is None and "/" in name and "@" not in name:  # rather a path than a name on the Hub
-        there = f" A model of this name on the Hub is {name}@main" if is_repo_id(name) else ""
+        there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
     missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
     repo, at = split_revision(at_revision(name, revision))
@@ -191,7 +191,7 @@ def code_of(model: ModelReference, tokenizer: ModelReference) -> dict[str, str]:
 
 
 def limit_of(config: Mapping[str, Any]) -> int | None:
-    """Return the longest sequence that a configuration says that its model takes, or None."""
+    """Return the longest sequence that a model takes, by its configuration, or None."""
     limits = [config[name] for name in _LIMITS if isinstance(config.get(name), int) and config[name] > 0]
     text = config.get("text_config")
     return limits[0] if limits else limit_of(text) if isinstance(text, Mapping) else None

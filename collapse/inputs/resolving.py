@@ -99,7 +99,7 @@ def find_store_at(place: str, model: str, spec: CollectionSpec) -> Store | None:
         f"{store} of {store.model} on {store.corpus} differs in {', '.join(request.differences(store, whole=True))}"
         for store in stores
     )
-    raise UsageError(f"{place} has no store of {model} as it was asked for (there and asked): {held}")
+    raise UsageError(f"{place} has no store of {model} with these options: {held}")
 
 
 def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
@@ -112,13 +112,13 @@ def _chosen(stores: Iterable[Store], request: Request) -> Store | None:
     fitting = []
     for store in stores:
         if differ := request.differences(store, whole=True):
-            log.info("%s is not what was asked for, it differs in %s (there and asked)", store, "; ".join(differ))
+            log.info("%s is not the requested store: it differs in %s", store, "; ".join(differ))
         else:
             fitting.append(store)
     if not fitting:
         return None
     store = min(fitting, key=order)
-    limits = {"tokens a chunk": "chunk_length", "chunks": "max_chunks", "validation chunks": "max_validation_chunks"}
+    limits = {"tokens per chunk": "chunk_length", "chunks": "max_chunks", "validation chunks": "max_validation_chunks"}
     what = [f"{store.identity[name]} {words}" for words, name in limits.items() if store.identity.get(name)]
     message = "%s: measuring the published store %s, on %s, %s (--recollect collects)"
     log.warning(message, request.names["model"], store, store.corpus, ", ".join(what))

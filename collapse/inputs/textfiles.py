@@ -22,7 +22,7 @@ _BATCH = 1000
 
 
 def kind_of(name: str) -> str:
-    """Return the suffix that says how a file is read: that before ``.gz``, if it is compressed."""
+    """Return the suffix that determines how a file is read: that before ``.gz``, if it is compressed."""
     return Path(name.lower().removesuffix(".gz")).suffix
 
 
@@ -114,7 +114,7 @@ def read_texts(files: Sequence[str], column: str) -> Iterator[str]:
 
 def _text_of(row: Any, column: str, where: str) -> str:
     if not isinstance(row, dict):
-        raise CollapseError(f"{where} is not a JSON object: each line must be one, with the text in it")
+        raise CollapseError(f"{where} is not a JSON object: every row must be an object with the text column")
     if column not in row:
         raise UsageError(f"{where} has no column {column!r}; {near_names(column, row)} (--text-column)")
     text = row[column]

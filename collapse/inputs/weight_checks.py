@@ -18,7 +18,7 @@ _COMPUTED = re.compile(r"(^|[._])(cos_cached|sin_cached|position_ids|masked_bias
 def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Path]) -> None:
     """Refuse a model whose checkpoint lacks some weights, or holds others that the model does not use.
 
-    transformers fills missing weights with random numbers, and leaves unused ones out; both are only logged.
+    transformers fills missing weights with random numbers, and ignores unused ones; both are only logged.
 
     Args:
         name: The model's name.
@@ -46,10 +46,9 @@ def check_loaded(name: str, model: Any, info: Mapping[str, Any], files: list[Pat
     computed = {key for key, tensor in _read(files, unexpected) if _is_computed(key, tensor, model)}
     if needed := [key for key in unexpected if key not in computed]:
         raise CollapseError(
-            f"{name}: its checkpoint holds {counted(len(needed), 'tensor')} that {kind} does not use "
-            f"({some(needed)}), so its numbers would be those of another model: use the config.json that belongs to "
-            "the checkpoint; or run the model with its own class, and give its embeddings to collapse.measure("
-            "features=…, labels=…)"
+            f"{name}: {kind} ignores {counted(len(needed), 'tensor')} of the checkpoint ({some(needed)}), so it would "
+            "be a different model. Use the config.json of this checkpoint, or compute embeddings with the model's own "
+            "class and pass them to collapse.measure(features=…, labels=…)"
         )
     tied = getattr(model, "all_tied_weights_keys", {})
     if untied := sorted({*model.get_expanded_tied_weights_keys(all_submodels=True)} - {*tied}):

@@ -24,7 +24,7 @@ _EXPLAINED = {*_DIRECTIONS, "sqdist", "distance", "uncentred_unit_sqdist"}
 """Fields for which a pair has no value for a known reason."""
 
 _NEAR_ZERO = 50
-"""A coefficient of variation above it says little: the mean is nearly 0."""
+"""A coefficient of variation above it is not informative: the mean is nearly 0."""
 
 
 @dataclass

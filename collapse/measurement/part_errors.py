@@ -1,7 +1,7 @@
 """Standard errors of training measurements from the parts of both collections (``--part 1/2`` and ``--part 2/2``).
 
-The delete-one jackknife: measure the text without each part in turn. A measurement that is no mean over the text, such
-as one of the class means, differs between a part and the whole; of all parts but one it differs little.
+The delete-one jackknife: measure the text without each part in turn. A measurement that is not a mean over the text,
+such as one of the class means, differs between a part and the whole; of all parts but one it differs little.
 Source: Efron & Tibshirani 1993, ch. 11.
 """
 
@@ -44,7 +44,7 @@ def measured_parts(stores: Sequence[Store], parts: Sequence[Any], *, paired: boo
         **options: As of :func:`collapse.measurement.measuring.measured`.
 
     Raises:
-        UsageError: There are not two sides of two parts or more, or a store is no part of its side's collection.
+        UsageError: There are not two sides of two parts or more, or a store is not a part of its side's collection.
         CollapseError: The parts of a side overlap or do not cover the text, or one was altered.
     """
     if not _is_list(parts) or len(parts) != 2 or not all(map(_is_list, parts)):
@@ -90,9 +90,9 @@ def _in_order(store: Store, given: Sequence[Part | str | Path]) -> list[Shard]:
     shards = check_shards([(str(part), shard) for part in parts for shard in part.shards])
     if len(shards) < 2:
         raise UsageError(f"{store} needs two parts or more, got {len(shards)}: collect them with --part 1/2 and 2/2")
-    differ = differences(store.identity, parts[0].identity, apart=OF_VALIDATION)
+    differ = differences(store.identity, parts[0].identity, apart=OF_VALIDATION, sides=("store", "part"))
     if differ:
-        raise UsageError(f"{parts[0]} is no part of {store}: they differ in {'; '.join(differ)}")
+        raise UsageError(f"{parts[0]} is not a part of {store}: they differ in {'; '.join(differ)}")
     if gaps(shards, (0, shards[0].slices)):
         held = spans(runs_of(shards))
         raise CollapseError(f"the parts of {store} must hold all slices, 1–{shards[0].slices}; they hold {held}")

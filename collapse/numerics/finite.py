@@ -57,7 +57,7 @@ def check_classifier(
                 row = int((~(rows.abs() < LARGEST)).any(dim=1).nonzero()[0])
                 advice = f"; {remedy}" if remedy else ""
                 raise CollapseError(
-                    f"{name} row {start + row} is {wrong_with(rows[row])}: no decision can rest on it{advice}"
+                    f"{name} row {start + row} is {wrong_with(rows[row])}, so no class can be predicted from it{advice}"
                 )
 
 

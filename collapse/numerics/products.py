@@ -11,11 +11,10 @@ from torch import Tensor
 def product(
     x_Bd: Float[Tensor, "B d"], rows_nd: Float[Tensor, "n d"], bias_n: Float[Tensor, " n"] | None = None
 ) -> Float[Tensor, "B n"]:
-    """Return x · rowsᵀ + bias, in the dtype of all.
+    """Return x · rowsᵀ + bias, in the dtype of the inputs.
 
-    With AVX-512, oneDNN multiplies float32 as fast on an AMD processor as on Intel's, where MKL, which torch.mm takes,
-    does not use it: it was twice as fast on an EPYC. torch reaches it by the operation to which it compiles linear
-    layers.
+    torch.mm uses MKL, which does not use AVX-512 on AMD processors. oneDNN does, and was twice as fast on an EPYC.
+    torch exposes it through the operation that compiled linear layers use.
     """
     if rows_nd.dtype == torch.float32 and rows_nd.device.type == "cpu" and _has_onednn():
         return torch.ops.mkldnn._linear_pointwise(x_Bd, rows_nd, bias_n, "none", [], "")

@@ -174,7 +174,7 @@ class EmbeddingStatistics:
             class_set: What ``ids`` are called.
 
         Raises:
-            UsageError: ``min_count`` is no whole number from 1 to 2⁶³ − 1.
+            UsageError: ``min_count`` is not a whole number from 1 to 2⁶³ − 1.
             CollapseError: Fewer than two classes remain.
         """
         if not isinstance(min_count, Integral) or isinstance(min_count, bool) or not 1 <= min_count < 1 << 63:

@@ -130,7 +130,7 @@ def remarked(given: Any, value: Any) -> Any:
 
 
 def values_of(s: EmbeddingStatistics) -> Values:
-    """Return the values of bare statistics, which are copied."""
+    """Return a Values object for a copy of statistics that belong to no store."""
     return Values(copied(s))
 
 

@@ -55,7 +55,7 @@ def figure(
 ) -> Callable[[Function], Function]:
     """Declare ``f(results) -> Drawing`` or, with ``of="stores"`` or ``of="parts"``, ``f(stores) -> Drawing``.
 
-    A function that cannot draw what it is given, for want of a column or of enough rows, raises a
+    A function that cannot draw its input, because a column is missing or there are too few rows, raises a
     :class:`collapse.CollapseError` that says what is missing.
 
     Args:
@@ -63,8 +63,8 @@ def figure(
         title: One line, shown above the figure.
         of: "results" for a function of a results table, "stores" for one of a list of stores, "parts" for one of stores
             that are parts of collections (``collapse collect --part k/n``), of any number of them.
-        needs: Columns that the results must have; of stores, what each must hold: counts, means, variances, classifier,
-            validation, n_params, or a statistic's name.
+        needs: Columns that the results must have; for stores, what each store must hold: counts, means, variances,
+            classifier, validation, n_params, or a statistic's name.
         source: Where such a figure is published, such as "Wu & Papyan 2024, Figure 1".
 
     Raises:

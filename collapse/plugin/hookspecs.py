@@ -50,7 +50,7 @@ def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # a s
 
 @hookspec
 def collapse_model_parts(model: str) -> Mapping[str, int | float | str] | None:
-    """Return what the name of a model says about it, such as depth, width and epochs; None for another model's name.
+    """Return the values in the name of a model, such as depth, width and epochs; None for another model's name.
 
     These become columns of a results table for analyses, unless the table has columns of these names. The key
     ``architecture`` says which models have one size, and ``recipe`` how they were trained: analyses use both.

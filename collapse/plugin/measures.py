@@ -31,7 +31,7 @@ _CANCELLED = 1e-3  # a difference smaller than this, relative to its terms, has 
 
 @dataclass(frozen=True)
 class Measure:
-    """One named number; a subclass says how the values of a class or pair metric become it.
+    """One named number; a subclass defines how the values of a class or pair metric become it.
 
     A subclass defines ``empty``, ``state``, ``merge`` and ``result``. Measures of one kind and with equal fields of
     their own share a state.
@@ -41,8 +41,8 @@ class Measure:
         towards: Its value at full collapse: a number, a function such as ``lambda C: -1 / (C - 1)``, or None.
         reachable: The value that C classes in d dimensions can reach, if it differs: likewise.
         reached_by: What attains ``reachable`` if that is no bound, such as "uniform random points"; notes name it.
-        headline: Whether ``collapse measure`` prints it by default; of a property without headlines, the measure whose
-            name is first in the alphabet.
+        headline: Whether ``collapse measure`` prints it by default. A property without headline measurements shows its
+            alphabetically first one.
     """
 
     empty: ClassVar[tuple[float, ...]] = ()

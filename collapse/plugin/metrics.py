@@ -47,7 +47,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Declared:
-    """A function of a plugin, with what its decorator says of it."""
+    """A function of a plugin, with its declaration."""
 
     function: Callable[..., Any]
 
@@ -231,7 +231,7 @@ def declaration(function: Any) -> Any:
     found = getattr(function, DECLARATION, None)
     if found is None:
         name = getattr(function, "__qualname__", None) or f"{function!r:.60}"
-        raise PluginError(f"{name} is not declared: decorate it, such as with @metric")
+        raise PluginError(f"{name} is not declared: add a decorator such as @metric")
     return found
 
 

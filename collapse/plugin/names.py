@@ -17,7 +17,7 @@ HELD = {
     "min_count": "least number of samples of a class",
     "left_out": "number of classes that --min-count or --classes-of excludes",
 }
-"""What a store holds."""
+"""What comes from the store or from the options of the measurement."""
 
 OF_CLASSES = {
     "C": "number of classes",

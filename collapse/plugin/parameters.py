@@ -118,7 +118,9 @@ def check(function: Callable[..., Any], *, pairs: bool, statistics: Collection[s
             raise PluginError(f"{called(function)} asks for {each.name!r}, which only functions of pairs get")
         if pairs and (each.name in PER_CLASS or (each.kind == "function" and _kind(each.target) == "class")):
             blocks = f"row_{each.name} and column_{each.name}"
-            raise PluginError(f"{called(function)} asks for {each.name!r}, which has a row a class: ask for {blocks}")
+            raise PluginError(
+                f"{called(function)} asks for {each.name!r}, which has one row per class: ask for {blocks}"
+            )
 
 
 def of_tiles(function: Callable[..., Any]) -> bool:

@@ -33,7 +33,7 @@ class Plugins:
         return next((each for each in self.found if each.module == module), None)
 
     def maker(self, kind: type["Statistic"]) -> str:
-        """Return the maker of a statistic, as stores record it; of one that is not registered, its module."""
+        """Return the distribution that provides a statistic, as stores record it; its module name if unregistered."""
         owner = self.owner(kind.__module__)
         return owner.maker if owner else kind.__module__
 
@@ -49,7 +49,7 @@ class Plugins:
     def blamed(self, module: str) -> tuple[str, str]:
         """Return what an error message begins with, which plugin failed, and ends with, how to do without it.
 
-        Both are empty for a module that is no plugin; a plugin that the user gave needs no advice.
+        Both are empty for a module that is not a plugin; a plugin that the user gave needs no advice.
         """
         owner = self.owner(module)
         if owner is None:

@@ -90,7 +90,10 @@ class Statistic:
         super().__init_subclass__(**options)
         for name in cls.state:
             if not name.isidentifier() or name == "classes" or hasattr(Statistic, name):
-                raise PluginError(f"state of {cls.__name__} holds {name!r}: give the tensor another name")
+                raise PluginError(
+                    f"state of {cls.__name__} has an invalid name {name!r}: use a Python identifier that is neither "
+                    '"classes" nor an attribute of Statistic'
+                )
         if cls.phase == "validation" and any(each.reduction == "chan" for each in cls.state.values()):
             raise PluginError(f"state of {cls.__name__}: reduction='chan' is for training samples, which have means")
         if "state" in vars(cls) and "per_class" not in vars(cls):
@@ -113,7 +116,7 @@ class Statistic:
             found = (value.shape, value.dtype) if isinstance(value, Tensor) else (type(value).__name__,)
             if found != (expected.shape, expected.dtype):
                 declared, given = (", ".join(map(str, each)) for each in ((expected.shape, expected.dtype), found))
-                raise PluginError(f"its {name} is declared as {declared}, and is {given}")
+                raise PluginError(f"tensor {name}: state declares shape and dtype {declared}, got {given}")
 
     def merge(self, other: "Statistic", mine: Side | None, theirs: Side | None) -> None:
         """Merge another statistic of the same kind; "chan" needs both sides' counts and means."""
@@ -174,7 +177,7 @@ def _reduced(state: State, a: Tensor, b: Tensor) -> Tensor:
 
 
 def _shifted(state: State, total: Tensor, mine: Side, theirs: Side) -> Tensor:
-    """A sum of products of deviations, moved from both sides' means to the common ones."""
+    """Return a sum of products of deviations, shifted to the merged means."""
     weights_K = mine.counts * (theirs.counts / (mine.counts + theirs.counts))
     shift_Kd = (theirs.means - mine.means) * weights_K.sqrt().unsqueeze(1)
     if state.shape == ("d", "d"):

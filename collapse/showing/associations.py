@@ -1,4 +1,4 @@
-"""What goes with validation loss: the analyses of a report, sound for its rows."""
+"""Correlation with validation loss: the analyses of a report that are valid for its rows."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _SIZES = (ARCHITECTURE, "n_params", "dim")
 
 @dataclass(frozen=True)
 class Associations:
-    """What goes with validation loss.
+    """Correlation of measurements with validation loss.
 
     Attributes:
         tables: Tables of analyses: ``correlation`` and ``permutation`` over all rows; with ``-within`` at the end,

@@ -27,14 +27,14 @@ def findings(frame: "pd.DataFrame", tests: Associations) -> list[str]:
 
     Args:
         frame: The rows.
-        tests: What goes with validation loss.
+        tests: Correlations with validation loss.
     """
     said = [_how_many(frame), *_losses(frame)]
     if tested := tests.tables.get("correlation"):
         said += [*_by_size(frame, tests, tested), *_over_all(_of_collapse(tested))]
     elif len(frame) < 3:
         there = "is 1" if len(frame) == 1 else f"are {len(frame)}"
-        said.append(f"What goes with loss can be said of 3 models or more; there {there}.")
+        said.append(f"Correlation with loss needs at least 3 models; there {there}.")
     return [*said, *(_of_one(frame.iloc[0]) if len(frame) == 1 else ())]
 
 
@@ -72,7 +72,7 @@ def _losses(frame: "pd.DataFrame") -> Iterator[str]:
     names = [called(name) for name in rows["model"]] if "model" in rows else [f"row {at + 1}" for at in rows.index]
     lowest, highest = float(rows[LOSS].iloc[0]), float(rows[LOSS].iloc[-1])
     if lowest == highest:  # one row, or one store with several --min-count
-        yield f"Validation loss is {_number(lowest)} nats a token."
+        yield f"Validation loss is {_number(lowest)} nats per token."
     else:
         yield (
             f"Validation loss is lowest, {_number(lowest)} nats, in {names[0]}, and highest, {_number(highest)}, in "
@@ -148,7 +148,7 @@ def _of_collapse(tested: Table) -> list[dict[str, Any]]:
 
 
 def _is_collapse(column: str) -> bool:
-    """Whether a column is a measurement of collapse, or its logarithm: accuracy goes with loss by definition."""
+    """Whether a column is a measurement of collapse, or its logarithm: accuracy correlates with loss by definition."""
     name, known = column.removeprefix("log(").removesuffix(")"), plugins().measurements()
     return name in known and known[name][0].property_of(name).lower() != "generalization"
 

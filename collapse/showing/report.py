@@ -47,7 +47,7 @@ def report(
     """Write a report of results and stores as one HTML file, which opens from disk and loads nothing.
 
     It holds what stands out in words, every figure that the rows or stores allow, sortable tables of measurements and
-    tokens, what goes with validation loss, and how all of it was made. Needs the extra ``report``.
+    tokens, correlations with validation loss, and the methods. Needs the extra ``report``.
 
     Args:
         sources: Results tables or their files (.csv, .json, .parquet), rows, stores or their folders, or names of
@@ -62,7 +62,7 @@ def report(
         The path of the file.
 
     Raises:
-        UsageError: A source is unknown, or the file cannot be written or is no report.
+        UsageError: A source is unknown, or the file cannot be written or is not a report.
         CollapseError: A source cannot be read, there is no row, or the extra is not installed.
     """
     if not isinstance(output, str | Path):
@@ -91,7 +91,7 @@ def report(
 def _check_place(output: Path) -> None:
     """Check that a report may be written to a path, before any work is done for it."""
     if output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"{output} is not a page: the name of a report must end in .html")
+        raise UsageError(f"{output}: the name of a report must end in .html or .htm")
     check_output_place(output, in_folder=True)
     if output.exists():
         with open_regular(output) as file:
@@ -125,7 +125,7 @@ def _content(material: Material, tokens: Tokens | None, progress: Report | None)
         ("overview", "What stands out", {}, []),
         ("figures", "Figures", {}, []),
         ("measurements", "Measurements", {"measurements": measurement_table(material.results)}, []),
-        ("association", "What goes with loss", tests.tables, tests.lacking),
+        ("association", "Correlation with validation loss", tests.tables, tests.lacking),
         ("tokens", "Tokens", of_tokens, without_tokens),
         ("methods", "Methods", {**methods, "versions": version_table()}, [*missing, *plugins().problems]),
     ]

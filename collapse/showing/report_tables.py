@@ -85,7 +85,7 @@ def row_table(frame: "pd.DataFrame") -> Table:
 
 
 def store_table(store: Store) -> Table:
-    """Return what the manifest of a store says of its identity and of how it was made."""
+    """Return the identity and the provenance in the manifest of a store."""
     import pandas as pd
 
     facts: dict[str, Any] = {"store": store.digest, "state": store.state, "model": store.model, "corpus": store.corpus}

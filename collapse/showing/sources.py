@@ -97,7 +97,7 @@ def gather(
     results = _each_once(join(tables, where=where)) if tables else Results([])
     if tables and not len(results):
         names = ", ".join(name for _, name, _ in found.origins)
-        raise CollapseError(f"{names}: there is no row; collapse measure MODEL --output results.csv makes some")
+        raise CollapseError(f"{names}: no rows. Create a results file with collapse measure MODEL --output results.csv")
     return Material(results, found.stores, found.parts, found.origins)
 
 
@@ -117,7 +117,7 @@ def _listed(sources: Any) -> list[Source]:
     listed = [sources] if alone else list(sources)
     for each in listed:
         if not isinstance(each, Source):
-            raise UsageError(f"give results and stores, or their paths; there is a {type(each).__name__}")
+            raise UsageError(f"sources must be results, stores or paths, got {type(each).__name__}")
     if not listed:
         raise UsageError("name a results file or a store")
     return listed

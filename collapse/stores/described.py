@@ -1,4 +1,4 @@
-"""What a table says of a store: the columns of a row that identify what was measured."""
+"""The columns of a row that identify the store and what was measured."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

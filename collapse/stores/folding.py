@@ -159,7 +159,7 @@ def check_shards(shards: Sequence[tuple[str, Shard]]) -> list[Shard]:
     ordered = sorted(shards, key=lambda each: (each[1].start, each[1].stop))
     for theirs, other in ordered[1:]:
         mine, first = ordered[0]
-        differ = differences(_comparable(first), _comparable(other))
+        differ = differences(_comparable(first), _comparable(other), sides=("first", "second"))
         if differ:
             raise StoreError(f"{mine} and {theirs} are not parts of one collection: they differ in {'; '.join(differ)}")
     for (mine, first), (theirs, other) in pairwise(ordered):

@@ -66,7 +66,9 @@ def read_manifest(path: Path) -> dict[str, Any]:
         version = manifest["version"]
         if manifest["format"] == "collapse" and isinstance(version, int) and version not in (0, VERSION):
             remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
-            raise StoreError(f"{file} is of store format {version}, and this collapse reads {VERSION}: {remedy}")
+            raise StoreError(
+                f"{file} has store format {version}, but this version of collapse reads {VERSION}: {remedy}"
+            )
         of_digest = {key: value for key, value in manifest.items() if key not in ("digest", "provenance", "checksum")}
         intact = data == render(manifest) == render(sealed(of_digest, manifest["provenance"]))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -113,22 +115,34 @@ def _check(file: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def differences(
-    mine: Mapping[str, Any], theirs: Mapping[str, Any], *, apart: Set[str] = frozenset(), prefix: str = ""
+    mine: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    *,
+    apart: Set[str] = frozenset(),
+    prefix: str = "",
+    sides: tuple[str, str] = ("stored", "requested"),
 ) -> list[str]:
-    """List the fields in which two identities differ, each with both values; fields in ``apart`` are not compared.
+    """List the fields in which two identities differ, each with both values.
 
-    This is the only comparison of identities, and of what they say to users.
+    This is the only comparison of identities, and the only text about their differences that users read.
+
+    Args:
+        mine: An identity.
+        theirs: Another one.
+        apart: Fields that are not compared.
+        prefix: Precedes the names of the fields.
+        sides: What the values of each identity are called.
 
     >>> differences({"dtype": "float32", "corpus": {"split": "a"}}, {"dtype": "float32", "corpus": {"split": "b"}})
-    ['corpus.split: a and b']
+    ['corpus.split: a (stored), b (requested)']
     """
     found = []
     for key in sorted({*mine, *theirs} - apart):
         a, b = mine.get(key), theirs.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += differences(a, b, prefix=f"{prefix}{key}.")
+            found += differences(a, b, prefix=f"{prefix}{key}.", sides=sides)
         elif canonical(a) != canonical(b):
-            found.append(f"{prefix}{key}: {_short(a)} and {_short(b)}")
+            found.append(f"{prefix}{key}: {_short(a)} ({sides[0]}), {_short(b)} ({sides[1]})")
     return found
 
 

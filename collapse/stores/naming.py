@@ -11,7 +11,7 @@ N = TypeVar("N", bound="Named")
 
 
 class Named:
-    """What a store and a part of a collection say of their content.
+    """Names and identity shared by stores and by parts of a collection.
 
     Attributes:
         about: Its manifest, or the part of one that is known so far.
@@ -23,7 +23,7 @@ class Named:
     named: dict[str, str]
 
     def called(self: N, names: Mapping[str, str | None]) -> N:
-        """Record the names of :attr:`named`."""
+        """Set :attr:`named` to the names in the user's request, without the None values."""
         self.named = {kind: name for kind, name in names.items() if name is not None}
         return self
 

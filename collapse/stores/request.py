@@ -84,7 +84,7 @@ class Request:
             store = Store.load(folder).check()
             if differ := self.differences(store):
                 raise StoreError(
-                    f"{folder} holds another store, which differs in {'; '.join(differ)} (there and now): "
+                    f"{folder} holds another store, which differs in {'; '.join(differ)}: "
                     "give the same options, or choose another --store"
                 )
             return None if self._misses(store) else store
@@ -131,7 +131,7 @@ class Request:
         there = Store.load(folder)
         if differ := self._differences(there.identity, trained=there.state == "trained"):
             raise StoreError(
-                f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)} (there and now). "
+                f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)}. "
                 "Choose another --store, or delete it"
             )
 
@@ -173,8 +173,8 @@ def refuse_unfinished(folder: Path | None, differ: Sequence[str]) -> None:
     """Raise StoreError if the unfinished collection in a folder differs."""
     if differ:
         raise StoreError(
-            f"{folder} holds an unfinished collection that differs in {'; '.join(differ)} (there and now). Give the "
-            f"same options to resume it, choose another --store, or delete {folder}/{SHARDS} to start again"
+            f"{folder} holds an unfinished collection that differs in {'; '.join(differ)}. Use the same "
+            f"options to resume it, choose another --store, or delete {folder}/{SHARDS} to start again"
         )
 
 

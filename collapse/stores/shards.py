@@ -74,7 +74,7 @@ class Shard:
             tensors = load(self.path.read_bytes())
             intact = header == self._header and digest == hash_of(header, tensors)
         except (SafetensorError, ValueError, OSError) as error:
-            raise StoreError(f"{self.path} is damaged, or no shard of a collection") from error
+            raise StoreError(f"{self.path} is damaged or is not a shard of a collection") from error
         if not intact:
             raise StoreError(f"{self.path} was altered, or is damaged: collect these slices again")
         return tensors
@@ -140,7 +140,7 @@ def shards_in(folder: Path, phase: str, *, repair: bool = False) -> list[Shard]:
         repair: The folder is being collected: check the tensors, and set a damaged shard aside, with a warning.
 
     Raises:
-        StoreError: A file is no shard, or its header is damaged, unless it is set aside.
+        StoreError: A file is not a shard, or its header is damaged, unless it is set aside.
     """
     found = []
     for path in (folder / SHARDS).glob(f"{phase}-*.safetensors"):
@@ -203,11 +203,11 @@ def _opened(path: Path) -> Shard:
         phase, start, stop = (about.pop(name) for name in ("phase", "start", "stop"))
         return Shard(phase, start, stop, about, path)
     except (ValueError, KeyError, OSError) as error:
-        raise StoreError(f"{path} is damaged, or no shard of a collection") from error
+        raise StoreError(f"{path} is damaged or is not a shard of a collection") from error
 
 
 def _header_of(path: Path) -> tuple[dict[str, Any], str]:
-    """Return what the header of a shard's file says of it, and the hash of its content."""
+    """Return the description in the header of a shard's file, and the hash of its content."""
     try:
         field = json.loads(read_header(path)["__metadata__"]["collapse"])
         return dict(field["about"]), str(field["sha256"])

@@ -211,7 +211,7 @@ class Store(Named):
             return self.write_in(path)
 
     def write_in(self, path: Path) -> "Store":
-        """As :meth:`save`; the caller holds the folder's lock."""
+        """Write a copy as :meth:`save` does; the caller must hold the folder's lock."""
         if is_store(path):
             raise StoreError(f"{path} already holds a store: choose another --store")
 
@@ -257,6 +257,6 @@ def load_same(folder: str | Path, other: Store) -> Store:
     """
     have = Store.load(folder)
     if have.digest != other.digest:
-        differ = differences(have.identity, other.identity) or ["its statistics"]
+        differ = differences(have.identity, other.identity, sides=("there", "new")) or ["its statistics"]
         raise StoreError(f"{folder} holds another store, which differs in {'; '.join(differ)}: choose another --store")
     return have.check()

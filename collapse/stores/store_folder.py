@@ -45,7 +45,7 @@ def refuse_other_things(folder: Path) -> None:
         StoreError: It holds other things, some of which the message names; or it is a file, or inside a store.
     """
     if folder.parts and folder.parts[0].startswith("~"):
-        raise StoreError(f"{folder}: no home folder is called {folder.parts[0]}: write the path of --store in full")
+        raise StoreError(f"{folder}: cannot expand {folder.parts[0]}: no such user; give the full path of --store")
     for outer in folder.resolve().parents:
         if is_store(outer):
             raise StoreError(f"{folder} lies inside the store {outer}: choose a folder outside it for --store")

@@ -59,7 +59,7 @@ def read_header(path: Path) -> dict[str, Any]:
             raise ValueError("its header is longer than the file")
         header = json.loads(file.read(length))
     if not isinstance(header, dict):
-        raise ValueError("its header is no dictionary")
+        raise ValueError("its header is not a dictionary")
     return header
 
 
@@ -91,17 +91,17 @@ def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -
         raise StoreError(f"{path} is missing: the store is not whole; {_REMEDY}")
     size = path.stat().st_size
     if size != entry["size"]:
-        raise StoreError(f"{path} has {size:,} bytes where the manifest says {entry['size']:,}: truncated; {_REMEDY}")
+        raise StoreError(f"{path} has {size:,} bytes, but the manifest records {entry['size']:,}: truncated; {_REMEDY}")
     try:
         tensors = _shapes(read_header(path))
     except (ValueError, KeyError, TypeError, AttributeError):
         tensors = None
     if tensors != entry["tensors"]:
-        raise StoreError(f"{path} holds other tensors than the manifest says: it was altered; {_REMEDY}")
+        raise StoreError(f"{path} holds other tensors than the manifest records: it was altered; {_REMEDY}")
     digest = sha256_file(path, remember=remember)
     if digest != entry["sha256"]:
         raise StoreError(
-            f"{path} was altered: its sha256 is {digest[:12]}…, and the manifest says {entry['sha256'][:12]}…; "
+            f"{path} was altered: its sha256 is {digest[:12]}…, but the manifest records {entry['sha256'][:12]}…; "
             f"{_REMEDY}"
         )
 

@@ -41,7 +41,7 @@ def check_analysis(
     """
     declared = declaration(function)
     if not isinstance(declared, Analysis):
-        raise CollapseError(f"{function.__name__} is no analysis: use check_metric for a metric")
+        raise CollapseError(f"{function.__name__} is not an analysis: use check_metric for a metric")
     results = random_results(12, sorted(plugins().measurements())) if results is None else results
     with Checked(LAWS, without) as checked:
 

@@ -1,4 +1,4 @@
-"""Check a figure: its specification, and what it makes of missing values, few rows and stores."""
+"""Check a figure's specification and its handling of missing values, few rows and few classes."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path

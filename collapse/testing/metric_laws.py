@@ -62,7 +62,7 @@ def check_metric(function: Callable[..., Any], *, without: Collection[str] = ())
     """
     metric = declaration(function)
     if not isinstance(metric, Metric):
-        raise CollapseError(f"{function.__name__} is no metric: use check_analysis for an analysis")
+        raise CollapseError(f"{function.__name__} is not a metric: use check_analysis for an analysis")
     check(function, pairs=metric.kind == "pair", statistics={each.name for each in _statistics_for(metric)})
     with Checked(LAWS, without) as checked:
         laws = _Laws(metric, checked)
@@ -76,7 +76,7 @@ def check_metric(function: Callable[..., Any], *, without: Collection[str] = ())
 
 
 class _Laws:
-    """The laws of one metric. Each records what breaks it."""
+    """The laws of one metric. Each method checks one law and records its violations."""
 
     def __init__(self, metric: Metric, checked: Checked) -> None:
         self.metric, self.checked = metric, checked

@@ -92,7 +92,7 @@ def tokens(
 
     Returns:
         A table, whose ``frame()`` is a pandas frame with a row per token; ``average`` has the measurements of all
-        classes. A text is None if no tokenizer is found, which a note says.
+        classes. A text is None if no tokenizer is found; a note reports this.
 
     Raises:
         UsageError: An unknown token, id or column; the message says what is similar, or which tokens make up a word.

@@ -47,7 +47,7 @@ class TokenTexts:
     def text(self, token: int) -> str | None:
         """Return a token's text, as it stands in a running text: with its leading space.
 
-        A token of a byte-level vocabulary that is no whole character is returned as its entry in the vocabulary.
+        A token of a byte-level vocabulary that is not a whole character is returned as its entry in the vocabulary.
         """
         if token not in self._known:
             self._known[token] = None if self.tokenizer is None else self._decoded(token)

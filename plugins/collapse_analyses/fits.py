@@ -92,12 +92,12 @@ def is_explained(values_n: Floats, residuals_n: Floats | None = None) -> bool:
 
 
 class Jackknife:
-    """The fits of a model without each of G rows or clusters, and the intervals that they give.
+    """Leave-one-out fits (G rows or clusters) and their jackknife intervals.
 
     Args:
-        model: The model of all rows.
+        model: The model fitted to all rows.
         clusters_n: (rows,) the cluster of each row, 0 to G−1; None if each row is one.
-        degrees: Of freedom; by default those of the model, or G − 1 of clusters.
+        degrees: Degrees of freedom. Default: those of the model, or G − 1 with clusters.
 
     Source: Cook & Weisberg 1982, §2.2; Efron & Tibshirani 1993, §11.5; MacKinnon, Nielsen & Webb 2023 for clusters.
     """

@@ -71,7 +71,7 @@ def direction(column: Column, frame: "pd.DataFrame", one_width: bool) -> int | N
 
 
 def one_width(frame: "pd.DataFrame", groups_n: Codes | None = None) -> bool:
-    """Whether all rows, or those of each group, have one width, and so one unit of h; False where no column says it."""
+    """Whether all rows, or those of each group, have one width, and so one unit of h; False if no column has it."""
     name = next((each for each in ("dim", "width") if each in frame), None)
     if name is None or frame[name].isna().any():
         return False

@@ -43,7 +43,7 @@ def permutation(
     Where there are no more orders of the rows than permutations asked for, all are enumerated and p is exact.
 
     Args:
-        results: A results table, a row a model.
+        results: A results table, one row per model.
         against: The column to permute: a name, expression, or label=expression.
         columns: Columns to test, separated by commas: names, prefixes, arithmetic, or label=expression. All
             measurements by default; paper means the seven of Table 1.

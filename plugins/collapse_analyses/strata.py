@@ -8,7 +8,7 @@ from collapse.measurement.columns import Column
 from collapse_analyses.fits import Codes, Floats, is_explained
 
 FEWEST = 3
-"""Rows in which a correlation says something: two rows always have r = ±1."""
+"""Rows that an informative correlation needs: two rows always have r = ±1."""
 
 
 def in_each(column: Column, goal: Column, groups_n: Codes) -> list[float | None]:

@@ -134,7 +134,7 @@ def curves(
     *,
     hover: Sequence[str] = ("model",),
 ) -> dict[str, Any]:
-    """Return the specification of curves, a panel a measurement.
+    """Return the specification of curves, one panel per measurement.
 
     Args:
         frame: The table.

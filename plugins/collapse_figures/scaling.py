@@ -1,4 +1,4 @@
-"""How measurements go with width, depth, epochs and weight decay, of models whose names say these."""
+"""Measurements against width, depth, epochs and weight decay, for models whose names contain these values."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING

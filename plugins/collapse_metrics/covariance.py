@@ -35,8 +35,8 @@ def within_covariance(
 ) -> Float[Tensor, "d d"]:
     """Σ_W, shape (d, d), squared units of h.
 
-    Its trace is the samples' mean squared distance to their class means, which also follows from the variances: these
-    are only for this check, so no remark on them concerns it.
+    The trace must equal the samples' mean squared distance to their class means, computed from the variances. The
+    variances are only read for this check, so remarks on them are not inherited.
 
     Raises:
         CollapseError: It is not symmetric, or was computed from other samples than the class variances.

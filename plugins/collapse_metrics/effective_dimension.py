@@ -54,7 +54,7 @@ class InverseMeanSquare(Mean):
 def participation_ratio(unit_means: Tensor) -> Noted | float:
     """Participation ratio of the d×d spectrum of the unit centred class means, no unit; C−1 at full collapse.
 
-    Classes whose centred mean is zero have no unit vector and are left out.
+    Classes whose centred mean is zero have no unit vector and are excluded.
 
     Equation: (tr M)² / tr M², M = Σ_c u_c u_cᵀ
     Source: participation ratio of the spectrum (Gao et al. 2017), of centred unit means

@@ -25,7 +25,7 @@ def loss_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
     scale=None,
 )
 def val_loss(chunks: Chunks) -> Tensor:
-    """Mean cross-entropy over the whole output vocabulary, nats a token.
+    """Mean cross-entropy over the whole output vocabulary, nats per token.
 
     Equation: mean of −log softmax(Wh + b)_y
     Source: of the model

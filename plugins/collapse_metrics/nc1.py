@@ -160,12 +160,12 @@ def debiased_trace_ratio(resolved: Estimates) -> float:
 
 @dataclass(frozen=True)
 class Spectrum:
-    """Eigenvalues λ of Σ_B, of the centred class means, that are more than rounding.
+    """Eigenvalues λ of Σ_B, the covariance of the centred class means, that exceed rounding error.
 
     Attributes:
         values: Ascending, shape (r,).
         vectors: Their eigenvectors, shape (d, r).
-        largest: The largest of all.
+        largest: The largest eigenvalue.
     """
 
     values: Float[Tensor, " r"]

@@ -135,4 +135,4 @@ def test_collection_uses_it_and_says_so(tiny, tmp_path, run):
     pd.testing.assert_series_equal(ours, theirs, rtol=1e-4)
     refused = run(*words, "--store", tmp_path / "fast", "--no-fast-attention", ok=False)
     assert refused.returncode == 1
-    assert "differs in fast_attention: none and false" in refused.stderr
+    assert "differs in fast_attention: none (stored), false (requested)" in refused.stderr

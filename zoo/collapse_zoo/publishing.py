@@ -29,7 +29,7 @@ def revisions(run: Run, repo: str) -> dict[int, Revision]:
     if not run.record:
         raise UsageError(f"there is no run in {run.path} (no {RECORD}): name the folder of a trained run")
     if not run.finished:
-        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status says how far it is)")
+        raise UsageError(f"{run.path} is not a finished run: train it first (collapse zoo status shows its progress)")
     made = {each.k: _revision(run, repo, run.checkpoint(each.k)) for each in run.epochs}
     last = made[max(made)]
     last[RECORD] = _record(run)

@@ -190,7 +190,7 @@ class Name:
         return f"{self.depth:02d}x{self.width:04d}_{self.epochs:02d}{self.decay}{order}{initial}{at}"
 
     def parts(self) -> dict[str, int | float | str]:
-        """Return what the name says, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
+        """Return the values in the name, as columns of a table; ``seed`` and ``init_seed`` only for repeats.
 
         >>> parse("12x1024_10L").parts()["architecture"], parse("12x1024_10L@9").parts()["recipe"]
         ('12x1024', '10L@9')
@@ -226,10 +226,10 @@ class Name:
 
 
 def parse(text: str) -> Name:
-    """Parse a name: ``12x1024``, ``02x0768_01d07``, ``TinyStories-12x1024_10L@9``, ``owner/…``.
+    """Parse a model name: ``12x1024``, ``02x0768_01d07``, ``TinyStories-12x1024_10L@9``, ``owner/…``.
 
     Raises:
-        UsageError: It is not such a name, its size is impossible, or its decay letter or checkpoint does not exist.
+        UsageError: The text is not a model name, the size is invalid, or the decay letter or checkpoint does not exist.
     """
     match = _NAME.fullmatch(text.rsplit("/", 1)[-1])
     if not match:

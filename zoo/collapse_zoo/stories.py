@@ -45,7 +45,7 @@ def train_tokenizer(texts: Iterable[str], folder: Path, *, vocabulary: int = 204
     Args:
         texts: Texts from which to learn merges.
         folder: Where to save it.
-        vocabulary: Largest number of tokens, including 256 bytes and the end-of-text token.
+        vocabulary: Maximum vocabulary size, including 256 bytes and the end-of-text token.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast

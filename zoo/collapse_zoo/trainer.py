@@ -21,7 +21,7 @@ MOST_LOGGED = 2_000
 
 
 class Samples(Dataset[dict[str, Tensor]]):
-    """Chunks as a data set for the Trainer; a negative index gives a blank, in which nothing is predicted."""
+    """Chunks as a Trainer data set; a negative index returns a padding chunk whose labels are all ignored."""
 
     def __init__(self, chunks: Chunks) -> None:
         self.chunks = chunks

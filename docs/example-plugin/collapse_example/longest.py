@@ -1,4 +1,4 @@
-"""The longest embedding of each class: a statistic that declares a row a class, and the metric that reads it."""
+"""The longest embedding of each class: a statistic that declares one row per class, and the metric that reads it."""
 
 from typing import ClassVar
 

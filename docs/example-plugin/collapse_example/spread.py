@@ -1,4 +1,4 @@
-"""How the class means are spread: a number, a value a class, and a value a pair."""
+"""How the class means are spread: a number, one value per class, and one value per pair."""
 
 import torch
 
