@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -345,7 +346,9 @@ def push(world: World) -> None:
     """Push every store into one repository, and measure each by the name that it got."""
     for store, may_be in list(world.stores.items()):
         if store.startswith("stores/") and world.run("push", store, "owner/stats"):
-            name = (world.folder / "log").read_text().rsplit("collapse measure owner/stats/", 1)[1].split()[0]
+            said = (world.folder / "log").read_text()
+            pattern = r"(?:collapse measure owner/stats/|owner/stats holds this store already, in )([^\s;]+)"
+            name = re.findall(pattern, said)[-1]
             world.measure(f"owner/stats/{name}", may_be)
         if world.draw.random() < 0.3:
             world.run("push", store, "owner/model", "--into-model-repo")
