@@ -161,7 +161,7 @@ class Collection:
             All shards of the phase, in the order of their slices.
         """
         about = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **about}
-        shards = [] if self.folder is None else shards_in(self.folder, phase.name, repair=True)
+        shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
             refuse_unlike(self.folder, shard, about)
         for start, stop in gaps(shards, part_of(about["coverage"]["slices"], self.part)):
