@@ -40,18 +40,15 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     reference = asked_model(model, spec)
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     elsewhere = folder is None and not spec.recollect and not spec.null  # a null of somebody else is not trusted
-    request, problem = None, None
     try:
         request = text_request(reference, spec, held=held)
-    except CollapseError as error:  # a published store may supply what the options do not say
-        problem = error
-    if elsewhere and not (request and request.is_cached):
-        found = find_store(reference, spec)
-        if found is not None:
-            return found
-    if request is None:
-        assert problem is not None  # one of them is known
-        raise problem
+    except CollapseError:  # a published store may supply what the options do not say
+        found = find_store(reference, spec) if elsewhere else None
+        if found is None:
+            raise
+        return found
+    if elsewhere and not request.is_cached:
+        return find_store(reference, spec) or request
     return request
 
 
