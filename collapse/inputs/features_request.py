@@ -1,5 +1,6 @@
 """A request for a features file, which is read at once: its content is its identity."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def features_request(path: Path, spec: CollectionSpec) -> Request:
     )
 
 
-def check_features_options(path: str | Path, given: dict[str, Any]) -> None:
+def check_features_options(path: str | Path, given: Mapping[str, Any]) -> None:
     """Raise UsageError for options that do not apply to a features file."""
     for name in given:
         if name not in _OPTIONS:
