@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from collapse.collection.passes import Collection
+from collapse.core.paths import expanded
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
 from collapse.errors import StoreError, UsageError, near_names
@@ -79,7 +80,7 @@ def collect(
     for name in spec.without:
         if name not in plugins().statistics:
             raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
-    folder = None if store is None else Path(store)
+    folder = None if store is None else expanded(store)
     request = resolve(str(model), spec, folder)
     if isinstance(request, Store):
         return request

@@ -7,7 +7,6 @@ from typing import Any
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.features import open_features
-from collapse.inputs.source import shuffled
 from collapse.numerics.devices import pick_device
 from collapse.stores.request import Request
 
@@ -27,9 +26,7 @@ def features_request(path: Path, spec: CollectionSpec) -> Request:
     """
     check_features_options(path, spec.given)
     pick_device(spec.device)  # not used, but an unavailable device is an error
-    source = open_features(path)
-    if spec.null:
-        source = shuffled(source, {"null": spec.null})
+    source = open_features(path, shuffled=spec.null == "shuffled")
     return Request(
         identity=source.identity,
         names={"model": source.model["name"], "corpus": source.corpus["name"]},

@@ -64,7 +64,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(data)
         version = manifest["version"]
-        if manifest["format"] == "collapse" and isinstance(version, int) and version not in (0, VERSION):
+        if manifest["format"] == "collapse" and isinstance(version, int) and version != VERSION:
             remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
             raise StoreError(f"{file} is of store format {version}, and this collapse reads {VERSION}: {remedy}")
         of_digest = {key: value for key, value in manifest.items() if key not in ("digest", "provenance", "checksum")}
