@@ -8,8 +8,8 @@ from collapse.collection.collecting import collect
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
+from collapse.hub.client import at_revision
 from collapse.hub.opening import names_repo, open_named
-from collapse.hub.requests import at_revision
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import is_features_file
 from collapse.inputs.features_request import check_features_options

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
+from collapse.hub.client import split_name
 from collapse.hub.opening import in_folder
 from collapse.hub.remote import reach
-from collapse.hub.requests import split_name
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import is_features_file
 from collapse.inputs.features_request import features_request
