@@ -30,10 +30,10 @@ from collapse.plugin.metrics import (
 from collapse.version import VERSION
 
 if TYPE_CHECKING:
+    from collapse.collection.arrays import collect_arrays
     from collapse.collection.collecting import collect
-    from collapse.collection.features import collect_arrays
     from collapse.collection.loaded import collect_loaded
-    from collapse.collection.measuring import measure
+    from collapse.collection.measuring_arrays import measure
     from collapse.collection.nulls import measure_with_nulls
     from collapse.hub.opening import load
     from collapse.hub.sharing import pull, push, push_to_hub
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collapse.measurement.side_by_side import compare
     from collapse.measurement.table import Table
     from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics, cov, row_cosine
-    from collapse.numerics.values import Chunks
+    from collapse.numerics.values import ValidationTotals
     from collapse.plugin.batch import Batch, ValidationBatch
     from collapse.plugin.statistic import State, Statistic, ValidationStatistic
     from collapse.showing.report import report
@@ -61,7 +61,6 @@ __version__ = VERSION
 
 _LAZY = {
     "Batch": "plugin.batch",
-    "Chunks": "numerics.values",
     "EmbeddingStatistics": "numerics.statistics",
     "Note": "measurement.results",
     "Part": "stores.shards",
@@ -77,8 +76,9 @@ _LAZY = {
     "ValidationBatch": "plugin.batch",
     "ValidationStatistic": "plugin.statistic",
     "ValidationStatistics": "numerics.statistics",
+    "ValidationTotals": "numerics.values",
     "collect": "collection.collecting",
-    "collect_arrays": "collection.features",
+    "collect_arrays": "collection.arrays",
     "collect_loaded": "collection.loaded",
     "compare": "measurement.side_by_side",
     "confusable_pairs": "vocabulary.confusable",
@@ -88,7 +88,7 @@ _LAZY = {
     "frequency_matched": "vocabulary.matching",
     "join": "measurement.results",
     "load": "hub.opening",
-    "measure": "collection.measuring",
+    "measure": "collection.measuring_arrays",
     "measure_with_nulls": "collection.nulls",
     "merge": "stores.merging",
     "neighbours": "vocabulary.confusable",
@@ -105,7 +105,6 @@ _LAZY = {
 __all__ = [
     "API",
     "Batch",
-    "Chunks",
     "CoV",
     "CollapseError",
     "Drawing",
@@ -130,6 +129,7 @@ __all__ = [
     "ValidationBatch",
     "ValidationStatistic",
     "ValidationStatistics",
+    "ValidationTotals",
     "analysis",
     "analyze",
     "class_metric",

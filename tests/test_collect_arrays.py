@@ -120,6 +120,11 @@ def test_a_store_is_saved_as_any_is_written(tmp_path, monkeypatch):
     store = collapse.collect_arrays(np.eye(4), np.arange(4), np.eye(4))
     assert store.save("~/home").path == tmp_path / "home"
     assert Store.load(tmp_path / "home").verify() == []
+    save_file(
+        {"train_features": torch.eye(4), "train_labels": torch.arange(4), "classifier": torch.eye(4)},
+        tmp_path / "f.safetensors",
+    )
+    assert collapse.collect(tmp_path / "f.safetensors", store="~/collected").path == tmp_path / "collected"
     (tmp_path / "mine" / "top").mkdir(parents=True)
     (tmp_path / "mine" / "top" / "train.safetensors").write_text("mine")
     with pytest.raises(StoreError, match="holds other things than a store"):

@@ -14,7 +14,7 @@ from collapse import Drawing, Results, figure
 from collapse.errors import UsageError
 from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.rendering import converted, svg_of
+from collapse.showing.images import converted, svg_of
 from collapse.testing import LawBroken, check_figure
 from collapse_zoo.catalogue import PUBLISHED as FILE
 

@@ -51,8 +51,8 @@ def test_every_place_is_taken_once(total, seed):
 
 def test_labels_are_those_of_the_permuted_places_whatever_the_units(file):
     features = load_file(file)
-    phase, null = (ArrayPhase("train", features["train_features"], features["train_labels"], "f") for _ in range(2))
-    null.shuffled = True
+    given = "train", features["train_features"], features["train_labels"], "f"
+    phase, null = ArrayPhase(*given), ArrayPhase(*given, shuffled=True)
     assert null.units == 3
     whole = torch.cat([null.labels(unit, unit + 1) for unit in range(3)])
     assert torch.equal(null.labels(0, 3), whole)

@@ -74,13 +74,12 @@ def command(
     if no_download:
         os.environ["HF_HUB_OFFLINE"] = "1"  # before the first import of the client, which reads it
     from collapse.cli.rendering import say_failures
+    from collapse.collection.named_store import check_options
     from collapse.hub.opening import load
-    from collapse.inputs.store_options import refuse_options
     from collapse.measurement.results import Results
     from collapse.measurement.row_tables import remarks_of, whole_table_of
     from collapse.measurement.table import Table
     from collapse.numerics.devices import pick_device
-    from collapse.stores.manifest import is_store
 
     plugins = installed()
     names = plugins.select(metrics) if metrics else None  # report an unknown name now, not after hours of collecting
@@ -89,8 +88,8 @@ def command(
     pick_device(device)
     how: dict[str, Any] = {"metrics": names, "classes_of": [load(each) for each in classes_of]}
     how["device"] = None if device == "auto" else device
-    for model in () if null else filter(is_store, models):
-        refuse_options(model, given)  # before any work is done
+    for model in models:
+        check_options(model, given, null=null)  # before any work is done
     rows, failed = _measure_each(models, store, given, how, min_counts, null)
     shown = None if all_ or names else plugins.headlines()
     if failed and output and Path(output).is_file():
@@ -99,13 +98,14 @@ def command(
     if rows or format_ in ("csv", "json"):
         table = whole_table_of(rows, shown) if rows else Table("", [], [], source=Results())
         deliver(format_, output, table)
-        for remark in remarks_of(rows) if format_ == "json" else ():  # which has the notes of each row
-            say_aside(remark)
+        if format_ == "json":  # which has the notes of each row
+            for remark in remarks_of(rows):
+                say_aside(remark)
         say_failures(rows)
-    if failed:
-        say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
-    refused = not rows and all(isinstance(error, UsageError) for error in failed)
-    return (2 if refused else 1) if failed else 0
+    if not failed:
+        return 0
+    say_error(f"{len(failed)} of {len(models)} models are not measured, for the reasons above")
+    return 2 if not rows and all(isinstance(error, UsageError) for error in failed) else 1
 
 
 def _measure_each(

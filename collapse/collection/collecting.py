@@ -1,20 +1,26 @@
 """Collect a model on a text into a store: :func:`collect` opens the store that is there, or collects what it lacks."""
 
+import logging
+import shutil
 from pathlib import Path
 from typing import Any, overload
 
 from collapse.collection.passes import Collection
+from collapse.core.paths import expanded
 from collapse.core.precision import exact_arithmetic
 from collapse.core.progress import Report, shows_progress
-from collapse.errors import UsageError, near_names
+from collapse.errors import StoreError, UsageError, near_names
 from collapse.inputs.collection_spec import CollectionSpec, accepts
 from collapse.inputs.resolving import resolve
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import is_store
 from collapse.stores.request import Request
-from collapse.stores.shards import Part
+from collapse.stores.shards import Part, remove_shards, repair_shards
 from collapse.stores.store import Store
+from collapse.stores.store_folder import RECOLLECTED, replace_by_recollected, writing
+
+log = logging.getLogger("collapse")
 
 
 @overload
@@ -74,17 +80,66 @@ def collect(
     for name in spec.without:
         if name not in plugins().statistics:
             raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
-    folder = None if store is None else Path(store)
+    folder = None if store is None else expanded(store)
     request = resolve(str(model), spec, folder)
     if isinstance(request, Store):
         return request
-    with request.lacking(folder or request.cached) as found:
-        done = found.done = found.done or collect_request(found.target, request, progress)
-    return (found.done or done).called(request.names)
+    made = collect_into(folder or request.cached, request, progress)
+    return made.called(request.names)
 
 
-def collect_request(folder: Path | None, request: Request, report: Report | None) -> Store | Part:
-    """Collect what a folder, which this process has locked, does not hold yet; None for a store in memory."""
+def collect_into(folder: Path | None, request: Request, report: Report | None) -> Store | Part:
+    """Return what a folder holds of a request; what it lacks is collected first, while the folder is locked.
+
+    Raises:
+        StoreError: The folder holds something else.
+        CollapseError: The folder cannot be written; or as :func:`collect`.
+    """
+    if folder is None:
+        return _collect_missing(None, request, report)
+    done = request.held(folder) if is_store(folder) and not request.recollect else None  # readers need no lock
+    if done is None:
+        with writing(folder):
+            if request.recollect:
+                return _collect_again(folder, request, report)
+            repair_shards(folder)
+            done = request.held(folder) or _collect_missing(folder, request, report)
+    if done.state == "complete":
+        remove_shards(folder)  # which a killed process may have left
+    return done
+
+
+def _collect_again(folder: Path, request: Request, report: Report | None) -> Store:
+    """Collect into a subfolder, whose store replaces that of the locked folder at the end.
+
+    Raises:
+        StoreError: The folder holds something else.
+    """
+    if is_store(folder):
+        there = Store.load(folder)
+        if differ := request.differs(there.identity, trained=there.state == "trained"):
+            raise StoreError(
+                f"--recollect would overwrite another store: {folder} differs in {'; '.join(differ)}. "
+                "Choose another --store, or delete it"
+            )
+    else:
+        request.held(folder)
+    new = folder / RECOLLECTED
+    repair_shards(new)
+    try:
+        done = request.held(new)
+    except StoreError as error:
+        log.warning("%s: an unfinished --recollect is discarded: %s", folder, error)
+        shutil.rmtree(new)
+        done = None
+    if done is None:
+        _collect_missing(new, request, report)
+    replace_by_recollected(folder)
+    return Store.load(folder)
+
+
+def _collect_missing(folder: Path | None, request: Request, report: Report | None) -> Store | Part:
+    """Collect what a locked folder does not hold yet; None for a store in memory."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]
     trained = Store.load(folder) if folder is not None and is_store(folder) else None

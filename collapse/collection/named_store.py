@@ -1,5 +1,6 @@
 """Open the store that a name refers to: a store here or on the Hub, or one collected from a model or features file."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,8 +8,8 @@ from collapse.collection.collecting import collect
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
+from collapse.hub.client import at_revision
 from collapse.hub.opening import names_repo, open_named
-from collapse.hub.requests import at_revision
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import is_features_file
 from collapse.inputs.features_request import check_features_options
@@ -34,22 +35,27 @@ def named_store(
         UsageError: An option is wrong, or the store does not follow it.
         CollapseError: As of :func:`collapse.collect`.
     """
+    check_options(name, options, null=null)
     if is_store(name) or is_part(name):  # load() says what to do with a part
         if store is not None:
             raise UsageError(f"{name} is a store: --store {store} does not apply")
-        if not null and is_store(name):
-            refuse_options(name, options)
         return Store.load(name)
-    if is_features_file(name):
-        check_features_options(name, options)
-    elif not (expanded(name).exists() or options.get("recollect")):
+    if not (is_features_file(name) or expanded(name).exists() or options.get("recollect")):
         named = open_named(at_revision(name, options.get("revision")))
         if named is not None:
             # here the revision is that of the repository, and has already been used
-            refuse_options(named, {} if null else {each: options[each] for each in options if each != "revision"})
+            refuse_options(named, {each: options[each] for each in options if each != "revision"}, null=null)
             return named
         if store is not None and names_repo(store) and not Path(store).parent.exists():  # no folder, existing or new
             found = find_store_at(store, name, CollectionSpec(**options))
             if found is not None:
                 return found
     return collect(name, store=store, progress=progress, **options)
+
+
+def check_options(name: str, options: Mapping[str, Any], *, null: bool) -> None:
+    """Raise UsageError for options of :func:`named_store` that do not apply to a store here, or to a features file."""
+    if is_store(name):
+        refuse_options(name, options, null=null)
+    elif is_features_file(name):
+        check_features_options(name, options)

@@ -4,9 +4,10 @@ A pass collects the slices that no shard of the folder holds. Shards that cover 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,25 +37,28 @@ log = logging.getLogger("collapse")
 
 Kinds = Sequence[type[Statistic]]
 State = Mapping[str, Tensor]
+Begin = Callable[[Kinds, State | None], "Training | Validation"]
 
 
 class Training:
-    """What the training pass accumulates: class moments, and the head's rows of the classes that occur."""
+    """What a run of the training pass accumulates: class moments, and the head's rows of the classes that occur.
 
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.device = float64_device(source.device)
+    Args:
+        source: The samples.
+        kinds: Plugin statistics to fill.
+        state: That of an earlier run, which is resumed, or None.
+    """
 
-    def begin(self, kinds: Kinds, state: State | None) -> None:
-        """Begin with nothing, or with the state of an earlier run."""
+    def __init__(self, source: Source, kinds: Kinds, state: State | None) -> None:
+        self.source, device = source, float64_device(source.device)
         if state is None:
-            self.moments = ClassMoments(self.source.weight.shape[1], self.device, Filled.begin(kinds))
+            self.moments = ClassMoments(source.weight.shape[1], device, Filled.begin(kinds))
         else:
-            self.moments = ClassMoments.from_state(state, self.device, kinds)
+            self.moments = ClassMoments.from_state(state, device, kinds)
         self.statistics = self.moments.statistics
 
-    def add(self, h_nd: Tensor, y_n: Tensor, first: int, units: int) -> None:
-        """Add samples of some units."""
+    def add(self, h_nd: Tensor, y_n: Tensor, *_: int) -> None:
+        """Add samples; of which units they are does not matter."""
         self.moments.add(h_nd, y_n)
 
     def state(self) -> dict[str, Tensor]:
@@ -68,21 +72,16 @@ class Training:
 
 
 class Validation:
-    """What the validation pass accumulates: decisions and losses.
+    """What a run of the validation pass accumulates: decisions and losses.
 
     Args:
-        source: The samples.
-        phase: Its validation phase.
-        store: The trained store, whose class means decide.
+        phase: The samples.
+        decider: The classifiers.
+        kinds, state: As of :class:`Training`.
     """
 
-    def __init__(self, source: Source, phase: Phase, store: Store) -> None:
-        self.phase, self.device = phase, source.device
-        self.decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
-
-    def begin(self, kinds: Kinds, state: State | None) -> None:
-        """See :meth:`Training.begin`."""
-        self.tally = ValidationTally(self.decider, Filled.begin(kinds))
+    def __init__(self, phase: Phase, decider: Decider, kinds: Kinds, state: State | None) -> None:
+        self.phase, self.tally = phase, ValidationTally(decider, Filled.begin(kinds))
         if state is not None:
             self.tally.resume(state, kinds)
         self.statistics = self.tally.statistics
@@ -125,7 +124,7 @@ class Collection:
         if store is None:
             assert source.train is not None  # without a store there is something to collect
             with self._in_memory(source.train):
-                shards = self._pass(source.train, Training(source), {"identity": source.identity})
+                shards = self._pass(source.train, partial(Training, source), {"identity": source.identity})
                 if gaps(shards, (0, shards[0].slices)):
                     assert self.folder is not None  # arrays are collected whole
                     return Part(self.folder, shards)
@@ -134,7 +133,8 @@ class Collection:
         if store.state == "trained" and source.validation is not None:
             about = {"identity": self._identity_beside(store), "trained": training_hash(store)}
             with self._in_memory(source.validation, shape_of(store.manifest)[0]):
-                shards = self._pass(source.validation, Validation(source, source.validation, store), about)
+                decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
+                shards = self._pass(source.validation, partial(Validation, source.validation, decider), about)
                 if not gaps(shards, (0, shards[0].slices)):
                     store = fold_validation(self.folder, store, shards, self.kinds)
         return store
@@ -147,62 +147,60 @@ class Collection:
         kept = {name: value for name, value in store.identity.items() if name not in OF_VALIDATION}
         return kept | {name: identity[name] for name in OF_VALIDATION & identity.keys()}
 
-    def _pass(self, phase: Phase, tally: Training | Validation, about: Mapping[str, Any]) -> list[Shard]:
+    def _pass(self, phase: Phase, begin: Begin, about: Mapping[str, Any]) -> list[Shard]:
         """Collect the slices of this part that no shard of the folder holds.
 
         Args:
             phase: The samples.
-            tally: What accumulates them.
+            begin: Returns what accumulates them in a run.
             about: What its shards are of, beside what all shards of the source have in common.
 
         Returns:
             All shards of the phase, in the order of their slices.
         """
         about = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **about}
-        shards = [] if self.folder is None else shards_in(self.folder, phase.name, repair=True)
+        shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
             refuse_unlike(self.folder, shard, about)
-        for start, stop in gaps(shards, part_of(about["coverage"]["slices"], self.part)):
-            before = next((shard for shard in shards if shard.stop == start), None)
-            made = self._run(phase, tally, about, before, start, stop)
+        for todo_from, stop in gaps(shards, part_of(about["coverage"]["slices"], self.part)):
+            before = next((shard for shard in shards if shard.stop == todo_from), None)
+            made = self._run(phase, begin, about, before, todo_from, stop)
             shards = sorted([*(each for each in shards if each is not before), made], key=lambda each: each.start)
         return shards
 
     def _run(
         self,
         phase: Phase,
-        tally: Training | Validation,
+        begin: Begin,
         about: Mapping[str, Any],
         before: Shard | None,
-        start: int,
+        todo_from: int,
         stop: int,
     ) -> Shard:
         """Collect slices into a shard, which extends the one before them if there is one; see :meth:`_pass`."""
         if not self._checked:  # once: the model is that of both passes
             with fitting(self.source.model["name"], self.source.device):
-                phase.check(units_of(phase, start)[0])
+                phase.check(units_of(phase, todo_from)[0])
             self._checked = True
         batch = first_batch = min(phase.batch_units(self.batch_size), phase.slice_units)
-        kinds, first = [kind for kind in self.kinds if kind.phase == phase.name], start
+        kinds, shard_from = [kind for kind in self.kinds if kind.phase == phase.name], todo_from
         if before is not None:
             log.info("%s: resuming after slice %d of %d", phase.name, before.stop, before.slices)
-            first = before.start
+            shard_from = before.start
             kinds, unfit = usable(kinds, before)
             for name, why in unfit.items():
                 log.warning("statistic %s is not collected: the earlier run, which is resumed, %s", name, why)
             if before.about["first_batch"] == first_batch:  # else another batch size is asked for now
                 batch = int(before.about["batch_size"])
-        tally.begin(kinds, None if before is None else before.tensors())
-        made: list[Shard] = []
+        accumulator = begin(kinds, None if before is None else before.tensors())
 
-        def save(done: int, batch: int) -> None:
+        def save(done: int, batch: int) -> Shard:
             sizes = {"batch_size": batch, "first_batch": first_batch}
-            whole = {**about, **self._made(phase, tally.statistics, batch, before), **sizes}
-            shard = Shard(phase.name, first, done, whole, held=tally.state())
-            made[:] = [shard if self.folder is None else shard.write(self.folder)]
+            whole = {**about, **self._made(phase, accumulator.statistics, batch, before), **sizes}
+            shard = Shard(phase.name, shard_from, done, whole, held=accumulator.state())
+            return shard if self.folder is None else shard.write(self.folder)
 
-        run_slices(phase, start, stop, batch=batch, add=tally.add, save=save, report=self.report)
-        return made[0]
+        return run_slices(phase, todo_from, stop, batch=batch, add=accumulator.add, save=save, report=self.report)
 
     def _in_memory(self, phase: Phase, classes: int = 0) -> AbstractContextManager[None]:
         """Report that memory ran out in a pass; without ``classes`` as many count as its labels can have."""

@@ -7,6 +7,7 @@ resumes after the last slice whose state was written, and gives the same bytes.
 import logging
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ _SHARE = 1 / 20
 """Of the time of a pass that writing states takes, about at most."""
 
 Add = Callable[[Tensor, Tensor, int, int], None]
+Saved = TypeVar("Saved")
 
 
 def units_of(phase: Phase, index: int) -> tuple[int, int]:
@@ -37,9 +39,9 @@ def run_slices(
     *,
     batch: int,
     add: Add,
-    save: Callable[[int, int], None],
+    save: Callable[[int, int], Saved],
     report: Report | None = None,
-) -> None:
+) -> Saved:
     """Run slices. The state is saved after the first one, the last one, and others in between.
 
     Saving takes time that grows with classes and dimensions: it is done again after slices that took 20 times as long.
@@ -51,6 +53,9 @@ def run_slices(
         add: Called with embeddings (n, d), labels (n,), the index of the first unit, and the number of units.
         save: Called with the first slice that is not done, and the batch size in use.
         report: Called as report(what, units done, units).
+
+    Returns:
+        What the last call of ``save`` returned.
 
     Raises:
         CollapseError: An embedding is not finite, or memory ran out with a single unit.
@@ -76,7 +81,7 @@ def run_slices(
                 report(f"collecting {phase.name}", position - first, end - first)
         now = time.perf_counter()
         if index + 1 == stop or writing <= _SHARE * (now - saved):
-            save(index + 1, batch)
+            last = save(index + 1, batch)
             log.debug("%s: slice %d of %d done", phase.name, index + 1, stop)
             saved = time.perf_counter()
             writing = saved - now
@@ -84,6 +89,7 @@ def run_slices(
     speed = (end - first) * phase.size / (time.perf_counter() - began)
     units_done = counted(end - first, phase.words[0])
     log.log(level, "%s: %s collected, %s %s/s", phase.name, units_done, f"{speed:,.0f}", phase.words[1])
+    return last
 
 
 def _halved(batch: int, phase: Phase, error: BaseException) -> int:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.core.escaping import markdown, visible
 from collapse.core.reading import read_json
-from collapse.hub.requests import is_repo_id
+from collapse.hub.client import is_repo_id
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import RESULTS
 from collapse.stores.naming import recorded_model

@@ -6,8 +6,8 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from collapse.errors import CollapseError, UsageError
+from collapse.hub.client import clear_errors, client_errors, is_repo_id
 from collapse.hub.remote import Remote, reach
-from collapse.hub.requests import clear_errors, client_errors, is_repo_id
 from collapse.stores.manifest import MANIFEST
 
 if TYPE_CHECKING:

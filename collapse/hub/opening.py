@@ -5,9 +5,9 @@ from pathlib import Path
 
 from collapse.core.paths import home, mistyped
 from collapse.errors import CollapseError, StoreError, UsageError
+from collapse.hub.client import is_repo_id, split_name
 from collapse.hub.fingerprints import Folder, weights_fingerprint
 from collapse.hub.remote import Remote, reach
-from collapse.hub.requests import is_repo_id, split_name
 from collapse.stores.manifest import is_store
 from collapse.stores.store import Store
 

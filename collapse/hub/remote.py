@@ -15,7 +15,7 @@ from collapse.core.paths import home
 from collapse.core.reading import read_json
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, StoreError, UsageError, first_line
-from collapse.hub.requests import clear_errors, client_errors, how_to_fetch, repo_cache, split_revision
+from collapse.hub.client import clear_errors, client_errors, how_to_fetch, repo_cache, split_revision
 from collapse.stores.files import canonical, sha256_file, sha256_of
 from collapse.stores.manifest import MANIFEST, read_manifest
 from collapse.stores.store import Store

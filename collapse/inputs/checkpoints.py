@@ -10,7 +10,7 @@ from typing import Any
 
 from collapse.core.extras import missing_package
 from collapse.errors import CollapseError, UsageError, first_line
-from collapse.hub.requests import how_to_fetch
+from collapse.hub.client import how_to_fetch
 from collapse.inputs.references import ModelReference
 from collapse.stores.files import canonical
 

@@ -159,7 +159,7 @@ class CollectionSpec:
         return recorded
 
     @property
-    def running(self) -> dict[str, Any]:
+    def beside_identity(self) -> dict[str, Any]:
         """Options that a request keeps beside its identity."""
         names = ("part", "batch_size", "deterministic", "recollect", "without")
         return {name: getattr(self, name) for name in names}

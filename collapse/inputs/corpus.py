@@ -17,8 +17,8 @@ from typing import Any
 from collapse.core.paths import expanded
 from collapse.core.settings import environment, quiet
 from collapse.errors import CollapseError, UsageError, first_line, near_names
+from collapse.hub.client import is_repo_id, split_revision
 from collapse.hub.remote import Remote, reach
-from collapse.hub.requests import is_repo_id, split_revision
 from collapse.inputs.collection_spec import TextNames, text_names
 from collapse.inputs.textfiles import KINDS, find_files, hash_files, kind_of, read_texts, show_names
 

@@ -41,13 +41,15 @@ class ArrayPhase(Phase):
         name: "train" or "validation".
         features, labels: Embeddings, shape (N, d), and their labels, shape (N,).
         called: Name of the source in messages.
+        shuffled: See :class:`Phase`.
     """
 
     size, words = _ROWS, ("block", "rows")
     out_of_memory = "use a machine with more memory, or keep the features in a smaller dtype"
 
-    def __init__(self, name: str, features: Tensor, labels: Tensor, called: str) -> None:
+    def __init__(self, name: str, features: Tensor, labels: Tensor, called: str, *, shuffled: bool = False) -> None:
         self.name, self.features, self._labels, self.called = name, features, labels, called
+        self.shuffled = shuffled
         self.units = self.slice_units = -(-len(labels) // _ROWS)
         self.unit_samples, self.n_samples = _ROWS, len(labels)
 
@@ -77,8 +79,8 @@ def is_features_file(path: str | Path) -> bool:
     return Path(path).suffix == ".safetensors" and Path(path).is_file()
 
 
-def open_features(path: Path) -> Source:
-    """Read a features file.
+def open_features(path: Path, *, shuffled: bool = False) -> Source:
+    """Read a features file; ``shuffled`` is that of :class:`Phase`.
 
     Raises:
         CollapseError: It cannot be read, a tensor is missing or of the wrong shape, or a label lies outside the
@@ -100,12 +102,21 @@ def open_features(path: Path) -> Source:
         )
     if unknown := sorted(set(features) - set(_SHAPES)):
         log.warning("%s: %s is ignored; known tensors are %s", path, ", ".join(unknown), ", ".join(_SHAPES))
-    source = source_of(features, called=str(path), digest=digest, model=path.stem, corpus=path.name, clock=clock)
+    source = source_of(
+        features, called=str(path), digest=digest, model=path.stem, corpus=path.name, clock=clock, shuffled=shuffled
+    )
     return replace(source, command=f"collapse collect {shlex.quote(path.name)}")
 
 
 def source_of(
-    features: Mapping[str, Tensor], *, called: str, digest: str, model: str, corpus: str, clock: Clock
+    features: Mapping[str, Tensor],
+    *,
+    called: str,
+    digest: str,
+    model: str,
+    corpus: str,
+    clock: Clock,
+    shuffled: bool = False,
 ) -> Source:
     """Check the tensors of a features file, and make a source of them; equal tensors have one identity.
 
@@ -115,18 +126,20 @@ def source_of(
         digest: Their hash.
         model, corpus: Names for the manifest.
         clock: When reading began.
+        shuffled: See :class:`Phase`.
 
     Raises:
         CollapseError: A tensor has the wrong shape or dtype, or a label lies outside the classifier.
     """
     features = check_features(features, called)
     phases = {
-        name: ArrayPhase(name, features[f"{name}_features"], features[f"{name}_labels"], called)
+        name: ArrayPhase(name, features[f"{name}_features"], features[f"{name}_labels"], called, shuffled=shuffled)
         for name in ("train", "validation")
         if f"{name}_features" in features
     }
+    identity = {"features": digest, "dtype": str(features["train_features"].dtype).removeprefix("torch.")}
     return Source(
-        identity={"features": digest, "dtype": str(features["train_features"].dtype).removeprefix("torch.")},
+        identity=identity | ({"null": "shuffled"} if shuffled else {}),
         model={"name": model},
         corpus={"name": corpus, "validation": corpus if "validation" in phases else None},
         weight=features["classifier"],

@@ -1,12 +1,12 @@
 """A request for a features file, which is read at once: its content is its identity."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, flag_of
 from collapse.inputs.features import open_features
-from collapse.inputs.source import shuffled
 from collapse.numerics.devices import pick_device
 from collapse.stores.request import Request
 
@@ -26,9 +26,7 @@ def features_request(path: Path, spec: CollectionSpec) -> Request:
     """
     check_features_options(path, spec.given)
     pick_device(spec.device)  # not used, but an unavailable device is an error
-    source = open_features(path)
-    if spec.null:
-        source = shuffled(source, {"null": spec.null})
+    source = open_features(path, shuffled=spec.null == "shuffled")
     return Request(
         identity=source.identity,
         names={"model": source.model["name"], "corpus": source.corpus["name"]},
@@ -39,7 +37,7 @@ def features_request(path: Path, spec: CollectionSpec) -> Request:
     )
 
 
-def check_features_options(path: str | Path, given: dict[str, Any]) -> None:
+def check_features_options(path: str | Path, given: Mapping[str, Any]) -> None:
     """Raise UsageError for options that do not apply to a features file."""
     for name in given:
         if name not in _OPTIONS:

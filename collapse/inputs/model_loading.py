@@ -12,8 +12,8 @@ import torch
 from collapse.core.progress import Report
 from collapse.core.settings import environment, gguf_reported, quiet
 from collapse.errors import CollapseError
+from collapse.hub.client import hub_cache
 from collapse.hub.fingerprints import inside, tokenizer_files, weight_files
-from collapse.hub.requests import hub_cache
 from collapse.inputs.checkpoints import check_code, check_kernels, check_kind, loading_error
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.gguf_keys import check_gguf

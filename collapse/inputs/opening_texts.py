@@ -4,6 +4,7 @@ import logging
 import shlex
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from collapse.core.paths import home
@@ -17,7 +18,7 @@ from collapse.inputs.model_loading import load_model, load_tokenizer
 from collapse.inputs.option_words import typed
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference
-from collapse.inputs.source import Source, shuffled
+from collapse.inputs.source import Source
 from collapse.inputs.text_pair import Texts
 from collapse.inputs.text_source import TextPhase, advice
 from collapse.stores.files import sha256_of
@@ -74,20 +75,20 @@ def open_texts(
     if validates and validation is None:  # there is none, or its split is optional and absent
         identity = {name: each for name, each in identity.items() if name not in OF_VALIDATION} | {"validation": None}
         corpus["validation"] = None
-    source = Source(
+    phase = partial(TextPhase, model=model, shuffled=spec.null == "shuffled")
+    return Source(
         identity=identity,
         model=_about(model, reference, tokenizer),
         corpus=corpus,
         weight=model.weight,
         bias=model.bias,
-        train=None if train is None else TextPhase("train", train, model),
-        validation=None if validation is None else TextPhase("validation", validation, model),
+        train=None if train is None else phase("train", train),
+        validation=None if validation is None else phase("validation", validation),
         remedy=f"the row is a vocabulary entry: {advice(model.weight.dtype)}",
         command=f"collapse collect {shlex.quote(reference.name)} {typed(spec, shown=True)}".rstrip(),
         exact_loss=spec.exact_loss,
         clock=clock,
     )
-    return shuffled(source, {}) if spec.null == "shuffled" else source  # the identity says so already
 
 
 def _about(model: LanguageModel, reference: ModelReference, tokenizer: ModelReference) -> dict[str, Any]:

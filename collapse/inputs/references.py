@@ -11,6 +11,7 @@ from typing import Any
 from collapse.core.paths import expanded, near_folders
 from collapse.core.steps import folder_name, run_and_step
 from collapse.errors import CollapseError, UsageError
+from collapse.hub.client import at_revision, is_repo_id, split_revision
 from collapse.hub.fingerprints import (
     Files,
     Folder,
@@ -21,7 +22,6 @@ from collapse.hub.fingerprints import (
     weights_fingerprint,
 )
 from collapse.hub.remote import Remote, reach
-from collapse.hub.requests import at_revision, is_repo_id, split_revision
 
 _OF_FILES = (".safetensors", ".gguf", ".bin", ".pt", ".json", ".jsonl", ".txt", ".csv", ".parquet", ".npz", ".npy")
 """Suffixes of names that are not looked for on the Hub."""

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from collapse.errors import CollapseError, UsageError
+from collapse.hub.client import split_name
 from collapse.hub.opening import in_folder
 from collapse.hub.remote import reach
-from collapse.hub.requests import split_name
 from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.features import is_features_file
 from collapse.inputs.features_request import features_request
@@ -40,18 +40,15 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
     reference = asked_model(model, spec)
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     elsewhere = folder is None and not spec.recollect and not spec.null  # a null of somebody else is not trusted
-    request, problem = None, None
     try:
         request = text_request(reference, spec, held=held)
-    except CollapseError as error:  # a published store may supply what the options do not say
-        problem = error
-    if elsewhere and not (request and request.is_cached):
-        found = find_store(reference, spec)
-        if found is not None:
-            return found
-    if request is None:
-        assert problem is not None  # one of them is known
-        raise problem
+    except CollapseError:  # a published store may supply what the options do not say
+        found = find_store(reference, spec) if elsewhere else None
+        if found is None:
+            raise
+        return found
+    if elsewhere and not request.is_cached:
+        return find_store(reference, spec) or request
     return request
 
 

@@ -4,8 +4,7 @@ Shapes: n samples, d dimensions, V rows of the classifier.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -121,11 +120,3 @@ class Source:
     def device(self) -> torch.device:
         """The device on which the embeddings are computed."""
         return self.weight.device
-
-
-def shuffled(source: Source, identity: Mapping[str, Any]) -> Source:
-    """Return a source with shuffled labels in both phases; ``identity`` is added to its own, to say so."""
-    for phase in (source.train, source.validation):
-        if phase is not None:
-            phase.shuffled = True
-    return replace(source, identity={**source.identity, **identity})

@@ -30,8 +30,8 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
     return {**found, **given}
 
 
-def refuse_options(store: object, given: Mapping[str, Any]) -> None:
-    """Raise UsageError for options of a collection beside a finished store, which is measured as it is."""
+def refuse_options(store: object, given: Mapping[str, Any], *, null: bool = False) -> None:
+    """Raise UsageError for options of a collection beside a finished store, unless its null is collected by them."""
     for name in given:
-        if options_of()[name].role != "running" or name == "recollect":
+        if not null and (options_of()[name].role != "running" or name == "recollect"):
             raise UsageError(f"{store} is a store, and is measured as it is: leave out {flag_of(name)}")

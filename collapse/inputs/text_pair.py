@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import CollectionSpec, TextNames
@@ -22,21 +22,27 @@ class Texts:
         training: None if a trained store only lacks its validation.
         validation: None if there is none.
         optional: The user did not name the validation split, so it may be absent.
+        trained_on: Identity of the training text of that store.
     """
 
     training: Corpus | None
     validation: Corpus | None = None
     optional: bool = False
+    trained_on: dict[str, Any] | None = None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a request's identity records of the texts."""
+        return {
+            "corpus": self.training.identity() if self.training else self.trained_on,
+            "validation": self.validation.identity() if self.validation else None,
+        }
 
     @property
     def names(self) -> dict[str, str | None]:
         """The names of the texts."""
         both = {"corpus": self.training, "validation": self.validation}
         return {key: text.name if text else None for key, text in both.items()}
-
-    def wanted_beside(self, validation: str | None) -> bool:
-        """Whether the request needs a validation that a store with this validation text, or None, may lack."""
-        return self.validation is not None and not (self.optional and validation is None)
 
     def pack_validation(self, pack: Callable[[Corpus], Packed]) -> Packed | None:
         """Pack the validation text; return None if there is none, or if an optional split is absent.

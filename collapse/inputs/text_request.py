@@ -66,34 +66,55 @@ def text_request(
         CollapseError: The tokenizer or a text cannot be found or read.
     """
     tokenizer = find_tokenizer(spec.tokenizer) if spec.tokenizer else reference
-    unnamed = spec.validation_text is None and spec.validation_split is None
-    spec = _with_texts(spec, reference, held)
+    named = _with_texts(spec, reference, held)
+    length = named.chunk_length or (None if leave_open else default_chunk_length(reference))
+    if length is not None:
+        check_chunk_length(reference, length)
+    whole = replace(named, chunk_length=length)
+    unsaid = _unsaid(whole) if leave_open else frozenset()
+    texts = _texts_of(whole, reference, held, any_text="corpus" in unsaid)
+    if held is not None and spec.validation_text is None and spec.validation_split is None:  # the store's
+        texts = replace(texts, optional=True)
+    identity = _identity_of(whole, reference, tokenizer, texts)
+    if identity["validation"] and identity["validation"] == identity["corpus"]:
+        log.warning(_SAME_TEXTS)
+    step = {} if reference.step is None else {"step": str(reference.step)}
+    folder = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
+    return Request(
+        identity=identity,
+        names={"model": reference.name, **step, **folder, **texts.names},
+        load=partial(open_texts, identity, whole, reference, tokenizer, texts),
+        validates=texts.validation is not None,
+        optional=texts.optional,
+        open=unsaid - {"validation"} if texts.validation and texts.training else unsaid,  # a named text has its own
+        **spec.beside_identity,
+    )
+
+
+def _texts_of(spec: CollectionSpec, reference: ModelReference, held: Store | None, *, any_text: bool) -> Texts:
+    """Find the texts of a request; the training text is not looked for if it may be any, or if a store holds it."""
     trained_on = held.identity["corpus"] if held is not None and spec.text is None else None
-    unsaid = _unsaid(spec) if leave_open else frozenset()
-    if trained_on or "corpus" in unsaid:
-        texts = Texts(None, find_validation(spec, spec.validation_text) if spec.validation_text else None)
+    if trained_on or any_text:
+        validation = find_validation(spec, spec.validation_text) if spec.validation_text else None
+        texts = Texts(None, validation, trained_on=trained_on)
     else:
         texts = find_texts(spec, lambda: _text_of_card(reference))
-        trained_on = texts.training.identity() if texts.training else None
-    if held is not None and unnamed:  # the store's
-        texts = replace(texts, optional=True)
-    if texts.validation and texts.training:  # the text that is named has its own
-        unsaid -= {"validation"}
-    validated_on = texts.validation.identity() if texts.validation else None
-    if held is not None and held.state == "trained" and held.identity.get("validation") and not validated_on:
+    if any_text:
+        return texts
+    if held is not None and held.state == "trained" and held.identity.get("validation") and not texts.validation:
         raise UsageError(f"{held} lacks its validation: name its validation text again with --validation-text")
-    if validated_on and validated_on == trained_on:
-        log.warning(_SAME_TEXTS)
-    if not leave_open:
-        check_limits(spec, texts)
-        spec = replace(spec, chunk_length=spec.chunk_length or default_chunk_length(reference))
-    if spec.chunk_length is not None:
-        check_chunk_length(reference, spec.chunk_length)
+    check_limits(spec, texts)
+    return texts
+
+
+def _identity_of(
+    spec: CollectionSpec, reference: ModelReference, tokenizer: ModelReference, texts: Texts
+) -> dict[str, Any]:
+    """Return everything that affects a stored number and is known without loading the model."""
     identity = {
         "weights": reference.weights,
         "tokenizer": tokenizer.tokenizer,
-        "corpus": trained_on,
-        "validation": validated_on,
+        **texts.identity,
         "layers": [LAYER],
         **spec.identity,
     }
@@ -101,17 +122,7 @@ def text_request(
     identity["model_args"] = {name: each for name, each in identity["model_args"].items() if name != "gguf_file"}
     if spec.trust_remote_code and (code := code_of(reference, tokenizer)):
         identity["code"] = code
-    step = {} if reference.step is None else {"step": str(reference.step)}
-    folder = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
-    return Request(
-        identity=identity,
-        names={"model": reference.name, **step, **folder, **texts.names},
-        load=partial(open_texts, identity, spec, reference, tokenizer, texts),
-        validates=texts.validation is not None,
-        optional=texts.optional,
-        open=unsaid,
-        **spec.running,
-    )
+    return identity
 
 
 def _with_texts(spec: CollectionSpec, model: ModelReference, held: Store | None) -> CollectionSpec:

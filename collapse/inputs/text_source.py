@@ -31,13 +31,14 @@ class TextPhase(Phase):
         name: "train" or "validation".
         chunks: The packed text.
         model: The model that computes the embeddings.
+        shuffled: See :class:`Phase`.
     """
 
     words = ("chunk", "tokens")
     out_of_memory = "lower --chunk-length, or use --dtype bfloat16 or --device cpu"
 
-    def __init__(self, name: str, chunks: Chunks, model: LanguageModel) -> None:
-        self.name, self.chunks, self.model = name, chunks, model
+    def __init__(self, name: str, chunks: Chunks, model: LanguageModel, *, shuffled: bool = False) -> None:
+        self.name, self.chunks, self.model, self.shuffled = name, chunks, model, shuffled
         self.units, self.size = len(chunks), chunks.chunk_length
         self.slice_units = slice_length(len(chunks), chunks.chunk_length)
         self.unit_samples = self.size - 1

@@ -44,7 +44,6 @@ class ClassMoments:
         # Allocating memory for every batch would cost more than the arithmetic.
         self._h = torch.empty(0, dim, dtype=torch.float64, device=device)
         self._deviations = torch.empty(0, dim, dtype=torch.float64, device=device)
-        self._before = torch.empty(0, dim, dtype=torch.float64, device=device)
 
     @property
     def samples(self) -> int:
@@ -72,17 +71,13 @@ class ClassMoments:
         means_Kd = h_Bd.new_zeros(len(classes_K), self.dim)
         means_Kd.index_add_(0, inverse_B, h_Bd).div_(counts_K.unsqueeze(1))
         size = largest(means_Kd)
-        if not size < LARGEST:  # NaN too
-            check_finite(h_Bd)
         deviations_Bd = torch.index_select(means_Kd, 0, inverse_B, out=self._deviations[: len(h_Bd)])
         torch.sub(h_Bd, deviations_Bd, out=deviations_Bd)
         squares_K = h_Bd.new_zeros(len(classes_K))
         squares_K.index_add_(0, inverse_B, _row_squares(deviations_Bd))
-        if not within_range(squares_K):
+        if not (size < LARGEST and within_range(squares_K)):  # NaN too; for squares the bound is far too low, so safe
             check_finite(h_Bd)
-        # Skip the correction quickly, because most batches have no class of equal samples. double(): integers times a
-        # Python float give float32, in which the square of a small size underflows to 0.
-        if bool(((squares_K <= counts_K.double() * (self.dim * (_CONSTANT * size) ** 2)) & (counts_K > 1)).any()):
+        if _may_be_constant(squares_K, counts_K, self.dim * size**2):
             self._average_again(means_Kd, deviations_Bd, squares_K, inverse_B, counts_K)
         batch = Batch(
             h=h_Bd,
@@ -128,23 +123,18 @@ class ClassMoments:
             self.statistics.merge(other.statistics, mine, side)
 
     def _merge(self, theirs: Side, squares_K: Tensor) -> Side:
-        """Merge counts, means and squares; return the previous counts and means if there are statistics to merge."""
+        """Merge counts, means and squares; return the previous counts and means."""
         rows_K = self._rows_for(theirs.classes)
         mine_counts_K = self._counts[rows_K].double()
         mine_means_Kd = self._means.index_select(0, rows_K)
-        before = Side(classes=theirs.classes, counts=mine_counts_K, means=mine_means_Kd)
-        if self.statistics:
-            self._before = self._before if len(rows_K) <= len(self._before) else torch.empty_like(mine_means_Kd)
-            kept = self._before[: len(rows_K)].copy_(mine_means_Kd)
-            before = Side(classes=theirs.classes.clone(), counts=mine_counts_K, means=kept)
         total_K = mine_counts_K + theirs.counts
         share_K = theirs.counts / total_K
         delta_Kd = theirs.means - mine_means_Kd
         # Chan et al. 1983: M2 = M2a + M2b + ‖δ‖² na nb / n; a new class has na = 0 and gets exactly the other mean
         self._squares[rows_K] += squares_K + _row_squares(delta_Kd) * (mine_counts_K * share_K)
-        self._means[rows_K] = mine_means_Kd.addcmul_(delta_Kd, share_K.unsqueeze(1))
+        self._means[rows_K] = torch.addcmul(mine_means_Kd, delta_Kd, share_K.unsqueeze(1), out=delta_Kd)
         self._counts[rows_K] = total_K.long()
-        return before
+        return Side(classes=theirs.classes.clone(), counts=mine_counts_K, means=mine_means_Kd)
 
     def _rows_for(self, classes_K: Tensor) -> Tensor:
         top = int(classes_K.max()) if len(classes_K) else -1
@@ -205,6 +195,15 @@ class ClassMoments:
             versions=self.statistics.versions,
             made_by=makers(type(each) for each in self.statistics),
         )
+
+
+def _may_be_constant(squares_K: Tensor, counts_K: Tensor, most: float) -> bool:
+    """Whether a class may need :meth:`ClassMoments._average_again`; quick, because most batches have none.
+
+    Its own condition implies this one, since ‖μ‖² ≤ ``most`` = d·size².
+    """
+    # double(): integers times a Python float give float32, in which the square of a small size underflows to 0
+    return bool(((squares_K <= counts_K.double() * (_CONSTANT**2 * most)) & (counts_K > 1)).any())
 
 
 def _row_squares(rows_nd: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ Shapes: B samples of a batch, C classes with a mean, V the output vocabulary, d 
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -25,6 +26,22 @@ from collapse.plugin.statistic import Statistic
 
 _SAMPLES = 2048  # of which decisions are searched at a time
 _GATHER = 1 << 15  # numbers gathered at a time for direct differences, which stay in the cache
+
+
+class Linear(NamedTuple):
+    """What the linear classifier decides of samples.
+
+    Attributes:
+        with_mean: The argmax over the classes with a mean.
+        everywhere: That over all V.
+        confidence: The probability of the latter.
+        loss: The loss over all V, in nats.
+    """
+
+    with_mean: Int[Tensor, " B"]
+    everywhere: Int[Tensor, " B"]
+    confidence: Float[Tensor, " B"]
+    loss: Float[Tensor, " B"]
 
 
 class Decider:
@@ -61,25 +78,25 @@ class Decider:
         every_row = torch.arange(len(centres), device=device)
         self._centres = Ranking(centres, [every_row], -half_sqnorms, originals=self.means)
 
-    def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return the argmax over classes with a mean, that over all V, its probability, the loss in nats; each (B,)."""
+    def linear(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> Linear:
+        """Return the decisions of the linear classifier, and the loss."""
         blocks = zip(h_Bd.split(_SAMPLES), y_B.split(_SAMPLES), strict=True)
         parts = [self._linear_block(h, y) for h, y in blocks]
-        decided, everywhere, confidence, loss = (torch.cat(each) for each in zip(*parts, strict=True))
-        return decided, everywhere, confidence, loss
+        return Linear(*map(torch.cat, zip(*parts, strict=True)))
 
-    def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _linear_block(self, h_Bd: Tensor, y_B: Tensor) -> Linear:
         found = self._head.search(h_Bd, sums=True, exact=self._exact_loss)
         sample_K, row_K = found.samples, found.rows
         score_K = self._head.scores_of(h_Bd, sample_K, row_K)
         best_B, everywhere_B = highest(len(h_Bd), sample_K, row_K, score_K)
-        seen_B = everywhere_B
+        with_mean_B = everywhere_B
         if not bool(self.has_mean[everywhere_B].all()):
-            seen_K = self.has_mean[row_K]
-            _, seen_B = highest(len(h_Bd), sample_K[seen_K], row_K[seen_K], score_K[seen_K])
+            # Ranking also finds the highest scores of its first part alone: the best class with a mean is a candidate
+            kept_K = self.has_mean[row_K]
+            _, with_mean_B = highest(len(h_Bd), sample_K[kept_K], row_K[kept_K], score_K[kept_K])
         own_B = self._head.scores_of(h_Bd, torch.arange(len(h_Bd), device=h_Bd.device), y_B)
         rest_B = found.rest(best_B)
-        return seen_B, everywhere_B, 1 / (1 + rest_B), (best_B - own_B).clamp(min=0) + rest_B.log1p()
+        return Linear(with_mean_B, everywhere_B, 1 / (1 + rest_B), (best_B - own_B).clamp(min=0) + rest_B.log1p())
 
     def nearest(self, h_Bd: Float[Tensor, "B d"]) -> Int[Tensor, " B"]:
         """Return the class with the nearest mean, shape (B,)."""
@@ -154,34 +171,33 @@ class ValidationTally:
         h_Bd, y_B = h_Bd.to(device, torch.float64), y_B.to(device)
         if not within_range(h_Bd):
             check_finite(h_Bd)
-        linear_B, everywhere_B, confidence_B, loss_B = self.decider.linear(h_Bd, y_B)
-        ncc_B = self.decider.nearest(h_Bd)
-        agree_B, hit_B = linear_B == ncc_B, everywhere_B == y_B
+        linear, ncc_B = self.decider.linear(h_Bd, y_B), self.decider.nearest(h_Bd)
+        agree_B, hit_B = linear.with_mean == ncc_B, linear.everywhere == y_B
         ones_B = torch.ones_like(y_B)
         for name, values in (
             ("counts", ones_B),
             ("agreements", agree_B.long()),
-            ("linear_hits", (linear_B == y_B).long()),
+            ("linear_hits", (linear.with_mean == y_B).long()),
             ("ncc_hits", (ncc_B == y_B).long()),
             ("vocabulary_hits", hit_B.long()),
-            ("loss_sum", loss_B),
+            ("loss_sum", linear.loss),
         ):
             self._sums[name].index_add_(0, y_B, values)
-        self._sums["linear_predictions"].index_add_(0, linear_B, ones_B)
+        self._sums["linear_predictions"].index_add_(0, linear.with_mean, ones_B)
         self._sums["ncc_predictions"].index_add_(0, ncc_B, ones_B)
-        self._argmax_without_mean += int((~self.decider.has_mean[everywhere_B]).sum())
+        self._argmax_without_mean += int((~self.decider.has_mean[linear.everywhere]).sum())
         place_B = torch.arange(len(y_B), device=device)
         chunk_B = place_B // (len(y_B) // chunks) + first
         block_B = chunk_B if block_B is None else block_B.to(device)
-        per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), loss_B], dim=1)
+        per_sample = torch.stack([ones_B.double(), agree_B.double(), hit_B.double(), linear.loss], dim=1)
         self._blocks = with_samples(self._blocks, per_sample, chunk_B, block_B)
         if self.statistics:
             decided = {
-                "linear": linear_B,
+                "linear": linear.with_mean,
                 "ncc": ncc_B,
-                "vocabulary": everywhere_B,
-                "confidence": confidence_B,
-                "loss": loss_B,
+                "vocabulary": linear.everywhere,
+                "confidence": linear.confidence,
+                "loss": linear.loss,
                 "chunk": chunk_B,
                 "block": block_B,
                 "position": place_B % (len(y_B) // chunks),

@@ -66,7 +66,7 @@ def evaluate(
         progress: Called as progress(what, done, total).
     """
     wrote: dict[int, Failed | None] = {}
-    while True:
+    while True:  # each turn but the last excludes at least one more metric, which wrote
         values = fresh()
         made = [Evaluated(*each, missing(values.s, each[0]), wrote.get(id(each[0]))) for each in chosen]
         there = [each for each in made if each.missing is None and each.failed is None]

@@ -114,11 +114,13 @@ class Ranking:
             least_GB[blocks] = least_B
         open_GB = highest_GB + error_GB >= least_GB
         near_GB = (least_GB - error_GB).to(dtype)  # the bound leaves room for this rounding
-        sample_K, row_K = self._reopen(x_Bd, share, dtype, open_GB, near_GB, (highest_GB, total_GB) if sums else None)
-        top_B, others_B = highest_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
+        sample_K, row_K, best_GB, rest_GB = self._reopen(
+            x_Bd, share, dtype, open_GB, near_GB, highest_GB, total_GB, sums=sums
+        )
+        top_B, others_B = best_GB.masked_fill(~open_GB, -torch.inf).amax(dim=0), torch.zeros_like(norm_B)
         if sums:
-            weight_GB = (highest_GB - top_B).exp_()
-            others_B = (total_GB * weight_GB).sum(dim=0) + (weight_GB * open_GB).sum(dim=0) - 1
+            weight_GB = (best_GB - top_B).exp_()
+            others_B = (rest_GB * weight_GB).sum(dim=0) + (weight_GB * open_GB).sum(dim=0) - 1  # open blocks lack a 1
         return Found(sample_K, row_K, top_B + x_Bd @ self._mean + share * self._highest_bias, others_B)
 
     def scores_of(
@@ -196,9 +198,12 @@ class Ranking:
         dtype: torch.dtype,
         open_GB: Bool[Tensor, "G B"],
         near_GB: Float[Tensor, "G B"],
-        sums: tuple[Float[Tensor, "G B"], Float[Tensor, "G B"]] | None,
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the scores of open blocks again, and return samples and their candidates, each (K,).
+        highest_GB: Float[Tensor, "G B"],
+        total_GB: Float[Tensor, "G B"],
+        *,
+        sums: bool,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Compute the scores of open blocks again.
 
         Args:
             x_Bd: Samples, float64.
@@ -206,11 +211,17 @@ class Ranking:
             dtype: Of the scores.
             open_GB: Which blocks are open.
             near_GB: The least score of a candidate.
-            sums: What :meth:`_screen` returned, or None. Of an open block the new highest score m is written into it,
-                and the sum of exp(score − m) without the 1 of that row, beside which small terms would lose digits.
+            highest_GB, total_GB: As :meth:`_screen` returned them.
+            sums: Whether sums are taken.
+
+        Returns:
+            Samples and their candidates, each (K,); and, if sums are taken, both given arrays with those of open blocks
+            computed again: the highest score m, and the sum of exp(score − m) without the 1 of that row, beside which
+            small terms would lose digits.
         """
         given_Bd, bias_n = x_Bd.to(dtype), self._biases(share, dtype)
         candidates = []
+        best_GB, rest_GB = (highest_GB.clone(), total_GB.clone()) if sums else (highest_GB, total_GB)
         samples = open_GB.nonzero()[:, 1].split(open_GB.sum(dim=1).tolist())
         for g, (block, sample_P) in enumerate(zip(self._blocks, samples, strict=True)):
             if not len(sample_P):
@@ -222,14 +233,13 @@ class Ranking:
                 near_Pr = self._near_in_float64(x_Bd[sample_P], share, g, near_Pr)
                 place_K, row_K = near_Pr.nonzero().unbind(dim=1)
             candidates.append((sample_P[place_K], self._ids[block][row_K]))
-            if sums is not None:
-                highest_GB, total_GB = sums
+            if sums:
                 highest_P, row_P = score_Pr.max(dim=1, keepdim=True)
                 rest_Pr = score_Pr.sub_(highest_P).exp_().scatter_(1, row_P, 0)
-                highest_GB[g, sample_P] = highest_P.squeeze(1).double()
-                total_GB[g, sample_P] = rest_Pr.sum(dim=1).double()
+                best_GB[g, sample_P] = highest_P.squeeze(1).double()
+                rest_GB[g, sample_P] = rest_Pr.sum(dim=1).double()
         sample_K, row_K = (torch.cat(each) for each in zip(*candidates, strict=True))
-        return sample_K, row_K
+        return sample_K, row_K, best_GB, rest_GB
 
     def _near_in_float64(
         self, x_Pd: Float[Tensor, "P d"], share: float, g: int, near_Pr: Bool[Tensor, "P r"]

@@ -25,7 +25,7 @@ _ATTRIBUTES = {"ids": "classes", "C": "n_classes", "d": "dim"}
 
 
 @dataclass(frozen=True)
-class Chunks:
+class ValidationTotals:
     """Totals of the validation chunks, each a number of float64: what a standard error is differentiated through.
 
     Attributes:
@@ -75,7 +75,7 @@ class Values:
         if each.kind == "function":
             return self.value(each.target)
         if each.name == "chunks" and self._totals is not None:
-            return Chunks(*self._totals.unbind())
+            return ValidationTotals(*self._totals.unbind())
         if each.name in self._held:
             return self._held[each.name]
         found = self._read(each)
@@ -93,7 +93,7 @@ class Values:
             return getattr(self.s, _ATTRIBUTES.get(each.name, each.name))
         if self.s.validation is None:
             return None
-        return Chunks(*self.s.validation.block_totals[:, :4].sum(dim=0).unbind())
+        return ValidationTotals(*self.s.validation.block_totals[:, :4].sum(dim=0).unbind())
 
 
 def evaluated(function: Callable[..., Any], argument: Callable[[Asked], Any]) -> Any:

@@ -13,7 +13,7 @@ from collapse.errors import CollapseError, UsageError, first_line, near_names
 from collapse.measurement.output import as_csv
 from collapse.plugin.figures import Drawing, numbers_of
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.rendering import Format, converted, inches, svg_of, vl_convert
+from collapse.showing.images import Format, converted, inches, svg_of, vl_convert
 from collapse.showing.sources import Source, gather
 from collapse.stores.manifest import is_store
 from collapse.stores.writing import ANOTHER_FOLDER, check_output_place, write_output

@@ -65,10 +65,11 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
         kinds: The statistics that may be folded; None for all that are registered.
     """
     kinds = _common(shards, kinds)
-    statistics, *others = [Filled.from_state(shard.tensors(), "cpu", kinds) for shard in shards]
+    states = [shard.tensors() for shard in shards]
+    statistics, *others = [Filled.from_state(state, "cpu", kinds) for state in states]
     for each in others:
         statistics.merge(each, NOTHING, NOTHING)
-    total = merge_validation([_counts(shard.tensors()) for shard in shards])
+    total = merge_validation([_counts(state) for state in states])
     layer = {"validation": {name: getattr(total, name) for name in vars(total)}, **statistics.tensors()}
     files: dict[str, Mapping[str, Tensor]] = {f"{LAYER}/{name}.safetensors": each for name, each in layer.items()}
     kept = dict(store.manifest["files"])

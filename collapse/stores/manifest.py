@@ -64,7 +64,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(data)
         version = manifest["version"]
-        if manifest["format"] == "collapse" and isinstance(version, int) and version not in (0, VERSION):
+        if manifest["format"] == "collapse" and isinstance(version, int) and version != VERSION:
             remedy = "pip install -U linguistic-collapse" if version > VERSION else "collect the store again"
             raise StoreError(
                 f"{file} has store format {version}, but this version of collapse reads {VERSION}: {remedy}"

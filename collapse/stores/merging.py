@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from collapse.core.paths import expanded
 from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.stores.folding import check_shards, fold_training, fold_validation, training_hash
@@ -31,8 +32,9 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     folders = [_folder(each) for each in ([parts] if isinstance(parts, str | Path | Part | Store) else parts)]
     if not folders:
         raise UsageError("nothing to merge: name the folders of the parts")
-    target = Path(store)
+    target = expanded(store)
     trained = [Store.load(folder) for folder in folders if is_store(folder)]
+    # a part of the validation pass lies in a copy of the trained store, and one of the training pass in no store
     phase = "validation" if len(trained) == len(folders) else "train"
     for each in trained:
         if phase == "train" or each.state == "complete":
@@ -41,14 +43,15 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     if trained:
         _check_trained(trained, shards)
 
-    def make(folder: Path | None) -> Store:
+    def fold(folder: Path | None) -> Store:
         return fold_validation(folder, trained[0].check(), shards) if trained else fold_training(folder, shards)
 
     if not is_store(target):
         with writing(target):
             if not is_store(target):  # another process may have just written it
-                return make(target)
-    return load_same(target, make(None))
+                return fold(target)
+    compared = fold(None)  # in memory: what the parts give must be what the target holds
+    return load_same(target, compared)
 
 
 def _folder(given: object) -> Path:
@@ -56,7 +59,7 @@ def _folder(given: object) -> Path:
         given = given.path
     if not isinstance(given, str | Path):
         raise UsageError(f"merge() takes parts or their folders; among them there is a {type(given).__name__}")
-    return Path(given)
+    return expanded(given)
 
 
 def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:

@@ -131,32 +131,25 @@ class Part(Named):
         return f"Part({self}, {self.covered()})"
 
 
-def shards_in(folder: Path, phase: str, *, repair: bool = False) -> list[Shard]:
+def shards_in(folder: Path, phase: str) -> list[Shard]:
     """Return the shards of a phase in a folder, in the order of their slices.
 
-    Args:
-        folder: The folder.
-        phase: The phase.
-        repair: The folder is being collected: check the tensors, and set a damaged shard aside, with a warning.
-
     Raises:
-        StoreError: A file is not a shard, or its header is damaged, unless it is set aside.
+        StoreError: A file is not a shard, or its header is damaged.
     """
-    found = []
-    for path in (folder / SHARDS).glob(f"{phase}-*.safetensors"):
+    found = [_opened(path) for path in (folder / SHARDS).glob(f"{phase}-*.safetensors")]
+    return sorted(found, key=lambda shard: shard.start)
+
+
+def repair_shards(folder: Path) -> None:
+    """Check the shards of a folder that is being collected; set damaged ones aside, with a warning."""
+    for path in (folder / SHARDS).glob("*.safetensors"):
         try:
-            shard = _opened(path)
-            if repair:
-                shard.tensors()
+            _opened(path).tensors()
         except StoreError as error:
-            if not repair:
-                raise
             aside = path.with_suffix(".damaged")
             log.warning("%s (kept as %s)", error, aside.name)
             path.replace(aside)
-        else:
-            found.append(shard)
-    return sorted(found, key=lambda shard: shard.start)
 
 
 def remove_shards(folder: Path) -> None:

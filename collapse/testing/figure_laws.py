@@ -11,7 +11,7 @@ from collapse.measurement.results import Results
 from collapse.plugin.figures import Drawing, Figure, numbers_of
 from collapse.plugin.metrics import declaration
 from collapse.plugin.plugin_manager import plugins
-from collapse.showing.rendering import svg_of
+from collapse.showing.images import svg_of
 from collapse.stores.shards import Part, Shard
 from collapse.stores.store import Store
 from collapse.testing.laws import Checked
@@ -127,7 +127,7 @@ def _shard(store: Store, at: int, about: dict[str, Any]) -> Shard:
 
 
 def _store(classes: int, name: str, seed: int = 0) -> Store:
-    from collapse.collection.features import collect_arrays
+    from collapse.collection.arrays import collect_arrays
 
     features = random_features(classes, 4, 20 * classes, seed=seed)
     return collect_arrays(

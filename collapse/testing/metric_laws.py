@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from collapse.collection.features import collect_arrays
+from collapse.collection.arrays import collect_arrays
 from collapse.errors import CollapseError
 from collapse.measurement.noting import numbers_of
 from collapse.numerics.evaluating import evaluate

@@ -21,7 +21,7 @@ from collapse.numerics.values import Values, values_of
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
-from collapse.vocabulary.choosing import check_number, choose, rank
+from collapse.vocabulary.chosen_classes import check_number, choose, rank
 from collapse.vocabulary.token_table import heading, known, positions, remarks, token_table
 
 MOST_PAIRS = 100_000

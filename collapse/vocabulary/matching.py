@@ -18,7 +18,7 @@ from collapse.measurement.class_values import measure_classes
 from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.stores.store import Store
-from collapse.vocabulary.choosing import check_number, choose
+from collapse.vocabulary.chosen_classes import check_number, choose
 from collapse.vocabulary.token_table import heading, measured_columns, positions, remarks
 
 Values = NDArray[np.float64]

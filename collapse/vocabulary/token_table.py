@@ -14,7 +14,7 @@ from collapse.measurement.table import Table
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.store import Store
-from collapse.vocabulary.choosing import Chosen, check_number, choose, rank
+from collapse.vocabulary.chosen_classes import Chosen, check_number, choose, rank
 from collapse.vocabulary.token_texts import quoted
 
 COLUMNS = (

@@ -6,7 +6,7 @@ import sys
 import torch
 from torch import Tensor
 
-from collapse import Chunks, Noted, ValidationStatistics, metric
+from collapse import Noted, ValidationStatistics, ValidationTotals, metric
 
 
 def loss_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
@@ -24,7 +24,7 @@ def loss_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
     translation=False,
     scale=None,
 )
-def val_loss(chunks: Chunks) -> Tensor:
+def val_loss(chunks: ValidationTotals) -> Tensor:
     """Mean cross-entropy over the whole output vocabulary, nats per token.
 
     Equation: mean of −log softmax(Wh + b)_y
@@ -38,7 +38,7 @@ def val_loss(chunks: Chunks) -> Tensor:
 
 
 @metric("val_accuracy", standard_error=True, better="higher", translation=False, scale=None)
-def val_accuracy(chunks: Chunks) -> Tensor:
+def val_accuracy(chunks: ValidationTotals) -> Tensor:
     """Share of validation samples whose label is the argmax over the whole output vocabulary.
 
     Equation: share of argmax_v ⟨w_v,h⟩+b_v = y

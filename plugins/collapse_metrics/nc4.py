@@ -7,7 +7,7 @@ Both rules choose among the classes with a mean. Decisions are made during colle
 import torch
 from torch import Tensor
 
-from collapse import Chunks, Noted, ValidationStatistics, derived, metric
+from collapse import Noted, ValidationStatistics, ValidationTotals, derived, metric
 
 
 def agreement_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor]:
@@ -17,7 +17,7 @@ def agreement_by_label(validation: ValidationStatistics) -> tuple[Tensor, Tensor
 
 
 @derived
-def agreed(chunks: Chunks) -> Tensor:
+def agreed(chunks: ValidationTotals) -> Tensor:
     """Share of all validation samples on which both rules agree."""
     return chunks.agreements / chunks.samples
 

@@ -89,7 +89,7 @@ def on_the_hub() -> list[Entry]:
         CollapseError: The Hub cannot be reached.
     """
     from collapse.hub.card import TAGS
-    from collapse.hub.requests import models_tagged
+    from collapse.hub.client import models_tagged
 
     entries = []
     for model in models_tagged(TAGS[0]):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from collapse.collection.features import array_tensor, collect_arrays
+from collapse.collection.arrays import array_tensor, collect_arrays
 from collapse.core.progress import Report, shows_progress
 from collapse.core.steps import run_and_step
 from collapse.errors import UsageError
