@@ -23,8 +23,8 @@ from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 TILE = 768
 """Classes per side of a tile on a CPU, large enough for a fast product."""
 
-_STRIP = 1 << 16
-"""Pairs of a strip for each thread: a few fields of them stay in its cache."""
+_STRIP = 1 << 18
+"""Pairs of a strip. The memory of larger fields is given back after each operation, and its pages are new each time."""
 
 
 def sweep(
@@ -50,7 +50,7 @@ def sweep(
     geometry = ClassGeometry(values.s)
     with torch.inference_mode():
         memory = torch.empty(tile * tile, dtype=torch.float64, device=means.device)
-    height = max(1, _STRIP * torch.get_num_threads() // tile)
+    height = max(1, _STRIP // tile)
     walk = list(tiles(len(means), tile))
     for done, (rows, columns) in enumerate(walk, start=1):
         gram = _product(geometry.means, rows, columns, height, memory)
