@@ -50,7 +50,7 @@ def test_any_split_in_any_order_equals_the_single_pass(seed, samples, classes, o
     while len(parts) > 1:
         taken = parts.pop(data.draw(st.integers(0, len(parts) - 1)))
         parts[data.draw(st.integers(0, len(parts) - 1))].merge(taken)
-    agree(whole, parts[0], 1e-12)
+    agree(whole, parts[0], 1e-12 + 1e-15 * offset)  # a mean's own rounding, relative to the spread, which is 1
 
 
 def test_equals_a_direct_computation(reference):
