@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from collapse.core.escaping import markdown, visible
-from collapse.core.reading import read_json
 from collapse.hub.client import is_repo_id
-from collapse.stores.files import sha256_of
-from collapse.stores.manifest import RESULTS
+from collapse.stores.described import kept_results
 from collapse.stores.naming import recorded_model
 
 if TYPE_CHECKING:
@@ -77,18 +75,6 @@ def card(store: "Store", name: str) -> str:
         measured=_measured(row) if row else "",
         cite=CITE,
     )
-
-
-def kept_results(store: "Store") -> dict[str, Any] | None:
-    """Return the last measurements of a store's content, as a row of a results file, or None."""
-    if store.path is None:
-        return None
-    try:
-        kept = read_json(store.path / RESULTS)
-        row: dict[str, Any] = kept["row"]
-        return row if kept["store"] == store.digest and kept["sha256"] == sha256_of(row) else None
-    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged or outdated
-        return None
 
 
 def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list[EvalResult] | None":

@@ -11,9 +11,10 @@ from pathlib import Path
 
 from collapse.core.escaping import visible
 from collapse.errors import StoreError
-from collapse.hub.card import card, kept_results
+from collapse.hub.card import card
 from collapse.hub.committing import commit_files, create_repo, read_branch
 from collapse.hub.opening import FOLDER, find_published
+from collapse.stores.described import kept_results
 from collapse.stores.files import sha256_of
 from collapse.stores.manifest import KNOWN_LATER, MANIFEST, RESULTS, is_store, render
 from collapse.stores.store import Store, load_same

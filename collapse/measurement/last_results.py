@@ -2,9 +2,9 @@
 
 from contextlib import suppress
 
-from collapse.core.reading import read_json
 from collapse.errors import CollapseError
 from collapse.measurement.rows import Row
+from collapse.stores.described import kept_results
 from collapse.stores.files import canonical, sha256_of
 from collapse.stores.lock import locked
 from collapse.stores.manifest import RESULTS
@@ -14,15 +14,8 @@ from collapse.stores.writing import write_atomic
 
 def kept_row(store: Store) -> Row | None:
     """Return the last measurements of this content, or None; a damaged or outdated file is ignored."""
-    if store.path is None:
-        return None
-    try:
-        kept = read_json(store.path / RESULTS)
-        if kept["store"] != store.digest or kept["sha256"] != sha256_of(kept["row"]):
-            return None
-        return Row.from_dict(kept["row"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    row = kept_results(store)
+    return None if row is None else Row.from_dict(row)
 
 
 def keep_row(store: Store, row: Row) -> None:

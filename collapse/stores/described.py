@@ -1,10 +1,12 @@
-"""The columns of a row that identify the store and what was measured."""
+"""What a store says of itself: the columns of a row that identify it, and its last measurements."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from collapse.core.reading import read_json
 from collapse.core.steps import run_and_step
 from collapse.stores.files import sha256_of
+from collapse.stores.manifest import RESULTS
 from collapse.stores.naming import shown_model
 
 if TYPE_CHECKING:
@@ -35,6 +37,18 @@ def about(store: "Store") -> dict[str, Any]:
         **{f"{text}_id": _text_id(identity, text) for text in ("corpus", "validation")},
     }
     return {**found, "origin": store.origin or store.pulled_from}
+
+
+def kept_results(store: "Store") -> dict[str, Any] | None:
+    """Return the last measurements of a store's content, as a row of a results file, or None."""
+    if store.path is None:
+        return None
+    try:
+        kept = read_json(store.path / RESULTS)
+        row: dict[str, Any] = kept["row"]
+        return row if kept["store"] == store.digest and kept["sha256"] == sha256_of(row) else None
+    except (OSError, ValueError, KeyError, TypeError):  # absent, damaged or outdated
+        return None
 
 
 def _weights(identity: Mapping[str, Any]) -> str | None:
