@@ -1,5 +1,5 @@
 """Generate parts of the docs: command help in cli.md, measurements in metrics.md, options in options.md,
-public names in python.md, results in benchmarks.md.
+public names in python.md, figures in figures.md, results in benchmarks.md.
 
 Run ``python docs/generate.py`` after changing a command or a metric. ``--check`` only compares, and exits with 1 and
 the names of outdated pages. The generated part of a page is between two comment lines; the rest is written by hand.

@@ -1,1 +1,1 @@
-"""Collect a model and a text, or features, into a store: plan, slices, passes, parts."""
+"""Collect a model and a text, or features, into a store: the two passes and their slices."""

@@ -71,8 +71,7 @@ def mixed(rows: Iterable["Row | Mapping[str, Any]"], *, apart: Container[str] = 
     """Return a remark for each field that differs between rows but must be equal to compare their numbers.
 
     Args:
-        rows: Rows, or the records of a table. Missing fields, as in rows of features files or of earlier versions, are
-            ignored.
+        rows: Rows, or the records of a table. Missing fields, as in rows of features files, are ignored.
         apart: Fields that may differ.
 
     >>> mixed([{"dtype": "float32", "min_count": 1}, {"dtype": "bfloat16", "min_count": 1}, {"val_loss": 2.0}])

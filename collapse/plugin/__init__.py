@@ -1,1 +1,1 @@
-"""The plugin interface: hooks, declarations, reducers, statistics, and the manager that loads plugins."""
+"""The plugin interface: hooks, declarations, measures, statistics, and the manager that loads plugins."""

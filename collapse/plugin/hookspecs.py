@@ -44,7 +44,7 @@ def collapse_trained_on(folder: Path) -> Mapping[str, Any] | None:
 def collapse_results() -> Mapping[str, Path]:  # type: ignore[empty-body]  # a specification has no body
     """Return results tables that can be given by a name instead of a file: the files (.csv, .json, .parquet) by name.
 
-    A name is lower-case letters, digits, ``_`` and ``-``. A file of the user with this very path comes first.
+    A name is lower-case letters, digits, ``_`` and ``-``. It comes before a file of the same name.
     """
 
 

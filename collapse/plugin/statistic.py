@@ -165,7 +165,7 @@ class Statistic:
 
 
 class ValidationStatistic(Statistic):
-    """An extra statistic of the validation text: its ``update`` receives a :class:`ValidationBatch`."""
+    """An extra statistic of the validation text: its ``update`` receives a :class:`collapse.ValidationBatch`."""
 
     phase = "validation"
 

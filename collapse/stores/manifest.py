@@ -53,7 +53,7 @@ def is_part(path: str | Path) -> bool:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Read and check the manifest of the store in a folder; raises the errors of :meth:`Store.load`."""
+    """Read and check the manifest of the store in a folder; raises the errors of :meth:`collapse.Store.load`."""
     file = path / MANIFEST
     if not file.is_file():
         raise _no_store(path)
