@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _UNLIMITED = 10_000
 _GAP = 2  # characters between columns
 _PROSE = 24  # the least width of a column of prose
+_WORD = 40  # characters of a word of prose that are kept on one line
 _SHORT = 8  # a heading of so many characters is not broken
 _PIECE = re.compile(r"[^._\-/ ]*[._\-/ ]+|[^._\-/ ]+")
 
@@ -103,8 +104,8 @@ class _Column:
 
     @property
     def least(self) -> int:
-        """The width that breaks no word, number or line of the heading."""
-        words = [word for each in self.cells for word in each.split()] if self.prose else self.cells
+        """The width that breaks no number, no line of the heading, and of prose no word but one like a hash."""
+        words = [word[:_WORD] for each in self.cells for word in each.split()] if self.prose else self.cells
         return max(map(cell_len, [*self.heading.split("\n"), *words, " " * _PROSE * self.prose]))
 
     def broken(self) -> "_Column":
@@ -141,7 +142,9 @@ def _rich(columns: Sequence[_Column]) -> "RichTable":
     table = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for column in columns:
         justify: Any = "right" if column.numeric else "left"
-        table.add_column(Text(column.heading), justify=justify, no_wrap=not column.prose, min_width=column.least)
+        table.add_column(
+            Text(column.heading), justify=justify, no_wrap=not column.prose, min_width=column.least, overflow="fold"
+        )
     # rich drops the blanks that align decimal points, unless a cell fills its column
     shown = [[each.rjust(column.least) if column.numeric else each for each in column.cells] for column in columns]
     for cells in zip(*shown, strict=True):

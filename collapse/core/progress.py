@@ -40,6 +40,7 @@ def progress_bar(out: "Console") -> Iterator[Report]:
         TextColumn("{task.fields[rate]}", markup=False),  # last, because what does not fit is cut
     )
     with Progress(*columns, console=out, transient=True, expand=True, speed_estimate_period=_PERIOD) as bar:
+        out.show_cursor(True)  # rich hides it, and a killed process could not show it again
         tasks: dict[str, Any] = {}
 
         def report(what: str, done: int, total: int | None, note: str = "") -> None:

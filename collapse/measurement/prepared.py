@@ -6,7 +6,7 @@ The published tables hold components of our measurements under other names. Thei
 import re
 from typing import TYPE_CHECKING
 
-from collapse.errors import counted
+from collapse.errors import counted, some
 from collapse.measurement.comparing import corpora_of, mixed
 from collapse.measurement.model_names import ARCHITECTURE, with_parts
 from collapse.measurement.results import Results
@@ -90,9 +90,12 @@ def remarks_on(frame: "pd.DataFrame") -> list[str]:
         stores = frame.loc[frame["store"].notna() & (frame["store"] != ""), ["store", "min_count"]]
         if again := int(stores.duplicated().sum()):
             return [*found, f"{counted(again, 'row')} of a store that another row has: they count as models"]
-    again = int(frame["model"].duplicated().sum()) if "model" in frame else 0
-    if 0 < again < len(frame) - 1:  # a table in which all rows are of one name has other columns to tell them apart
-        found.append(f"{counted(again, 'row')} with the model name of another row: they may not be independent")
+    again = frame["model"][frame["model"].duplicated()].tolist() if "model" in frame else []
+    if 0 < len(again) < len(frame) - 1:  # if all rows are of one name, other columns tell them apart
+        named = some(list(dict.fromkeys(map(str, again))))
+        found.append(
+            f"{counted(len(again), 'row')} with the model name of another row ({named}): they may not be independent"
+        )
     return found
 
 

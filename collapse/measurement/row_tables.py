@@ -39,10 +39,10 @@ def table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table
         property_name = known[name][0].property_of(name)
         cells: list[Any] = ["" if property_name == before else property_name, name]
         cells += [*(row.measurements.get(name) for row in rows), *map(_ends, _limits(rows, name))]
-        values = [row.nulls.get(kind, {}).get(name) for row, kind in nulls]
+        values = [row.nulls.get(kind, {}).get(name, "") for row, kind in nulls]
         quotients = [over_null(row, name, kind) for row, kind in nulls]
-        cells += ["" if value is None else value for value in values]
-        cells += ["" if value is None else each for value, each in zip(values, quotients, strict=True)]
+        cells += values
+        cells += ["" if value == "" else each for value, each in zip(values, quotients, strict=True)]
         made.append(cells)
         # a line of its own: beside the number it would make the table wider than a terminal
         if any(name in row.standard_errors for row in rows):
@@ -52,6 +52,9 @@ def table_of(rows: Sequence[Row], shown: Collection[str] | None = None) -> Table
     columns = ["property", "measurement", *models, "at full collapse", "reachable"]
     columns += [kind if len(rows) == 1 else f"{model}, {kind}" for model in models for kind in kinds]
     columns += [f"{model} ÷ {kind}" for model in models for kind in kinds]
+    empty = {at for at in range(2, len(columns)) if all(cells[at] == "" for cells in made)}
+    columns = [column for at, column in enumerate(columns) if at not in empty]
+    made = [[cell for at, cell in enumerate(cells) if at not in empty] for cells in made]
     return Table("", columns, made, keys=2)
 
 
