@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from collapse.stores.provenance import processor
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -37,8 +39,4 @@ def described(*, quick: bool) -> dict[str, Any]:
 
 def _cpu() -> str:
     """Return the processor's name without marks and frequency."""
-    path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    named = (line.split(":")[1] for line in lines if line.startswith("model name"))
-    name = next(named, platform.processor() or platform.machine())
-    return " ".join(re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b|@.*", " ", name).split())
+    return " ".join(re.sub(r"\((R|TM)\)|\b(CPU|Processor)\b|@.*", " ", processor()).split())

@@ -3,7 +3,7 @@
 Three measurements are CDNV, interference and log kernel, each with mean and std.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 
 import torch
@@ -12,10 +12,10 @@ import collapse
 from benchmarks.record import Record
 from benchmarks.timing import in_turn, peak_growth
 from collapse import EmbeddingStatistics
+from collapse.measurement.measuring import by_metric
 from collapse.numerics.evaluating import evaluate
 from collapse.numerics.pairs import TILE, tiles
 from collapse.numerics.values import values_of
-from collapse.plugin.metrics import Measure, Metric
 from collapse.plugin.plugin_manager import plugins
 
 THREE = [f"{name}{what}" for name in ("nc1.cdnv", "nc2.interference", "gnc2.log_kernel") for what in ("", "_std")]
@@ -97,14 +97,6 @@ def products(means: torch.Tensor, tile: int) -> None:
     for rows, columns in tiles(len(means), tile):
         a, b = means[rows], means[columns]
         torch.mm(a, b.T, out=gram[: len(a) * len(b)].view(len(a), len(b)))
-
-
-def by_metric(names: Sequence[str]) -> list[tuple[Metric, list[Measure]]]:
-    """Group measurements by their metrics."""
-    known, chosen = plugins().measurements(), dict[int, tuple[Metric, list[Measure]]]()
-    for metric, measure in map(known.__getitem__, names):
-        chosen.setdefault(id(metric), (metric, []))[1].append(measure)
-    return list(chosen.values())
 
 
 def prepared(classes: int, dim: int) -> Callable[[], object]:

@@ -88,7 +88,5 @@ def near_names(name: str, known: Iterable[str], see: str = "") -> str:
         return f"did you mean {' or '.join(close)}?"
     if not names:
         return "none are known"
-    if len(names) <= _MOST_NAMES:
-        return f"known: {', '.join(names)}"
-    more = f" (see all with: {see})" if see else ""
-    return f"known: {', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more{more}"
+    more = f" (see all with: {see})" if see and len(names) > _MOST_NAMES else ""
+    return f"known: {some(names, _MOST_NAMES)}{more}"

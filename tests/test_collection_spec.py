@@ -2,7 +2,7 @@
 
 import inspect
 import shlex
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import click
 import pytest
@@ -11,28 +11,20 @@ from click.testing import CliRunner
 import collapse
 from collapse.cli.options import collecting_options, given_options
 from collapse.errors import UsageError
-from collapse.inputs.collection_spec import CollectionSpec, accepts, option, options_of
+from collapse.inputs.collection_spec import CollectionSpec, accepts, options_of
 from collapse.inputs.option_words import key_value, key_values, typed
 from collapse.stores.described import CUT
 
 
-@dataclass(frozen=True, kw_only=True)
-class Wider(CollectionSpec):
-    """A spec with two more options."""
-
-    context: int | None = option("Tokens before the first that counts.", "changed", unset="none of them", metavar="N")
-    half_precision: bool = option("Run in half precision.", "recorded", default=False)
-
-
-def test_a_field_that_is_added_appears_on_the_command_line_in_python_docs_and_identity():
+def test_a_field_appears_on_the_command_line_in_python_docs_and_identity():
     said = {}
 
     @click.command()
-    @collecting_options(spec=Wider)
+    @collecting_options()
     def command(**options):
-        said.update(given_options(options, Wider))
+        said.update(given_options(options))
 
-    @accepts(Wider)
+    @accepts
     def collect(model: str, **options):
         """Collect.
 
@@ -41,19 +33,19 @@ def test_a_field_that_is_added_appears_on_the_command_line_in_python_docs_and_id
         """
 
     help = " ".join(CliRunner().invoke(command, ["--help"], terminal_width=200).output.split())
-    assert "--context N Tokens before the first that counts. [default: none of them]" in help
-    assert "--half-precision Run in half precision." in help
-    assert CliRunner().invoke(command, ["--context", "3", "--half-precision"]).exit_code == 0
-    assert said == {"context": 3, "half_precision": True}
+    assert "--chunk-length T Tokens per chunk. [default: min(2048, the model's limit)]" in help
+    assert "--exact-loss Sum the loss over the vocabulary in float64." in help
+    assert CliRunner().invoke(command, ["--max-validation-chunks", "3", "--exact-loss"]).exit_code == 0
+    assert said == {"max_validation_chunks": 3, "exact_loss": True}
     parameters = inspect.signature(collect).parameters
-    assert parameters["context"].default is None
-    assert parameters["half_precision"].default is False
+    assert parameters["chunk_length"].default is None
+    assert parameters["exact_loss"].default is False
     assert next(iter(parameters)) == "model"
     described = inspect.getdoc(collect)
-    assert "context: Tokens before the first that counts. None: none of them." in described
-    plain = Wider().identity
-    assert plain == CollectionSpec().identity | {"half_precision": False}  # what earlier stores hold stays as it is
-    assert Wider(**said).identity == plain | said
+    assert "chunk_length: Tokens per chunk. None: min(2048, the model's limit)." in described
+    plain = CollectionSpec().identity
+    assert not plain.keys() & said.keys()  # what earlier stores hold stays as it is
+    assert CollectionSpec(**said).identity == plain | said
 
 
 def test_collect_shows_every_option_and_refuses_others_by_name():

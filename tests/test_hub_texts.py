@@ -6,8 +6,6 @@ import pytest
 
 import collapse
 
-NO_SPLIT = "owner/train has no split 'validation'; known: train (--split, --validation-split): nothing is validated"
-
 
 @pytest.fixture
 def data(hub, tiny) -> None:

@@ -6,24 +6,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from stopping import Stopped, stop_at
 
 import collapse
 from collapse.errors import CollapseError, StoreError, UsageError
 from collapse.stores import store_folder as places
 from collapse.stores.manifest import MANIFEST
 from collapse.stores.store import Store
-
-
-class Stopped(Exception):
-    """Ends a collection as a kill would, between two batches."""
-
-
-def stop_at(phase, chunk):
-    def report(what, done, total, note=""):
-        if what == f"collecting {phase}" and done >= chunk:
-            raise Stopped
-
-    return report
 
 
 class Budget:

@@ -3,21 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from stopping import Stopped, stop_at
 
 import collapse
 from collapse.stores.shards import shards_in
-
-
-class Stopped(Exception):
-    """Ends a collection as a kill would, between two batches."""
-
-
-def stop_at(phase, chunk):
-    def report(what, done, total, note=""):
-        if what == f"collecting {phase}" and done >= chunk:
-            raise Stopped
-
-    return report
 
 
 def counts(store, name="train"):

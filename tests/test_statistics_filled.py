@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import pytest
+from stopping import Stopped, stop_at
 
 import collapse
 from collapse import State, ValidationStatistic
@@ -29,18 +30,6 @@ def total({name}):
     "Samples."
     return {name}["total"].sum()
 """
-
-
-class Stopped(Exception):
-    """Ends a collection as a kill would, between two batches."""
-
-
-def stop_at(chunk):
-    def report(what, done, total, note=""):
-        if what == "collecting train" and done >= chunk:
-            raise Stopped
-
-    return report
 
 
 @pytest.fixture
@@ -115,7 +104,7 @@ def test_an_unfinished_collection_goes_on_without_a_plugin_that_changed(
 ):
     install()
     with pytest.raises(Stopped):
-        collapse.collect(tiny.model, store=tmp_path / "s", progress=stop_at(10), **options)
+        collapse.collect(tiny.model, store=tmp_path / "s", progress=stop_at("train", 10), **options)
     install.nothing() if change is None else install(**change)
     store = collapse.collect(tiny.model, store=tmp_path / "s", **options)
     assert ("statistic mine is not collected" in caplog.text) == (change is not None)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from collapse.cli.options import InOrder
 from collapse.cli.terminal import MESSAGE, say, say_aside, say_error
 from collapse.core.extras import missing_package
 from collapse.core.threads import prepare
@@ -32,11 +33,8 @@ _OF_ALL = re.compile(r"(?P<flag>-v|--verbose)|(?P<joined>--(plugin|threads)=.*|-
 """Options that belong to every command."""
 
 
-class _Commands(click.Group):
-    """Commands in their usual order of use; the error for an unknown one suggests similar names."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+class _Commands(InOrder):
+    """Commands in order; the error for an unknown one suggests similar names."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,16 +1,13 @@
 """Options of commands that print a table: ``--format``, ``--json`` and ``--output``."""
 
-from collections.abc import Callable
-from typing import Any, TypeVar
-
 import click
 
+from collapse.cli.options import Command
 from collapse.cli.terminal import say, say_aside
 from collapse.errors import CollapseError, UsageError
 from collapse.measurement.output import check_output, rendered
 from collapse.measurement.table import Table
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 _JSON = f"{__name__}.json"
 
 

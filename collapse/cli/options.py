@@ -1,4 +1,4 @@
-"""Click options made from the fields of :class:`collapse.inputs.collection_spec.CollectionSpec`."""
+"""Click options made from the fields of :class:`collapse.inputs.collection_spec.CollectionSpec`, and ordered groups."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import Field, fields
@@ -10,6 +10,13 @@ from collapse.inputs.collection_spec import CollectionSpec, Option, flag_of
 from collapse.inputs.option_words import parsed
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class InOrder(click.Group):
+    """Commands in their usual order of use."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
 
 class Counts(click.ParamType):
@@ -28,7 +35,6 @@ def collecting_options(
     besides: Collection[str] = (),
     unset: Mapping[str, str] | None = None,
     help: Mapping[str, str] | None = None,
-    spec: type[CollectionSpec] = CollectionSpec,
 ) -> Callable[[Command], Command]:
     """Give a command the options of a collection: of some fields of the spec, or of all but some.
 
@@ -36,7 +42,7 @@ def collecting_options(
     """
 
     def decorate(command: Command) -> Command:
-        for each in reversed(fields(spec)):
+        for each in reversed(fields(CollectionSpec)):
             if (only is None or each.name in only) and each.name not in besides:
                 command = _option(each, (unset or {}).get(each.name), (help or {}).get(each.name))(command)
         return command
@@ -44,7 +50,7 @@ def collecting_options(
     return decorate
 
 
-def given_options(options: Mapping[str, Any], spec: type[CollectionSpec] = CollectionSpec) -> dict[str, Any]:
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a collection that were given on the command line, as keyword arguments of collapse.collect.
 
     Raises:
@@ -53,11 +59,11 @@ def given_options(options: Mapping[str, Any], spec: type[CollectionSpec] = Colle
     context = click.get_current_context()
     default = click.core.ParameterSource.DEFAULT
     given: dict[str, Any] = {}
-    for each in fields(spec):
+    for each in fields(CollectionSpec):
         if each.name in options and context.get_parameter_source(each.name) is not default:
             value = options[each.name]
             given[each.name] = not value if each.default is True else parsed(each.name, value)
-    spec(**given)  # report an invalid value before any work is done
+    CollectionSpec(**given)  # report an invalid value before any work is done
     return given
 
 

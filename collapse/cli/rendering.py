@@ -60,14 +60,12 @@ def print_table(table: Table) -> None:
         _print_line(out, f"  {note}", "dim")
 
 
-def print_rows(
-    rows: Sequence["Row"], shown: Collection[str] | None = None, *, more: str = "--all, or --metrics NAMES"
-) -> None:
+def print_rows(rows: Sequence["Row"], shown: Collection[str], *, more: str) -> None:
     """Print what was measured of some models, and the notes; errors in measuring go to stderr.
 
     Args:
         rows: A row per model, with the same measurements.
-        shown: The measurements to print; None for all.
+        shown: The measurements to print.
         more: How to see the others.
     """
     from collapse.measurement.row_tables import whole_table_of

@@ -40,7 +40,7 @@ def collect(
 ) -> Store | Part: ...
 
 
-@accepts(CollectionSpec)
+@accepts
 @shows_progress
 @outside_inference_mode
 @exact_arithmetic()

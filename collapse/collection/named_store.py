@@ -19,9 +19,7 @@ from collapse.stores.manifest import is_part, is_store
 from collapse.stores.store import Store
 
 
-def named_store(
-    name: str, *, store: str | None = None, null: bool = False, progress: Report | None = None, **options: Any
-) -> Store:
+def named_store(name: str, *, store: str | None, null: bool, progress: Report | None, **options: Any) -> Store:
     """Open the store for a name, or collect it.
 
     Args:
@@ -29,13 +27,12 @@ def named_store(
         store: Folder of a model's store, or a repository of stores on the Hub; None for the local cache.
         null: The store's null is collected too, by the options that are given.
         progress: Called as progress(what, done, total).
-        **options: Options of the collection, as of :func:`collapse.collect`; a store must follow them.
+        **options: Options of the collection, as of :func:`collapse.collect`, that :func:`check_options` let pass.
 
     Raises:
         UsageError: An option is wrong, or the store does not follow it.
         CollapseError: As of :func:`collapse.collect`.
     """
-    check_options(name, options, null=null)
     if is_store(name) or is_part(name):  # load() says what to do with a part
         if store is not None:
             raise UsageError(f"{name} is a store: --store {store} does not apply")

@@ -9,7 +9,7 @@ from collapse.collection.collecting import collect
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
-from collapse.inputs.collection_spec import NULLS, CollectionSpec, accepts
+from collapse.inputs.collection_spec import NULLS, accepts
 from collapse.inputs.features import is_features_file
 from collapse.inputs.store_options import options_held
 from collapse.measurement.measuring import measure_store
@@ -22,7 +22,7 @@ _NO_MODEL = "untrained: a features file has no model to initialize"
 _GGUF = "untrained: a GGUF file does not say how its model was initialized"
 
 
-@accepts(CollectionSpec)
+@accepts
 def measure_with_nulls(
     model: str | Path,
     *,
@@ -66,7 +66,7 @@ def with_nulls(row: Row, nulls: Mapping[str, Store | str], how: Mapping[str, Any
 
 
 def collect_nulls(
-    store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None = None
+    store: Store, model: str | Path, options: Mapping[str, Any], progress: Report | None
 ) -> dict[str, Store | str]:
     """Collect the nulls of a store's model on the store's text; or say why one is not available.
 

@@ -105,7 +105,7 @@ def how_to_fetch(repo: str, revision: str | None, kind: str = "model") -> str:
     return f"Fetch it where there is a network with: hf download {repo}{option}{at}"
 
 
-def models_tagged(*tags: str, limit: int | None = None) -> list[Any]:
+def models_tagged(*tags: str) -> list[Any]:
     """List the models of the Hub that have all of some tags, as ``huggingface_hub.ModelInfo`` with their cards.
 
     Raises:
@@ -114,7 +114,7 @@ def models_tagged(*tags: str, limit: int | None = None) -> list[Any]:
     from huggingface_hub import HfApi
 
     with clear_errors("the Hub cannot be searched"):
-        return list(HfApi().list_models(filter=[*tags], cardData=True, full=True, limit=limit))
+        return list(HfApi().list_models(filter=[*tags], cardData=True, full=True))
 
 
 def hub_cache() -> Path:

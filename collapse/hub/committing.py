@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _AGAIN = ". Run the same command again: what was sent already is not sent twice"
 
 
-def create_repo(repo: str, *, private: bool = False) -> None:
+def create_repo(repo: str, *, private: bool) -> None:
     """Create a repository if it does not exist.
 
     Raises:

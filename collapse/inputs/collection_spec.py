@@ -172,8 +172,8 @@ class CollectionSpec:
     @property
     def given(self) -> dict[str, Any]:
         """Values that differ from their defaults."""
-        plain = type(self)()
-        values = {name: getattr(self, name) for name in options_of(type(self))}
+        plain = CollectionSpec()
+        values = {name: getattr(self, name) for name in options_of()}
         return {name: value for name, value in values.items() if value != getattr(plain, name)}
 
 
@@ -219,9 +219,9 @@ def record(name: str, value: Any) -> Any:
     return {key: shown_argument(key, each) for key, each in value.items()} if name == "model_args" else value
 
 
-def options_of(spec: type[CollectionSpec] = CollectionSpec) -> dict[str, Option]:
-    """Return the options of a spec by name."""
-    return {each.name: each.metadata["option"] for each in fields(spec)}
+def options_of() -> dict[str, Option]:
+    """Return the options of a collection by name."""
+    return {each.name: each.metadata["option"] for each in fields(CollectionSpec)}
 
 
 def flag_of(name: str, about: Option | None = None) -> str:
@@ -230,35 +230,32 @@ def flag_of(name: str, about: Option | None = None) -> str:
     return about.flag if about and about.flag else f"--{name.replace('_', '-')}"
 
 
-def accepts(spec: type[CollectionSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Add the fields of a spec as keywords to the signature and docstring of a function that takes ``**options``.
+def accepts(function: Callable[P, R]) -> Callable[P, R]:
+    """Add the options of a collection as keywords to the signature and docstring of a function with ``**options``.
 
-    Descriptions of the fields replace ``{options}`` in its docstring. An unknown argument raises a TypeError that
+    Descriptions of the options replace ``{options}`` in its docstring. An unknown argument raises a TypeError that
     suggests similar names.
     """
+    plain = signature(function)
+    own = [each for each in plain.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
+    known = {*options_of(), *(each.name for each in own)}
 
-    def accept(function: Callable[P, R]) -> Callable[P, R]:
-        plain = signature(function)
-        own = [each for each in plain.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
-        known = {*options_of(spec), *(each.name for each in own)}
+    @wraps(function)
+    def run(*arguments: P.args, **options: P.kwargs) -> R:
+        for name in options.keys() - known:
+            raise TypeError(f"{function.__name__}() takes no argument {name!r}; {near_names(name, known)}")
+        return function(*arguments, **options)
 
-        @wraps(function)
-        def run(*arguments: P.args, **options: P.kwargs) -> R:
-            for name in options.keys() - known:
-                raise TypeError(f"{function.__name__}() takes no argument {name!r}; {near_names(name, known)}")
-            return function(*arguments, **options)
-
-        more = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in fields(spec)]
-        run.__signature__ = plain.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
-        run.__doc__ = (function.__doc__ or "").replace("{options}", described(spec))
-        return run
-
-    return accept
+    options = fields(CollectionSpec)
+    more = [Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in options]
+    run.__signature__ = plain.replace(parameters=[*own, *more])  # type: ignore[attr-defined]
+    run.__doc__ = (function.__doc__ or "").replace("{options}", described())
+    return run
 
 
-def described(spec: type[CollectionSpec], indent: int = 8) -> str:
-    """Describe the options of a spec for the ``Args`` section of a docstring."""
+def described() -> str:
+    """Describe the options of a collection for the ``Args`` section of a docstring."""
     lines = [
-        f"{name}: {each.help}{f' None: {each.unset}.' if each.unset else ''}" for name, each in options_of(spec).items()
+        f"{name}: {each.help}{f' None: {each.unset}.' if each.unset else ''}" for name, each in options_of().items()
     ]
-    return f"\n{' ' * indent}".join(lines)
+    return f"\n{' ' * 8}".join(lines)

@@ -16,7 +16,7 @@ from torch import Tensor
 from collapse.errors import CollapseError, counted
 from collapse.inputs.source import Phase, Source
 from collapse.stores.provenance import Clock
-from collapse.stores.tensor_files import hash_of, load_tensors
+from collapse.stores.tensor_files import hash_of
 
 log = logging.getLogger("collapse")
 
@@ -87,11 +87,12 @@ def open_features(path: Path, *, shuffled: bool = False) -> Source:
             classifier.
     """
     from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
     clock = Clock()
 
     try:
-        features = load_tensors(path)
+        features = load_file(path)
         digest = hash_of({}, features)
     except (SafetensorError, OSError, ValueError) as error:
         raise CollapseError(f"{path} cannot be read as safetensors: {error}") from error

@@ -98,11 +98,7 @@ class ModelReference:
 
 
 def find_model(
-    name: str,
-    *,
-    revision: str | None = None,
-    model_args: Mapping[str, Any] | None = None,
-    what: str = "model, store or features file",
+    name: str, *, revision: str | None = None, model_args: Mapping[str, Any] | None = None
 ) -> ModelReference:
     """Find the model that a name refers to: a folder, or an id on the Hub with its commit.
 
@@ -110,13 +106,12 @@ def find_model(
         name: The folder, the GGUF file, or the id.
         revision: Branch, tag or commit on the Hub.
         model_args: The model's arguments.
-        what: What is looked for, for messages.
 
     Raises:
         UsageError: There is no such folder and no such model on the Hub, or a revision is given for a folder.
         CollapseError: The folder holds no model, or the Hub cannot be reached and nothing is cached.
     """
-    found = _find(name, revision, what, model_args)
+    found = _find(name, revision, "model, store or features file", model_args)
     gguf_file = (found.model_args or {}).get("gguf_file")
     return replace(
         found,
@@ -143,7 +138,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> Mo
         raise type(error)(f"--tokenizer {name}: {error}") from error
 
 
-def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None = None) -> ModelReference:
+def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None) -> ModelReference:
     """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
     folder, close = expanded(name), near_folders(name)
     if folder.suffix == ".gguf" and folder.is_file():
@@ -160,11 +155,12 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
         there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")
     missing = f"no {what} is called {name}{f' ({close})' if close else ''}"
-    repo, at = split_revision(at_revision(name, revision))
+    whole = at_revision(name, revision)
+    repo, at = split_revision(whole)
     if not is_repo_id(repo) or folder.suffix in _OF_FILES:
         raise UsageError(missing)
     try:
-        remote = reach(at_revision(name, revision))
+        remote = reach(whole)
     except CollapseError as error:
         raise type(error)(f"{missing}; {error}") from error
     step = run_and_step(str(at))[1]

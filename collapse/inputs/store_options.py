@@ -30,7 +30,7 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
     return {**found, **given}
 
 
-def refuse_options(store: object, given: Mapping[str, Any], *, null: bool = False) -> None:
+def refuse_options(store: object, given: Mapping[str, Any], *, null: bool) -> None:
     """Raise UsageError for options of a collection beside a finished store, unless its null is collected by them."""
     for name in given:
         if not null and (options_of()[name].role != "running" or name == "recollect"):

@@ -22,14 +22,13 @@ from collapse.inputs.references import (
 )
 from collapse.inputs.store_options import options_held
 from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_validation
+from collapse.measurement.comparing import SAME_TEXTS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import LAYER
 from collapse.stores.request import Request
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
-
-_SAME_TEXTS = "the training and the validation text are the same: losses and NC4 are of text that was trained on"
 
 
 def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
@@ -77,7 +76,7 @@ def text_request(
         texts = replace(texts, optional=True)
     identity = _identity_of(whole, reference, tokenizer, texts)
     if identity["validation"] and identity["validation"] == identity["corpus"]:
-        log.warning(_SAME_TEXTS)
+        log.warning(SAME_TEXTS)
     step = {} if reference.step is None else {"step": str(reference.step)}
     folder = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
     return Request(

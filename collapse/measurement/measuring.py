@@ -80,7 +80,7 @@ def measured(
     """
     names = plugins().select(metrics)
     options = {"by_class": by_class, "top": top, "progress": progress}
-    opened, found = _evaluated(store, _by_metric(names), min_count, classes_of, device, **options)
+    opened, found = _evaluated(store, by_metric(names), min_count, classes_of, device, **options)
     made, s = numbers_of(found), found.s
     notes = (*made.notes, *(same_texts(opened) if isinstance(opened, Store) else ()))
     of = about(opened) if isinstance(opened, Store) else {"model": "", "revision": None, "corpus": "", "store": ""}
@@ -194,7 +194,8 @@ def _class_set(classes_of: Classes, tokenizer: str | None) -> tuple[Tensor | Non
     return ids, ",".join(other.digest for other in others) or None
 
 
-def _by_metric(names: Sequence[str]) -> list[tuple[Metric, list[Measure]]]:
+def by_metric(names: Sequence[str]) -> list[tuple[Metric, list[Measure]]]:
+    """Group measurements by their metrics."""
     chosen: dict[int, tuple[Metric, list[Measure]]] = {}
     known = plugins().measurements()
     for name in names:

@@ -67,7 +67,8 @@ TABLE_1 = (
 )
 """The seven properties of the paper's Table 1."""
 _NAME = re.compile(r"[a-z]\w*")
-_SIZES = (ARCHITECTURE, "n_params", "dim")
+SIZES = (ARCHITECTURE, "n_params", "dim")
+"""Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
 
 
 def prepared(results: Results) -> "pd.DataFrame":
@@ -101,7 +102,7 @@ def remarks_on(frame: "pd.DataFrame") -> list[str]:
 
 def size_of(frame: "pd.DataFrame") -> str | None:
     """Return the first column in which models differ in size: architecture, n_params or dim; None where none do."""
-    return next((name for name in _SIZES if name in frame and frame[name].nunique() > 1), None)
+    return next((name for name in SIZES if name in frame and frame[name].nunique() > 1), None)
 
 
 def sizes_said(frame: "pd.DataFrame") -> str:

@@ -45,11 +45,6 @@ class ClassMoments:
         self._h = torch.empty(0, dim, dtype=torch.float64, device=device)
         self._deviations = torch.empty(0, dim, dtype=torch.float64, device=device)
 
-    @property
-    def samples(self) -> int:
-        """Number of samples added so far."""
-        return int(self._counts[: self._used].sum())
-
     def add(self, h_Bd: Float[Tensor, "B d"], y_B: Int[Tensor, " B"]) -> None:
         """Add a batch of embeddings of any float dtype with their labels.
 
@@ -181,17 +176,14 @@ class ClassMoments:
     def statistics_so_far(self) -> EmbeddingStatistics:
         """Return the class statistics, classes ascending."""
         state = self.state()
-        extra: dict[str, dict[str, Tensor]] = {each.name: {} for each in self.statistics}
-        for key, value in state.items():
-            if "/" in key:
-                name, tensor = key.split("/", 1)
-                extra[name][tensor] = value
         return EmbeddingStatistics(
             classes=state["classes"],
             counts=state["counts"],
             means=state["means"],
             variances=state["squares"] / state["counts"],
-            extra=extra,
+            extra={
+                each.name: {name: state[f"{each.name}/{name}"] for name in each.tensors()} for each in self.statistics
+            },
             versions=self.statistics.versions,
             made_by=makers(type(each) for each in self.statistics),
         )

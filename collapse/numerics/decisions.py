@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from collapse.numerics.finite import check_finite, within_range
+from collapse.numerics.finite import check_finite, largest, within_range
 from collapse.numerics.ranking import Ranking
 from collapse.numerics.statistics import EmbeddingStatistics
 from collapse.numerics.validation_totals import PER_CLASS, with_samples
@@ -262,5 +262,5 @@ def highest(
 
 def _power_of_two(values: Tensor) -> float:
     """Return the power of two that divides the largest value to between ½ and 1."""
-    _, exponent = math.frexp(max(map(abs, map(float, torch.aminmax(values)))))
+    _, exponent = math.frexp(largest(values))
     return math.ldexp(1.0, min(max(exponent, -1000), 1000))

@@ -147,7 +147,7 @@ def _scalar(each: Evaluated, values: Values, by_class: bool) -> None:
         except Failed as error:  # it costs the standard error only
             each.error_failure = error
             return
-        if each.influence is not None and len(each.influence) > 1:  # one block says nothing of how blocks differ
+        if len(each.influence) > 1:  # one block says nothing of how blocks differ
             each.standard_error = standard_error(each.influence)
 
 

@@ -19,8 +19,8 @@ from collapse.plugin.guarding import Failed
 from collapse.plugin.metrics import Metric
 
 
-def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"] | None:
-    """Return the influence of each validation block, or group of them, on a metric's number; None if it has no number.
+def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"]:
+    """Return the influence of each validation block, or group of them, on a metric's number.
 
     That of a block is the derivative of the number in the block's weight, times N/(N − n) · (1 − 1/S) of its n
     samples: so a ratio's is (S − 1)/S times what leaving out the block changes (the jackknife).
@@ -41,8 +41,6 @@ def influence_of(values: Values, metric: Metric) -> Float[Tensor, " S"] | None:
     totals = blocks_S4.sum(dim=0).requires_grad_()
     with torch.enable_grad():
         number = plain(Values(values.s, totals).value(metric.function))
-    if number is None:
-        return None
     if not isinstance(number, Tensor) or not number.requires_grad:
         raise Failed(metric.function, "standard_error=True needs a number made of chunks by operations of torch")
     (slope,) = torch.autograd.grad(number, totals)

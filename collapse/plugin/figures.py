@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, get_args
 
 from collapse.errors import PluginError, near_names
-from collapse.plugin.metrics import Declared, check_name, declare
+from collapse.plugin.metrics import Declared, Function, check_name, declare
 
 Of = Literal["results", "stores", "parts"]
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)

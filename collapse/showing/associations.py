@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from collapse.errors import CollapseError
 from collapse.measurement.analyzing import analyze
-from collapse.measurement.model_names import ARCHITECTURE, training_of, with_parts
+from collapse.measurement.model_names import training_of, with_parts
+from collapse.measurement.prepared import SIZES
 from collapse.measurement.results import Results
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_SIZES = (ARCHITECTURE, "n_params", "dim")
-"""Columns of models of one size, within which rows are more exchangeable than over all; the first that divides them."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +42,7 @@ def associations(results: Results, permutations: int = 9_999) -> Associations:
     because what additive effects leave depends on the scale of the loss, it is then run for the log loss as well.
     """
     named = with_parts(results.frame())
-    size = next((name for name in _SIZES if _repeats(named, name)), None)
+    size = next((name for name in SIZES if _repeats(named, name)), None)
     trained = training_of(named, size) if size is not None else None
     names, end = [name for name in (size, trained) if name is not None], "-within" if size else ""
     runs: dict[str, dict[str, Any]] = {"correlation": {"cluster": size}}

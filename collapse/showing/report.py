@@ -12,7 +12,7 @@ from collapse.core.escaping import visible
 from collapse.core.extras import missing_package
 from collapse.core.progress import Report, shows_progress
 from collapse.core.reading import open_regular
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import CollapseError, UsageError, some
 from collapse.measurement.cells import number, plain
 from collapse.measurement.table import Table
 from collapse.plugin.plugin_manager import plugins
@@ -77,8 +77,7 @@ def report(
     material = gather(sources, progress)
     names = [called(name) for _, name, _ in material.origins]
     _check_rows(material, ", ".join(names))
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    content = {"title": title or f"Neural collapse: {', '.join(names[:3])}{more}", "version": VERSION}
+    content = {"title": title or f"Neural collapse: {some(names)}", "version": VERSION}
     content |= _content(material, tokens, progress)
     content |= _scripts(str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")))
     environment = jinja2.Environment(autoescape=True, finalize=_visible, trim_blocks=True)

@@ -12,6 +12,7 @@ from collapse.measurement.drawing import drawn
 from collapse.measurement.last_results import keep_row, kept_row
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.named_results import file_of
+from collapse.measurement.output import RESULTS
 from collapse.measurement.results import Results, Row, join
 from collapse.plugin.figures import Drawing, Figure, Of
 from collapse.plugin.plugin_manager import plugins
@@ -20,7 +21,6 @@ from collapse.stores.shards import Part
 from collapse.stores.store import Store
 
 Source = Results | Row | Store | Part | str | Path
-_TABLES = (".csv", ".json", ".parquet")
 _SAME = ("store", "min_count", "layer")
 """Columns that are equal in rows of one measured store."""
 
@@ -129,15 +129,17 @@ def _open(source: Source) -> Results | Store | Part:
     if isinstance(source, Row):
         return Results([source])
     path = Path(source)
-    if file_of(source) != path or (path.suffix in _TABLES and not path.is_dir()):
+    if file_of(source) != path or (path.suffix in RESULTS and not path.is_dir()):
         return Results.read(source)
     if is_part(path):
         return Part.load(path)
-    if not path.exists() and "/" not in str(source) and cached(source) is None:
+    if path.exists() or "/" in str(source):
+        return load(source)
+    if (found := cached(source)) is None:
         raise UsageError(
-            f"there is no {source}: give results files ({', '.join(_TABLES)}), folders of stores, or stores on the Hub"
+            f"there is no {source}: give results files ({', '.join(RESULTS)}), folders of stores, or stores on the Hub"
         )
-    return load(source)
+    return found
 
 
 def _measured(store: Store, progress: Report | None) -> Row:

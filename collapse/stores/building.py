@@ -1,6 +1,7 @@
 """Make a store of tensors."""
 
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def build(
             entries[name] = described(data)
             yield name, data
 
+    @cache
     def manifest() -> dict[str, Any]:
         return sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)
 

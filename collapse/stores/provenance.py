@@ -76,7 +76,7 @@ def device_name(device: "torch.device | str") -> str:
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"cpu ({_processor()})" if device.type == "cpu" else device.type
+    return f"cpu ({processor()})" if device.type == "cpu" else device.type
 
 
 def shown_argument(name: str, value: Any) -> Any:
@@ -125,7 +125,8 @@ def shown_word(word: str) -> str:
     return without_folders(without_signatures(word))
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the processor's product name, as the system gives it."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):

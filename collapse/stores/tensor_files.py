@@ -70,19 +70,13 @@ def read_tensors(path: Path, entry: Mapping[str, Any]) -> dict[str, "Tensor"]:
         StoreError: It is missing, truncated or altered, or its header differs from the manifest.
     """
     from safetensors import SafetensorError
+    from safetensors.torch import load_file
 
     check_file(path, entry)
     try:
-        return load_tensors(path)
+        return load_file(path)
     except (SafetensorError, ValueError, TypeError, KeyError, RuntimeError, OSError) as error:
         raise StoreError(f"{path} cannot be read as safetensors: {error}; {_REMEDY}") from error
-
-
-def load_tensors(path: Path) -> dict[str, "Tensor"]:
-    """Load a safetensors file."""
-    from safetensors.torch import load_file
-
-    return load_file(path)
 
 
 def check_file(path: Path, entry: Mapping[str, Any], *, remember: bool = True) -> None:

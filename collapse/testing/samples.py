@@ -10,8 +10,7 @@ from torch import Tensor
 from collapse.measurement.results import Results, Row
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.numerics.tiles import ClassGeometry, Tile
-from collapse.numerics.values import values_of
-from collapse.plugin.metrics import Noted
+from collapse.numerics.values import plain, values_of
 from collapse.plugin.parameters import functions_of_pairs, of_tiles
 
 
@@ -60,7 +59,7 @@ def value(function: Callable[..., Any], s: EmbeddingStatistics) -> Any:
         found = tile.value(function)
     else:
         found = values.value(function)
-    found = found.value if isinstance(found, Noted) else found
+    found = plain(found)
     return found.item() if isinstance(found, Tensor) and not found.dim() else found
 
 

@@ -13,21 +13,13 @@ from collapse.measurement.results import Results, Row
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.lock import locked
 from collapse.stores.writing import ANOTHER_OUTPUT, write_atomic
+from collapse_zoo.catalogue import SHOWN
 from collapse_zoo.recipes import Recipe
 from collapse_zoo.sources import find_source
 from collapse_zoo.stories import stories, train_tokenizer, write_stories
 from collapse_zoo.training import numbered, train
 
-VOCABULARY = 2048
-TESTED = (
-    "nc1.cdnv",
-    "nc2.equinormness",
-    "nc2.interference_std",
-    "gnc2.hyperspherical_uniformity",
-    "nc3.self_duality",
-    "unc3.uniform_duality",
-    "nc4.agreement",
-)
+TESTED = SHOWN[1:]
 _OURS = ".collapse-demo"  # marks the folder of a demo
 
 
@@ -67,7 +59,7 @@ def demo(
         text, validation = folder / "text" / "train.jsonl", folder / "text" / "validation.jsonl"
         write_stories(text, n_stories, seed=1)
         write_stories(validation, n_stories // 8, seed=2)
-        train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer", vocabulary=VOCABULARY)
+        train_tokenizer(stories(n_stories, seed=1), folder / "tokenizer")
         texts: dict[str, Any] = {"text": str(text), "validation_text": str(validation)}
         source = find_source(**texts, tokenizer=str(folder / "tokenizer"))
         rows: list[Row] = []

@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutput
 
 from collapse_zoo.fast_gpt_neo import prepare
-from collapse_zoo.loss import cross_entropy, losses_and_hits
+from collapse_zoo.loss import IGNORED, cross_entropy, losses_and_hits
 from collapse_zoo.recipes import Recipe
 
 
@@ -52,10 +52,10 @@ class GPTNeoForCausalLM(transformers.GPTNeoForCausalLM):
             h_BTd, weight = h_BTd.to(dtype), weight.to(dtype)
         h_Nd, labels_N = h_BTd[:, :-1].flatten(0, 1), labels[:, 1:].flatten()
         with torch.autocast(h_BTd.device.type, enabled=False):
-            items = (labels_N != -100).sum() if num_items_in_batch is None else num_items_in_batch
+            items = (labels_N != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch
             if self.training:
                 return CausalLMOutput(loss=cross_entropy(h_Nd, weight, labels_N) / items)
             losses, hits = losses_and_hits(h_Nd, weight, labels_N)
-        each = torch.stack([labels_N != -100, hits, losses.double()], dim=-1)
+        each = torch.stack([labels_N != IGNORED, hits, losses.double()], dim=-1)
         sums_B3 = each.unflatten(0, (len(labels), -1)).sum(1)
         return CausalLMOutput(loss=sums_B3[:, 2].sum() / items, logits=sums_B3)

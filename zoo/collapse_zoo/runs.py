@@ -225,7 +225,7 @@ class Run:
 def state_in(folder: Path) -> dict[str, Any]:
     """Return the Trainer's state in a checkpoint's folder; empty if the checkpoint is incomplete."""
     try:
-        return dict(json.loads((folder / STATE).read_text(encoding="utf-8")))
+        return dict(read_json(folder / STATE))
     except (OSError, ValueError):
         return {}
 

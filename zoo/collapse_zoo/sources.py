@@ -12,7 +12,7 @@ from collapse.inputs.corpus import Corpus
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.packing import Chunks, pack
 from collapse.inputs.references import ModelReference, find_tokenizer
-from collapse.inputs.text_pair import Texts, check_limits, find_texts
+from collapse.inputs.text_pair import Texts, find_texts
 from collapse.stores.files import home, sha256_of
 from collapse.stores.lock import locked
 from collapse_zoo.recipes import CORPUS, Name, Recipe
@@ -95,7 +95,7 @@ class Source:
         return pack(corpus, self.tokenizer, spec, tokenizer_hash=hashed, cache=home(), progress=progress)
 
 
-@accepts(CollectionSpec)
+@accepts
 def find_source(*, generated: int | None = None, **options: Any) -> Source:
     """Find the texts and tokenizer to train on.
 
@@ -128,7 +128,6 @@ def find_source(*, generated: int | None = None, **options: Any) -> Source:
             "offline: --generated"
         ) from error
     assert texts.training is not None
-    check_limits(spec, texts)
     return Source(texts, reference, loaded, "stories" if generated is not None else _label(texts.training), spec)
 
 

@@ -3,17 +3,11 @@
 import click
 
 from collapse import hookimpl
+from collapse.cli.options import InOrder
 from collapse_zoo.commands import catalogue, demo, publish, sweep, train
 
 
-class _InOrder(click.Group):
-    """Commands in their usual order of use."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
-
-
-@click.group(cls=_InOrder)
+@click.group(cls=InOrder)
 def zoo() -> None:
     """Train, list and sweep the TinyStories models.
 

@@ -3,11 +3,11 @@
 import logging
 from collections.abc import Callable
 from dataclasses import Field, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from collapse.cli.options import collecting_options, given_options
+from collapse.cli.options import Command, collecting_options, given_options
 from collapse.errors import UsageError
 from collapse.inputs.collection_spec import flag_of
 from collapse.inputs.option_words import key_value
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collapse_zoo.sources import Source
 
 log = logging.getLogger("collapse")
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _SOURCE_NAMES = (
     "text validation_text split validation_split text_column tokenizer max_chunks max_validation_chunks shards "
