@@ -1,8 +1,7 @@
 """One sweep over tiles of class pairs, for all pair metrics together.
 
 The C×C grid is never formed. The sweep visits the tiles of the upper triangle, computes one Gram product of centred
-means per tile, and cuts it into strips that stay in the cache. Every field of a strip is derived at most once and
-shared by the metrics. Measures reduce the values.
+means per tile, and derives every field of it at most once for all metrics. Measures reduce the values.
 """
 
 from collections import Counter
@@ -23,8 +22,8 @@ from collapse.plugin.parameters import closure, functions_of_pairs, of_tiles
 TILE = 768
 """Classes per side of a tile on a CPU, large enough for a fast product."""
 
-_STRIP = 1 << 18
-"""Pairs of a strip. The memory of larger fields is given back after each operation, and its pages are new each time."""
+_KEPT = 31 << 20
+"""Bytes. After a block of this size is freed, glibc keeps the memory of smaller ones, whose pages are new otherwise."""
 
 
 def sweep(
@@ -49,18 +48,15 @@ def sweep(
             _prepare(values, each.metric.function)
     geometry = ClassGeometry(values.s)
     with torch.inference_mode():
+        torch.empty(_KEPT, dtype=torch.uint8)
         memory = torch.empty(tile * tile, dtype=torch.float64, device=means.device)
-    height = max(1, _STRIP // tile)
     walk = list(tiles(len(means), tile))
     for done, (rows, columns) in enumerate(walk, start=1):
-        gram = _product(geometry.means, rows, columns, height, memory)
-        for strip, across in strips(rows, columns, height):
-            part = gram[strip.start - rows.start : strip.stop - rows.start, across.start - columns.start :]
-            piece = Tile(geometry, values, strip, across, part[:, : across.stop - across.start], kept)
-            for each in wanted:
-                if each.failed is None:
-                    with each.on_its_own():
-                        _add(each, piece, strip, across)
+        piece = Tile(geometry, values, rows, columns, _product(geometry.means, rows, columns, memory), kept)
+        for each in wanted:
+            if each.failed is None:
+                with each.on_its_own():
+                    _add(each, piece, rows, columns)
         if progress:
             progress("sweeping pairs", done, len(walk))
     return geometry.counts
@@ -102,35 +98,13 @@ def tiles(n: int, tile: int) -> Iterator[tuple[slice, slice]]:
             yield rows, columns
 
 
-def strips(rows: slice, columns: slice, height: int) -> Iterator[tuple[slice, slice]]:
-    """Cut a tile into strips of rows; one of a diagonal tile into its own diagonal tile and what is right of it.
-
-    >>> [(row.start, column.start, column.stop) for row, column in strips(slice(0, 4), slice(0, 4), 2)]
-    [(0, 0, 2), (0, 2, 4), (2, 2, 4)]
-    """
-    for start in range(rows.start, rows.stop, height):
-        strip = slice(start, min(start + height, rows.stop))
-        if rows != columns:
-            yield strip, columns
-            continue
-        yield strip, strip
-        if strip.stop < columns.stop:
-            yield strip, slice(strip.stop, columns.stop)
-
-
 @torch.inference_mode()
 def _product(
-    means_Cd: Float[Tensor, "C d"], rows: slice, columns: slice, height: int, memory: Float[Tensor, " n"]
+    means_Cd: Float[Tensor, "C d"], rows: slice, columns: slice, memory: Float[Tensor, " n"]
 ) -> Float[Tensor, "R S"]:
-    """Compute the Gram product of a tile in the given memory; of a diagonal tile only what its strips need."""
+    """Compute the Gram product of a tile in the given memory."""
     a_Rd, b_Sd = means_Cd[rows], means_Cd[columns]
-    out = memory[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd))
-    if rows != columns:
-        return torch.mm(a_Rd, b_Sd.T, out=out)
-    for start in range(0, len(a_Rd), height):
-        strip = slice(start, start + height)
-        torch.mm(a_Rd[strip], b_Sd[start:].T, out=out[strip, start:])
-    return out
+    return torch.mm(a_Rd, b_Sd.T, out=memory[: len(a_Rd) * len(b_Sd)].view(len(a_Rd), len(b_Sd)))
 
 
 def _without_diagonal(values: Float[Tensor, "R R"]) -> Float[Tensor, "R S"]:
