@@ -15,7 +15,6 @@ from collapse.inputs.store_options import options_held
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.rows import Note, Row
 from collapse.stores.manifest import KNOWN_LATER, differences, is_store
-from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
 
 _NO_MODEL = "untrained: a features file has no model to initialize"
@@ -108,9 +107,9 @@ def _model_of(store: Store, options: Mapping[str, Any]) -> str:
     """Return the name of a store's model, if model and text can be found again."""
     if "features" in store.identity:
         raise UsageError(f"{store} was made from a features file: run collapse measure FILE --null")
-    named, gguf_file = recorded_model(store.manifest), recorded_arguments(store.manifest).get("gguf_file")
-    if gguf_file and store.revision is None:
-        named = str(Path(named) / str(gguf_file))
+    named, arguments = store.found_at
+    if arguments.get("gguf_file") and store.revision is None:
+        named = str(Path(named) / arguments["gguf_file"])
     known = expanded(named).exists() or store.revision is not None
     text = options.get("text") or (store.identity.get("corpus") or {}).get("revision")
     if not known or not text:
@@ -123,4 +122,4 @@ def _model_of(store: Store, options: Mapping[str, Any]) -> str:
 
 
 def _is_gguf(store: Store, model: str | Path) -> bool:
-    return str(model).endswith(".gguf") or bool(recorded_arguments(store.manifest).get("gguf_file"))
+    return str(model).endswith(".gguf") or "gguf_file" in store.found_at[1]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from collapse.core.escaping import markdown, visible
 from collapse.hub.client import is_repo_id
 from collapse.stores.described import kept_results
-from collapse.stores.naming import recorded_model
 
 if TYPE_CHECKING:
     from huggingface_hub import EvalResult
@@ -93,7 +92,7 @@ def eval_results(measurements: Mapping[str, float | None], corpus: str) -> "list
 def _metadata(store: "Store", row: Mapping[str, Any] | None) -> str:
     from huggingface_hub import ModelCardData
 
-    named = recorded_model(store.manifest)
+    named = store.found_at[0]
     on_hub = bool((store.identity.get("corpus") or {}).get("revision"))
     return ModelCardData(
         library_name="linguistic-collapse",

@@ -122,8 +122,3 @@ def hub_cache() -> Path:
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
-
-
-def repo_cache(repo: str, kind: str = "model") -> Path:
-    """Return the folder of a repository in the client's cache."""
-    return hub_cache() / f"{kind}s--{repo.replace('/', '--')}"

@@ -66,10 +66,10 @@ def commit_files(
     """
     from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 
-    with clear_errors(f"{remote.repo}: the commit failed", _AGAIN, bars=True):
+    with clear_errors(f"{remote.name}: the commit failed", _AGAIN, bars=True):
         added = [CommitOperationAdd(path, what) for path, what in content.items()]
         made = HfApi().create_commit(
-            remote.repo,
+            remote.name,
             [*added, *(CommitOperationDelete(path) for path in _replaced(content, remote, replaced))],
             commit_message=message,
             revision=branch,

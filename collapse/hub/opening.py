@@ -31,9 +31,10 @@ def load(path: str | Path) -> Store:
     if Path(path).exists() or "/" not in str(path) or Path(path).is_absolute():
         return Store.load(path)
     try:
-        return open_store(str(path))
+        remote, folder = find_published(str(path))
     except UsageError as error:
         raise UsageError(f"there is no folder {path}; {error}") from error
+    return remote.open(folder)
 
 
 def cached(path: str | Path) -> Store | None:
@@ -59,12 +60,6 @@ def cached(path: str | Path) -> Store | None:
     return found[0] if found else None
 
 
-def open_store(name: str) -> Store:
-    """Open the store on the Hub that a name refers to; raises as :func:`find_published`, and StoreError."""
-    remote, folder = find_published(name)
-    return remote.open(folder)
-
-
 def find_published(name: str) -> tuple[Remote, str]:
     """Return the repository, and the store's folder in it, that a name refers to.
 
@@ -79,29 +74,35 @@ def find_published(name: str) -> tuple[Remote, str]:
         raise UsageError(f"there is no store {name}: give a folder, or user/repo on the Hub")
     repo, folder = split_name(name)
     remote = reach(repo)
-    stores = remote.stores()
-    matching = in_folder(stores, folder)
-    if len(matching) == 1:
-        return remote, matching[0]
-    listed = ", ".join(f"{remote.repo}/{each}" for each in stores)
-    if matching:
-        raise UsageError(f"{remote.repo} has several stores: name one of {listed}")
-    raise UsageError(f"{remote.repo} has no store {folder}".rstrip() + (f"; it has {listed}" if stores else ""))
+    return remote, _only_store(remote, folder)
 
 
 def open_named(name: str) -> Store | None:
-    """Open the store that a name refers to, as :func:`open_store`; None if it names a model, or nothing on the Hub."""
+    """Open the store on the Hub that a name refers to; None if it names a model, or nothing on the Hub."""
     if not names_repo(name):
         return None
     repo, folder = split_name(name)
-    if not folder:
-        try:
-            remote = reach(repo)
-            if remote.is_model() or not remote.stores():
-                return None
-        except CollapseError:
-            return None  # looking for a model of this name reports the error
-    return open_store(name)
+    try:
+        remote = reach(repo)
+        if not folder and (remote.is_model() or not remote.stores()):
+            return None
+    except CollapseError:
+        if folder:
+            raise
+        return None  # looking for a model of this name reports the error
+    return remote.open(_only_store(remote, folder))
+
+
+def _only_store(remote: Remote, folder: str) -> str:
+    """Return the folder of the one store that matches a folder's name; raises as :func:`find_published`."""
+    stores = remote.stores()
+    matching = in_folder(stores, folder)
+    if len(matching) == 1:
+        return matching[0]
+    listed = ", ".join(f"{remote.name}/{each}" for each in stores)
+    if matching:
+        raise UsageError(f"{remote.name} has several stores: name one of {listed}")
+    raise UsageError(f"{remote.name} has no store {folder}".rstrip() + (f"; it has {listed}" if stores else ""))
 
 
 def names_repo(name: str) -> bool:

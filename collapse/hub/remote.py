@@ -15,7 +15,7 @@ from collapse.core.paths import home
 from collapse.core.reading import read_json
 from collapse.core.settings import quiet
 from collapse.errors import CollapseError, StoreError, UsageError, first_line
-from collapse.hub.client import clear_errors, client_errors, how_to_fetch, repo_cache, split_revision
+from collapse.hub.client import clear_errors, client_errors, how_to_fetch, hub_cache, split_revision
 from collapse.stores.files import canonical, sha256_file, sha256_of
 from collapse.stores.manifest import MANIFEST, read_manifest
 from collapse.stores.store import Store
@@ -32,13 +32,13 @@ class Remote:
     """A repository at a commit.
 
     Attributes:
-        repo: Its id.
+        name: Its id.
         commit: The sha.
         online: Whether the Hub answered; else only cached files are available.
         kind: "model" or "dataset".
     """
 
-    repo: str
+    name: str
     commit: str
     online: bool = True
     kind: str = "model"
@@ -50,7 +50,7 @@ class Remote:
         Raises:
             CollapseError: The Hub does not answer, or only some files of a data set are cached.
         """
-        listing = home() / "listings" / f"{sha256_of([self.kind, self.repo, self.commit])}.json"
+        listing = home() / "listings" / f"{sha256_of([self.kind, self.name, self.commit])}.json"
         if listing.is_file():
             return dict(read_json(listing))
         if not self.online:
@@ -58,38 +58,33 @@ class Remote:
         from huggingface_hub import HfApi
         from huggingface_hub.hf_api import RepoFile
 
-        with clear_errors(f"{self.repo}: its files cannot be listed"):
-            tree = list(HfApi().list_repo_tree(self.repo, recursive=True, **self._at))
+        with clear_errors(f"{self.name}: its files cannot be listed"):
+            tree = list(HfApi().list_repo_tree(self.name, recursive=True, **self._at))
         files = {each.path: each.lfs.sha256 if each.lfs else "" for each in tree if isinstance(each, RepoFile)}
         with suppress(CollapseError):  # an unwritable cache is not an error
             write_atomic(listing, canonical(files), shared=True)
         return files
 
     def _cached_files(self) -> list[str]:
-        """Return the names of all files, as ``hf download`` recorded them; of a model's those that are cached do."""
+        """Return the names of all files, as ``hf download`` recorded them; of a model those that are cached do."""
         from huggingface_hub import errors, get_cached_repo_tree
 
         try:
-            return [each.path for each in get_cached_repo_tree(self.repo, **self._at)]
+            return [each.path for each in get_cached_repo_tree(self.name, **self._at)]
         except errors.CachedRepoTreeNotFoundError as error:
             if self.kind == "dataset":
-                raise CollapseError(f"dataset {self.repo} is only partly cached{self.remedy}") from error
+                raise CollapseError(f"dataset {self.name} is only partly cached{self.remedy}") from error
             return [each.relative_to(self.folder).as_posix() for each in self.folder.rglob("*") if each.is_file()]
 
     @property
     def folder(self) -> Path:
         """The folder of this commit in the client's cache."""
-        return repo_cache(self.repo, self.kind) / "snapshots" / self.commit
-
-    @property
-    def name(self) -> str:
-        """The repository."""
-        return self.repo
+        return hub_cache() / f"{self.kind}s--{self.name.replace('/', '--')}" / "snapshots" / self.commit
 
     @property
     def remedy(self) -> str:
         """What to do about a missing file, which may exist but not be cached."""
-        return "" if self.online else f". {how_to_fetch(self.repo, self.commit, self.kind)}"
+        return "" if self.online else f". {how_to_fetch(self.name, self.commit, self.kind)}"
 
     def listed(self) -> list[str]:
         """Return the names of all files."""
@@ -117,9 +112,9 @@ class Remote:
         from huggingface_hub import hf_hub_download
 
         if not self.online and not (self.folder / path).is_file():
-            raise CollapseError(f"{self.repo}: {path} is not cached{self.remedy}")
-        with clear_errors(f"{self.repo}: {path} cannot be downloaded"):
-            return Path(hf_hub_download(self.repo, path, **self._at, local_files_only=not self.online))
+            raise CollapseError(f"{self.name}: {path} is not cached{self.remedy}")
+        with clear_errors(f"{self.name}: {path} cannot be downloaded"):
+            return Path(hf_hub_download(self.name, path, **self._at, local_files_only=not self.online))
 
     @property
     def _at(self) -> dict[str, Any]:
@@ -137,9 +132,9 @@ class Remote:
         """
         from huggingface_hub import snapshot_download
 
-        with clear_errors(f"{self.kind} {self.repo} is not available", self.remedy, bars=bars):
+        with clear_errors(f"{self.kind} {self.name} is not available", self.remedy, bars=bars):
             return Path(
-                snapshot_download(self.repo, allow_patterns=[*patterns], **self._at, local_files_only=not self.online)
+                snapshot_download(self.name, allow_patterns=[*patterns], **self._at, local_files_only=not self.online)
             )
 
     def stores(self) -> list[str]:
@@ -166,11 +161,11 @@ class Remote:
                 check_file(self.fetch(path), manifest["files"][name])
             except StoreError as error:
                 raise StoreError(
-                    f"{self.repo}: {path} is damaged: {error}; run hf download {self.repo} {path} --force-download, "
+                    f"{self.name}: {path} is damaged: {error}; run hf download {self.name} {path} --force-download, "
                     "or ask its owner to push it again"
                 ) from error
 
-        return Store(manifest, self.folder / folder, fetch=fetch, origin=f"{self.repo}/{folder}@{self.commit}")
+        return Store(manifest, self.folder / folder, fetch=fetch, origin=f"{self.name}/{folder}@{self.commit}")
 
 
 def reach(name: str, kind: str = "model") -> Remote:
@@ -184,50 +179,36 @@ def reach(name: str, kind: str = "model") -> Remote:
         UsageError: The Hub has no such repository or revision.
         CollapseError: The Hub cannot be reached, and nothing is cached.
     """
-    from huggingface_hub import HfApi, constants, errors
+    from huggingface_hub import HfApi, constants, errors, snapshot_download
 
     repo, revision = split_revision(name)
-    reason = "HF_HUB_OFFLINE=1 is set"
-    if not constants.HF_HUB_OFFLINE:
-        try:
+    online, reason = not constants.HF_HUB_OFFLINE, "HF_HUB_OFFLINE=1 is set"
+    at: dict[str, Any] = {"repo_type": kind, "revision": revision}
+    try:
+        if online:
             with quiet("huggingface_hub"):
-                about = HfApi().repo_info(repo, repo_type=kind, revision=revision, timeout=_TIMEOUT)
-        except errors.RevisionNotFoundError as error:
-            raise UsageError(f"{kind} {repo} on the Hub has no revision {revision!r}") from error
-        except errors.RepositoryNotFoundError as error:
-            raise UsageError(
-                f"the Hub has no {kind} {repo}, or you have no access to it: "
-                "check its name, or log in with: hf auth login"
-            ) from error
-        except client_errors() as error:
-            reason = first_line(error)
-        else:
-            _remember(repo, revision, str(about.sha), kind)
-            return Remote(repo, str(about.sha), True, kind)
-    commit = _cached_commit(repo, revision, kind)
-    if commit is None:
+                found = Remote(repo, str(HfApi().repo_info(repo, timeout=_TIMEOUT, **at).sha), True, kind)
+            if revision != found.commit:
+                with suppress(CollapseError):  # for offline; an unwritable cache is not an error
+                    ref = found.folder.parents[1] / "refs" / (revision or "main")
+                    write_atomic(ref, found.commit.encode(), shared=True)
+            return found
+    except errors.RevisionNotFoundError as error:
+        raise UsageError(f"{kind} {repo} on the Hub has no revision {revision!r}") from error
+    except errors.RepositoryNotFoundError as error:
+        raise UsageError(
+            f"the Hub has no {kind} {repo}, or you have no access to it: check its name, or log in with: hf auth login"
+        ) from error
+    except client_errors() as error:
+        reason = first_line(error)
+    try:
+        folder = snapshot_download(repo, allow_patterns=[], local_files_only=True, **at)
+    except errors.LocalEntryNotFoundError as error:
         raise CollapseError(
             f"{kind} {repo} is not available: the Hub cannot be reached ({reason}), and it is not cached. "
             f"{how_to_fetch(repo, revision, kind)}; or give local files"
             f"{'' if Path(repo).is_dir() else ': there is no such folder here'}"
-        )
-    if not constants.HF_HUB_OFFLINE:
+        ) from error
+    if online:
         log.warning("the Hub cannot be reached (%s): using the cached copy of %s", reason, repo)
-    return Remote(repo, commit, False, kind)
-
-
-def _remember(repo: str, revision: str | None, commit: str, kind: str) -> None:
-    """Record the commit of a branch or tag in the client's cache, so that the name can be resolved offline."""
-    if revision != commit:
-        with suppress(CollapseError):  # an unwritable cache is not an error
-            write_atomic(repo_cache(repo, kind) / "refs" / (revision or "main"), commit.encode(), shared=True)
-
-
-def _cached_commit(repo: str, revision: str | None, kind: str) -> str | None:
-    """Return the commit of a revision; None if the client's cache does not know it, or has no file of that commit."""
-    from huggingface_hub import errors, snapshot_download
-
-    with suppress(errors.LocalEntryNotFoundError):
-        at: dict[str, Any] = {"repo_type": kind, "revision": revision, "local_files_only": True}
-        return Path(snapshot_download(repo, allow_patterns=[], **at)).name
-    return None
+    return Remote(repo, Path(folder).name, False, kind)

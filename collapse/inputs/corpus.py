@@ -87,7 +87,7 @@ def find_corpus(
         except UsageError as error:
             raise UsageError(f"{error}; and there is no file {given[0]}") from error
         split = ("validation" if validation else "train") if split is None else split
-        return Corpus(found.repo, column=column, split=split, revision=found.commit, online=found.online)
+        return Corpus(found.name, column=column, split=split, revision=found.commit, online=found.online)
     files = find_files(given)
     if split is not None:
         option = "--validation-split" if validation else "--split"

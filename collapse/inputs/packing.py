@@ -24,7 +24,7 @@ from collapse.inputs.collection_spec import CollectionSpec
 from collapse.inputs.corpus import Corpus, opened
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.scratch import scratch
-from collapse.stores.writing import ANOTHER_HOME, write_error
+from collapse.stores.writing import write_error
 
 _MAP = 1000
 _IDS = 2**31  # chunks are int32
@@ -150,7 +150,7 @@ def pack(
                     shutil.rmtree(folder, ignore_errors=True)
                     made.replace(folder)
         except OSError as error:
-            raise write_error(folder, error, other=ANOTHER_HOME) from error
+            raise write_error(folder, error) from error
         chunks = _cached(folder)
         assert chunks is not None  # it has just been written
     return chunks

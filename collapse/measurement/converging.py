@@ -10,7 +10,7 @@ from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import outside_inference_mode
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import check_shards, statistics_of
+from collapse.stores.folding import joined, statistics_of
 from collapse.stores.shards import Part
 
 
@@ -41,9 +41,8 @@ def convergence(
         StoreError: The parts are of different collections, or overlap.
         CollapseError: As of :func:`collapse.measure`: too few classes, or an altered store.
     """
-    parts = [parts] if isinstance(parts, str | Path | Part) else list(parts)
-    opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
-    shards = check_shards([(str(part), shard) for part in opened for shard in part.shards])
+    part = joined([parts] if isinstance(parts, str | Path | Part) else parts)
+    shards = part.shards
     if len(shards) < 2:
         raise UsageError(
             f"convergence() needs two parts or more, got {len(shards)}: collect them with --part 1/n to --part n/n"
@@ -55,7 +54,7 @@ def convergence(
         rows.append([done, row.samples, row.classes, *(row.measurements[name] for name in names)])
         if progress:
             progress("measuring growing text", done, len(shards))
-    return _table(opened[0], names, rows)
+    return _table(part, names, rows)
 
 
 def _table(part: Part, names: Sequence[str], rows: list[list[Any]]) -> Table:

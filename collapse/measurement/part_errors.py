@@ -15,9 +15,9 @@ from collapse.errors import CollapseError, UsageError, counted
 from collapse.measurement.measuring import measured
 from collapse.numerics.standard_errors import jackknife_error
 from collapse.plugin.plugin_manager import plugins
-from collapse.stores.folding import check_shards, statistics_of
+from collapse.stores.folding import joined, statistics_of
 from collapse.stores.manifest import OF_VALIDATION, differences
-from collapse.stores.shards import Part, Shard, gaps, runs_of, spans
+from collapse.stores.shards import Part, Shard, gaps
 from collapse.stores.store import Store
 
 
@@ -86,16 +86,14 @@ def exceeded(degrees: int) -> str:
 
 def _in_order(store: Store, given: Sequence[Part | str | Path]) -> list[Shard]:
     """Open the parts of a store's training text, in the order of their slices; they must cover it without overlap."""
-    parts = [each if isinstance(each, Part) else Part.load(each) for each in given]
-    shards = check_shards([(str(part), shard) for part in parts for shard in part.shards])
+    part = joined(given)
+    shards = part.shards
     if len(shards) < 2:
         raise UsageError(f"{store} needs two parts or more, got {len(shards)}: collect them with --part 1/2 and 2/2")
-    differ = differences(store.identity, parts[0].identity, apart=OF_VALIDATION, sides=("store", "part"))
-    if differ:
-        raise UsageError(f"{parts[0]} is not a part of {store}: they differ in {'; '.join(differ)}")
-    if gaps(shards, (0, shards[0].slices)):
-        held = spans(runs_of(shards))
-        raise CollapseError(f"the parts of {store} must hold all slices, 1–{shards[0].slices}; they hold {held}")
+    if differ := differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part")):
+        raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
+    if gaps(shards):
+        raise CollapseError(f"the parts of {store} must hold all slices; they hold {part.covered()}")
     return shards
 
 

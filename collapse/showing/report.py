@@ -91,7 +91,7 @@ def _check_place(output: Path) -> None:
     """Check that a report may be written to a path, before any work is done for it."""
     if output.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f"{output}: the name of a report must end in .html or .htm")
-    check_output_place(output, in_folder=True)
+    check_output_place(output)
     if output.exists():
         with open_regular(output) as file:
             beginning = file.read(_BEGINNING)

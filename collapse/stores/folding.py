@@ -1,7 +1,8 @@
 """Fold the shards of a phase into a store: class moments, then decisions and loss."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from collapse.errors import StoreError
+from collapse.errors import StoreError, UsageError
 from collapse.numerics.accumulate import ClassMoments
 from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 from collapse.numerics.validation_totals import merge_validation
@@ -18,12 +19,13 @@ from collapse.plugin.batch import Side
 from collapse.plugin.filling import Filled, conflict, makers
 from collapse.plugin.plugin_manager import plugins
 from collapse.plugin.statistic import Statistic
-from collapse.stores.building import build
 from collapse.stores.files import sha256_of
-from collapse.stores.manifest import LAYER, differences, now
+from collapse.stores.manifest import LAYER, MANIFEST, VERSION, differences, now, render, sealed
 from collapse.stores.provenance import versions
-from collapse.stores.shards import Shard, spans
-from collapse.stores.store import Store
+from collapse.stores.shards import Part, Shard, remove_shards, spans
+from collapse.stores.store import Store, Tensors
+from collapse.stores.store_folder import new_files
+from collapse.stores.tensor_files import check_tensors, described, tensor_bytes
 
 log = logging.getLogger("collapse")
 
@@ -89,6 +91,40 @@ def fold_validation(folder: Path | None, store: Store, shards: Sequence[Shard], 
     return build(folder, about, files, provenance=provenance, kept=kept)
 
 
+def build(
+    path: Path | None,
+    about: Mapping[str, Any],
+    files: Mapping[str, Tensors],
+    *,
+    provenance: Mapping[str, Any],
+    kept: Mapping[str, Any] | None = None,
+) -> Store:
+    """Make a store of tensors: write the tensor files first, ``collapse.json`` last; then remove its shards.
+
+    Args:
+        path: Folder of the store, locked by the caller; None for a store in memory.
+        about: identity, model, corpus, coverage, statistics and statistics_by of the manifest.
+        files: Tensors by file name, such as ``top/train.safetensors``.
+        provenance: Device, batch size, times, command.
+        kept: Manifest entries of existing files that stay unchanged.
+    """
+    entries = dict(kept or {})
+    with nullcontext() if path is None else new_files(path) as write:
+        for name, tensors in files.items():
+            check_tensors(name, tensors, about)
+            data = tensor_bytes(tensors)
+            entries[name] = described(data)
+            if write:
+                write(name, data)
+        manifest = sealed({"format": "collapse", "version": VERSION, **about, "files": entries}, provenance)
+        if write:
+            write(MANIFEST, render(manifest))
+    if path is None:
+        return Store(manifest, None, files)
+    remove_shards(path)
+    return Store(manifest, path)
+
+
 def training_hash(store: Store) -> str:
     """Return a hash of the class means and the head, on which the decisions of a validation depend."""
     files = store.manifest["files"]
@@ -148,33 +184,35 @@ def usable(kinds: Sequence[type[Statistic]], shard: Shard) -> tuple[list[type[St
     return fit, unfit
 
 
-def check_shards(shards: Sequence[tuple[str, Shard]]) -> list[Shard]:
-    """Return the shards of several folders in the order of their slices.
+def joined(parts: Iterable[Part | str | Path]) -> Part:
+    """Return parts, or those in some folders, as one, its shards in the order of their slices; as :func:`ordered`."""
+    opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
+    if not opened:
+        raise UsageError("no parts are given: name their folders")
+    return Part(opened[0].path, ordered([shard for part in opened for shard in part.shards]))
 
-    Args:
-        shards: Each with the name of its folder, for messages.
+
+def ordered(shards: Sequence[Shard]) -> list[Shard]:
+    """Return the shards of one or several folders in the order of their slices.
 
     Raises:
         StoreError: They are of different collections, or overlap.
     """
-    ordered = sorted(shards, key=lambda each: (each[1].start, each[1].stop))
-    for theirs, other in ordered[1:]:
-        mine, first = ordered[0]
-        differ = differences(_comparable(first), _comparable(other), sides=("first", "second"))
-        if differ:
-            raise StoreError(f"{mine} and {theirs} are not parts of one collection: they differ in {'; '.join(differ)}")
-    for (mine, first), (theirs, other) in pairwise(ordered):
+    in_order = sorted(shards, key=lambda each: (each.start, each.stop))
+    for other in in_order[1:]:
+        first = in_order[0]
+        if differ := differences(first.compared, other.compared, sides=("first", "second")):
+            raise StoreError(
+                f"{first.folder} and {other.folder} are not parts of one collection: they differ in {'; '.join(differ)}"
+            )
+    for first, other in pairwise(in_order):
         if other.start < first.stop:
             shared = (other.start, min(first.stop, other.stop))
             raise StoreError(
-                f"{mine} and {theirs} overlap: both hold {first.phase} slices {spans([shared])} of {first.slices}"
+                f"{first.folder} and {other.folder} overlap: "
+                f"both hold {first.phase} slices {spans([shared])} of {first.slices}"
             )
-    return [shard for _, shard in ordered]
-
-
-def _comparable(shard: Shard) -> dict[str, Any]:
-    about = shard.about
-    return {**about["identity"], "slices": about["coverage"], "training": about.get("trained")}
+    return in_order
 
 
 def _common(shards: Sequence[Shard], known: Kinds = None) -> list[type[Statistic]]:

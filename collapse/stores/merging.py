@@ -6,7 +6,7 @@ from pathlib import Path
 from collapse.core.paths import expanded
 from collapse.errors import StoreError, UsageError
 from collapse.plugin.guarding import outside_inference_mode
-from collapse.stores.folding import check_shards, fold_training, fold_validation, training_hash
+from collapse.stores.folding import fold_training, fold_validation, ordered, training_hash
 from collapse.stores.manifest import is_store
 from collapse.stores.shards import Part, Shard, gaps, shards_in, spans
 from collapse.stores.store import Store, load_same
@@ -25,11 +25,12 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
         store: Folder of the result. If it already holds this result, nothing is written.
 
     Raises:
-        UsageError: No parts or something else than parts and their folders is given.
+        UsageError: No parts are given.
         StoreError: Parts overlap, do not cover all slices, or differ in identity; the message names them.
         CollapseError: The result's folder holds another store, or cannot be written.
     """
-    folders = [_folder(each) for each in ([parts] if isinstance(parts, str | Path | Part | Store) else parts)]
+    given = [parts] if isinstance(parts, str | Path | Part | Store) else parts
+    folders = [expanded(str(each)) for each in given]
     if not folders:
         raise UsageError("nothing to merge: name the folders of the parts")
     target = expanded(store)
@@ -54,31 +55,22 @@ def merge(parts: Iterable[str | Path | Part | Store], *, store: str | Path) -> S
     return load_same(target, compared)
 
 
-def _folder(given: object) -> Path:
-    if isinstance(given, Part | Store):
-        given = given.path
-    if not isinstance(given, str | Path):
-        raise UsageError(f"merge() takes parts or their folders; among them there is a {type(given).__name__}")
-    return expanded(given)
-
-
 def _covering(folders: Sequence[Path], phase: str) -> list[Shard]:
     """Return the shards of a phase in some folders, in order; together they must cover its text without overlap."""
-    shards: list[tuple[str, Shard]] = []
+    shards: list[Shard] = []
     for folder in folders:
         found = shards_in(folder, phase)
         if not found:
             what = "part of a collection" if phase == "train" else "validation results"
             raise StoreError(f"{folder} holds no {what}: collapse collect MODEL --store {folder} --part k/n")
-        shards += [(str(folder), shard) for shard in found]
-    ordered = check_shards(shards)
-    missing = gaps(ordered, (0, ordered[0].slices))
-    if missing:
+        shards += found
+    shards = ordered(shards)
+    if missing := gaps(shards):
         raise StoreError(
-            f"{phase} slices {spans(missing)} of {ordered[0].slices} are in none of the parts given: collect them "
+            f"{phase} slices {spans(missing)} of {shards[0].slices} are in none of the parts given: collect them "
             "(--part k/n), then merge all"
         )
-    return ordered
+    return shards
 
 
 def _check_trained(stores: Sequence[Store], shards: Sequence[Shard]) -> None:

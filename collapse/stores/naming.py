@@ -38,6 +38,11 @@ class Named:
         return shown_model(str(self.about["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
 
     @property
+    def found_at(self) -> tuple[str, dict[str, Any]]:
+        """The model's folder or repository, and its arguments, by which it is found again."""
+        return _place(str(self.about["model"]["name"]), self.identity.get("model_args") or {}, self.revision)
+
+    @property
     def revision(self) -> str | None:
         """The model's commit on the Hub, or None."""
         return self.about["model"].get("revision")
@@ -61,34 +66,17 @@ def shown_model(name: str, model_args: Mapping[str, Any], revision: str | None =
     >>> shown_model("models/m.Q4_1.gguf", {}), shown_model("owner/m", {"gguf_file": "m.gguf"}, "0123")
     ('m.Q4_1.gguf', 'owner/m/m.gguf')
     """
-    gguf_file = _in_folder(name, model_args, revision)[1]
-    if gguf_file and revision is None:
-        return PurePosixPath(gguf_file).name
-    parts = [str(model_args[each]) for each in _PART_OF_A_REPOSITORY if model_args.get(each)]
-    return "/".join([name, *(part for part in parts if not name.endswith(f"/{part}"))])
+    name, arguments = _place(name, model_args, revision)
+    if revision is None and arguments.get("gguf_file"):
+        return PurePosixPath(arguments["gguf_file"]).name
+    return "/".join([name, *(str(arguments[each]) for each in _PART_OF_A_REPOSITORY if arguments.get(each))])
 
 
-def recorded_model(manifest: Mapping[str, Any]) -> str:
-    """Return the name of the model's folder or repository, by which it is found again."""
-    return _recorded(manifest)[0]
-
-
-def recorded_arguments(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the model's arguments; the name of a GGUF file is not in the identity."""
-    gguf_file = _recorded(manifest)[1]
-    return {**(manifest["identity"].get("model_args") or {}), **({"gguf_file": gguf_file} if gguf_file else {})}
-
-
-def _recorded(manifest: Mapping[str, Any]) -> tuple[str, str | None]:
-    model, arguments = manifest["model"], manifest["identity"].get("model_args") or {}
-    return _in_folder(str(model["name"]), arguments, model.get("revision"))
-
-
-def _in_folder(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, str | None]:
-    """Return the name of a model's folder or repository, and that of its GGUF file."""
+def _place(name: str, model_args: Mapping[str, Any], revision: str | None) -> tuple[str, dict[str, Any]]:
+    """Take the name of a GGUF file, which an identity does not record, from the model's name to its arguments."""
     *folder, file = name.split("/")
     if not folder or not file.endswith(".gguf"):
-        return name, model_args.get("gguf_file")
+        return name, dict(model_args)
     if revision is not None:  # on the Hub the file may lie in a folder of the repository
         folder, file = folder[:2], "/".join([*folder[2:], file])
-    return "/".join(folder), file
+    return "/".join(folder), {**model_args, "gguf_file": file}

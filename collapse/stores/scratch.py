@@ -1,11 +1,11 @@
 """A temporary folder that is removed at the end, or, if its process was killed, by another one a day later."""
 
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 _PREFIX = "new-"
 _ABANDONED_SECONDS = 24 * 3600.0
@@ -25,8 +25,5 @@ def scratch(parent: Path) -> Iterator[Path]:
             newest = max(each.stat().st_mtime for each in (other, *other.iterdir()))
             if time.time() - newest > _ABANDONED_SECONDS:
                 shutil.rmtree(other, ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with TemporaryDirectory(prefix=_PREFIX, dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

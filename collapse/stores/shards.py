@@ -54,6 +54,16 @@ class Shard:
         return int(self.about["coverage"]["slices"])
 
     @property
+    def folder(self) -> Path | None:
+        """The folder of its store or part, or None for a shard in memory."""
+        return self.path and self.path.parent.parent
+
+    @property
+    def compared(self) -> dict[str, Any]:
+        """What all shards of a pass have in common."""
+        return compared(self.about)
+
+    @property
     def _header(self) -> dict[str, Any]:
         return {**self.about, "phase": self.phase, "start": self.start, "stop": self.stop}
 
@@ -131,6 +141,11 @@ class Part(Named):
         return f"Part({self}, {self.covered()})"
 
 
+def compared(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what all shards of a pass have in common, of an :attr:`Shard.about`."""
+    return {**about["identity"], "slices": about["coverage"], "training": about.get("trained")}
+
+
 def shards_in(folder: Path, phase: str) -> list[Shard]:
     """Return the shards of a phase in a folder, in the order of their slices.
 
@@ -157,9 +172,9 @@ def remove_shards(folder: Path) -> None:
     shutil.rmtree(folder / SHARDS, ignore_errors=True)
 
 
-def gaps(shards: Sequence[Shard], window: Run) -> list[Run]:
-    """Return the slices of a window that no shard holds, as half-open ranges."""
-    start, stop = window
+def gaps(shards: Sequence[Shard], window: Run | None = None) -> list[Run]:
+    """Return the slices of a window, or of the whole phase, that no shard holds, as half-open ranges."""
+    start, stop = window or (0, shards[0].slices)
     missing = []
     for shard in shards:
         if shard.start >= stop:

@@ -5,7 +5,6 @@ with its size, sha256, shapes and dtypes. ``digest`` is the hash of everything b
 everything.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
@@ -16,9 +15,19 @@ from collapse.core.paths import expanded
 from collapse.core.reading import read_json
 from collapse.errors import CollapseError, StoreError
 from collapse.stores.files import canonical
-from collapse.stores.manifest import LAYER, ORIGIN, SHARDS, differences, is_store, read_manifest, why_absent
+from collapse.stores.manifest import (
+    LAYER,
+    MANIFEST,
+    ORIGIN,
+    SHARDS,
+    differences,
+    is_store,
+    read_manifest,
+    render,
+    why_absent,
+)
 from collapse.stores.naming import Named
-from collapse.stores.store_folder import write_files, writing
+from collapse.stores.store_folder import new_files, writing
 from collapse.stores.tensor_files import check_file, check_tensors, read_tensors, tensor_bytes
 from collapse.stores.writing import write_atomic
 
@@ -28,8 +37,6 @@ if TYPE_CHECKING:
     from collapse.numerics.statistics import EmbeddingStatistics
 
 Tensors = Mapping[str, "Tensor"]
-
-_ORIGIN = re.compile(r"[\w./-]{1,500}@[0-9a-f]{40}")
 
 
 class _WhenRead(Mapping[str, Tensors]):
@@ -148,13 +155,8 @@ class Store(Named):
         Raises:
             StoreError: A file was altered.
         """
-        return self._read_statistics() if fresh else self._statistics
-
-    @cached_property
-    def _statistics(self) -> "EmbeddingStatistics":
-        return self._read_statistics()
-
-    def _read_statistics(self) -> "EmbeddingStatistics":
+        if not fresh:
+            return self._statistics
         from collapse.numerics.statistics import EmbeddingStatistics, ValidationStatistics
 
         train = self.tensors("train")
@@ -174,6 +176,10 @@ class Store(Named):
             made_by=self.manifest.get("statistics_by", {}),
             absent=why_absent(self.manifest),
         )
+
+    @cached_property
+    def _statistics(self) -> "EmbeddingStatistics":
+        return self.statistics(fresh=True)
 
     def verify(self) -> list[str]:
         """Hash every file again, and check its tensors.
@@ -215,25 +221,23 @@ class Store(Named):
         if is_store(path):
             raise StoreError(f"{path} already holds a store: choose another --store")
 
-        def files() -> Iterator[tuple[str, bytes]]:
+        with new_files(path) as write:
             for name, entry in self.manifest["files"].items():
                 if self.path is None:
-                    yield name, tensor_bytes(self._files[name])
+                    write(name, tensor_bytes(self._files[name]))
                 else:
                     self.fetch(name)
                     check_file(self.file(name), entry)
-                    yield name, self.file(name).read_bytes()  # not serialized again: that could give other bytes
-
-        write_files(path, files(), lambda: self.manifest)
+                    write(name, self.file(name).read_bytes())  # not serialized again: that could give other bytes
+            write(MANIFEST, render(self.manifest))
         return Store.load(path)
 
     @property
     def pulled_from(self) -> str | None:
         """The Hub address from which the store was pulled, or None. A damaged or outdated record is ignored."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            kept = read_json(self.file(ORIGIN)) if self.path else {}
-            if kept["store"] == self.digest and _ORIGIN.fullmatch(kept["origin"]):
-                return str(kept["origin"])
+        with suppress(OSError, ValueError):
+            kept = read_json(self.path / ORIGIN) if self.path else {}
+            return kept["origin"] if kept.get("store") == self.digest else None
         return None
 
     def keep_origin(self, folder: Path) -> None:

@@ -15,24 +15,26 @@ from collapse.errors import CollapseError, UsageError, first_line
 
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""A full disk, an exhausted quota, a limit on the file size."""
+
 ANOTHER_STORE, ANOTHER_OUTPUT, ANOTHER_FOLDER, ANOTHER_HOME, ANOTHER_CACHE = (
     "choose another --store",
     "choose another --output",
     "choose another --out",
-    "set COLLAPSE_HOME to a folder on another disk",
+    "set COLLAPSE_HOME to another folder",
     "set HF_HOME to a folder on another disk",
 )
 
 
 @contextmanager
-def replacing(path: Path, *, name: str | None = None) -> Iterator[Path]:
+def replacing(path: Path, *, shared: bool = False) -> Iterator[Path]:
     """Yield the path of a temporary file in the same folder, which replaces the file when the block ends.
 
     Args:
         path: The file. After an error it is unchanged, and the temporary file is removed.
-        name: Name of the temporary file; by default it is made of the file's name.
+        shared: Several processes may write it at once, because it is written without a lock.
     """
-    partial = path.with_name(name or f".{path.name}.partial")
+    partial = path.with_name(f".{token_hex(8) if shared else path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
@@ -50,13 +52,13 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared:
         path: The file.
         data: Its content.
         other: How to write elsewhere, for the error message.
-        shared: Several processes may write it at once, because it is written without a lock.
+        shared: As of :func:`replacing`.
 
     Raises:
         CollapseError: No space, no permission, or another failure of the file system.
     """
     try:
-        with replacing(path, name=f".{token_hex(8)}.partial" if shared else None) as partial:
+        with replacing(path, shared=shared) as partial:
             with partial.open("wb") as file:
                 file.write(data)
                 file.flush()
@@ -68,13 +70,12 @@ def write_atomic(path: Path, data: bytes, *, other: str = ANOTHER_STORE, shared:
         raise write_error(path, error, len(data), other=other) from error
 
 
-def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT, in_folder: bool = False) -> None:
+def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT) -> None:
     """Check that the file of ``--output`` can be written, before any work is done for it.
 
     Args:
         path: The file.
         other: What to do if it cannot be, for the message.
-        in_folder: Its folder must exist.
 
     Raises:
         UsageError: It is a folder, or no file can be made there.
@@ -82,9 +83,6 @@ def check_output_place(path: str | Path, *, other: str = ANOTHER_OUTPUT, in_fold
     target = Path(os.path.realpath(path))
     try:
         above = next(each for each in target.parents if each.exists())
-        if in_folder and above.is_dir() and above != target.parent:
-            folder = Path(path).parent
-            raise UsageError(f"cannot write {path}: there is no folder {folder}: make it, or {ANOTHER_OUTPUT}")
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.TemporaryFile(dir=above):  # os.access() is wrong for root, and for file systems such as /proc
@@ -102,14 +100,11 @@ def write_output(path: str | Path, data: bytes, *, other: str = ANOTHER_OUTPUT) 
 def write_error(path: str | Path, error: BaseException, size: int = 0, *, other: str = ANOTHER_STORE) -> CollapseError:
     """Return the error for a failed write; ``other`` says how to write elsewhere."""
     need = f" ({size / 1e6:,.1f} MB)" if size >= 50_000 else ""
-    full = is_full(error)
-    number = _number(error) or (errno.ENOSPC if full else 0)
+    number = _number(error)
     reason = os.strerror(number) if number else first_line(error)
-    if other in (ANOTHER_STORE, ANOTHER_HOME) and _is_cached(path):  # another --store would leave packed texts there
-        other = ANOTHER_HOME if full else "set COLLAPSE_HOME to another folder"
-    advice = f"Free space or {other}" if full else other[:1].upper() + other[1:]
-    if other == ANOTHER_OUTPUT and not full:  # with another, it is not the same command
-        return CollapseError(f"cannot write {path}{need}: {reason}. {advice}")
+    if other == ANOTHER_STORE and _is_cached(path):
+        other = ANOTHER_HOME
+    advice = f"Free space or {other}" if number in _FULL else other[:1].upper() + other[1:]
     return CollapseError(
         f"cannot write {path}{need}: {reason}. {advice}, then run the same command again: what was finished is kept"
     )
@@ -122,27 +117,22 @@ def _is_cached(path: str | Path) -> bool:
     return False
 
 
-def is_full(error: BaseException) -> bool:
-    """Whether a write failed for lack of space: a full disk, an exhausted quota, a limit on the file size."""
-    # Neither has an errno: datasets checks the free space itself, torch's writer reports an unexpected file position.
-    said = str(error)
-    in_words = said.startswith("Not enough disk space") or ("inline_container" in said and "Reader" not in said)
-    return _number(error) in _FULL or in_words
-
-
 def _number(error: BaseException) -> int:
-    """Return the errno of an error, which libraries written in Rust give only in the text; 0 if there is none."""
+    """Return the errno of an error, which some libraries give only in the text; 0 if there is none."""
     if isinstance(error, OSError) and error.errno:
         return error.errno
-    in_words = _OS_ERROR.search(str(error))
-    return int(in_words[1]) if in_words else 0
+    said = str(error)
+    if found := _OS_ERROR.search(said):
+        return int(found[1])
+    # torch's writer reports an unexpected file position
+    return errno.ENOSPC if "inline_container" in said and "Reader" not in said else 0
 
 
 def raise_if_full(error: BaseException, folder: str | Path, other: str) -> None:
     """Raise the error for a full disk if that is a direct or indirect cause of a library's error."""
     cause: BaseException | None = error
     while cause is not None:
-        if is_full(cause):
+        if _number(cause) in _FULL:
             raise write_error(getattr(cause, "filename", None) or folder, cause, other=other) from error
         cause = cause.__cause__ or cause.__context__
 

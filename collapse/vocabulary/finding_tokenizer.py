@@ -11,7 +11,6 @@ from collapse.errors import CollapseError, UsageError, first_line
 from collapse.inputs.known_tokenizers import known_tokenizer
 from collapse.inputs.model_loading import load_tokenizer
 from collapse.inputs.references import ModelReference, find_tokenizer
-from collapse.stores.naming import recorded_arguments, recorded_model
 from collapse.stores.store import Store
 
 
@@ -34,7 +33,7 @@ def find_tokenizer_of(store: Store | None, given: Any = None) -> tuple[Any, str 
         CollapseError: The given one cannot be loaded.
     """
     held = str(store.identity.get("tokenizer") or "") if store is not None else ""
-    arguments = recorded_arguments(store.manifest) if store is not None else {}
+    arguments = store.found_at[1] if store is not None else {}
     if isinstance(given, str | os.PathLike):
         found = _named(str(given), arguments, held)
         return load_tokenizer(found, model_args=found.model_args), _difference(found, held)
@@ -60,7 +59,7 @@ def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReferenc
     if name := store.manifest["model"].get("tokenizer"):
         return find_tokenizer(name)
     if store.revision:
-        return find_tokenizer(f"{recorded_model(store.manifest)}@{store.revision}", arguments)
+        return find_tokenizer(f"{store.found_at[0]}@{store.revision}", arguments)
     for folder in _candidates(store, held):
         if folder.is_dir():
             with suppress(CollapseError, OSError):  # any folder may lie there
@@ -72,7 +71,7 @@ def _own(store: Store, arguments: Mapping[str, Any], held: str) -> ModelReferenc
 
 def _candidates(store: Store, held: str) -> Iterator[Path]:
     """Yield folders that may hold a store's tokenizer; the caller compares hashes."""
-    model = recorded_model(store.manifest)
+    model = store.found_at[0]
     yield from (expanded(each) for each in (store.named.get("tokenizer"), model, known_tokenizer(held)) if each)
     if store.path is not None:
         # the folder stores/ lies in the model's own, as in a training run, or beside those of models
