@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 import collapse
-from collapse.errors import CollapseError, UsageError
+from collapse.errors import UsageError
 
 
 @pytest.fixture
@@ -49,25 +49,3 @@ def test_weights_that_changed_in_memory_are_measured(loaded):
 def test_texts_that_are_none(loaded, texts, said):
     with pytest.raises(UsageError, match=said):
         collapse.collect_loaded(loaded[0], loaded[1], texts)
-
-
-def test_options_of_files_do_not_apply(loaded):
-    with pytest.raises(UsageError, match="takes no text"):
-        collapse.collect_loaded(*loaded, text="x")
-
-
-@pytest.mark.parametrize("short", ["texts", "validation_texts"])
-def test_texts_that_are_too_short_are_told_by_their_argument(loaded, short):
-    model, tokenizer, texts, _ = loaded
-    given = {"texts": texts, "validation_texts": texts, short: ["short"]}
-    with pytest.raises(CollapseError, match=rf"^{short} .* chunk_length") as told:
-        collapse.collect_loaded(model, tokenizer, **given, chunk_length=32, max_chunks=2)
-    assert ".jsonl" not in str(told.value)
-    assert "--" not in str(told.value)
-
-
-def test_what_is_no_model_or_tokenizer_is_told(loaded):
-    with pytest.raises(UsageError, match="there is a NoneType where a tokenizer of transformers is needed"):
-        collapse.collect_loaded(loaded[0], None, ["text"])
-    with pytest.raises(UsageError, match="there is a str where a model of transformers is needed"):
-        collapse.collect_loaded("gpt2", loaded[1], ["text"])

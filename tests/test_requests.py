@@ -97,14 +97,14 @@ def test_each_option_changes_its_field_and_no_other(model, monkeypatch, fields, 
 
 def test_a_cache_key_is_of_the_content_of_files_not_of_their_names(model, own_home):
     first = request(model)
-    assert first.cached.parent == own_home / "stores"
+    assert first.folder.parent == own_home / "stores"
     for name in ("model.safetensors", "config.json", "tokenizer.json"):
         file = model / name
         before = file.read_bytes()
         file.write_bytes(before + b" ")
-        assert request(model).cached != first.cached
+        assert request(model).folder != first.folder
         file.write_bytes(before)
-    assert request(model.rename(model.parent / "renamed")).cached == first.cached
+    assert request(model.rename(model.parent / "renamed")).folder == first.folder
 
 
 def test_code_counts_only_where_it_is_trusted(model):

@@ -82,16 +82,14 @@ def array_tensor(called: str, name: str, values: Any) -> Tensor:
     """Return values as a tensor, of their own dtype; Python's numbers are float64 or int64.
 
     Raises:
-        UsageError: Some values are masked, or on the meta device.
+        UsageError: Some values are masked.
         CollapseError: They are no array of numbers.
     """
     if np.ma.is_masked(values):  # NumPy would give the values under the mask
         raise UsageError(f"{called}: {name} has masked values: leave the masked samples out, here and of the labels")
-    if isinstance(values, Tensor) and values.is_meta:
-        raise UsageError(f"{called}: {name} is on the meta device, where tensors have no values: give one with values")
     try:
         if isinstance(values, Tensor):
-            return values.detach() if values.layout == torch.strided else values.detach().to_dense()
+            return values.detach()
         array = np.asarray(values)
         return torch.from_numpy(np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("=")))
     except (TypeError, ValueError, RuntimeError) as error:

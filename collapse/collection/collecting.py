@@ -80,41 +80,31 @@ def collect(
     for name in spec.without:
         if name not in plugins().statistics:
             raise UsageError(f"no statistic is called {name!r}; {near_names(name, plugins().statistics)}")
-    folder = None if store is None else expanded(store)
-    request = resolve(str(model), spec, folder)
+    request = resolve(str(model), spec, None if store is None else expanded(store))
     if isinstance(request, Store):
         return request
-    made = collect_into(folder or request.cached, request, progress)
-    return made.called(request.names)
+    return _held_or_collected(request, progress).called(request.names)
 
 
-def collect_into(folder: Path | None, request: Request, report: Report | None) -> Store | Part:
-    """Return what a folder holds of a request; what it lacks is collected first, while the folder is locked.
-
-    Raises:
-        StoreError: The folder holds something else.
-        CollapseError: The folder cannot be written; or as :func:`collect`.
-    """
+def _held_or_collected(request: Request, report: Report | None) -> Store | Part:
+    """Return what the folder of a request holds of it; what it lacks is collected first, while the folder is locked."""
+    folder = request.folder
     if folder is None:
-        return _collect_missing(None, request, report)
+        return _collect_missing(request, None, report)
     done = request.held(folder) if is_store(folder) and not request.recollect else None  # readers need no lock
     if done is None:
         with writing(folder):
             if request.recollect:
-                return _collect_again(folder, request, report)
+                return _collect_again(request, folder, report)
             repair_shards(folder)
-            done = request.held(folder) or _collect_missing(folder, request, report)
+            done = request.held(folder) or _collect_missing(request, folder, report)
     if done.state == "complete":
         remove_shards(folder)  # which a killed process may have left
     return done
 
 
-def _collect_again(folder: Path, request: Request, report: Report | None) -> Store:
-    """Collect into a subfolder, whose store replaces that of the locked folder at the end.
-
-    Raises:
-        StoreError: The folder holds something else.
-    """
+def _collect_again(request: Request, folder: Path, report: Report | None) -> Store:
+    """Collect into a subfolder, whose store replaces that of the locked folder at the end."""
     if is_store(folder):
         there = Store.load(folder)
         if differ := request.differs(there.identity, trained=there.state == "trained"):
@@ -123,7 +113,7 @@ def _collect_again(folder: Path, request: Request, report: Report | None) -> Sto
                 "Choose another --store, or delete it"
             )
     else:
-        request.held(folder)
+        request.held(folder)  # raises an error if the shards there are of something else
     new = folder / RECOLLECTED
     repair_shards(new)
     try:
@@ -133,12 +123,12 @@ def _collect_again(folder: Path, request: Request, report: Report | None) -> Sto
         shutil.rmtree(new)
         done = None
     if done is None:
-        _collect_missing(new, request, report)
+        _collect_missing(request, new, report)
     replace_by_recollected(folder)
     return Store.load(folder)
 
 
-def _collect_missing(folder: Path | None, request: Request, report: Report | None) -> Store | Part:
+def _collect_missing(request: Request, folder: Path | None, report: Report | None) -> Store | Part:
     """Collect what a locked folder does not hold yet; None for a store in memory."""
     known = plugins().statistics
     kinds = [kind for name, kind in sorted(known.items()) if name not in request.without]

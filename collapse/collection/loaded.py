@@ -13,10 +13,6 @@ from collapse.core.settings import quiet
 from collapse.errors import CollapseError, UsageError, first_line
 from collapse.stores.store import Store
 
-_FOR_FILES = ("text", "validation_text", "split", "validation_split", "text_column", "tokenizer", "revision")
-_ARGUMENTS = {"texts.jsonl": "texts", "validation.jsonl": "validation_texts", "--chunk-length": "chunk_length"}
-"""What a message about the temporary files calls something, and what the caller calls it."""
-
 
 def collect_loaded(
     model: Any,
@@ -47,15 +43,9 @@ def collect_loaded(
         **options: Its other options, such as chunk_length, device and dtype.
 
     Raises:
-        UsageError: An option is wrong, or names a text or tokenizer in another way.
+        UsageError: An option is wrong, or there are no texts.
         CollapseError: The model or tokenizer cannot be saved; or as :func:`collapse.collect`.
     """
-    for option in _FOR_FILES:
-        if option in options:
-            raise UsageError(f"collect_loaded() takes no {option}: the texts and the tokenizer are given as they are")
-    for given, kind in ((model, "model"), (tokenizer, "tokenizer")):
-        if not hasattr(given, "save_pretrained"):
-            raise UsageError(f"there is a {type(given).__name__} where a {kind} of transformers is needed")
     name = name or Path(str(getattr(model, "name_or_path", ""))).name or "model"
     name = name if step is None else f"{name}-step{step}"
     with TemporaryDirectory(prefix="collapse-") as temporary:
@@ -70,29 +60,14 @@ def collect_loaded(
                 tokenizer.save_pretrained(folder)
         except Exception as error:  # the model's own code
             raise CollapseError(f"{name} cannot be saved to be read again: {first_line(error)}") from error
-        try:
-            return collect(folder, store=store, progress=progress, **named, **options)
-        except CollapseError as error:
-            raise type(error)(_of_arguments(str(error))) from error
-
-
-def _of_arguments(message: str) -> str:
-    """Return a message about the written files as one about the arguments that they hold."""
-    for written, argument in _ARGUMENTS.items():
-        message = re.sub(rf"(?<![\w/.-]){re.escape(written)}", argument, message)
-    return message
+        return collect(folder, store=store, progress=progress, **named, **options)
 
 
 def _written(path: Path, texts: Iterable[str]) -> str:
     if isinstance(texts, str):
         raise UsageError("the texts must be several strings; there is one")
-    if not isinstance(texts, Iterable):
-        raise UsageError(f"the texts must be several strings; there is a {type(texts).__name__}")
     with path.open("w", encoding="utf-8") as file:
-        for text in texts:
-            if not isinstance(text, str):
-                raise UsageError(f"the texts must be strings; one is a {type(text).__name__}")
-            file.write(json.dumps({"text": text}) + "\n")
+        file.writelines(json.dumps({"text": text}) + "\n" for text in texts)
         if not file.tell():
             raise UsageError("there are no texts: give at least one string")
     return str(path)

@@ -1,12 +1,11 @@
 """Measure a store, or embeddings in memory."""
 
-import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
 
 from collapse.collection.arrays import array_tensor, collect_arrays
 from collapse.core.progress import Report, shows_progress
@@ -19,6 +18,7 @@ from collapse.stores.store import Store
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
+    from torch import Tensor
 
 
 @shows_progress
@@ -67,39 +67,30 @@ def measure(
     >>> round(row.measurements["nc3.self_duality"], 1)
     0.8
     """
+    arrays = {"features": features, "labels": labels, "classifier": classifier, "bias": bias}
+    arrays |= {"validation_features": validation_features, "validation_labels": validation_labels}
+    measured = _collected(store, {key: each for key, each in arrays.items() if each is not None}, name)
     how: dict[str, Any] = {"metrics": metrics, "min_count": min_count, "classes_of": classes_of, "device": device}
-    arrays = (features, labels, classifier, bias, validation_features, validation_labels)
-    if store is not None:
-        if any(each is not None for each in arrays):
-            raise UsageError("measure() takes a store, or features with labels, not both")
-        row = measure_store(store, progress=progress, **how)
-        return row if step is None else dataclasses.replace(row, step=step)
-    if features is None or labels is None:
+    row = measure_store(measured, progress=progress, **how)
+    if store is None and isinstance(measured, EmbeddingStatistics):
+        row = replace(row, model=name, step=run_and_step(name)[1])
+    return row if step is None else replace(row, step=step)
+
+
+def _collected(
+    store: Store | EmbeddingStatistics | str | Path | None, given: Mapping[str, Any], name: str
+) -> Store | EmbeddingStatistics | str | Path:
+    """Return what is to be measured: the store, or that of the arrays; without a classifier, bare statistics."""
+    if (store is None) != ({"features", "labels"} <= given.keys()) or (store is not None and given):
         raise UsageError("measure() takes a store, or features with labels")
-    if classifier is None:
-        if any(each is not None for each in (bias, validation_features, validation_labels)):
-            raise UsageError("measure() takes a bias and validation features with a classifier only")
-        bare = _without_classifier(features, labels, name)
-        row = measure_store(bare, progress=progress, **how)
-        return dataclasses.replace(row, model=name, step=run_and_step(name)[1] if step is None else step)
-    made = collect_arrays(
-        features,
-        labels,
-        classifier,
-        bias=bias,
-        validation_features=validation_features,
-        validation_labels=validation_labels,
-        name=name,
-    )
-    return measure(made, progress=progress, step=step, **how)
-
-
-def _without_classifier(features: "Tensor | ArrayLike", labels: "Tensor | ArrayLike", name: str) -> EmbeddingStatistics:
-    """Return the statistics of embeddings alone: collected with a classifier of zeros, which nothing reads."""
-    h, y = array_tensor(name, "train_features", features), array_tensor(name, "train_labels", labels)
-    classes = 1
-    if not y.is_floating_point() and y.numel():
-        ids, y = torch.unique(y, return_inverse=True)  # a classifier has a row for each
-        classes = len(ids)
-    made = collect_arrays(h, y, torch.zeros(classes, h.shape[-1] if h.dim() else 1), name=name)
-    return dataclasses.replace(made.statistics(), classifier=None, validation=None)
+    if store is not None:
+        return store
+    if "classifier" in given:
+        return collect_arrays(**given, name=name)
+    if len(given) > 2:
+        raise UsageError("measure() takes a bias and validation features with a classifier only")
+    h = array_tensor(name, "train_features", given["features"])
+    # a classifier has a row for each class: here zeros, which nothing reads
+    ids, y = torch.unique(array_tensor(name, "train_labels", given["labels"]), return_inverse=True)
+    made = collect_arrays(h, y, torch.zeros(len(ids), h.shape[-1]), name=name)
+    return replace(made.statistics(), classifier=None, validation=None)

@@ -30,7 +30,7 @@ from collapse.stores.folding import fold_training, fold_validation, training_has
 from collapse.stores.manifest import OF_VALIDATION, differences, shape_of
 from collapse.stores.provenance import Clock, device_name, versions
 from collapse.stores.request import part_of, refuse_unfinished
-from collapse.stores.shards import Part, Shard, gaps, shards_in
+from collapse.stores.shards import Part, Shard, compared, gaps, shards_in
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -125,7 +125,7 @@ class Collection:
             assert source.train is not None  # without a store there is something to collect
             with self._in_memory(source.train):
                 shards = self._pass(source.train, partial(Training, source), {"identity": source.identity})
-                if gaps(shards, (0, shards[0].slices)):
+                if gaps(shards):
                     assert self.folder is not None  # arrays are collected whole
                     return Part(self.folder, shards)
                 store = fold_training(self.folder, shards, self.kinds)
@@ -135,7 +135,7 @@ class Collection:
             with self._in_memory(source.validation, shape_of(store.manifest)[0]):
                 decider = Decider(store.statistics(), source.weight, source.bias, exact_loss=source.exact_loss)
                 shards = self._pass(source.validation, partial(Validation, source.validation, decider), about)
-                if not gaps(shards, (0, shards[0].slices)):
+                if not gaps(shards):
                     store = fold_validation(self.folder, store, shards, self.kinds)
         return store
 
@@ -161,7 +161,7 @@ class Collection:
         about = {"model": self.source.model, "corpus": self.source.corpus, "coverage": phase.coverage(), **about}
         shards = [] if self.folder is None else shards_in(self.folder, phase.name)
         for shard in shards:
-            refuse_unlike(self.folder, shard, about)
+            refuse_unfinished(self.folder, differences(shard.compared, compared(about)))
         for todo_from, stop in gaps(shards, part_of(about["coverage"]["slices"], self.part)):
             before = next((shard for shard in shards if shard.stop == todo_from), None)
             made = self._run(phase, begin, about, before, todo_from, stop)
@@ -229,18 +229,3 @@ class Collection:
             provenance["made_by"] = {name: plugins().made_by("statistic", name) for name in filled.versions}
         statistics_by = makers(type(each) for each in filled)
         return {"statistics": filled.versions, "statistics_by": statistics_by, "provenance": provenance}
-
-
-def refuse_unlike(folder: Path | None, shard: Shard, about: Mapping[str, Any]) -> None:
-    """Raise StoreError if a shard is not of the pass that goes on in its folder.
-
-    Args:
-        folder: The folder.
-        shard: One of its shards.
-        about: What the pass is of, as in :attr:`Shard.about`.
-    """
-    differ = differences(shard.about["identity"], about["identity"])
-    differ += differences(shard.about["coverage"], about["coverage"], prefix="slices.")
-    if shard.about.get("trained") != about.get("trained"):
-        differ.append("the class means")
-    refuse_unfinished(folder, differ)

@@ -13,12 +13,13 @@ from collapse.stores.request import Request
 _OPTIONS = ("without", "null", "recollect", "batch_size", "device", "deterministic", "trust_remote_code")
 
 
-def features_request(path: Path, spec: CollectionSpec) -> Request:
+def features_request(path: Path, spec: CollectionSpec, folder: Path | None = None) -> Request:
     """Return the request for a features file.
 
     Args:
         path: The features file.
         spec: The options, of which few apply.
+        folder: Folder of the store; None for one in memory.
 
     Raises:
         UsageError: An option does not apply to a features file.
@@ -32,6 +33,7 @@ def features_request(path: Path, spec: CollectionSpec) -> Request:
         names={"model": source.model["name"], "corpus": source.corpus["name"]},
         load=lambda trained, report: source,
         validates=source.validation is not None,
+        folder=folder,
         recollect=spec.recollect,
         without=tuple(spec.without),
     )

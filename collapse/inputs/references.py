@@ -140,7 +140,7 @@ def find_tokenizer(name: str, model_args: Mapping[str, Any] | None = None) -> Mo
 
 def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, Any] | None) -> ModelReference:
     """Find a folder or repository, without its fingerprints; raises as :func:`find_model`."""
-    folder, close = expanded(name), near_folders(name)
+    folder = expanded(name)
     if folder.suffix == ".gguf" and folder.is_file():
         folder, model_args = folder.parent, {**(model_args or {}), "gguf_file": folder.name}
     if folder.is_dir():
@@ -151,6 +151,7 @@ def _find(name: str, revision: str | None, what: str, model_args: Mapping[str, A
         is_text = folder.suffix in (".txt", ".jsonl")
         instead = f": name the model, and give the file with --text {name}" if is_text else ""
         raise UsageError(f"{name} is a {folder.suffix} file, not a {what}{instead}")
+    close = near_folders(name)
     if close and revision is None and "/" in name and "@" not in name:  # rather a path than a name on the Hub
         there = f" For the Hub model of this name, use {name}@main" if is_repo_id(name) else ""
         raise UsageError(f"there is no folder {name}; {close}{there}")

@@ -36,18 +36,18 @@ def resolve(model: str, spec: CollectionSpec, folder: Path | None) -> Request | 
         CollapseError: Something cannot be found or read.
     """
     if is_features_file(model):
-        return features_request(Path(model), spec)
+        return features_request(Path(model), spec, folder)
     reference = asked_model(model, spec)
     held = Store.load(folder) if folder and is_store(folder) and not spec.recollect else None
     elsewhere = folder is None and not spec.recollect and not spec.null  # a null of somebody else is not trusted
     try:
-        request = text_request(reference, spec, held=held)
+        request = text_request(reference, spec, folder=folder, held=held)
     except CollapseError:  # a published store may supply what the options do not say
         found = find_store(reference, spec) if elsewhere else None
         if found is None:
             raise
         return found
-    if elsewhere and not request.is_cached:
+    if elsewhere and not is_store(request.folder or ""):
         return find_store(reference, spec) or request
     return request
 

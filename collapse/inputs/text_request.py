@@ -25,7 +25,7 @@ from collapse.inputs.text_pair import Texts, check_limits, find_texts, find_vali
 from collapse.measurement.comparing import SAME_TEXTS
 from collapse.plugin.plugin_manager import plugins
 from collapse.stores.manifest import LAYER
-from collapse.stores.request import Request
+from collapse.stores.request import Request, cached_folder
 from collapse.stores.store import Store
 
 log = logging.getLogger("collapse")
@@ -50,13 +50,19 @@ def asked_model(name: str, spec: CollectionSpec) -> ModelReference:
 
 
 def text_request(
-    reference: ModelReference, spec: CollectionSpec, *, held: Store | None = None, leave_open: bool = False
+    reference: ModelReference,
+    spec: CollectionSpec,
+    *,
+    folder: Path | None = None,
+    held: Store | None = None,
+    leave_open: bool = False,
 ) -> Request:
     """Return the request for a model on the texts that options name.
 
     Args:
         reference: The model.
         spec: The options.
+        folder: Folder of the store; None for one in the user's cache.
         held: The store that is there: it says which text is meant, and how much of it, unless the spec does.
         leave_open: What the spec does not say of text, length and limits may be anything.
 
@@ -78,13 +84,14 @@ def text_request(
     if identity["validation"] and identity["validation"] == identity["corpus"]:
         log.warning(SAME_TEXTS)
     step = {} if reference.step is None else {"step": str(reference.step)}
-    folder = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
+    own = {"tokenizer": tokenizer.location} if tokenizer.is_local else {}
     return Request(
         identity=identity,
-        names={"model": reference.name, **step, **folder, **texts.names},
+        names={"model": reference.name, **step, **own, **texts.names},
         load=partial(open_texts, identity, whole, reference, tokenizer, texts),
         validates=texts.validation is not None,
         optional=texts.optional,
+        folder=folder or cached_folder(identity),
         open=unsaid - {"validation"} if texts.validation and texts.training else unsaid,  # a named text has its own
         **spec.beside_identity,
     )

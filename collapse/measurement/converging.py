@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.progress import Report
-from collapse.errors import UsageError, counted
+from collapse.errors import counted
 from collapse.measurement.measuring import measure_store
 from collapse.measurement.table import Table
 from collapse.plugin.guarding import outside_inference_mode
@@ -43,10 +43,6 @@ def convergence(
     """
     part = joined([parts] if isinstance(parts, str | Path | Part) else parts)
     shards = part.shards
-    if len(shards) < 2:
-        raise UsageError(
-            f"convergence() needs two parts or more, got {len(shards)}: collect them with --part 1/n to --part n/n"
-        )
     names = plugins().select(metrics)
     rows = []
     for done in range(1, len(shards) + 1):

@@ -88,8 +88,6 @@ def _in_order(store: Store, given: Sequence[Part | str | Path]) -> list[Shard]:
     """Open the parts of a store's training text, in the order of their slices; they must cover it without overlap."""
     part = joined(given)
     shards = part.shards
-    if len(shards) < 2:
-        raise UsageError(f"{store} needs two parts or more, got {len(shards)}: collect them with --part 1/2 and 2/2")
     if differ := differences(store.identity, part.identity, apart=OF_VALIDATION, sides=("store", "part")):
         raise UsageError(f"{part} is not a part of {store}: they differ in {'; '.join(differ)}")
     if gaps(shards):

@@ -185,11 +185,17 @@ def usable(kinds: Sequence[type[Statistic]], shard: Shard) -> tuple[list[type[St
 
 
 def joined(parts: Iterable[Part | str | Path]) -> Part:
-    """Return parts, or those in some folders, as one, its shards in the order of their slices; as :func:`ordered`."""
+    """Return the parts of a collection, or those in some folders, as one, its shards in the order of their slices.
+
+    Raises:
+        UsageError: There are fewer than two.
+        StoreError: As :func:`ordered`.
+    """
     opened = [each if isinstance(each, Part) else Part.load(each) for each in parts]
-    if not opened:
-        raise UsageError("no parts are given: name their folders")
-    return Part(opened[0].path, ordered([shard for part in opened for shard in part.shards]))
+    shards = ordered([shard for part in opened for shard in part.shards])
+    if len(shards) < 2:
+        raise UsageError(f"this needs two parts or more, got {len(shards)}: collect them with --part 1/n to --part n/n")
+    return Part(opened[0].path, shards)
 
 
 def ordered(shards: Sequence[Shard]) -> list[Shard]:

@@ -25,6 +25,7 @@ class Request:
         validates: Whether there is a validation text.
         optional: Whether its split may be absent.
         open: Fields of the identity that a published store may have otherwise.
+        folder: Folder of the store; None for one in memory.
         part, batch_size, deterministic, recollect, without: As of :func:`collapse.collect`.
     """
 
@@ -34,21 +35,12 @@ class Request:
     validates: bool
     optional: bool = False
     open: frozenset[str] = frozenset()
+    folder: Path | None = None
     part: tuple[int, int] | None = None
     batch_size: int | str = "auto"
     deterministic: bool = False
     recollect: bool = False
     without: Sequence[str] = ()
-
-    @property
-    def cached(self) -> Path | None:
-        """The store's folder in the user's cache; None for a features file, whose store stays in memory."""
-        return None if "features" in self.identity else home() / "stores" / sha256_of([VERSION, self.identity])[:40]
-
-    @property
-    def is_cached(self) -> bool:
-        """Whether the user's cache has the store."""
-        return self.cached is not None and is_store(self.cached)
 
     def differs(self, identity: Mapping[str, Any], *, trained: bool = False) -> list[str]:
         """Describe how the identity of a collection differs; one that is only trained may be validated on any text."""
@@ -96,6 +88,11 @@ class Request:
         if not self.part or not shards or gaps(shards, part_of(shards[0].slices, self.part)):
             return None
         return Part(folder, shards)
+
+
+def cached_folder(identity: Mapping[str, Any]) -> Path:
+    """Return the folder in the user's cache of the store that a request asks for."""
+    return home() / "stores" / sha256_of([VERSION, identity])[:40]
 
 
 def refuse_unfinished(folder: Path | None, differ: Sequence[str]) -> None:
