@@ -130,7 +130,7 @@ def _measure_each(
         for model in models:
             try:
                 place = _store_among(model, store) if store and len(models) > 1 else store
-                opened = named_store(model, store=place, null=null, progress=report, **given)
+                opened = named_store(model, store=place, progress=report, **given)
                 nulls = collect_nulls(opened, model, given, report) if null else {}
                 made = []
                 for least in min_counts:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
+from collapse.collection.nulls import refuse_store
 from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import UsageError
@@ -19,13 +20,12 @@ from collapse.stores.manifest import is_part, is_store
 from collapse.stores.store import Store
 
 
-def named_store(name: str, *, store: str | None, null: bool, progress: Report | None, **options: Any) -> Store:
+def named_store(name: str, *, store: str | None, progress: Report | None, **options: Any) -> Store:
     """Open the store for a name, or collect it.
 
     Args:
         name: A store, a model or a features file, here or on the Hub.
         store: Folder of a model's store, or a repository of stores on the Hub; None for the local cache.
-        null: The store's null is collected too, by the options that are given.
         progress: Called as progress(what, done, total).
         **options: Options of the collection, as of :func:`collapse.collect`, that :func:`check_options` let pass.
 
@@ -41,7 +41,7 @@ def named_store(name: str, *, store: str | None, null: bool, progress: Report | 
         named = open_named(at_revision(name, options.get("revision")))
         if named is not None:
             # here the revision is that of the repository, and has already been used
-            refuse_options(named, {each: options[each] for each in options if each != "revision"}, null=null)
+            refuse_options(named, [each for each in options if each != "revision"])
             return named
         if store is not None and names_repo(store) and not Path(store).parent.exists():  # no folder, existing or new
             found = find_store_at(store, name, CollectionSpec(**options))
@@ -53,6 +53,8 @@ def named_store(name: str, *, store: str | None, null: bool, progress: Report | 
 def check_options(name: str, options: Mapping[str, Any], *, null: bool) -> None:
     """Raise UsageError for options of :func:`named_store` that do not apply to a store here, or to a features file."""
     if is_store(name):
-        refuse_options(name, options, null=null)
+        if null:
+            refuse_store(name)
+        refuse_options(name, options)
     elif is_features_file(name):
         check_features_options(name, options)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from collapse.collection.collecting import collect
-from collapse.core.paths import expanded
 from collapse.core.progress import Report
 from collapse.errors import CollapseError, UsageError
 from collapse.inputs.collection_spec import NULLS, accepts
@@ -44,14 +43,15 @@ def measure_with_nulls(
         The row of the model; its ``nulls`` hold the measurements of each reference.
 
     Raises:
-        UsageError: An option is wrong, or a store is given whose model or text is not known here.
+        UsageError: An option is wrong, or a store is given.
         CollapseError: As of :func:`collapse.collect` and :func:`collapse.measure`.
     """
     if options.get("null") is not None:
         raise UsageError("measure_with_nulls() measures every null: leave null out")
     device = options.get("device")
     how = {"metrics": metrics, "min_count": min_count, "device": None if device == "auto" else device}
-    store = Store.load(model) if is_store(model) else collect(model, progress=progress, **options)
+    refuse_store(model)
+    store = collect(model, progress=progress, **options)
     row = measure_store(store, progress=progress, **how)
     return with_nulls(row, collect_nulls(store, model, options, progress), how, progress)
 
@@ -71,25 +71,20 @@ def collect_nulls(
 
     Args:
         store: The store of the trained model.
-        model: What was measured: the model, or the store itself.
+        model: The model, or a features file.
         options: Options of the collection as they were given.
         progress: Called as progress(what, done, total).
 
     Raises:
-        UsageError: The model is a store, and its model or text is not known here.
         CollapseError: What is found here is not what the store holds.
     """
     if is_features_file(model):
         return {"untrained": _NO_MODEL, "shuffled": collect(model, null="shuffled", progress=progress)}
-    if store.identity.get("null"):
-        raise UsageError(f"{store} is a null itself ({store.identity['null']}): name a model")
-    if is_store(model) or "features" in store.identity:
-        model = _model_of(store, options)
     given = {name: value for name, value in options.items() if value is not None and name not in ("part", "null")}
     wanted = options_held(store.identity, given)
     made: dict[str, Store | str] = {}
     for null in NULLS:
-        if null == "untrained" and _is_gguf(store, model):
+        if null == "untrained" and "gguf_file" in store.found_at[1]:
             made[null] = _GGUF
             continue
         found = collect(model, null=null, progress=progress, **wanted)
@@ -103,23 +98,11 @@ def collect_nulls(
     return made
 
 
-def _model_of(store: Store, options: Mapping[str, Any]) -> str:
-    """Return the name of a store's model, if model and text can be found again."""
-    if "features" in store.identity:
-        raise UsageError(f"{store} was made from a features file: run collapse measure FILE --null")
-    named, arguments = store.found_at
-    if arguments.get("gguf_file") and store.revision is None:
-        named = str(Path(named) / arguments["gguf_file"])
-    known = expanded(named).exists() or store.revision is not None
-    text = options.get("text") or (store.identity.get("corpus") or {}).get("revision")
-    if not known or not text:
-        lacks = " and ".join(what for what, there in (("model", known), ("text", text)) if not there)
+def refuse_store(name: str | Path) -> None:
+    """Raise UsageError if what is to be measured beside its nulls is a store."""
+    if is_store(name):
         raise UsageError(
-            f"{store} holds statistics of {store.model} on {store.corpus}; to collect a null, its {lacks} must be "
-            "named: collapse measure MODEL --text FILES --null"
+            f"{name} is a store, from which no null can be collected: name its model and text, "
+            "collapse measure MODEL --text FILES --null"
         )
-    return f"{named}@{store.revision}" if store.revision else named
 
-
-def _is_gguf(store: Store, model: str | Path) -> bool:
-    return str(model).endswith(".gguf") or "gguf_file" in store.found_at[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collapse.core.reading import read_json
-from collapse.errors import CollapseError, UsageError, counted, near_names, some
+from collapse.errors import CollapseError, UsageError, near_names, some
 from collapse.hub.remote import Remote
 from collapse.stores.files import sha256_file, sha256_of
 from collapse.stores.manifest import MANIFEST
@@ -156,9 +156,6 @@ def _no_model(files: Files, prefix: str, lacking: str) -> CollapseError:
     quantized = [name.removeprefix(prefix) for name in names if name.endswith(".gguf")]
     if quantized:
         return UsageError(f"{place} holds GGUF files only: name one with --model-arg gguf_file={quantized[0]}")
-    stores = [*Path(place).glob(f"*/{MANIFEST}")]
-    if stores and lacking == "config.json":
-        return UsageError(f"{place} is a folder of {counted(len(stores), 'store')}: name them, {place}/*")
     if files.remedy:
         return CollapseError(f"{place} is only partly cached (no {lacking}){files.remedy}")
     return CollapseError(f"{place} holds neither a store (no {MANIFEST}) nor a model (no {lacking})")

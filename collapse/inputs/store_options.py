@@ -1,6 +1,6 @@
 """Options beside a finished store: those that ask for what it holds, and those that do not apply."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from collapse.errors import UsageError
@@ -30,8 +30,8 @@ def options_held(identity: Mapping[str, Any], given: Mapping[str, Any], *, texts
     return {**found, **given}
 
 
-def refuse_options(store: object, given: Mapping[str, Any], *, null: bool) -> None:
-    """Raise UsageError for options of a collection beside a finished store, unless its null is collected by them."""
+def refuse_options(store: object, given: Iterable[str]) -> None:
+    """Raise UsageError for options of a collection beside a finished store."""
     for name in given:
-        if not null and (options_of()[name].role != "running" or name == "recollect"):
+        if options_of()[name].role != "running" or name == "recollect":
             raise UsageError(f"{store} is a store, and is measured as it is: leave out {flag_of(name)}")

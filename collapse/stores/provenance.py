@@ -35,8 +35,6 @@ _PLAIN = (
     "device_map",
     "experts_implementation",
     "gguf_file",
-    "lr_scheduler_type",
-    "optim",
     "subfolder",
     "tokenizer_type",
     "variant",
