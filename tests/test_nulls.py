@@ -135,13 +135,12 @@ def test_features_have_shuffled_labels_only(run, file):
         collapse.collect(file, null="untrained")
 
 
-def test_a_store_says_what_it_lacks(run, trained, shuffled, tiny, file, tmp_path):
+def test_a_null_is_not_collected_from_a_store(run, trained):
     done = run("measure", trained.path, "--null", ok=False)
     assert done.returncode == 2
-    assert "its model and text must be named: collapse measure MODEL --text FILES --null" in done.stderr
-    assert "is a null itself (shuffled)" in run("measure", shuffled.path, "--null", ok=False).stderr
-    of_features = collapse.collect(file, store=tmp_path / "of")
-    assert "run collapse measure FILE --null" in run("measure", of_features.path, "--null", ok=False).stderr
+    assert "name its model and text, collapse measure MODEL --text FILES --null" in done.stderr
+    with pytest.raises(UsageError, match="is a store, from which no null can be collected"):
+        collapse.measure_with_nulls(trained.path)
 
 
 def test_what_makes_no_sense_is_refused(tiny):

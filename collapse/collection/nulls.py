@@ -105,4 +105,3 @@ def refuse_store(name: str | Path) -> None:
             f"{name} is a store, from which no null can be collected: name its model and text, "
             "collapse measure MODEL --text FILES --null"
         )
-
